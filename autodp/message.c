@@ -24,9 +24,9 @@ typedef struct packet_header {
 
 struct fl_message_group {
     fl_net *net;
-    int rank, size;              /* this member's index, and the number of members */
-    int *ranks;                  /* [size] ascending */
-    int n_broadcasts, n_gathers; /* started */
+    int rank, size; /* this member's index, and the number of members */
+    int *ranks;     /* [size] ascending */
+    fl_message_counts counts;
     fl_all_gather *exchange;
     unsigned char *packet; /* a header and FL_MESSAGE_MAX_BYTES */
     fl_net_buffer *in;
@@ -136,10 +136,14 @@ int fl_message_rank(const fl_message_group *group, int index)
     return group->ranks[index];
 }
 
-void fl_message_follow(fl_message_group *group, const fl_message_group *before)
+fl_message_counts fl_message_count(const fl_message_group *group)
 {
-    group->n_broadcasts = before->n_broadcasts;
-    group->n_gathers = before->n_gathers;
+    return group->counts;
+}
+
+void fl_message_follow(fl_message_group *group, const fl_message_counts *before)
+{
+    group->counts = *before;
 }
 
 void fl_message_abort(fl_message_group *group, fl_status why)
@@ -230,12 +234,13 @@ fl_status fl_message_broadcast(fl_message_group *group, int root, uint32_t gener
         return fl_fail(FL_EINVAL, "rank %d is not among the %d of a message group", root,
                        group->size);
     }
-    group->n_broadcasts++;
+    group->counts.n_broadcasts++;
     if (at == group->rank) {
-        fl_flight_enter(FL_FLIGHT_SEND_COMMAND, -1, group->n_broadcasts, (int64_t)*size_bytes);
+        fl_flight_enter(FL_FLIGHT_SEND_COMMAND, -1, group->counts.n_broadcasts,
+                        (int64_t)*size_bytes);
         FL_TRY(send_message(group, generation, data, *size_bytes, deadline_us));
     } else {
-        fl_flight_enter(FL_FLIGHT_RECEIVE_COMMAND, root, group->n_broadcasts, 0);
+        fl_flight_enter(FL_FLIGHT_RECEIVE_COMMAND, root, group->counts.n_broadcasts, 0);
         FL_TRY(receive_message(group, at, generation, data, size_bytes, deadline_us));
     }
     fl_flight_leave();
@@ -245,7 +250,7 @@ fl_status fl_message_broadcast(fl_message_group *group, int root, uint32_t gener
 fl_status fl_message_all_gather(fl_message_group *group, uint32_t generation, const void *mine,
                                 size_t size_bytes, void *all, int64_t deadline_us)
 {
-    fl_flight_enter(FL_FLIGHT_GATHER, -1, ++group->n_gathers, (int64_t)size_bytes);
+    fl_flight_enter(FL_FLIGHT_GATHER, -1, ++group->counts.n_gathers, (int64_t)size_bytes);
     FL_TRY(fl_all_gather_run(group->exchange, generation, mine, size_bytes, all, deadline_us));
     fl_flight_leave();
     return FL_OK;

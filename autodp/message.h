@@ -32,9 +32,15 @@ fl_status fl_message_state(fl_message_group *group);           /* FL_OK, or why 
 /* The rank of the index-th member, whose values are row `index` of an all-gather. */
 int fl_message_rank(const fl_message_group *group, int index);
 
-/* `group` takes the place of `before`: it continues to count its operations, so that the wait graph
- * can compare how far members have come. */
-void fl_message_follow(fl_message_group *group, const fl_message_group *before);
+/* How many operations of a group this member has begun. */
+typedef struct fl_message_counts {
+    int n_broadcasts, n_gathers;
+} fl_message_counts;
+
+/* `group` takes the place of one whose operations were counted so far: it continues to count, so
+ * that the wait graph can compare how far members have come. */
+fl_message_counts fl_message_count(const fl_message_group *group);
+void fl_message_follow(fl_message_group *group, const fl_message_counts *before);
 
 /* spare [ranks of the run]: the members that are expendable from now on. When such a member dies,
  * a broadcast reaches the others, and its row of an all-gather is zeros; transfers from it or to it

@@ -17,11 +17,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define IPC "ipc://"
 
 enum { FRAMES_A_TURN = 64 }; /* then it answers, and reaps */
 
@@ -29,6 +32,7 @@ typedef struct agent {
     const fl_agent_options *o;
     int socket, signal_fd;
     fl_agent_child *children; /* [n_workers] */
+    char endpoint[FL_AGENT_ENDPOINT_MAX];
 } agent;
 
 /* ---- ④ ---- */
@@ -141,7 +145,7 @@ static void spawn_worker(const agent *a, const fl_agent_frame *frame)
     if (c->pid == 0) {
         close(a->socket);
         close(a->signal_fd);
-        fl__agent_become_worker(a->o, &frame->birth, self);
+        fl__agent_become_worker(a->o, &frame->birth, a->endpoint, self);
     }
     c->lives = c->pid > 0;
     c->error = c->lives ? 0 : errno;
@@ -154,7 +158,21 @@ static void look_at_worker(const agent *a, const fl_agent_frame *frame)
     c->owes_looked = true;
 }
 
-static void obey_frame(const agent *a, const fl_agent_frame *frame)
+/* From now on no other process can connect to the control link, and no file of it remains, however
+ * the controller ends. Workers that are started later reach it through a descriptor. */
+static void hide_link(agent *a)
+{
+    const char *path = a->o->endpoint + strlen(IPC);
+    int fd = strncmp(a->o->endpoint, IPC, strlen(IPC)) == 0 ? open(path, O_PATH | O_CLOEXEC) : -1;
+    if (fd < 0 || unlink(path) != 0) {
+        fl_log(FL_LOG_WARN, "cannot remove the control link's socket: %s", strerror(errno));
+    }
+    if (fd >= 0) {
+        snprintf(a->endpoint, sizeof a->endpoint, IPC "/proc/self/fd/%d", fd);
+    }
+}
+
+static void obey_frame(agent *a, const fl_agent_frame *frame)
 {
     if (frame->rank >= a->o->n_workers) {
         fl_log(FL_LOG_WARN, "dropped a frame about rank %d of %d", frame->rank, a->o->n_workers);
@@ -177,6 +195,9 @@ static void obey_frame(const agent *a, const fl_agent_frame *frame)
         break;
     case FL_AGENT_END:
         end_workers(a);
+    case FL_AGENT_HIDE:
+        hide_link(a);
+        break;
     case FL_AGENT_SPAWNED:
     case FL_AGENT_EXITED:
     case FL_AGENT_LOOKED:
@@ -192,7 +213,7 @@ static _Noreturn void end_without_controller(const agent *a)
     _exit(1);
 }
 
-static void read_frames(const agent *a)
+static void read_frames(agent *a)
 {
     unsigned char bytes[FL_AGENT_FRAME_MAX + 1]; /* a longer message shows as one byte too many */
     for (int i = 0; i < FRAMES_A_TURN; i++) {
@@ -247,6 +268,7 @@ _Noreturn void fl__agent_run(const fl_agent_options *options, int socket, fl_age
 {
     agent a = {.o = options, .socket = socket, .signal_fd = -1, .children = children};
     fl_log_name("agent");
+    snprintf(a.endpoint, sizeof a.endpoint, "%s", options->endpoint);
     if (options->release != NULL) {
         options->release(options->release_context);
     }

@@ -14,7 +14,7 @@
 #include "control/state/options.h"
 #include "device/flight.h"
 
-enum { FL_AGENT_LOG_NAME_BYTES = 24 };
+enum { FL_AGENT_LOG_NAME_BYTES = 24, FL_AGENT_ENDPOINT_MAX = 128 };
 
 /* What every worker of the host inherits. All borrowed. */
 typedef struct fl_agent_options {
@@ -23,7 +23,7 @@ typedef struct fl_agent_options {
     bool continues; /* the run continues an interrupted one: so do the workers' logs */
     fl_flight *flight;
     const fl_signals *signals; /* blocked by fl_signals_block */
-    const char *endpoint;      /* of the control link */
+    const char *endpoint;      /* of the control link: "ipc://" and a path */
     fl_worker_main *worker;
     void *context;
     /* Called in the agent first: closes what the controller alone may hold. NULL: nothing. */
@@ -53,7 +53,8 @@ _Noreturn void fl__agent_run(const fl_agent_options *options, int socket, fl_age
  * RUN/worker-N.log, standard input is empty, the kernel kills it when the agent dies, it records
  * into options->flight, and it leaves through _exit with what options->worker returns. */
 _Noreturn void fl__agent_become_worker(const fl_agent_options *options,
-                                       const fl_worker_birth *birth, pid_t agent);
+                                       const fl_worker_birth *birth, const char *endpoint,
+                                       pid_t agent);
 
 /* "worker-3.log" into name; returns name. */
 const char *fl_agent_log_name(int rank, char name[FL_AGENT_LOG_NAME_BYTES]);

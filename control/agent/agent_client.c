@@ -37,6 +37,7 @@ struct fl_agent {
     pid_t pid;
     int socket;
     int alive_fd;    /* ends when neither the agent nor any worker holds the other end */
+    bool owes_hide;  /* the socket has not taken the HIDE frame yet */
     bool is_lost;    /* it has died, or has closed the socket */
     int wait_status; /* of the agent, once it is lost */
     int n_workers;
@@ -98,8 +99,11 @@ static bool send_about(const fl_agent *agent, fl_agent_type type, const fl_worke
         agent, &(fl_agent_frame){.type = type, .rank = w->rank, .incarnation = w->incarnation});
 }
 
-static void send_kills(fl_agent *agent)
+static void send_owed(fl_agent *agent)
 {
+    if (agent->owes_hide) {
+        agent->owes_hide = !send_frame(agent, &(fl_agent_frame){.type = FL_AGENT_HIDE});
+    }
     for (int rank = 0; rank < agent->n_workers; rank++) {
         const fl_worker *w = &agent->workers[rank];
         request *r = &agent->requests[rank];
@@ -149,6 +153,7 @@ static void take_frame(fl_agent *agent, const fl_agent_frame *frame)
     case FL_AGENT_KILL:
     case FL_AGENT_LOOK:
     case FL_AGENT_END:
+    case FL_AGENT_HIDE:
         fl_log(FL_LOG_WARN, "dropped a frame of type %d: the controller sends these",
                (int)frame->type);
     }
@@ -303,6 +308,21 @@ fl_status fl_agent_start_all(fl_agent *agent, const fl_worker_birth *birth)
     return await_processes(agent, deadline_us);
 }
 
+bool fl_agent_start(fl_agent *agent, const fl_worker_birth *birth)
+{
+    fl_worker *w = &agent->workers[birth->rank];
+    const fl_agent_frame frame = {.type = FL_AGENT_SPAWN,
+                                  .rank = birth->rank,
+                                  .incarnation = w->incarnation + 1,
+                                  .birth = *birth};
+    if (w->exited_us == 0 || !send_frame(agent, &frame)) {
+        return false;
+    }
+    fl_worker_begin_again(w, fl_now_us());
+    agent->requests[birth->rank] = (request){.looks = false};
+    return true;
+}
+
 int fl_agent_fd(const fl_agent *agent)
 {
     return agent->socket;
@@ -312,7 +332,7 @@ int fl_agent_watch(fl_agent *agent)
 {
     int n_living = 0;
     read_frames(agent);
-    send_kills(agent);
+    send_owed(agent);
     for (int i = 0; i < agent->n_workers; i++) {
         n_living += agent->workers[i].exited_us == 0;
     }
@@ -355,6 +375,12 @@ bool fl_agent_look(fl_agent *agent, int rank, fl_process_look *out)
     return is_new;
 }
 
+void fl_agent_hide_link(fl_agent *agent)
+{
+    agent->owes_hide = true;
+    send_owed(agent);
+}
+
 static bool have_exited(const fl_worker *workers, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -374,11 +400,11 @@ void fl_agent_kill(fl_agent *agent, fl_worker *workers, int n)
             agent->requests[workers[i].rank].owes_kill = true;
         }
     }
-    send_kills(agent);
+    send_owed(agent);
     while (!agent->is_lost && !have_exited(workers, n) &&
            wait_readable(agent->socket, deadline_us)) {
         read_frames(agent);
-        send_kills(agent);
+        send_owed(agent);
     }
 }
 

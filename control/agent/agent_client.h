@@ -19,6 +19,11 @@ fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers,
  * birth  theirs, but for rank and incarnation */
 fl_status fl_agent_start_all(fl_agent *agent, const fl_worker_birth *birth) FL_MUST_CHECK;
 
+/* Start the next process of birth->rank, whose last one has ended, with this birth, and make the
+ * worker's record that of a worker that joins. Never waits: its pid, or the reason why there is no
+ * process, follows. False: the agent takes no request now, and nothing has changed. */
+bool fl_agent_start(fl_agent *agent, const fl_worker_birth *birth);
+
 /* Readable when the agent has something to report. */
 int fl_agent_fd(const fl_agent *agent);
 
@@ -31,6 +36,10 @@ bool fl_agent_is_lost(const fl_agent *agent, char *text, size_t size_bytes);
 /* What the agent saw last of a worker's process, if it is news and less than half a second old; and
  * have it look again. Never waits: the answer to the first call comes with a later one. */
 bool fl_agent_look(fl_agent *agent, int rank, fl_process_look *out);
+
+/* All workers that were started have opened their links: have the file of the control link removed,
+ * so that none remains if the controller is killed. */
+void fl_agent_hide_link(fl_agent *agent);
 
 /* Have SIGKILL sent to these of its workers [n] that still run, and wait until they have exited:
  * milliseconds, or half a second if the agent is stopped. */

@@ -30,6 +30,7 @@ static bool get_threads(fl_reader *r, fl_thread_look *look)
 
 static void put_birth(fl_writer *w, const fl_worker_birth *b)
 {
+    fl_put(w, b->joins, 1);
     fl_put_i64(w, b->step);
     fl_put_i64(w, b->cursor.epoch);
     fl_put_i64(w, b->cursor.position);
@@ -58,15 +59,16 @@ static bool get_birth(fl_reader *r, fl_agent_frame *f)
     fl_worker_birth *b = &f->birth;
     b->rank = f->rank;
     b->incarnation = f->incarnation;
+    bool good = get_bool(r, &b->joins);
     b->step = fl_get_i64(r);
     b->cursor.epoch = fl_get_i64(r);
     b->cursor.position = fl_get_i64(r);
     b->lr_factor = fl_get_f64(r);
     b->end_step = fl_get_i64(r);
     b->n_skipped = fl_get_i32(r);
-    return get_bool(r, &b->evaluates) && fl_wire_get_plan(r, &b->plan) && get_parked(r, b) &&
-           b->step >= 0 && b->cursor.epoch >= 0 && b->cursor.position >= 0 && b->end_step >= 0 &&
-           b->n_skipped >= 0 && f->rank < b->plan.n_workers;
+    return good && get_bool(r, &b->evaluates) && fl_wire_get_plan(r, &b->plan) &&
+           get_parked(r, b) && b->step >= 0 && b->cursor.epoch >= 0 && b->cursor.position >= 0 &&
+           b->end_step >= 0 && b->n_skipped >= 0 && f->rank < b->plan.n_workers;
 }
 
 static void put_body(fl_writer *w, const fl_agent_frame *f)
@@ -91,6 +93,7 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
     case FL_AGENT_KILL:
     case FL_AGENT_LOOK:
     case FL_AGENT_END:
+    case FL_AGENT_HIDE:
         break;
     }
 }
@@ -121,6 +124,7 @@ static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)
     case FL_AGENT_LOOK:
         return f->incarnation > 0;
     case FL_AGENT_END:
+    case FL_AGENT_HIDE:
         return f->rank == 0 && f->incarnation == 0;
     case FL_AGENT_SPAWNED:
         return f->incarnation > 0 && get_spawned(r, f);

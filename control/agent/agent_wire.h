@@ -23,13 +23,15 @@ typedef enum fl_agent_type {
     FL_AGENT_KILL = 2,  /* send SIGKILL to this incarnation of the worker */
     FL_AGENT_LOOK = 3,  /* look at the worker's process */
     FL_AGENT_END = 4,   /* end all workers, then yourself; rank and incarnation are 0 */
+    FL_AGENT_HIDE = 5,  /* remove the control link's file; rank and incarnation are 0 */
     /* agent to controller */
     FL_AGENT_SPAWNED = 32,
     FL_AGENT_EXITED = 33,
     FL_AGENT_LOOKED = 34,
 } fl_agent_type;
 
-/* One frame. `type` determines which member of the union is valid; KILL, LOOK and END have no body.
+/* One frame. `type` determines which member of the union is valid; KILL, LOOK, END and HIDE have no
+ * body.
  */
 typedef struct fl_agent_frame {
     fl_agent_type type;

@@ -33,10 +33,12 @@ static bool redirect_output(int dir_fd, int rank, bool continues)
     return true;
 }
 
-static void log_place(const fl_plan *plan, int rank)
+static void log_place(const fl_worker_birth *birth)
 {
-    fl_place place = fl_plan_place(plan, rank);
-    if (place.active) {
+    fl_place place = fl_plan_place(&birth->plan, birth->rank);
+    if (birth->joins) {
+        fl_log(FL_LOG_INFO, "joins the run, process %d", (int)getpid());
+    } else if (place.active) {
         fl_log(FL_LOG_INFO, "stage %d of replica %d, process %d", place.stage, place.replica,
                (int)getpid());
     } else {
@@ -45,7 +47,8 @@ static void log_place(const fl_plan *plan, int rank)
 }
 
 _Noreturn void fl__agent_become_worker(const fl_agent_options *options,
-                                       const fl_worker_birth *birth, pid_t agent)
+                                       const fl_worker_birth *birth, const char *endpoint,
+                                       pid_t agent)
 {
     char name[24];
     bool continues = options->continues || birth->incarnation > 1;
@@ -57,8 +60,8 @@ _Noreturn void fl__agent_become_worker(const fl_agent_options *options,
     }
     fl_signals_in_worker(options->signals);
     fl_flight_join(options->flight, birth->rank);
-    log_place(&birth->plan, birth->rank);
-    int code = options->worker(options->context, birth, options->endpoint);
+    log_place(birth);
+    int code = options->worker(options->context, birth, endpoint);
     fflush(NULL);
     fl_sanitizer_find_leaks();
     _exit(code);

@@ -59,6 +59,8 @@ static fl_status open_tables(fl_controller *controller)
     fl_run_facts *facts = &controller->facts;
     FL_TRY(fl_alloc_array((size_t)controller->n_workers, sizeof *controller->workers,
                           (void **)&controller->workers));
+    FL_TRY(fl_alloc_array((size_t)controller->n_workers, sizeof *controller->joining,
+                          (void **)&controller->joining));
     FL_TRY(fl_run_times_init(&controller->times, controller->n_workers));
     FL_TRY(fl_store_create(&controller->store));
     FL_TRY(fl_flight_create(controller->n_workers, &controller->flight));
@@ -248,6 +250,7 @@ static void close_all(fl_controller *controller)
     fl_elastic_close(&controller->elastic);
     fl_standstill_watch_fini(&controller->standstill);
     fl_flight_destroy(&controller->flight);
+    fl_free(controller->joining);
     fl_free(controller->workers);
     fl_run_times_fini(&controller->times);
     fl_pass_fini(&controller->pass);
@@ -301,6 +304,7 @@ static void run_loop(fl_controller *controller)
         fl_shutdown_signals(controller);
         if (phase->state != FL_CONTROLLER_OVER) {
             fl_shutdown_watch(controller, fl_now_us());
+            fl_joining_watch(controller, fl_now_us());
             fl_elastic_watch(&controller->elastic, fl_now_us());
             fl_stop_answer_watch(controller);
             fl_checkpoints_watch(&controller->checkpoints, fl_ctl_paused(controller->ctl),

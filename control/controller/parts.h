@@ -7,6 +7,7 @@
 #include "control/checkpoint/checkpoints.h"
 #include "control/controller/callbacks.h"
 #include "control/controller/inbox.h"
+#include "control/controller/joining.h"
 #include "control/controller/pass.h"
 #include "control/controller/recovery.h"
 #include "control/controller/run.h"
@@ -37,8 +38,9 @@ struct fl_controller {
     fl_router router;
     fl_store *store;
     int n_workers;
-    fl_worker *workers; /* [n_workers] */
-    fl_agent *agent;    /* the parent of the workers' processes */
+    fl_worker *workers;         /* [n_workers] */
+    fl_agent *agent;            /* the parent of the workers' processes */
+    fl_joining_worker *joining; /* [n_workers] */
     fl_standstill_watch standstill;
     fl_flight *flight;     /* current and latest operations of the workers */
     fl_step_order reports; /* step reports, before they go to the statistics and to steps.jsonl */

@@ -125,6 +125,7 @@ static void mark_lost(fl_controller *controller, fl_loss_kind kind, int rank, in
     fl_event_log_missing(&controller->log, w, kind, fl_watch_kind_text(kind), r->text);
     fl_router_drop(&controller->router, rank);
     elastic->usable.drained[rank] = elastic->transition.terms.usable.drained[rank] = true;
+    fl_joining_lost(controller, rank, now_us);
 }
 
 static void order_break(fl_controller *controller)

@@ -125,6 +125,7 @@ static void go_on_without(fl_controller *controller, fl_loss_kind kind, int rank
     fl_worker_depart(w, now_us);
     w->exit_reported = true;
     fl_elastic_without(&controller->elastic, rank, s->text);
+    fl_joining_lost(controller, rank, now_us);
 }
 
 /* A former leader may be lost together with its last reports: no other worker has them. Give the
@@ -467,6 +468,7 @@ static void watch_losses(fl_controller *controller, int64_t now_us)
 static void enter_finishing(fl_controller *controller, int64_t now_us)
 {
     controller->shutdown.phase.state = FL_CONTROLLER_FINISHING;
+    fl_joining_end(controller);
     controller->shutdown.deadline_us = now_us + controller->options->job->fault.detect_ms * 1000;
 }
 
@@ -518,7 +520,7 @@ void fl_shutdown_watch(fl_controller *controller, int64_t now_us)
     case FL_CONTROLLER_STARTING:
         if (all_workers(controller, is_ready)) {
             controller->shutdown.phase.state = FL_CONTROLLER_RUNNING;
-            fl_router_hide(&controller->router);
+            fl_agent_hide_link(controller->agent);
             fl_run_times_restart(&controller->times, now_us);
             fl_event_log_running(&controller->log);
         }

@@ -21,6 +21,50 @@
 /* A worker that lost its peer may report before that peer reports the cause. */
 enum { SECOND_OPINION_MS = 1000 };
 
+/* ---- workers that join ---- */
+
+/* Whether a worker is a member under the next plan, and not under the present one. */
+static bool joins(const fl_transition *e, int rank)
+{
+    return e->before.departed[rank] && !e->next.departed[rank];
+}
+
+/* No member yet: the leader's broadcasts do not reach it. */
+static void tell_joining(const fl_elastic *elastic, const fl_command *command)
+{
+    const fl_transition *e = &elastic->transition;
+    fl_wire_message frame = fl_router_frame(&elastic->plan, FL_WIRE_COMMAND);
+    frame.command = *command;
+    for (int rank = 0; rank < elastic->plan.n_workers; rank++) {
+        if (joins(e, rank)) {
+            fl_router_send_to(elastic->router, rank, &frame);
+        }
+    }
+}
+
+/* The workers that prepare the next generation. */
+static int count_preparing(const fl_elastic *elastic)
+{
+    int n = fl_plan_members(&elastic->plan);
+    for (int rank = 0; rank < elastic->plan.n_workers; rank++) {
+        n += joins(&elastic->transition, rank);
+    }
+    return n;
+}
+
+/* They train, or stand by, under the plan that has just become the running one. */
+static void enter_joining(fl_elastic *elastic)
+{
+    const fl_transition *e = &elastic->transition;
+    tell_joining(elastic,
+                 &(fl_command){.kind = FL_COMMAND_COMMIT, .due_step = e->due_step, .due = e->due});
+    for (int rank = 0; rank < elastic->plan.n_workers; rank++) {
+        if (joins(e, rank)) {
+            fl_worker_enter(&elastic->workers[rank]);
+        }
+    }
+}
+
 /* ---- the end of a transition ---- */
 
 /* Keep the outcome for the requester. Transitions of the script, the policy and the tuner have
@@ -64,6 +108,7 @@ void fl_elastic_cancel(fl_elastic *elastic, const char *why)
     e->state = FL_ELASTIC_IDLE;
     give_up(elastic, why);
     fl_router_command(elastic->router, &elastic->plan, &command);
+    tell_joining(elastic, &command);
 }
 
 /* A commit is over, with or without a change. A stop requested during the commit was not forwarded.
@@ -102,6 +147,7 @@ void fl_elastic_prepare(fl_elastic *elastic, const fl_elastic_terms *terms, int6
     e->deadline_us = now_us + elastic->run->options->job->fault.deadline_ms * 1000;
     fl_event_log_prepare(elastic);
     fl_router_command(elastic->router, &elastic->plan, &command);
+    tell_joining(elastic, &command);
 }
 
 /* ---- driving a transition ---- */
@@ -122,7 +168,7 @@ static bool is_refused(const fl_elastic *elastic, int64_t now_us)
 {
     const fl_transition *e = &elastic->transition;
     return e->n_refused > 0 && (!fl_status_is_regroup(e->refusal) ||
-                                e->n_ready + e->n_refused == fl_plan_members(&elastic->plan) ||
+                                e->n_ready + e->n_refused == count_preparing(elastic) ||
                                 now_us > e->opinion_us || now_us > e->deadline_us);
 }
 
@@ -141,7 +187,7 @@ void fl_elastic_drive(fl_elastic *elastic, int64_t now_us)
     if (e->state != FL_ELASTIC_PREPARING) {
         return;
     }
-    if (e->n_ready == fl_plan_members(&elastic->plan)) {
+    if (e->n_ready == count_preparing(elastic)) {
         /* A command is applied one step after the leader takes it. */
         if (elastic->run->stats->steps + 1 >= e->due_step && !is_too_early(elastic)) {
             commit_next(elastic, now_us);
@@ -176,6 +222,7 @@ void fl_elastic_prepared(fl_elastic *elastic, const fl_worker *worker,
     bool voted_down = e->state == FL_ELASTIC_COMMITTING && report->status != FL_OK;
     if (voted_down && report->generation == e->next.generation) {
         give_up(elastic, report->text);
+        tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
         settle_transition(elastic);
         return;
     }
@@ -274,6 +321,7 @@ static void switch_plan(fl_elastic *elastic, int64_t step)
     fl_elastic_terms_set(elastic, &e->terms);
     fl_learn_begin(elastic);
     fl_workers_place(elastic->workers, elastic->run->n_workers, &elastic->plan);
+    enter_joining(elastic);
     e->first_step = step;
     fl_progress_plan(&elastic->log->progress, &elastic->plan);
 }
@@ -327,6 +375,7 @@ void fl_elastic_interrupt(fl_elastic *elastic, const char *why)
     e->unresolved = e->unresolved || fl_elastic_is_switching(elastic);
     if (e->state == FL_ELASTIC_PREPARING) {
         give_up(elastic, why);
+        tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
         fl_router_note_answer(elastic->router, e->due, e->due_step);
     }
     e->state = FL_ELASTIC_RECOVERING;
@@ -341,6 +390,7 @@ void fl_elastic_resolve(fl_elastic *elastic, uint32_t generation, int64_t step, 
     e->unresolved = false;
     if (generation != e->next.generation) {
         give_up(elastic, why);
+        tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
         return;
     }
     if (elastic->plan.generation != generation) {

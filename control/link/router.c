@@ -41,7 +41,7 @@ fl_status fl_router_open(fl_router *router, int dir_fd, const char *run_dir, int
     return FL_OK;
 }
 
-void fl_router_hide(fl_router *router)
+static void remove_socket(fl_router *router)
 {
     if (unlinkat(router->dir_fd, SOCKET_NAME, 0) != 0 && errno != ENOENT) {
         fl_log(FL_LOG_WARN, "cannot remove the control link's socket: %s", strerror(errno));
@@ -52,7 +52,7 @@ void fl_router_close(fl_router *router)
 {
     if (router->socket != NULL) {
         zmq_close(router->socket);
-        fl_router_hide(router);
+        remove_socket(router);
     }
     if (router->zmq != NULL) {
         zmq_ctx_term(router->zmq);

@@ -30,10 +30,6 @@ void fl_router_close(fl_router *router);
  * of a socket is limited to 107 bytes and that of a run directory may be longer. */
 void fl_router_endpoint(int dir_fd, char text[FL_ROUTER_ENDPOINT_MAX]);
 
-/* Remove the socket's file. Call it once all workers are connected: then no file remains if the
- * controller is killed. */
-void fl_router_hide(fl_router *router);
-
 /* Start or stop sending commands to this worker. */
 void fl_router_admit(fl_router *router, int rank, uint32_t incarnation);
 void fl_router_drop(fl_router *router, int rank);

@@ -9,14 +9,15 @@
 
 typedef struct fl_worker_birth {
     int rank;
-    uint32_t incarnation;      /* counts the processes of this rank, from 1 */
-    fl_plan plan;              /* of the generation that it begins with */
-    int64_t step;              /* finished steps of the run */
-    fl_cursor cursor;          /* position of the next batch */
-    double lr_factor;          /* factor on the job's learning rate */
-    int64_t end_step;          /* the run ends after this many steps */
-    int n_skipped;             /* steps in a row whose loss or gradient norm was not finite */
-    bool evaluates;            /* the evaluation that is due after `step` steps is still to come */
+    uint32_t incarnation; /* counts the processes of this rank, from 1 */
+    bool joins;           /* the run trains already, without this rank, which joins as standby */
+    fl_plan plan;         /* of the generation that it begins with, or beside which it begins */
+    int64_t step;         /* finished steps of the run */
+    fl_cursor cursor;     /* position of the next batch */
+    double lr_factor;     /* factor on the job's learning rate */
+    int64_t end_step;     /* the run ends after this many steps */
+    int n_skipped;        /* steps in a row whose loss or gradient norm was not finite */
+    bool evaluates;       /* the evaluation that is due after `step` steps is still to come */
     int parked[FL_MAX_LAYERS]; /* [plan.n_layers] the rank that keeps the moments of a frozen layer,
                                   -1: none does */
 } fl_worker_birth;

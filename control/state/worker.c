@@ -6,6 +6,9 @@
 
 const char *fl_worker_state_text(const fl_worker *worker)
 {
+    if (worker->joins && worker->exited_us == 0) {
+        return "joining";
+    }
     if (worker->departed) {
         return worker->exited_us != 0 ? "left" : "leaving";
     }
@@ -16,6 +19,25 @@ const char *fl_worker_state_text(const fl_worker *worker)
         return "starting";
     }
     return worker->place.active ? "active" : "standby";
+}
+
+void fl_worker_begin_again(fl_worker *worker, int64_t now_us)
+{
+    *worker = (fl_worker){.rank = worker->rank,
+                          .incarnation = worker->incarnation + 1,
+                          .pid = worker->pid, /* until the new one is known */
+                          .place = {.replica = -1, .stage = -1},
+                          .spawned_us = now_us,
+                          .heard_us = now_us,
+                          .joins = true,
+                          .departed = true,
+                          .exit_reported = true};
+    snprintf(worker->operation, sizeof worker->operation, "starting");
+}
+
+void fl_worker_enter(fl_worker *worker)
+{
+    worker->joins = worker->departed = worker->exit_reported = false;
 }
 
 void fl_worker_depart(fl_worker *worker, int64_t now_us)

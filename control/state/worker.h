@@ -15,7 +15,8 @@ typedef struct fl_worker {
     fl_place place;
     int64_t spawned_us, heard_us;
     bool linked, ready, done;
-    bool departed;       /* not a member any more: its loss does not end the run */
+    bool joins;    /* not a member yet: its loss does not end the run. `departed` holds, too */
+    bool departed; /* not a member any more: its loss does not end the run */
     int64_t departed_us; /* when it departed */
     bool exit_reported;  /* the exit of the departed worker was reported */
     int64_t steps;       /* finished steps, as last reported */
@@ -53,6 +54,12 @@ typedef enum fl_loss_kind {
 
 /* "active", "standby", ...: as status and metrics name it. */
 const char *fl_worker_state_text(const fl_worker *worker);
+
+/* A new process of the rank is started, for a worker that joins the run. */
+void fl_worker_begin_again(fl_worker *worker, int64_t now_us);
+
+/* The worker is a member of the run from now on. */
+void fl_worker_enter(fl_worker *worker);
 
 /* The worker is no longer a member of the run. */
 void fl_worker_depart(fl_worker *worker, int64_t now_us);

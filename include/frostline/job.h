@@ -212,6 +212,7 @@ typedef struct fl_job {
         int64_t detect_ms;   /* a silent worker is noticed within this */
         int64_t deadline_ms; /* longest time of a layer, a read, a wait of all workers */
         fl_on_loss on_loss;  /* what follows the loss of a worker */
+        int64_t restarts;    /* how often a lost worker's process is started again */
     } fault;
     struct {
         fl_interval every;     /* none: not even at the end of the run */

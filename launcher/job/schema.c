@@ -778,6 +778,13 @@ static const fl_field fields[] = {
      .doc =
          "When a worker is lost: continue with the others where they have all that is needed, or "
          "stop the run."},
+    {.path = "fault.restarts",
+     .type = FL_FIELD_INTEGER,
+     .offset = AT(fault.restarts),
+     .initial = "3",
+     .least = 0,
+     .most = 1000,
+     .doc = "How often the process of each worker that the run goes on without is started again."},
 
     {.path = "checkpoint.every",
      .type = FL_FIELD_INTERVAL,

@@ -144,6 +144,20 @@ static fl_status get_plan(const recording_reader *r, const json_t *event, fl_pla
 
 /* ---- the events ---- */
 
+/* A repetition starts no process of a worker again. */
+static fl_status check_members(const recording_reader *r, const fl_plan *next, int64_t step)
+{
+    for (int rank = 0; rank < r->n_workers; rank++) {
+        if (r->plan.departed[rank] && !next->departed[rank]) {
+            return fl_fail(FL_EINVAL,
+                           "--replay: in %s, worker %d joined at step %" PRId64
+                           " after it was lost: such a run cannot be repeated",
+                           r->run_dir, rank, step);
+        }
+    }
+    return FL_OK;
+}
+
 static fl_status add_recorded(recording_reader *r, fl_recorded recorded)
 {
     fl_recording *rec = r->recording;
@@ -176,6 +190,9 @@ static fl_status add_plan(recording_reader *r, const json_t *event)
     }
     FL_TRY(fl_alloc(sizeof *recorded.plan, (void **)&recorded.plan));
     fl_status status = get_plan(r, event, recorded.plan);
+    if (status == FL_OK) {
+        status = check_members(r, recorded.plan, recorded.step);
+    }
     if (status == FL_OK) {
         r->plan = *recorded.plan;
         status = add_recorded(r, recorded);

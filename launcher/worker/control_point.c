@@ -74,6 +74,7 @@ static fl_status apply_command(worker *w, const fl_control_message *what, bool *
         w->step = what->step;
         w->cursor = what->cursor;
         note_answer(w, &what->command);
+        FL_TRY(fl_worker_share_state(w));
         break;
     }
     return FL_OK;

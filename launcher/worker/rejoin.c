@@ -34,7 +34,7 @@ static fl_status leave_waits(worker *w, fl_status why)
 
 /* ---- ② ---- */
 
-static fl_run_position position_of(const worker *w)
+fl_run_position fl_worker_position(const worker *w)
 {
     fl_run_position p = {.n_commands = w->n_commands,
                          .lr_factor = w->lr_factor,
@@ -55,7 +55,7 @@ static void report_broken(worker *w, fl_status why, const char *text, uint32_t s
                                .exchanged = w->exchanged ? w->next->plan.generation : 0,
                                .step = w->step,
                                .summed_step = -1,
-                               .position = position_of(w),
+                               .position = fl_worker_position(w),
                                .status = why};
     if (w->now->pipeline != NULL) {
         (void)fl_pipeline_is_summed(w->now->pipeline, &report.summed_step);
@@ -102,7 +102,7 @@ static fl_status wait_for_order(worker *w, fl_status why, fl_regroup_order *orde
 
 /* ---- ④ ---- */
 
-static void adopt_position(worker *w, const fl_run_position *p)
+void fl_worker_adopt(worker *w, const fl_run_position *p)
 {
     w->n_commands = p->n_commands;
     w->lr_factor = p->lr_factor;
@@ -145,7 +145,7 @@ static fl_status catch_up(worker *w, const fl_regroup_order *order)
     FL_TRY(apply_summed(w, order));
     w->step = order->step;
     w->cursor = fl_sampler_after(w->c->n_samples, fl_sampler_batch(w->c->job), order->step);
-    adopt_position(w, &order->position);
+    fl_worker_adopt(w, &order->position);
     return behind && w->now->place.active ? fl_worker_hash_weights(w) : FL_OK;
 }
 

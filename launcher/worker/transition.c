@@ -14,6 +14,7 @@
  * takes the old one's place at ⑥. A member that departs leaves after that.
  * A refusal at ③ leaves g as it was, and so does a failure in ④ or ⑤. Then rejoin.c asks whether
  * another worker has passed ⑤: if so, every worker has all it needs for ⑥.
+ * A worker that joins takes part in ① and ② alone, and then in ⑥: join.c.
  * After a loss there is no ① to ③: fl_transition_force does the rest with the workers that are
  * left. */
 #include "launcher/worker/worker_state.h"
@@ -54,8 +55,12 @@ static void answer_prepare(fl_worker_state *w, uint32_t generation, fl_status st
     fl_link_prepared(w->link, &report);
 }
 
+/* Nothing moves to a worker that joins, or from it. */
 static fl_status open_migration(fl_worker_state *w, const bool *lost)
 {
+    if (w->messages == NULL) {
+        return FL_OK;
+    }
     fl_migrate_options options = {.model = w->c->model,
                                   .old = &w->now->plan,
                                   .next = &w->next->plan,
@@ -74,6 +79,22 @@ static bool members_change(const fl_worker_state *w)
     return memcmp(now->departed, next->departed, sizeof now->departed) != 0;
 }
 
+/* Whether this rank is a member of the next generation, and none of the present one. */
+static bool joins(const fl_worker_state *w, int rank)
+{
+    return w->now->plan.departed[rank] && !w->next->plan.departed[rank];
+}
+
+/* Workers that join are expendable from the first: none of their ends disturbs the others. */
+static fl_status release_joining(fl_worker_state *w)
+{
+    bool spare[FL_MAX_WORKERS];
+    for (int rank = 0; rank < w->next->plan.n_workers; rank++) {
+        spare[rank] = joins(w, rank);
+    }
+    return fl_message_release(w->next->messages, spare);
+}
+
 /* A worker that departs is no member of the next message group. */
 static fl_status open_messages(fl_worker_state *w)
 {
@@ -81,7 +102,8 @@ static fl_status open_messages(fl_worker_state *w)
     if (!members_change(w) || next->plan.departed[w->rank]) {
         return FL_OK;
     }
-    return fl_worker_open_messages(w, &next->plan, &next->messages);
+    FL_TRY(fl_worker_open_messages(w, &next->plan, &next->messages));
+    return release_joining(w);
 }
 
 static fl_status open_member(fl_worker_state *w, const fl_plan *plan)
@@ -335,7 +357,10 @@ static void change_messages(fl_worker_state *w, fl_generation *old)
     if (w->next->messages == NULL) {
         return;
     }
-    fl_message_follow(w->next->messages, before);
+    if (before != NULL) {
+        fl_message_counts counts = fl_message_count(before);
+        fl_message_follow(w->next->messages, &counts);
+    }
     w->messages = w->next->messages;
     w->next->messages = NULL;
     old->messages = before;
@@ -346,6 +371,10 @@ static void switch_over(fl_worker_state *w)
     fl_generation *old = w->now;
     join_thread(w);
     fl_migration_close(&w->migration);
+    w->has_joined = false;
+    for (int rank = 0; rank < w->next->plan.n_workers; rank++) {
+        w->has_joined = w->has_joined || joins(w, rank);
+    }
     change_messages(w, old);
     w->now = w->next;
     w->next = NULL;
@@ -434,7 +463,8 @@ static fl_status open_forced(fl_worker_state *w, const fl_plan *plan, const bool
         fl_pipeline_strip(w->now->pipeline);
     }
     FL_TRY(fl_worker_open_messages(w, plan, &w->messages));
-    fl_message_follow(w->messages, before);
+    fl_message_counts counts = fl_message_count(before);
+    fl_message_follow(w->messages, &counts);
     fl_message_close(&before);
     FL_TRY(make_next(w, plan));
     FL_TRY(open_member(w, plan));
@@ -456,6 +486,13 @@ fl_status fl_transition_force(fl_worker_state *w, const fl_plan *plan, const boo
     FL_TRY(migrate(w));
     done.migrate_us = fl_now_us() - opened;
     return fl_transition_finish(w, step, &done);
+}
+
+fl_status fl_transition_enter(fl_worker_state *w, int64_t step)
+{
+    switch_over(w);
+    fl_worker_checkpoint_follow(w, step);
+    return fl_worker_release_standby(w, NULL);
 }
 
 void fl_transition_settle(fl_worker_state *w)

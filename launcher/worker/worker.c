@@ -11,6 +11,7 @@
  * When a worker is lost between ⑤ and ⑧, the others regroup (rejoin.c) and go on with ⑤.
  * A worker that does not train (frostline evaluate, predict) makes one pass over samples instead of
  * ⑤ to ⑦: pass.c.
+ * A worker that joins a run which trains already begins with join.c instead of ②, ③ and ④.
  * A standby worker runs no steps: it waits until the controller wakes it to receive a command. */
 #include "launcher/worker/worker.h"
 
@@ -271,9 +272,9 @@ static bool regroups(const worker *w, fl_status status)
 
 static fl_status train_run(worker *w)
 {
-    fl_status status = continue_run(w);
+    fl_status status = w->birth->joins ? fl_worker_join(w) : continue_run(w);
     status = status == FL_OK ? finish_run(w) : status;
-    while (regroups(w, status)) {
+    while (regroups(w, status) && w->messages != NULL) { /* else it has not joined */
         fl_rejoin_outcome outcome;
         FL_TRY(fl_worker_rejoin(w, status, &outcome));
         if (outcome.leaves) {
@@ -297,8 +298,10 @@ static fl_status run_worker(worker *w, const char *endpoint)
     FL_TRY(fl_worker_open(w, endpoint));
     fl__reach("begin", w);
     fl_link_ready(w->link, (int64_t)w->device->peak_bytes);
-    FL_TRY(wait_for_all(w));
-    FL_TRY(fl_worker_release_standby(w, NULL));
+    if (!w->birth->joins) {
+        FL_TRY(wait_for_all(w));
+        FL_TRY(fl_worker_release_standby(w, NULL));
+    }
     return w->c->task == FL_WORKER_TRAIN ? train_run(w) : pass_run(w);
 }
 

@@ -111,6 +111,9 @@ static fl_status open_member(worker *w)
                           .drawn = {.model = w->c->model, .seed = w->c->job->train.seed}};
     fl_state_source source = fl_init_weights_source(&init);
     FL_TRY(fl_parked_init(&w->parked, w->device, w->birth->plan.n_layers));
+    if (w->birth->joins) {
+        return open_first(w, NULL); /* without a stage */
+    }
     return w->c->saved_fd == NULL ? open_first(w, &source) : open_saved(w, *w->c->saved_fd);
 }
 
@@ -141,7 +144,9 @@ fl_status fl_worker_open(worker *w, const char *endpoint)
     FL_TRY(fl_link_open(&link, &w->link));
     FL_TRY(open_device(w));
     FL_TRY(fl_cache_tiers_create(w->c->job, w->device, w->c->activations, &w->tiers));
-    FL_TRY(fl_worker_open_messages(w, &w->birth->plan, &w->messages));
+    if (!w->birth->joins) {
+        FL_TRY(fl_worker_open_messages(w, &w->birth->plan, &w->messages));
+    }
     FL_TRY(open_member(w));
     FL_TRY(fl_worker_checkpoint_open(w));
     return open_batches(w);

@@ -60,6 +60,7 @@ typedef struct fl_worker_state {
     int64_t plan_due; /* the step at which all wait for the commit of the prepared generation; 0:
                          none */
     fl_cursor cursor; /* position of the next batch */
+    bool has_joined;  /* with `now`, workers have joined that do not know the run's state yet */
     bool stop;
     bool paused;               /* all workers wait at the control point */
     int64_t end_step;          /* the run ends after this many steps */
@@ -77,7 +78,7 @@ typedef struct fl_worker_state {
 /* A hook for tests: a worker calls it at each of these points if the test program defines it. In
  * any other program it is absent. Points: "begin" (before the first step), "prepare" (in the
  * prepare thread), "step" (after each), "evaluate", "vote", "migrate", "exchanged", "migrated",
- * "switch", "end". */
+ * "switch", "end"; of a worker that joins, "enter" and "joined". */
 void fl__test_point(const char *point, fl_worker_state *w) __attribute__((weak));
 
 static inline void fl__reach(const char *point, fl_worker_state *w)
@@ -172,7 +173,8 @@ fl_status fl_control_point(fl_worker_state *w, bool any, fl_control_message *wha
                            bool *switched) FL_MUST_CHECK;
 
 /* The control point at which a run begins that continues from a checkpoint: wait for the decision
- * that is due there, if any, as the run that wrote the checkpoint did. */
+ * that is due there, if any, as the run that wrote the checkpoint did. Also that at which a worker
+ * joins: while the run is paused, it waits with the others. */
 fl_status fl_control_begin(fl_worker_state *w, fl_control_message *what,
                            bool *switched) FL_MUST_CHECK;
 
@@ -232,6 +234,21 @@ typedef struct fl_rejoin_outcome {
 fl_status fl_worker_rejoin(fl_worker_state *w, fl_status why,
                            fl_rejoin_outcome *outcome) FL_MUST_CHECK;
 
+/* What the controller has ordered so far, as this worker knows it; and the same as others know it.
+ */
+fl_run_position fl_worker_position(const fl_worker_state *w);
+void fl_worker_adopt(fl_worker_state *w, const fl_run_position *position);
+
+/* ---- join.c ---- */
+
+/* On a worker that joins a run: take part in the preparation of generations, until one with this
+ * worker trains, or the run stops. */
+fl_status fl_worker_join(fl_worker_state *w) FL_MUST_CHECK;
+
+/* After a switch, on every member: if workers have joined with it, the leader tells them the run's
+ * state. */
+fl_status fl_worker_share_state(fl_worker_state *w) FL_MUST_CHECK;
+
 /* ---- transition.c ---- */
 
 /* Start to open generation plan->generation while the current one runs. The controller receives the
@@ -253,6 +270,9 @@ fl_status fl_transition_finish(fl_worker_state *w, int64_t step,
  * state that it had. */
 fl_status fl_transition_force(fl_worker_state *w, const fl_plan *plan, const bool *lost,
                               int64_t step) FL_MUST_CHECK;
+
+/* On a worker that joins: generation `next` trains now. step: its first step. */
+fl_status fl_transition_enter(fl_worker_state *w, int64_t step) FL_MUST_CHECK;
 
 /* Drop the next generation, even if it is still being opened. */
 void fl_transition_cancel(fl_worker_state *w);

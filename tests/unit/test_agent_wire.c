@@ -49,6 +49,7 @@ static const fl_agent_frame frames[] = {
                 .process = {.cpu_us = INT64_C(1) << 40,
                             .work = {.n_major_faults = 5, .is_runnable = true},
                             .link = {.n_major_faults = 7}}}},
+    {.type = FL_AGENT_HIDE},
 };
 
 enum { N_FRAMES = sizeof frames / sizeof *frames };
@@ -141,7 +142,7 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     assert_refused_with(0, 0, 0);                            /* magic */
     assert_refused_with(0, VERSION_AT, 2);                   /* a later version */
     assert_refused_with(0, TYPE_AT, 0);                      /* no type */
-    assert_refused_with(0, TYPE_AT, 5);                      /* unknown types */
+    assert_refused_with(0, TYPE_AT, 6);                      /* unknown types */
     assert_refused_with(0, TYPE_AT + 1, 1);                  /* 0x101 */
     assert_refused_with(1, RANK_AT + 1, 4);                  /* rank 1279 */
     assert_refused_with(0, RANK_AT + 3, 0x80);               /* a negative rank */

@@ -219,6 +219,8 @@ static const broken files[] = {
     {"devices: {memory: 1e30}\n", "job.yaml:1:19: devices.memory: found '1e30', " MEMORY},
     {"devices: {memory: -1GiB}\n", "job.yaml:1:19: devices.memory: found '-1GiB', " MEMORY},
     {"fault: {detect: 5}\n", "job.yaml:1:17: fault.detect: found '5', " DETECT},
+    {"fault: {restarts: -1}\n",
+     "job.yaml:1:19: fault.restarts: found '-1', allowed: an integer from 0 to 1000"},
     {"fault: {detect: 99ms}\n", "job.yaml:1:17: fault.detect: found '99ms', " DETECT},
     {"fault: {detect: 61min}\n", "job.yaml:1:17: fault.detect: found '61min', " DETECT},
     {"fault: {detect: 5 days}\n", "job.yaml:1:17: fault.detect: found '5 days', " DETECT},

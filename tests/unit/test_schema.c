@@ -89,7 +89,7 @@ static const char *another(const fl_field *field, char text[FL_FIELD_VALUE_MAX])
     case FL_FIELD_FILES:
         return "{train: other, test: another}";
     case FL_FIELD_INTEGER:
-        snprintf(text, FL_FIELD_VALUE_MAX, "%d", 3);
+        snprintf(text, FL_FIELD_VALUE_MAX, "%d", strcmp(field->initial, "3") == 0 ? 4 : 3);
         return text;
     case FL_FIELD_NUMBER:
         return "0.375";

@@ -1,0 +1,180 @@
+#include "control/controller/parts.h"
+
+#include "control/elastic/elastic_transition.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <stdio.h>
+
+enum { SECOND_US = 1000 * 1000, LONGEST_DELAY_S = 60, AGAIN_US = SECOND_US };
+
+int64_t fl_joining_delay_s(int n)
+{
+    int64_t delay_s = n < 7 ? INT64_C(1) << (n - 1) : LONGEST_DELAY_S;
+    return delay_s < LONGEST_DELAY_S ? delay_s : LONGEST_DELAY_S;
+}
+
+/* A run that repeats another one has its plans, and a pass over samples has no transitions. */
+static bool may_start_again(const fl_controller *controller, int rank)
+{
+    const fl_controller_options *o = controller->options;
+    return o->recording == NULL && controller->pass.o == NULL && o->plan_input != NULL &&
+           controller->joining[rank].n_restarts < controller->job.fault.restarts;
+}
+
+static void schedule_start(fl_controller *controller, int rank, int64_t now_us)
+{
+    fl_joining_worker *j = &controller->joining[rank];
+    j->state = FL_JOINING_NONE;
+    if (may_start_again(controller, rank)) {
+        j->state = FL_JOINING_DELAYED;
+        j->due_us = now_us + fl_joining_delay_s(j->n_restarts + 1) * SECOND_US;
+    }
+}
+
+void fl_joining_lost(fl_controller *controller, int rank, int64_t now_us)
+{
+    const fl_elastic *e = &controller->elastic;
+    uint32_t asked = e->transition.last_asked, now = e->plan.generation;
+    controller->joining[rank].last_member = asked > now ? asked : now;
+    schedule_start(controller, rank, now_us);
+}
+
+/* The record of a lost worker is needed until the others have recovered. The loss of one without a
+ * stage may still turn out to be one of a worker with a stage (shutdown.c). */
+static bool is_settled(const fl_controller *controller, int rank, int64_t now_us)
+{
+    const fl_survived_loss *s = &controller->shutdown.spared;
+    int64_t memory_us = controller->job.fault.detect_ms * 1000;
+    if (controller->recovery.state != FL_RECOVERY_NONE ||
+        controller->elastic.transition.state == FL_ELASTIC_RECOVERING ||
+        !controller->elastic.plan.departed[rank]) {
+        return false;
+    }
+    return s->rank != rank || (s->reported && now_us - s->lost_us >= memory_us &&
+                               fl_step_order_gap(&controller->reports) == 0);
+}
+
+static void start_process(fl_controller *controller, int rank, int64_t now_us)
+{
+    fl_joining_worker *j = &controller->joining[rank];
+    fl_worker_birth birth;
+    fl_worker_birth_first(&controller->elastic.plan, controller->stats.n_steps, &birth);
+    birth.rank = rank;
+    birth.joins = true;
+    if (!fl_agent_start(controller->agent, &birth)) {
+        j->due_us = now_us + AGAIN_US; /* the agent is stopped, perhaps */
+        return;
+    }
+    j->state = FL_JOINING_STARTING;
+    j->n_restarts++;
+    if (controller->shutdown.spared.rank == rank) {
+        controller->shutdown.spared.rank = -1;
+    }
+    fl_event_log_restarted(&controller->log, rank, j->n_restarts,
+                           (int)controller->job.fault.restarts);
+}
+
+/* A worker that joins is started, hangs or is stopped: its start has a limit as any other, and so
+ * has its silence. */
+static bool takes_too_long(const fl_controller *controller, const fl_worker *w, int64_t now_us)
+{
+    const fl_watch_limits *limits = &controller->shutdown.limits;
+    return (!w->ready && now_us - w->spawned_us > limits->start_us) ||
+           (w->linked && now_us - w->heard_us > limits->silence_us);
+}
+
+static bool is_known_to_have_left(const fl_controller *controller, int rank)
+{
+    return controller->elastic.plan.generation > controller->joining[rank].last_member;
+}
+
+static void ask_for_it(fl_controller *controller, int rank, int64_t now_us)
+{
+    fl_elastic *e = &controller->elastic;
+    fl_joining_worker *j = &controller->joining[rank];
+    fl_elastic_terms terms = fl_elastic_terms_now(e);
+    fl_plan same = e->plan;
+    char why[64];
+    if (e->transition.state != FL_ELASTIC_IDLE || now_us < j->due_us) {
+        return;
+    }
+    bool joins = is_known_to_have_left(controller, rank);
+    terms.usable.drained[rank] = !joins;
+    snprintf(why, sizeof why, "worker %d %s", rank, joins ? "joins" : "was lost");
+    if (fl_elastic_ask_with(e, &same, 0, &terms, why) == FL_OK) {
+        j->state = FL_JOINING_ASKED;
+        j->generation = e->transition.requested;
+    } else {
+        fl_log(FL_LOG_DEBUG, "worker %d cannot join yet: %s", rank, fl_errmsg());
+        j->due_us = now_us + AGAIN_US;
+    }
+}
+
+static void watch_starting(fl_controller *controller, int rank, int64_t now_us)
+{
+    fl_worker *w = &controller->workers[rank];
+    if (w->exited_us != 0) {
+        fl_log(FL_LOG_WARN, "worker %d ended before it had joined the run: see its log", rank);
+        schedule_start(controller, rank, now_us);
+    } else if (takes_too_long(controller, w, now_us)) {
+        fl_agent_kill(controller->agent, w, 1);
+    } else if (w->ready) {
+        ask_for_it(controller, rank, now_us);
+    }
+}
+
+/* Its end cancels the preparation. Once the members vote, they no longer need it. If a worker is
+ * lost during the switch, it cannot know what the others know. */
+static void watch_asked(fl_controller *controller, int rank, int64_t now_us)
+{
+    fl_elastic *e = &controller->elastic;
+    fl_joining_worker *j = &controller->joining[rank];
+    fl_worker *w = &controller->workers[rank];
+    const fl_elastic_outcome *outcome = fl_elastic_outcome_of(e, j->generation);
+    if (outcome != NULL) {
+        bool joined = outcome->committed && !e->plan.departed[rank];
+        j->state = joined ? FL_JOINING_NONE : FL_JOINING_STARTING;
+        j->due_us = outcome->committed ? now_us : now_us + AGAIN_US;
+        if (joined) {
+            fl_event_log_joined(&controller->log, w, outcome->step);
+        }
+    } else if (w->exited_us != 0 && e->transition.state == FL_ELASTIC_PREPARING) {
+        char why[64];
+        snprintf(why, sizeof why, "worker %d, which was to join, has ended", rank);
+        fl_elastic_cancel(e, why);
+    } else if (w->exited_us == 0 && e->transition.state == FL_ELASTIC_RECOVERING) {
+        fl_agent_kill(controller->agent, w, 1);
+    }
+}
+
+void fl_joining_watch(fl_controller *controller, int64_t now_us)
+{
+    const fl_phase *phase = &controller->shutdown.phase;
+    if (phase->state != FL_CONTROLLER_RUNNING || phase->n_stops > 0) {
+        return;
+    }
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        const fl_joining_worker *j = &controller->joining[rank];
+        const fl_worker *w = &controller->workers[rank];
+        if (j->state == FL_JOINING_DELAYED && now_us >= j->due_us && w->exited_us != 0 &&
+            is_settled(controller, rank, now_us)) {
+            start_process(controller, rank, now_us);
+        } else if (j->state == FL_JOINING_STARTING) {
+            watch_starting(controller, rank, now_us);
+        } else if (j->state == FL_JOINING_ASKED) {
+            watch_asked(controller, rank, now_us);
+        }
+    }
+}
+
+void fl_joining_end(fl_controller *controller)
+{
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        fl_worker *w = &controller->workers[rank];
+        if (w->joins && w->exited_us == 0) {
+            fl_agent_kill(controller->agent, w, 1);
+        }
+        controller->joining[rank].state = FL_JOINING_NONE;
+    }
+}

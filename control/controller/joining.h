@@ -1,0 +1,51 @@
+/* Starts processes of lost workers again, and has them join the run as standby workers.
+ *
+ *     lost ── DELAYED ──(1, 2, 4 ... 60 s)──> STARTING ──(ready, no other change)──> ASKED
+ *                ^                             │      ^                                │
+ *                └──────(it has ended)─────────┘      └──(the transition is over, and──┤
+ *                                                         it is no member yet)         │
+ *     a worker as any other <──────────────────────────────(it has committed)──────────┘
+ *
+ * The members may not know yet that the process before is no member any more: then a first
+ * transition tells them, and a second one brings the new process in. A worker that joins is no
+ * member of the run until the transition commits: its end disturbs nobody. fault.restarts limits
+ * how often each rank is started again. */
+#ifndef FL_CONTROL_CONTROLLER_JOINING_H
+#define FL_CONTROL_CONTROLLER_JOINING_H
+
+#include <frostline/status.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct fl_controller fl_controller;
+
+typedef enum fl_joining_state {
+    FL_JOINING_NONE,
+    FL_JOINING_DELAYED,  /* a process is started at due_us */
+    FL_JOINING_STARTING, /* it has been; it is asked for once it is ready */
+    FL_JOINING_ASKED,    /* a transition to `generation` is in progress */
+} fl_joining_state;
+
+/* One rank. */
+typedef struct fl_joining_worker {
+    fl_joining_state state;
+    int64_t due_us;
+    uint32_t generation;
+    uint32_t last_member; /* the last generation of which the process before may be a member */
+    int n_restarts;       /* so far */
+} fl_joining_worker;
+
+/* Seconds before the n-th restart (from 1) of a rank. Pure. */
+int64_t fl_joining_delay_s(int n);
+
+/* The run goes on without this worker: start its process again, if fault.restarts allows that. */
+void fl_joining_lost(fl_controller *controller, int rank, int64_t now_us);
+
+/* Drive it, in every turn of the loop. */
+void fl_joining_watch(fl_controller *controller, int64_t now_us);
+
+/* The run ends: end what has not joined. */
+void fl_joining_end(fl_controller *controller);
+
+#endif

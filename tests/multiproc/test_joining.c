@@ -1,0 +1,276 @@
+/* Workers that were lost are started again and join the run. Would catch: a worker that joins with
+ * another step, learning rate or set of kept moments than the members; a run that waits for it, or
+ * ends with it; a stall or a lost step when it comes; a process that stays behind. */
+#include "device/clock.h"
+#include "support/lines.h"
+#include "support/live_run.h"
+#include "support/nap.h"
+#include "support/toy.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { PATIENCE_MS = 30000, MOST_STEPS = 20000, STANDBY = 2 };
+
+static const double TOLERANCE = 1e-5;
+
+#define TRAINING                                                                                   \
+    "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "9000",    \
+        "autodp.bucket", "16KiB", "fault.detect", "2s"
+
+/* Two workers that train, and worker 2, which stands by. */
+#define THREE_WORKERS TRAINING, "devices.count", "3", "pipe.k", "1", "autodp.r", "2", "pipe.m", "2"
+
+/* ---- a worker that comes back is used ---- */
+
+static json_t *worker_of(live_run *run, int rank, json_t **status)
+{
+    *status = live_ask(run, "status", "{}");
+    return json_array_get(json_object_get(*status, "workers"), (size_t)rank);
+}
+
+static pid_t process_of(live_run *run, int rank)
+{
+    json_t *status;
+    pid_t pid = (pid_t)number(worker_of(run, rank, &status), "pid");
+    json_decref(status);
+    return pid;
+}
+
+static void await_state(live_run *run, int rank, const char *wanted)
+{
+    int64_t deadline_us = fl_deadline_us(PATIENCE_MS);
+    bool is = false;
+    while (!is) {
+        json_t *status;
+        const json_t *state = json_object_get(worker_of(run, rank, &status), "state");
+        is = strcmp(json_string_value(state), wanted) == 0;
+        json_decref(status);
+        if (!is && fl_left_ms(deadline_us) == 0) {
+            fail_msg("worker %d is not %s", rank, wanted);
+        }
+        nap(2000);
+    }
+}
+
+static void ask(live_run *run, const char *cmd, const char *args)
+{
+    json_decref(live_ask(run, cmd, args));
+}
+
+/* In shared memory: the worker that came back has work. Until then steps are slow, so that few of
+ * them come before it. */
+static atomic_bool *is_used;
+
+static void go_slowly(const char *point, fl_worker_state *w)
+{
+    if (w->rank == 0 && strcmp(point, "step") == 0 && !atomic_load(is_used)) {
+        nap(20000);
+    }
+}
+
+static const scenario_deed nothing = {.act = NULL};
+
+static void interrupt(live_run *run)
+{
+    assert_int_equal(kill(run->controller, SIGINT), 0);
+    assert_int_equal(live_finish(run), FL_ESTOPPED);
+    live_check_ledger(run);
+}
+
+/* Of the first n_steps; the run was interrupted after them. */
+static double *take_losses(live_run *run, int n_steps)
+{
+    double *losses = calloc(MOST_STEPS, sizeof *losses);
+    assert_non_null(losses);
+    assert_in_range(fl_toy_losses(run->dir, losses, MOST_STEPS), n_steps, MOST_STEPS);
+    live_clean(run);
+    return losses;
+}
+
+/* The first step with twice the learning rate. */
+static int64_t lr_step;
+
+static void change_lr(const char *point, fl_worker_state *w)
+{
+    if (strcmp(point, "step") == 0 && w->step >= lr_step) {
+        w->lr_factor = 2.0;
+    }
+}
+
+static void check_losses(const double *losses, int n_steps)
+{
+    live_run run = live_start_with((const char *const[]){TRAINING, "devices.count", "1", "pipe.k",
+                                                         "1", "autodp.r", "1", "pipe.m", "2", NULL},
+                                   nothing, change_lr);
+    live_await_step(&run, n_steps);
+    interrupt(&run);
+    double *one = take_losses(&run, n_steps);
+    assert_true(worst_difference(losses, one, 0, n_steps) <= TOLERANCE);
+    free(one);
+}
+
+static void test_joining__a_lost_worker_comes_back_and_gets_work(void **state)
+{
+    (void)state;
+    is_used = shared_memory(sizeof *is_used);
+    live_run run = live_start_with((const char *const[]){THREE_WORKERS, NULL}, nothing, go_slowly);
+    pid_t first = process_of(&run, STANDBY);
+    live_await_step(&run, 5);
+    assert_int_equal(kill(first, SIGKILL), 0);
+    await_state(&run, STANDBY, "left");
+    live_refused(&run, "scale", "{\"k\": 1, \"r\": 3}", "refused");
+    json_t *set = live_ask(&run, "set", "{\"field\": \"train.lr\", \"value\": 0.0002}");
+    lr_step = number(set, "step"); /* the members alone hear of it */
+    json_decref(set);
+    await_state(&run, STANDBY, "standby");
+    pid_t second = process_of(&run, STANDBY);
+    assert_int_not_equal(second, first);
+    ask(&run, "scale", "{\"k\": 1, \"r\": 3}");
+    await_state(&run, STANDBY, "active");
+    int n_steps = (int)live_status(&run, "step") + 30;
+    atomic_store(is_used, true);
+    live_await_step(&run, n_steps);
+    ask(&run, "pause", "{}"); /* the worker that came back holds and goes on with the others */
+    ask(&run, "resume", "{}");
+    live_await_step(&run, live_status(&run, "step") + 5);
+    interrupt(&run);
+    assert_true(kill(second, 0) != 0 && errno == ESRCH);
+    assert_int_equal(count_events(run.dir, "worker.lost", "\"goes_on\": true"), 1);
+    assert_int_equal(count_events(run.dir, "worker.restarted", "\"rank\": 2"), 1);
+    assert_int_equal(count_events(run.dir, "worker.joined", "\"rank\": 2"), 1);
+    double *losses = take_losses(&run, n_steps);
+    check_losses(losses, n_steps);
+    free(losses);
+}
+
+/* Would catch: a restart that comes before the others have recovered, a worker that joins with
+ * another position than they agreed on. */
+static void test_joining__a_worker_that_trained_comes_back(void **state)
+{
+    (void)state;
+    is_used = shared_memory(sizeof *is_used);
+    live_run run = live_start_with((const char *const[]){TRAINING, "devices.count", "2", "pipe.k",
+                                                         "1", "autodp.r", "2", "pipe.m", "2",
+                                                         "fault.on_loss", "continue", NULL},
+                                   nothing, go_slowly);
+    live_await_step(&run, 5);
+    assert_int_equal(kill(process_of(&run, 1), SIGKILL), 0);
+    await_state(&run, 1, "standby");
+    ask(&run, "scale", "{\"k\": 1, \"r\": 2}");
+    await_state(&run, 1, "active");
+    int n_steps = (int)live_status(&run, "step") + 20;
+    atomic_store(is_used, true);
+    live_await_step(&run, n_steps);
+    interrupt(&run);
+    assert_int_equal(count_events(run.dir, "run.recovered", ""), 1);
+    assert_int_equal(count_events(run.dir, "worker.joined", "\"rank\": 1"), 1);
+    double *losses = take_losses(&run, n_steps);
+    lr_step = INT64_MAX;
+    check_losses(losses, n_steps);
+    free(losses);
+}
+
+/* ---- it may be lost again at any moment ---- */
+
+typedef struct join_case {
+    const char *name, *point;
+    int number; /* the signal that its first successor gets there */
+    int n_lost; /* times that a member is lost */
+    scenario run;
+    struct {
+        atomic_bool joined;
+    } * shared;
+} join_case;
+
+static const join_case *current_case(void)
+{
+    return scenario_here()->context;
+}
+
+static void strike(const char *point, fl_worker_state *w)
+{
+    const join_case *c = current_case();
+    const scenario_outcome *outcome = scenario_here()->outcome;
+    bool comes_back = w->rank == STANDBY && w->birth->incarnation > 1;
+    if (w->rank == 0 && strcmp(point, "step") == 0) {
+        nap(1000);
+        if (w->step == 5) {
+            kill(atomic_load(&outcome->pid[STANDBY]), SIGKILL);
+        } else if (atomic_load(&c->shared->joined)) {
+            kill(controller_here(), SIGINT);
+        }
+    } else if (comes_back && w->birth->incarnation == 2 && strcmp(point, c->point) == 0) {
+        kill(getpid(), c->number);
+    } else if (comes_back && strcmp(point, "joined") == 0 && w->birth->incarnation == 3) {
+        atomic_store(&c->shared->joined, true);
+    }
+}
+
+/* Each run goes on until the third process of worker 2 has joined. */
+static void test_joining__may_fail_at_any_moment(void **state)
+{
+    (void)state;
+    join_case cases[] = {
+        {.name = "begin-killed", .point = "begin", .number = SIGKILL, .n_lost = 1},
+        {.name = "prepare-killed", .point = "prepare", .number = SIGKILL, .n_lost = 1},
+        {.name = "prepare-stopped", .point = "prepare", .number = SIGSTOP, .n_lost = 1},
+        {.name = "enter-killed", .point = "enter", .number = SIGKILL, .n_lost = 2},
+        {.name = "joined-stopped", .point = "joined", .number = SIGSTOP, .n_lost = 2},
+    };
+    enum { N = sizeof cases / sizeof *cases };
+    for (int i = 0; i < N; i++) {
+        join_case *c = &cases[i];
+        c->shared = shared_memory(sizeof *c->shared);
+        c->run = (scenario){.name = c->name,
+                            .sets = JOB_SETS(THREE_WORKERS, "fault.deadline", "2s"),
+                            .n_samples = LIVE_SAMPLES,
+                            .blocks = 1,
+                            .at_point = strike,
+                            .context = c};
+        scenario_start(&c->run);
+    }
+    for (int i = 0; i < N; i++) {
+        join_case *c = &cases[i];
+        expect_end(&c->run, FL_ESTOPPED);
+        assert_true(atomic_load(&c->shared->joined));
+        assert_int_equal(count_events(c->run.dir, "worker.lost", "\"goes_on\": true"), c->n_lost);
+        assert_int_equal(count_events(c->run.dir, "worker.restarted", "\"rank\": 2"), 2);
+        assert_int_equal(count_events(c->run.dir, "run.failed", ""), 0);
+        scenario_forget(&c->run);
+    }
+}
+
+/* Would catch: restarts without an end. */
+static void test_joining__is_tried_as_often_as_the_job_says(void **state)
+{
+    (void)state;
+    live_run run = live_start((const char *const[]){THREE_WORKERS, "fault.restarts", "0", NULL});
+    live_await_step(&run, 5);
+    assert_int_equal(kill(process_of(&run, STANDBY), SIGKILL), 0);
+    await_state(&run, STANDBY, "left");
+    live_await_step(&run, live_status(&run, "step") + 200);
+    interrupt(&run);
+    assert_int_equal(count_events(run.dir, "worker.restarted", ""), 0);
+    live_clean(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_joining__a_lost_worker_comes_back_and_gets_work),
+        cmocka_unit_test(test_joining__a_worker_that_trained_comes_back),
+        cmocka_unit_test_setup_teardown(test_joining__may_fail_at_any_moment, make_root,
+                                        remove_root),
+        cmocka_unit_test(test_joining__is_tried_as_often_as_the_job_says),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
