@@ -26,6 +26,11 @@ static void stop_for_part(void *context, const char *who)
     fl_shutdown_stop((fl_controller *)context, who);
 }
 
+static bool grow_for_part(void *context, int n)
+{
+    return fl_joining_want((fl_controller *)context, n, fl_now_us());
+}
+
 static void end_for_part(void *context, int64_t step)
 {
     fl_stop_answer_end((fl_controller *)context, step);
@@ -177,6 +182,7 @@ static fl_status open_ctl(fl_controller *controller)
                               .flight_dump = &controller->flight_dump,
                               .look = look_for_ctl,
                               .stop = stop_for_part,
+                              .grow = grow_for_part,
                               .context = controller};
     return fl_ctl_open(&uses, &controller->ctl);
 }

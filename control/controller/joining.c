@@ -15,18 +15,18 @@ int64_t fl_joining_delay_s(int n)
 }
 
 /* A run that repeats another one has its plans, and a pass over samples has no transitions. */
-static bool may_start_again(const fl_controller *controller, int rank)
+static bool can_join(const fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
-    return o->recording == NULL && controller->pass.o == NULL && o->plan_input != NULL &&
-           controller->joining[rank].n_restarts < controller->job.fault.restarts;
+    return o->recording == NULL && controller->pass.o == NULL && o->plan_input != NULL;
 }
 
 static void schedule_start(fl_controller *controller, int rank, int64_t now_us)
 {
     fl_joining_worker *j = &controller->joining[rank];
     j->state = FL_JOINING_NONE;
-    if (may_start_again(controller, rank)) {
+    j->failed = j->wanted;
+    if (!j->wanted && can_join(controller) && j->n_restarts < controller->job.fault.restarts) {
         j->state = FL_JOINING_DELAYED;
         j->due_us = now_us + fl_joining_delay_s(j->n_restarts + 1) * SECOND_US;
     }
@@ -37,6 +37,7 @@ void fl_joining_lost(fl_controller *controller, int rank, int64_t now_us)
     const fl_elastic *e = &controller->elastic;
     uint32_t asked = e->transition.last_asked, now = e->plan.generation;
     controller->joining[rank].last_member = asked > now ? asked : now;
+    controller->joining[rank].wanted = false;
     schedule_start(controller, rank, now_us);
 }
 
@@ -67,12 +68,12 @@ static void start_process(fl_controller *controller, int rank, int64_t now_us)
         return;
     }
     j->state = FL_JOINING_STARTING;
-    j->n_restarts++;
+    j->n_restarts += !j->wanted;
     if (controller->shutdown.spared.rank == rank) {
         controller->shutdown.spared.rank = -1;
     }
     fl_event_log_restarted(&controller->log, rank, j->n_restarts,
-                           (int)controller->job.fault.restarts);
+                           (int)controller->job.fault.restarts, j->wanted);
 }
 
 /* A worker that joins is started, hangs or is stopped: its start has a limit as any other, and so
@@ -134,6 +135,7 @@ static void watch_asked(fl_controller *controller, int rank, int64_t now_us)
     const fl_elastic_outcome *outcome = fl_elastic_outcome_of(e, j->generation);
     if (outcome != NULL) {
         bool joined = outcome->committed && !e->plan.departed[rank];
+        j->wanted = j->wanted && !joined;
         j->state = joined ? FL_JOINING_NONE : FL_JOINING_STARTING;
         j->due_us = outcome->committed ? now_us : now_us + AGAIN_US;
         if (joined) {
@@ -146,6 +148,28 @@ static void watch_asked(fl_controller *controller, int rank, int64_t now_us)
     } else if (w->exited_us == 0 && e->transition.state == FL_ELASTIC_RECOVERING) {
         fl_agent_kill(controller->agent, w, 1);
     }
+}
+
+bool fl_joining_want(fl_controller *controller, int n, int64_t now_us)
+{
+    int n_coming = 0;
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        fl_joining_worker *j = &controller->joining[rank];
+        if (j->failed) {
+            j->failed = j->wanted = false;
+            return fl_fail(FL_EFAILED,
+                           "worker %d was started and ended before it had joined: see its log",
+                           rank) == FL_OK;
+        }
+        if (j->state == FL_JOINING_NONE && controller->workers[rank].departed && n_coming < n &&
+            can_join(controller)) {
+            j->state = FL_JOINING_DELAYED;
+            j->wanted = true;
+            j->due_us = now_us;
+        }
+        n_coming += j->state != FL_JOINING_NONE;
+    }
+    return n_coming >= n || fl_fail(FL_EINVAL, "this run starts no worker again") == FL_OK;
 }
 
 void fl_joining_watch(fl_controller *controller, int64_t now_us)

@@ -1,4 +1,5 @@
-/* Starts processes of lost workers again, and has them join the run as standby workers.
+/* Starts processes again of workers that were lost, or that left and are wanted back, and has them
+ * join the run as standby workers.
  *
  *     lost ── DELAYED ──(1, 2, 4 ... 60 s)──> STARTING ──(ready, no other change)──> ASKED
  *                ^                             │      ^                                │
@@ -9,7 +10,7 @@
  * The members may not know yet that the process before is no member any more: then a first
  * transition tells them, and a second one brings the new process in. A worker that joins is no
  * member of the run until the transition commits: its end disturbs nobody. fault.restarts limits
- * how often each rank is started again. */
+ * how often a lost worker is started again without a request. */
 #ifndef FL_CONTROL_CONTROLLER_JOINING_H
 #define FL_CONTROL_CONTROLLER_JOINING_H
 
@@ -33,7 +34,9 @@ typedef struct fl_joining_worker {
     int64_t due_us;
     uint32_t generation;
     uint32_t last_member; /* the last generation of which the process before may be a member */
-    int n_restarts;       /* so far */
+    int n_restarts;       /* so far, without a request */
+    bool wanted;          /* a request asked for it */
+    bool failed;          /* what a request asked for has ended */
 } fl_joining_worker;
 
 /* Seconds before the n-th restart (from 1) of a rank. Pure. */
@@ -41,6 +44,11 @@ int64_t fl_joining_delay_s(int n);
 
 /* The run goes on without this worker: start its process again, if fault.restarts allows that. */
 void fl_joining_lost(fl_controller *controller, int rank, int64_t now_us);
+
+/* A request wants `n` more workers: start processes of ranks that were lost or have left, unless
+ * they are on their way already. False (fl_errmsg): so many cannot be started, or one that was
+ * started for a request has ended before it joined. */
+bool fl_joining_want(fl_controller *controller, int n, int64_t now_us);
 
 /* Drive it, in every turn of the loop. */
 void fl_joining_watch(fl_controller *controller, int64_t now_us);

@@ -305,14 +305,20 @@ void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, fl_loss_k
     fl_progress_note(&log->progress, "%s; the run goes on without it", text);
 }
 
-void fl_event_log_restarted(fl_event_log *log, int rank, int n, int most)
+void fl_event_log_restarted(fl_event_log *log, int rank, int n, int most, bool wanted)
 {
     fl_json *j = fl_event_log_begin(log, "worker.restarted");
     fl_json_integer(j, "rank", rank);
     fl_json_integer(j, "restarts", n);
     fl_json_integer(j, "most", most);
+    fl_json_text(j, "why", wanted ? "requested" : "lost");
     fl_event_log_end(log);
-    fl_progress_note(&log->progress, "worker %d is started again (%d of %d times)", rank, n, most);
+    if (wanted) {
+        fl_progress_note(&log->progress, "worker %d is started again, as requested", rank);
+    } else {
+        fl_progress_note(&log->progress, "worker %d is started again (%d of %d times)", rank, n,
+                         most);
+    }
 }
 
 void fl_event_log_joined(fl_event_log *log, const fl_worker *worker, int64_t step)

@@ -81,9 +81,10 @@ void fl_event_log_nonfinite(fl_event_log *log, const fl_nonfinite_report *report
 
 /* ---- the end ---- */
 
-/* A lost worker is started again, for the n-th of `most` times; and it is a member again, from
+/* A worker is started again: for the n-th of `most` times because it was lost, or because a request
+ * wants it. And it is a member again, from
  * before `step` on. */
-void fl_event_log_restarted(fl_event_log *log, int rank, int n, int most);
+void fl_event_log_restarted(fl_event_log *log, int rank, int n, int most, bool wanted);
 void fl_event_log_joined(fl_event_log *log, const fl_worker *worker, int64_t step);
 
 /* The agent was lost, and its workers with it; the run ends. */

@@ -63,6 +63,7 @@ struct fl_ctl {
     fl_flight_dump *flight_dump;
     const fl_run_view *(*look)(void *context);
     void (*stop)(void *context, const char *who);
+    bool (*grow)(void *context, int n);
     void *context;
 
     void *zmq;

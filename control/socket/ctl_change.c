@@ -108,35 +108,14 @@ bool fl_ctl_plan_has_ended(const fl_ctl *ctl, fl_ctl_call *call)
 
 enum { DEVICES, STAGES, REPLICAS, MICRO_BATCHES }; /* scale's arguments */
 
-/* " 0, 3" */
-static void list_left(const fl_ctl *ctl, char *text, size_t size_bytes)
+static void refuse_more(fl_ctl_call *call, int64_t wanted, int n)
 {
-    int n = 0, at = 0;
-    text[0] = 0;
-    for (int i = 0; i < ctl->run->n_workers && at < (int)size_bytes; i++) {
-        if (ctl->run->plan->departed[i]) {
-            at += snprintf(text + at, size_bytes - (size_t)at, "%s %d", n == 0 ? "" : ",", i);
-            n++;
-        }
-    }
+    char devices[FL_COUNT_BYTES], workers[FL_COUNT_BYTES];
+    fl_ctl_refuse(call, FL_CTL_REFUSED, "found %s, allowed: at most the %s of devices.count",
+                  fl_count(wanted, "device", devices), fl_count(n, "worker", workers));
 }
 
-static void refuse_more(const fl_ctl *ctl, fl_ctl_call *call, int64_t wanted, int n)
-{
-    char left[64], devices[FL_COUNT_BYTES], workers[FL_COUNT_BYTES];
-    int n_left = ctl->run->n_workers - fl_plan_members(ctl->run->plan);
-    list_left(ctl, left, sizeof left);
-    fl_ctl_refuse(call, FL_CTL_REFUSED,
-                  "found %s, allowed: at most the %s that can take work; a run starts with "
-                  "devices.count of them%s%s%s%s",
-                  fl_count(wanted, "device", devices), fl_count(n, "worker", workers),
-                  n_left == 0 ? "" : "; worker", n_left > 1 ? "s" : "", left,
-                  n_left == 0   ? ""
-                  : n_left == 1 ? " has left"
-                                : " have left");
-}
-
-static bool check_scale(const fl_ctl *ctl, fl_ctl_call *call, const fl_worker_pool *usable)
+static bool check_scale(fl_ctl *ctl, fl_ctl_call *call, const fl_worker_pool *usable)
 {
     const fl_ctl_value *v = call->request.value;
     int64_t wanted =
@@ -146,10 +125,16 @@ static bool check_scale(const fl_ctl *ctl, fl_ctl_call *call, const fl_worker_po
         fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "devices, or k and r, must be given");
     } else if (v[DEVICES].given && (v[STAGES].given || v[REPLICAS].given)) {
         fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "devices, or k and r, but not both");
+    } else if (wanted > ctl->run->n_workers) {
+        refuse_more(call, wanted, ctl->run->n_workers);
+    } else if (wanted > n && must_wait(ctl)) {
+        call->wait = FL_CTL_WAIT_IDLE;
+    } else if (wanted > n && ctl->grow(ctl->context, (int)wanted - n)) {
+        call->wait = FL_CTL_WAIT_IDLE; /* until they have joined */
     } else if (wanted > n) {
-        refuse_more(ctl, call, wanted, n);
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
     }
-    return call->error == FL_CTL_OK;
+    return call->error == FL_CTL_OK && call->wait == FL_CTL_WAIT_NONE;
 }
 
 static void choose_scale(fl_ctl *ctl, fl_ctl_call *call, fl_worker_pool *usable)

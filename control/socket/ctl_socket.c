@@ -115,6 +115,7 @@ fl_status fl_ctl_open(const fl_ctl_uses *uses, fl_ctl **out)
     ctl->flight_dump = uses->flight_dump;
     ctl->look = uses->look;
     ctl->stop = uses->stop;
+    ctl->grow = uses->grow;
     ctl->context = uses->context;
     FL_TRY(fl_ctl_replies_create(&ctl->replies));
     FL_TRY(fl_zap_auth_create(ctl->run->options->job, &ctl->guard));

@@ -24,6 +24,7 @@ typedef struct fl_ctl_uses {
     fl_flight_dump *flight_dump;
     const fl_run_view *(*look)(void *context);    /* fill the view again and return it */
     void (*stop)(void *context, const char *who); /* end the run after the step in flight */
+    bool (*grow)(void *context, int n); /* have n more workers join; false (fl_errmsg): it cannot */
     void *context;
 } fl_ctl_uses;
 

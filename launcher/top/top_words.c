@@ -23,7 +23,7 @@ static const struct {
     {"worker.left", "worker {rank} has left after step {steps}"},
     {"run.recovered", "the run goes on from step {step} (K={k} R={r} M={m}): {why}"},
     {"worker.lost", "worker {rank} lost ({how}): {message}"},
-    {"worker.restarted", "worker {rank} is started again ({restarts} of {most} times)"},
+    {"worker.restarted", "worker {rank} is started again ({why})"},
     {"worker.joined", "worker {rank} has joined, as standby"},
     {"agent.lost", "{message}"},
     {"worker.slow", "worker {rank} computes slowly: {own_ms} ms, {expected_ms} expected"},

@@ -238,7 +238,7 @@ static void test_plans__a_drained_worker_gets_no_work(void **state)
     live_await_step(&run, 10);
     json_decref(live_ask(&run, "scale", "{\"k\": 2, \"r\": 1}"));
     assert_true(ask(&run, "drain", "{\"worker\": 0}").changed); /* it had work, and spoke */
-    live_refused(&run, "scale", "{\"k\": 3, \"r\": 1}", "refused");
+    live_refused(&run, "scale", "{\"k\": 4, \"r\": 1}", "refused");
     changed c = ask(&run, "scale", "{\"k\": 1, \"r\": 2}");
     live_await_step(&run, c.step + 10);
     assert_int_equal(ask(&run, "drain", "{\"worker\": 2}").r, 1);

@@ -155,7 +155,6 @@ static void test_drain__no_state_is_lost_with_a_worker(void **state)
     live_await_step(&run, freeze + 10);
     drain(&run, 0);
     live_await_step(&run, live_status(&run, "step") + 5);
-    live_refused(&run, "scale", "{\"devices\": 4}", "refused");
     json_decref(live_ask(&run, "pause", "{}"));
     drain(&run, 3);
     json_decref(live_ask(&run, "resume", "{}"));
@@ -194,7 +193,7 @@ static void test_drain__a_standby_worker_and_the_first_of_many(void **state)
     drain(&run, 5);
     drain(&run, 0);
     assert_int_equal(ask(&run, "scale", "{\"k\": 1, \"r\": 4}", "r"), 4);
-    live_refused(&run, "scale", "{\"k\": 1, \"r\": 5}", "refused");
+    live_refused(&run, "scale", "{\"k\": 1, \"r\": 7}", "refused");
     json_decref(live_ask(&run, "pause", "{}"));
     drain(&run, 2);
     json_decref(live_ask(&run, "resume", "{}"));

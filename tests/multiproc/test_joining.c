@@ -127,7 +127,6 @@ static void test_joining__a_lost_worker_comes_back_and_gets_work(void **state)
     live_await_step(&run, 5);
     assert_int_equal(kill(first, SIGKILL), 0);
     await_state(&run, STANDBY, "left");
-    live_refused(&run, "scale", "{\"k\": 1, \"r\": 3}", "refused");
     json_t *set = live_ask(&run, "set", "{\"field\": \"train.lr\", \"value\": 0.0002}");
     lr_step = number(set, "step"); /* the members alone hear of it */
     json_decref(set);
@@ -173,6 +172,51 @@ static void test_joining__a_worker_that_trained_comes_back(void **state)
     interrupt(&run);
     assert_int_equal(count_events(run.dir, "run.recovered", ""), 1);
     assert_int_equal(count_events(run.dir, "worker.joined", "\"rank\": 1"), 1);
+    double *losses = take_losses(&run, n_steps);
+    lr_step = INT64_MAX;
+    check_losses(losses, n_steps);
+    free(losses);
+}
+
+/* ---- a worker that has left comes back on request ---- */
+
+static void drain(live_run *run, int rank)
+{
+    char args[32];
+    snprintf(args, sizeof args, "{\"worker\": %d}", rank);
+    ask(run, "drain", args);
+    await_state(run, rank, "left");
+}
+
+/* The leader leaves and comes back, and another worker after it. Would catch: a reply that comes
+ * before the workers do, a worker that is started although nobody wants it, a start that counts as
+ * one after a loss. */
+static void test_joining__scale_brings_workers_back(void **state)
+{
+    (void)state;
+    is_used = shared_memory(sizeof *is_used);
+    live_run run = live_start_with((const char *const[]){TRAINING, "devices.count", "3", "pipe.k",
+                                                         "1", "autodp.r", "3", "pipe.m", "2",
+                                                         "fault.restarts", "0", NULL},
+                                   nothing, go_slowly);
+    pid_t leader = process_of(&run, 0);
+    drain(&run, 0);
+    drain(&run, 2);
+    live_refused(&run, "scale", "{\"k\": 1, \"r\": 4}", "refused");
+    json_t *result = live_ask(&run, "scale", "{\"k\": 1, \"r\": 2}");
+    assert_int_equal(number(result, "r"), 2);
+    json_decref(result);
+    await_state(&run, 0, "active");
+    await_state(&run, 2, "left");
+    assert_int_not_equal(process_of(&run, 0), leader);
+    ask(&run, "scale", "{\"k\": 1, \"r\": 3}");
+    await_state(&run, 2, "active");
+    int n_steps = (int)live_status(&run, "step") + 20;
+    atomic_store(is_used, true);
+    live_await_step(&run, n_steps);
+    interrupt(&run);
+    assert_int_equal(count_events(run.dir, "worker.restarted", "\"requested\""), 2);
+    assert_int_equal(count_events(run.dir, "worker.joined", ""), 2);
     double *losses = take_losses(&run, n_steps);
     lr_step = INT64_MAX;
     check_losses(losses, n_steps);
@@ -268,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_joining__a_lost_worker_comes_back_and_gets_work),
         cmocka_unit_test(test_joining__a_worker_that_trained_comes_back),
+        cmocka_unit_test(test_joining__scale_brings_workers_back),
         cmocka_unit_test_setup_teardown(test_joining__may_fail_at_any_moment, make_root,
                                         remove_root),
         cmocka_unit_test(test_joining__is_tried_as_often_as_the_job_says),
