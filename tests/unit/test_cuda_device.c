@@ -428,9 +428,11 @@ static void test_cuda_survey__deals_workers_to_devices_in_turn(void **state)
 {
     (void)state;
     static const int n_workers[] = {1, 2, 3, 7, 0}, n_used[] = {1, 2, 3, 3, 3};
+    /* Of three workers: their budgets, 96 MiB beside each, and the processes of the further two. */
+    const size_t memory_bytes = 3 * (300 + ((size_t)96 << 20)) + 2 * ((size_t)512 << 20);
     const fl_cuda_plugin *plugin = standin_plugin();
     standin_set_devices(3, 0);
-    standin_set_memory(900);
+    standin_set_memory(memory_bytes);
     for (size_t i = 0; i < sizeof n_used / sizeof *n_used; i++) {
         fl_device_survey devices;
         fl_device_demand demand = {
@@ -438,7 +440,7 @@ static void test_cuda_survey__deals_workers_to_devices_in_turn(void **state)
         assert_int_equal(fl_cuda_survey(plugin, &demand, &devices), FL_OK);
         assert_int_equal(devices.n, n_used[i]);
         assert_string_equal(devices.device[0].name, "Stand-in");
-        assert_int_equal(devices.device[0].memory_bytes, 900);
+        assert_int_equal(devices.device[0].memory_bytes, memory_bytes);
         assert_int_equal(fl_device_survey_number(&devices, 5), 5 % n_used[i]);
     }
 }
