@@ -127,9 +127,7 @@ static bool check_scale(fl_ctl *ctl, fl_ctl_call *call, const fl_worker_pool *us
         fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "devices, or k and r, but not both");
     } else if (wanted > ctl->run->n_workers) {
         refuse_more(call, wanted, ctl->run->n_workers);
-    } else if (wanted > n && must_wait(ctl)) {
-        call->wait = FL_CTL_WAIT_IDLE;
-    } else if (wanted > n && ctl->grow(ctl->context, (int)wanted - n)) {
+    } else if (wanted > n && (must_wait(ctl) || ctl->grow(ctl->context, (int)wanted - n))) {
         call->wait = FL_CTL_WAIT_IDLE; /* until they have joined */
     } else if (wanted > n) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
