@@ -27,7 +27,7 @@ typedef struct fl_stream fl_stream;
 typedef struct fl_event fl_event;
 
 /* Goes up when the table below changes, so that a device of another build is refused by name. */
-enum { FL_DEVICE_OPS_VERSION = 5 };
+enum { FL_DEVICE_OPS_VERSION = 6 };
 
 /* What the kernels' arguments mean: frostline/kernels.h. Lists (fl_update, fl_square_sum) are host
  * memory that a call reads before it returns. */

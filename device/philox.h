@@ -41,11 +41,17 @@ FL_BOTH_SIDES uint64_t fl__mix64(uint64_t a, uint64_t b)
     return z ^ (z >> 31);
 }
 
+/* What all masks of an epoch are drawn from. */
+FL_BOTH_SIDES uint64_t fl__epoch_key64(uint64_t seed, int64_t epoch)
+{
+    return fl__mix64(seed, (uint64_t)epoch);
+}
+
 /* The key k of a mask, both halves in one: fl_mask in frostline/kernels.h. */
-FL_BOTH_SIDES uint64_t fl__mask_key64(uint64_t seed, int64_t epoch, int32_t layer, int32_t stream)
+FL_BOTH_SIDES uint64_t fl__mask_key64(uint64_t epoch_key, int32_t layer, int32_t stream)
 {
     uint64_t place = (uint64_t)(uint32_t)layer << 32 | (uint32_t)stream;
-    return fl__mix64(fl__mix64(seed, (uint64_t)epoch), place);
+    return fl__mix64(epoch_key, place);
 }
 
 enum { MASK_BITS = 16 };

@@ -117,7 +117,8 @@ static fl_mask complete_mask(const fl_exec *x, const fl_mask *mask)
                      .epoch = x->batch->epoch,
                      .seed = x->batch->seed,
                      .sample_ids = x->batch->sample_ids,
-                     .sample_ids_device = x->batch->sample_ids_device};
+                     .sample_ids_device = x->batch->sample_ids_device,
+                     .epoch_key_device = x->batch->epoch_key_device};
 }
 
 static fl_status check_mask(const char *kernel, const fl_mask *mask)

@@ -279,6 +279,7 @@ static fl_status translate(fl__async *a, fl__async_work *w, const field *f, int 
         return translate_pair(a, w, f->name, f->at + offsetof(fl_offsets, host),
                               f->at + offsetof(fl_offsets, device));
     case MASK:
+        FL_TRY(translate_memory(a, w, f->name, f->at + offsetof(fl_mask, epoch_key_device)));
         return translate_pair(a, w, f->name, f->at + offsetof(fl_mask, sample_ids),
                               f->at + offsetof(fl_mask, sample_ids_device));
     }

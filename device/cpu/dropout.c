@@ -7,7 +7,9 @@
 
 void fl__mask_key(const fl_mask *mask, uint32_t key[2])
 {
-    uint64_t mixed = fl__mask_key64(mask->seed, mask->epoch, mask->layer, mask->stream);
+    uint64_t epoch_key = mask->epoch_key_device != NULL ? *mask->epoch_key_device
+                                                        : fl__epoch_key64(mask->seed, mask->epoch);
+    uint64_t mixed = fl__mask_key64(epoch_key, mask->layer, mask->stream);
     key[0] = (uint32_t)mixed;
     key[1] = (uint32_t)(mixed >> 32);
 }

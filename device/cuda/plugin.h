@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Goes up when the table, launches.h or an argument of a kernel changes. */
-enum { FL_CUDA_PLUGIN_VERSION = 4 };
+enum { FL_CUDA_PLUGIN_VERSION = 5 };
 
 /* The name of the table in the plugin's file. */
 #define FL_CUDA_PLUGIN_TABLE "fl_cuda_plugin_table"

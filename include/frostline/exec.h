@@ -17,12 +17,14 @@ extern "C" {
 /* The current micro-batch. Borrowed; valid during the call.
  * sample_ids  [n_samples], as the run numbers them; see docs/data.md; host memory
  * sample_ids_device  the same in device memory
+ * epoch_key_device  what masks are drawn from, as fl_mask has it
  * targets_host  what the targets of a loss are in device memory, in host memory; NULL: they are in
  *              host memory themselves */
 typedef struct fl_batch {
     int64_t n_samples;
     const int64_t *sample_ids;
     const int64_t *sample_ids_device;
+    const uint64_t *epoch_key_device;
     const void *targets_host;
     uint64_t seed;
     int64_t epoch;

@@ -65,6 +65,9 @@ typedef struct fl_mask {
     uint64_t seed;
     const int64_t *sample_ids;        /* [n_samples], host memory */
     const int64_t *sample_ids_device; /* the same in device memory */
+    /* mix(seed, epoch) in device memory, read when the kernel runs: work that was captured once
+     * draws anew in each epoch. NULL: seed and epoch hold */
+    const uint64_t *epoch_key_device;
 } fl_mask;
 
 /* ---- matrix products; weights are [n_out, n_in] as in the field's checkpoints ---- */

@@ -11,8 +11,9 @@
  *   3  a loss has an entry for predictions
  *   4  a metric may be computed from all sums; cross-entropy counts class 1
  *   5  a job has fields for text and for fine-tuning
- *   6  a job has a precision, and models a type of activations */
-enum { FL_API_VERSION = 6 };
+ *   6  a job has a precision, and models a type of activations
+ *   7  masks draw from device memory */
+enum { FL_API_VERSION = 7 };
 
 /* What every public table of functions begins with:
  *     static const fl_layer_ops ops = {.head = FL_TABLE_HEAD(fl_layer_ops), .kind = "mine", ...};

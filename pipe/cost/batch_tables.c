@@ -4,13 +4,13 @@
 
 enum { TARGET_BYTES = 4, PIECE_BYTES = 64 };
 
-/* Ids first, because they are the widest, then tables of 4 bytes; the targets last, because the
- * others' sizes are known when they are filled. */
+/* The key and the ids first, because they are the widest, then tables of 4 bytes; the targets last,
+ * because the others' sizes are known when they are filled. */
 static size_t bytes_of(const fl_tables_size *max, int64_t n_samples, int64_t n_targets)
 {
     size_t n = (size_t)n_samples,
            n_offsets = (size_t)max->n_boundaries + (max->has_targets ? 1 : 0);
-    return n * sizeof(int64_t) + n_offsets * (n + 1) * sizeof(int32_t) +
+    return sizeof(uint64_t) + n * sizeof(int64_t) + n_offsets * (n + 1) * sizeof(int32_t) +
            (size_t)n_targets * TARGET_BYTES;
 }
 
@@ -60,7 +60,8 @@ fl_status fl_batch_tables_begin(fl_batch_tables *t, int64_t n)
 {
     FL_TRY(fl_mirror_begin(&t->mirror));
     t->n = n;
-    t->ids = (int64_t *)(void *)t->mirror.host;
+    t->epoch_key = (uint64_t *)(void *)t->mirror.host;
+    t->ids = (int64_t *)(void *)(t->epoch_key + 1);
     t->offsets = (int32_t *)(void *)(t->ids + n);
     t->target_offsets = t->offsets + t->max.n_boundaries * (n + 1);
     t->targets = t->target_offsets + (t->max.has_targets ? n + 1 : 0);

@@ -1,6 +1,6 @@
-/* What kernels must know of a micro-batch beside its values: the ids of its samples, where each
- * begins at every boundary between layers, and its targets. The host fills these tables once a
- * micro-batch; one copy brings them to the device. Threads: one. */
+/* What kernels must know of a micro-batch beside its values: the key of its masks, the ids of its
+ * samples, where each begins at every boundary between layers, and its targets. The host fills
+ * these tables once a micro-batch; one copy brings them to the device. Threads: one. */
 #ifndef FL_PIPE_COST_BATCH_TABLES_H
 #define FL_PIPE_COST_BATCH_TABLES_H
 
@@ -19,6 +19,7 @@ typedef struct fl_batch_tables {
     fl_mirror mirror;
     int64_t n; /* samples of the present micro-batch */
     /* Host memory, for the caller to fill. */
+    uint64_t *epoch_key;     /* what masks are drawn from, as fl_mask has it */
     int64_t *ids;            /* [n] */
     int32_t *offsets;        /* [max.n_boundaries][n + 1] */
     int32_t *target_offsets; /* [n + 1] */

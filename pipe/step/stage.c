@@ -4,6 +4,7 @@
 #include "data/view.h"
 #include "device/alloc.h"
 #include "device/flight.h"
+#include "device/philox.h"
 #include "nn/model.h"
 #include "pipe/step/stage_state.h"
 
@@ -111,11 +112,13 @@ static fl_status describe(fl_stage *stage, fl_stage_slot *s)
 {
     fl_batch_tables *t = &s->tables;
     FL_TRY(fl_batch_tables_begin(t, s->what.n));
+    *t->epoch_key = fl__epoch_key64(s->what.seed, s->what.epoch);
     memcpy(t->ids, s->what.ids, (size_t)s->what.n * sizeof *t->ids);
     s->what.ids = t->ids;
     s->batch = (fl_batch){.n_samples = s->what.n,
                           .sample_ids = t->ids,
                           .sample_ids_device = fl_mirror_at(&t->mirror, t->ids),
+                          .epoch_key_device = fl_mirror_at(&t->mirror, t->epoch_key),
                           .seed = s->what.seed,
                           .epoch = s->what.epoch,
                           .n_global = s->what.n_global};

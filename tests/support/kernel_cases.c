@@ -78,13 +78,13 @@ static fl_offsets offsets(kernel_rig *r)
 
 static fl_mask mask(kernel_rig *r)
 {
+    static const uint64_t epoch_key = 0x123456789abcdef;
     return (fl_mask){.p = 0.3f,
                      .stream = 2,
                      .layer = 5,
-                     .epoch = 3,
-                     .seed = 11,
                      .sample_ids = sample_ids,
-                     .sample_ids_device = array(r, sample_ids, sizeof sample_ids)};
+                     .sample_ids_device = array(r, sample_ids, sizeof sample_ids),
+                     .epoch_key_device = array(r, &epoch_key, sizeof epoch_key)};
 }
 
 #define RUN(kernel, ...)                                                                           \

@@ -178,13 +178,17 @@ static fl_mask mask(rig *r)
     if (copy != NULL) {
         memcpy(copy, sample_ids, (size_t)n * sizeof *copy);
     }
+    const int64_t *ids_device = upload(r);
+    int64_t *epoch_key = array(r, LONGS, 1);
+    if (epoch_key != NULL) {
+        *epoch_key = 0x123456789abcdef;
+    }
     return (fl_mask){.p = 0.3f,
                      .stream = 2,
                      .layer = 5,
-                     .epoch = 3,
-                     .seed = 11,
                      .sample_ids = sample_ids,
-                     .sample_ids_device = upload(r)};
+                     .sample_ids_device = ids_device,
+                     .epoch_key_device = upload(r)};
 }
 
 /* Run a kernel of the table once its arrays are there. */

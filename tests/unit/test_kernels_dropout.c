@@ -126,6 +126,30 @@ static void test_dropout__each_part_of_the_key_counts(void **state)
     fl_device_destroy(&d);
 }
 
+/* Work that was captured once must draw the masks of the epoch in which it is launched. */
+static void test_dropout__draws_from_the_epoch_in_device_memory(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    fl_device *d = cpu_with(1);
+    const int32_t offsets[] = {0, 1};
+    const int64_t id = 4;
+    float *in = random_floats(N, 1, 1.0f), *by_value = floats(N), *from_memory = floats(N);
+    fl_mask mask = mask_of(&key, 0.25f, &id);
+    const uint64_t epoch_key = fl_mix64(key.seed, (uint64_t)key.epoch);
+    RUN(d, dropout, .in = in, .offsets = offsets_of(offsets, 1), .width = N, .mask = mask,
+        .y = by_value);
+    mask.epoch++;
+    mask.epoch_key_device = &epoch_key;
+    RUN(d, dropout, .in = in, .offsets = offsets_of(offsets, 1), .width = N, .mask = mask,
+        .y = from_memory);
+    same_bits("y", from_memory, by_value, N);
+    free(in);
+    free(by_value);
+    free(from_memory);
+    fl_device_destroy(&d);
+}
+
 /* A rate that rounds to 1 must not divide by nothing, nor one that rounds to 0 drop anything. */
 static void test_dropout__rates_at_the_ends(void **state)
 {
@@ -175,6 +199,7 @@ static int run(void)
         cmocka_unit_test(test_dropout__draws_the_mask_that_is_defined),
         cmocka_unit_test(test_dropout__does_not_depend_on_the_cut),
         cmocka_unit_test(test_dropout__each_part_of_the_key_counts),
+        cmocka_unit_test(test_dropout__draws_from_the_epoch_in_device_memory),
         cmocka_unit_test(test_dropout__rates_at_the_ends),
         cmocka_unit_test(test_dropout__of_nothing_copies),
     };

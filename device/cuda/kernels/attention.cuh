@@ -13,9 +13,9 @@
 #define FL_DEVICE_CUDA_KERNELS_ATTENTION_CUH
 
 #include "device/cuda/kernels/launch.cuh"
+#include "device/cuda/kernels/mask.cuh"
 #include "device/cuda/launches.h"
 #include "device/offsets.h"
-#include "device/philox.h"
 
 enum { ATTENTION_THREADS = 128 };
 #define LOG2_E 1.44269504f
@@ -39,7 +39,7 @@ template <typename T> struct attention_call {
     int64_t heads, width, head_dim, tiles;
     bool causal;
     float scale;
-    uint64_t mask_key;
+    mask_source mask;
     int32_t threshold; /* 0: nothing is dropped */
     float keep_scale;
     const int64_t *sample_ids;
@@ -65,7 +65,7 @@ static attention_call<T> attention_call_of(const fl_attention_args *a, int side)
     if (a->mask.p > 0.0f) {
         const fl_mask *m = &a->mask;
         mask_rate rate = mask_rate_of(m->p);
-        c.mask_key = fl__mask_key64(m->seed, m->epoch, m->layer, m->stream);
+        c.mask = mask_source_of(m);
         c.threshold = rate.threshold;
         c.keep_scale = rate.scale;
         c.sample_ids = m->sample_ids_device;
@@ -149,7 +149,7 @@ static __device__ __forceinline__ float mask_of(const attention_call<T> &c, cons
     if (c.threshold == 0) {
         return 1.0f;
     }
-    uint64_t k = fl__mix64(c.mask_key, (uint64_t)p.head), sample = (uint64_t)c.sample_ids[p.sample];
+    uint64_t k = fl__mix64(key_of(c.mask), (uint64_t)p.head), sample = (uint64_t)c.sample_ids[p.sample];
     fl__four_words drawn = fl__philox((uint32_t)(key / 8), (uint32_t)query, (uint32_t)sample,
                                       (uint32_t)(sample >> 32), (uint32_t)k, (uint32_t)(k >> 32));
     uint32_t word = drawn.word[key % 8 / 2];

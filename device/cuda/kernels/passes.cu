@@ -1,8 +1,8 @@
 /* Passes over memory that treat each element by itself: PASS_ELEMENTS of them in a thread. */
 #include "device/cuda/kernels/activation.cuh"
+#include "device/cuda/kernels/mask.cuh"
 #include "device/cuda/launches.h"
 #include "device/offsets.h"
-#include "device/philox.h"
 
 /* ---- activations ---- */
 
@@ -115,7 +115,7 @@ int fl__cuda_add_to_sum(fl__cuda_queue *q, double value, double *sum)
  * 8 k + 7; a thread draws one of them, whose words have the bits of 8 elements. */
 template <typename T>
 static __global__ void dropout_kernel(const T *in, const int32_t *offsets,
-                                      const int64_t *sample_ids, int64_t width, uint64_t key,
+                                      const int64_t *sample_ids, int64_t width, mask_source mask,
                                       int32_t threshold, float scale, T *y)
 {
     int64_t begin = offsets[blockIdx.y] * width, n = offsets[blockIdx.y + 1] * width - begin;
@@ -123,7 +123,7 @@ static __global__ void dropout_kernel(const T *in, const int32_t *offsets,
     if (first >= n) {
         return;
     }
-    uint64_t sample = (uint64_t)sample_ids[blockIdx.y];
+    uint64_t sample = (uint64_t)sample_ids[blockIdx.y], key = key_of(mask);
     fl__four_words drawn =
         fl__philox((uint32_t)block, (uint32_t)((uint64_t)block >> 32), (uint32_t)sample,
                    (uint32_t)(sample >> 32), (uint32_t)key, (uint32_t)(key >> 32));
@@ -145,9 +145,8 @@ template <typename T> static int drop(const fl__cuda_queue *q, const fl_dropout_
     dim3 grid = blocks_for(parts_of(fl__longest_sample(o) * a->width, 32) * 4);
     grid.y = (unsigned)o->n_samples;
     return launch(dropout_kernel<T>, grid, PASS_THREADS, q->stream, (const T *)a->in, o->device,
-                  m->sample_ids_device, a->width,
-                  fl__mask_key64(m->seed, m->epoch, m->layer, m->stream), rate.threshold,
-                  rate.scale, (T *)a->y);
+                  m->sample_ids_device, a->width, mask_source_of(m), rate.threshold, rate.scale,
+                  (T *)a->y);
 }
 
 int fl__cuda_dropout(fl__cuda_queue *q, const fl_dropout_args *a)
