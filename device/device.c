@@ -192,6 +192,36 @@ fl_status fl_device_no_export(fl_device *d, size_t size_bytes, void **out, fl_sh
     return fl_fail(FL_ENOTSUP, "a device of kind %s exports no memory", d->ops->kind);
 }
 
+static fl_status refuse_capture(const fl_device *d)
+{
+    return fl_fail(FL_ENOTSUP, "a device of kind %s captures no work", d->ops->kind);
+}
+
+fl_status fl_device_no_capture(fl_device *d, fl_stream *s)
+{
+    (void)s;
+    return refuse_capture(d);
+}
+
+fl_status fl_device_no_capture_end(fl_device *d, fl_stream *s, fl_graph **graph)
+{
+    (void)s;
+    *graph = NULL;
+    return refuse_capture(d);
+}
+
+fl_status fl_device_no_launch(fl_device *d, fl_stream *s, fl_graph *graph)
+{
+    (void)s, (void)graph;
+    return refuse_capture(d);
+}
+
+void fl_device_no_graph_destroy(fl_device *d, fl_graph **graph)
+{
+    (void)d;
+    *graph = NULL;
+}
+
 fl_status fl_device_no_view(fl_device *d, int64_t pid, const fl_shared_key *key, size_t size_bytes,
                             fl_shared_view *out)
 {

@@ -25,6 +25,7 @@
 typedef struct fl_device fl_device;
 typedef struct fl_stream fl_stream;
 typedef struct fl_event fl_event;
+typedef struct fl_graph fl_graph;
 
 /* Goes up when the table below changes, so that a device of another build is refused by name. */
 enum { FL_DEVICE_OPS_VERSION = 6 };
@@ -36,6 +37,7 @@ typedef struct fl_device_ops {
     uint32_t size_bytes; /* of this struct */
     const char *kind;
     bool host_memory; /* device memory is host memory */
+    bool has_graphs;  /* work can be captured */
 
     fl_status (*memory_take)(fl_device *d, size_t size_bytes, void **out); /* cleared, 64-aligned */
     /* the same, but nothing is held before it is touched */
@@ -76,6 +78,21 @@ typedef struct fl_device_ops {
     fl_status (*stream_wait)(fl_device *d, fl_stream *s, fl_event *e); /* later work of s waits */
     /* between two events that were recorded and reached, microseconds */
     fl_status (*event_elapsed)(fl_device *d, const fl_event *from, const fl_event *to, double *us);
+
+    /* Work that is captured once and launched many times as one, which costs the host less than all
+     * its calls. Between capture_begin and capture_end, which one thread calls, the stream does
+     * nothing: kernels, copies on the device and fill_zero are noted, with their arguments as they
+     * are now; any other call for the stream fails, and capture_end as well. Memory and weights
+     * that the work uses outlive the graph. Their values may change: the work reads what is there
+     * when it runs. */
+    fl_status (*capture_begin)(fl_device *d, fl_stream *s);
+    /* End the capture in any case. *graph is NULL, or a graph of this stream that gets the new work
+     * in place of its own; NULL after a failure. */
+    fl_status (*capture_end)(fl_device *d, fl_stream *s, fl_graph **graph);
+    /* On the stream that it was captured in. It may fail where the work does not fit the device any
+     * more; then nothing was queued, and a new capture may succeed. */
+    fl_status (*graph_launch)(fl_device *d, fl_stream *s, fl_graph *graph);
+    void (*graph_destroy)(fl_device *d, fl_graph **graph); /* its launches are done; NULL is fine */
     void (*destroy)(fl_device *d);
 
     /* release what fl_weight.pack holds */
@@ -214,6 +231,12 @@ fl_status fl_device_no_export(fl_device *d, size_t size_bytes, void **out,
 fl_status fl_device_no_view(fl_device *d, int64_t pid, const fl_shared_key *key, size_t size_bytes,
                             fl_shared_view *out) FL_MUST_CHECK;
 void fl_device_no_view_close(fl_device *d, fl_shared_view *view);
+
+/* The graphs of a device that captures nothing. */
+fl_status fl_device_no_capture(fl_device *d, fl_stream *s) FL_MUST_CHECK;
+fl_status fl_device_no_capture_end(fl_device *d, fl_stream *s, fl_graph **graph) FL_MUST_CHECK;
+fl_status fl_device_no_launch(fl_device *d, fl_stream *s, fl_graph *graph) FL_MUST_CHECK;
+void fl_device_no_graph_destroy(fl_device *d, fl_graph **graph);
 
 /* Count size_bytes of reserved memory from now on; FL_EBUDGET as fl_device_alloc. */
 fl_status fl_device_claim(fl_device *device, size_t size_bytes, const char *what) FL_MUST_CHECK;

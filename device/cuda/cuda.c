@@ -64,7 +64,18 @@ void fl__cuda_destroy(fl_device *d)
     fl__cuda_exports_close(c);
     fl__cuda_arena_close(c);
     pthread_mutex_destroy(&c->lock);
+    pthread_mutex_destroy(&c->waits);
     fl_free(c);
+}
+
+static void init_locks(fl__cuda *c)
+{
+    pthread_mutexattr_t attributes;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&c->waits, &attributes);
+    pthread_mutexattr_destroy(&attributes);
 }
 
 fl_status fl_device_cuda_create(const fl_cuda_options *o, fl_device **out)
@@ -82,7 +93,7 @@ fl_status fl_device_cuda_create(const fl_cuda_options *o, fl_device **out)
     c->base = (fl_device){.ops = &fl__cuda_ops, .n_threads = 1, .budget_bytes = o->budget_bytes};
     c->plugin = o->plugin;
     c->number = o->number;
-    pthread_mutex_init(&c->lock, NULL);
+    init_locks(c);
     fl_status status = fl__cuda_stream_create(&c->base, &c->default_stream);
     status = status == FL_OK ? fl__cuda_arena_open(c, o->budget_bytes) : status;
     if (status == FL_OK && o->products == FL_CUDA_PRODUCTS_LIBRARY) {

@@ -31,8 +31,13 @@ static fl_status check_heads(const fl_attention_args *a)
 /* A workspace of needed_bytes. The one before may still be in use, so its work is waited for. */
 fl_status fl__cuda_workspace_grow(fl__cuda *c, fl__cuda_queue *q)
 {
+    fl__cuda_stream *s = (fl__cuda_stream *)q;
+    if (s->capture != NULL) {
+        return fl__cuda_refuse_in_capture(c, "a larger workspace is needed");
+    }
     FL__CUDA_CALL(c, stream_wait, q->stream);
     fl__cuda_workspace_drop(c, q);
+    s->n_workspaces++;
     FL__CUDA_CALL(c, memory_take, q->needed_bytes, &q->workspace);
     q->workspace_bytes = q->needed_bytes;
     atomic_fetch_add(&c->base.workspace_bytes, q->workspace_bytes);
@@ -119,6 +124,7 @@ const fl_device_ops fl__cuda_ops = {
     .size_bytes = sizeof(fl_device_ops),
     .kind = "cuda",
     .host_memory = false,
+    .has_graphs = true,
     .memory_take = fl__cuda_memory_take,
     .memory_reserve = fl__cuda_memory_take,
     .memory_give = fl__cuda_memory_give,
@@ -141,6 +147,10 @@ const fl_device_ops fl__cuda_ops = {
     .event_wait = fl__cuda_event_wait,
     .stream_wait = fl__cuda_stream_wait,
     .event_elapsed = fl__cuda_event_elapsed,
+    .capture_begin = fl__cuda_capture_begin,
+    .capture_end = fl__cuda_capture_end,
+    .graph_launch = fl__cuda_graph_launch,
+    .graph_destroy = fl__cuda_graph_destroy,
     .destroy = fl__cuda_destroy,
     .weight_release = fl__cuda_weight_release,
     .linear = fl__cuda_linear,

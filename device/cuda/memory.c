@@ -66,8 +66,10 @@ fl_status fl__cuda_piece_take(fl__cuda *c, size_t size_bytes, void **out)
  * memory is given back to it. */
 void fl__cuda_piece_give(fl__cuda *c, void *memory)
 {
+    pthread_mutex_lock(&c->waits);
     (void)c->plugin->choose_device(c->number);
     (void)c->plugin->device_wait();
+    pthread_mutex_unlock(&c->waits);
     pthread_mutex_lock(&c->lock);
     bool given = fl__cuda_arena_give(&c->arena, memory);
     pthread_mutex_unlock(&c->lock);

@@ -16,15 +16,21 @@ typedef struct fl__cuda {
     const fl_cuda_plugin *plugin;
     int number;
     fl_stream *default_stream;
-    pthread_mutex_t lock; /* of the arena and of the exports */
+    pthread_mutex_t lock;  /* of the arena and of the exports */
+    pthread_mutex_t waits; /* recursive; held while a stream is captured, and to wait for all */
     fl__cuda_export *exports;
     fl__cuda_arena arena;      /* without a budget, it has no byte */
     fl__cuda_library *library; /* NULL: products by the own kernel */
     char *algorithms;          /* the file that keeps its answers; NULL: none does */
 } fl__cuda;
 
-/* An fl_stream of this device is an fl__cuda_queue, with the workspace of the stream's kernels,
- * which run one after another. An fl_event is the runtime's own handle. */
+/* An fl_stream of this device: a queue with the workspace of the stream's kernels, which run one
+ * after another. An fl_event is the runtime's own handle. */
+typedef struct fl__cuda_stream {
+    fl__cuda_queue queue;  /* first: an fl_stream is a queue, too */
+    uint64_t n_workspaces; /* that it had so far */
+    fl_graph *capture;     /* at work; NULL: work is queued */
+} fl__cuda_stream;
 
 static inline fl__cuda *fl__cuda_of(fl_device *d)
 {
@@ -35,6 +41,11 @@ static inline fl__cuda *fl__cuda_of(fl_device *d)
 static inline fl__cuda_queue *fl__cuda_queue_of(const fl__cuda *c, fl_stream *s)
 {
     return (fl__cuda_queue *)(void *)(s == NULL ? c->default_stream : s);
+}
+
+static inline fl__cuda_stream *fl__cuda_stream_of(const fl__cuda *c, fl_stream *s)
+{
+    return (fl__cuda_stream *)(void *)(s == NULL ? c->default_stream : s);
 }
 
 /* FL_OK for 0. call: what failed, as the table names it */
@@ -116,7 +127,25 @@ fl_status fl__cuda_event_elapsed(fl_device *d, const fl_event *from, const fl_ev
 /* Free the queue's workspace; its work is done. */
 void fl__cuda_workspace_drop(fl__cuda *c, fl__cuda_queue *q);
 
+/* graph.c */
+fl_status fl__cuda_capture_begin(fl_device *d, fl_stream *s) FL_MUST_CHECK;
+fl_status fl__cuda_capture_end(fl_device *d, fl_stream *s, fl_graph **graph) FL_MUST_CHECK;
+fl_status fl__cuda_graph_launch(fl_device *d, fl_stream *s, fl_graph *graph) FL_MUST_CHECK;
+void fl__cuda_graph_destroy(fl_device *d, fl_graph **graph);
+
+/* The capture at work in the stream reads bf16 copies of a weight and of its bias. */
+fl_status fl__cuda_capture_weight(fl__cuda_stream *s, fl_weight *w, const fl_weight *bias,
+                                  const void *copy, const void *bias_copy) FL_MUST_CHECK;
+
+/* FL_ENOTSUP: what would have to be done is not allowed now. */
+fl_status fl__cuda_refuse_in_capture(const fl__cuda *c, const char *what) FL_MUST_CHECK;
+
 /* products.c */
+
+/* The bf16 copies of a weight and of its bias (NULL: none), up to date for work of the stream. */
+fl_status fl__cuda_weight_copies(fl__cuda *c, fl__cuda_stream *s, fl_weight *w,
+                                 const fl_weight *bias, const void **copy,
+                                 const void **bias_copy) FL_MUST_CHECK;
 void fl__cuda_weight_release(fl_device *d, fl_weight *w);
 fl_status fl__cuda_linear(fl_device *d, fl_stream *s, const fl_linear_args *a) FL_MUST_CHECK;
 fl_status fl__cuda_linear_backward_input(fl_device *d, fl_stream *s,

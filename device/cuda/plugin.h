@@ -90,6 +90,18 @@ typedef struct fl_cuda_plugin {
     int (*stream_wait_event)(void *stream, void *event);
     int (*event_elapsed)(const void *from, const void *to, float *ms);
 
+    /* CUDA graphs. Between capture_begin and capture_end, which one thread calls, the stream's work
+     * is noted and not done; capture_end ends the capture in any case. Other threads may use the
+     * device meanwhile, but none may wait for all of it. */
+    int (*capture_begin)(void *stream);
+    int (*capture_end)(void *stream, void **graph);
+    int (*graph_destroy)(void *graph);
+    int (*graph_instantiate)(void *graph, void **executable);
+    /* the work of `graph` takes the place of its own; it fails for a graph of another form */
+    int (*graph_update)(void *executable, void *graph);
+    int (*graph_launch)(void *executable, void *stream);
+    int (*executable_destroy)(void *executable);
+
 #define FL__CUDA_ENTRY(kernel, args) int (*kernel)(fl__cuda_queue * q, const args *a);
     FL__CUDA_LAUNCHES(FL__CUDA_ENTRY)
 #undef FL__CUDA_ENTRY

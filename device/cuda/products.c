@@ -75,6 +75,17 @@ static fl_status write_copy(fl__cuda *c, fl__cuda_queue *q, const fl_weight *w, 
     return FL_OK;
 }
 
+/* The same for work that is captured: what is written anew before each launch (graph.c). */
+static fl_status capture_copy(const fl__cuda *c, const fl_weight *w, const half_copy *h,
+                              const void **out)
+{
+    if (h->memory == NULL || h->from != w->data) {
+        return fl__cuda_refuse_in_capture(c, "a weight has no bf16 copy yet");
+    }
+    *out = h->memory;
+    return FL_OK;
+}
+
 /* *out: the array in bf16, for work of queue q */
 static fl_status use_copy(fl__cuda *c, fl__cuda_queue *q, const fl_weight *w, half_copy *h,
                           const void **out)
@@ -97,18 +108,27 @@ static fl_status pack_of(fl_weight *w, packed **out)
     return FL_OK;
 }
 
+fl_status fl__cuda_weight_copies(fl__cuda *c, fl__cuda_stream *s, fl_weight *w,
+                                 const fl_weight *bias, const void **copy, const void **bias_copy)
+{
+    packed *pack = NULL;
+    FL_TRY(pack_of(w, &pack));
+    if (s->capture != NULL) {
+        FL_TRY(capture_copy(c, w, &pack->weight, copy));
+        FL_TRY(bias == NULL ? FL_OK : capture_copy(c, bias, &pack->bias, bias_copy));
+        return fl__cuda_capture_weight(s, w, bias, *copy, *bias_copy);
+    }
+    FL_TRY(use_copy(c, &s->queue, w, &pack->weight, copy));
+    return bias == NULL ? FL_OK : use_copy(c, &s->queue, bias, &pack->bias, bias_copy);
+}
+
 /* Let a product by the library read bf16 copies where its values are bf16. bias: NULL: none */
 static fl_status use_pack(fl__cuda *c, fl__cuda_queue *q, fl_weight *w, const fl_weight *bias,
                           fl__cuda_product *p)
 {
-    packed *pack = NULL;
     if (p->a_dtype == FL_BF16) {
-        FL_TRY(pack_of(w, &pack));
-        FL_TRY(use_copy(c, q, w, &pack->weight, &p->b));
+        FL_TRY(fl__cuda_weight_copies(c, (fl__cuda_stream *)q, w, bias, &p->b, &p->bias));
         p->b_dtype = FL_BF16;
-        if (bias != NULL) {
-            FL_TRY(use_copy(c, q, bias, &pack->bias, &p->bias));
-        }
     }
     return FL_OK;
 }

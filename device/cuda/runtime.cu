@@ -196,6 +196,55 @@ static int event_elapsed(const void *from, const void *to, float *ms)
     return cudaEventElapsedTime(ms, event_of(from), event_of(to));
 }
 
+static cudaGraph_t graph_of(void *graph)
+{
+    return static_cast<cudaGraph_t>(graph);
+}
+
+static cudaGraphExec_t executable_of(void *executable)
+{
+    return static_cast<cudaGraphExec_t>(executable);
+}
+
+/* Other threads of a worker allocate and copy meanwhile; the rules hold for this thread alone. */
+static int capture_begin(void *stream)
+{
+    return forgiven(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal));
+}
+
+static int capture_end(void *stream, void **graph)
+{
+    return forgiven(
+        cudaStreamEndCapture(stream_of(stream), reinterpret_cast<cudaGraph_t *>(graph)));
+}
+
+static int graph_destroy(void *graph)
+{
+    return cudaGraphDestroy(graph_of(graph));
+}
+
+static int graph_instantiate(void *graph, void **executable)
+{
+    return forgiven(cudaGraphInstantiate(reinterpret_cast<cudaGraphExec_t *>(executable),
+                                         graph_of(graph), 0));
+}
+
+static int graph_update(void *executable, void *graph)
+{
+    cudaGraphExecUpdateResultInfo result;
+    return forgiven(cudaGraphExecUpdate(executable_of(executable), graph_of(graph), &result));
+}
+
+static int graph_launch(void *executable, void *stream)
+{
+    return forgiven(cudaGraphLaunch(executable_of(executable), stream_of(stream)));
+}
+
+static int executable_destroy(void *executable)
+{
+    return cudaGraphExecDestroy(executable_of(executable));
+}
+
 static int library_open(bool tf32, fl__cuda_library **out, const char **reason)
 {
     *reason = fl__cublaslt_load(nullptr, &library);
@@ -230,6 +279,13 @@ extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_p
     event_wait,
     stream_wait_event,
     event_elapsed,
+    capture_begin,
+    capture_end,
+    graph_destroy,
+    graph_instantiate,
+    graph_update,
+    graph_launch,
+    executable_destroy,
 #define FL_ENTRY(kernel, args) fl__cuda_##kernel,
     FL__CUDA_LAUNCHES(FL_ENTRY)
 #undef FL_ENTRY

@@ -7,7 +7,7 @@ fl_status fl__cuda_stream_create(fl_device *d, fl_stream **out)
     const fl__cuda *c = fl__cuda_of(d);
     void *memory = NULL;
     FL_TRY(fl__cuda_enter(c));
-    FL_TRY(fl_alloc(sizeof(fl__cuda_queue), &memory));
+    FL_TRY(fl_alloc(sizeof(fl__cuda_stream), &memory));
     fl__cuda_queue *q = memory;
     fl_status status = fl__cuda_status(c, "stream_create", c->plugin->stream_create(&q->stream));
     if (status != FL_OK) {

@@ -3,6 +3,7 @@
 #include "tests/shim/cublaslt/cublasLt.h"
 
 #include "device/bf16.h"
+#include "tests/shim/capture.h"
 #include "tests/shim/shim.h"
 
 #include <fcntl.h>
@@ -528,6 +529,33 @@ static cublasStatus_t check_operands(const matrices *m, const operands *o,
     return status;
 }
 
+/* All that a product is described by, by value: the descriptions may change before it runs. */
+typedef struct product_call {
+    cublaslt_desc desc;
+    cublaslt_layout a, b, c, d;
+    matrices m; /* its pointers are set when it runs */
+    operands o;
+    void *workspace;
+    size_t needed_bytes;
+} product_call;
+
+static int compute_product(void *call)
+{
+    product_call *p = call;
+    p->m.desc = &p->desc;
+    p->m.a = &p->a;
+    p->m.b = &p->b;
+    p->m.c = &p->c;
+    p->m.d = &p->d;
+    memset(p->workspace, 0x5A, p->needed_bytes);
+    for (int64_t column = 0; column < p->m.cols; column++) {
+        for (int64_t row = 0; row < p->m.rows; row++) {
+            compute_element(&p->m, &p->o, row, column);
+        }
+    }
+    return 0;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
@@ -555,11 +583,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     REQUIRE(workspace_bytes >= needed && (needed == 0 || shim_region_holds(workspace, needed)) &&
                 (uintptr_t)workspace % 256 == 0,
             "the workspace has %zu bytes, the algorithm needs %zu", workspace_bytes, needed);
-    memset(workspace, 0x5A, needed);
-    for (int64_t column = 0; column < m.cols; column++) {
-        for (int64_t row = 0; row < m.rows; row++) {
-            compute_element(&m, &o, row, column);
-        }
-    }
-    return CUBLAS_STATUS_SUCCESS;
+    product_call call = {*desc, *a_layout, *b_layout, *c_layout, *d_layout,
+                         m,     o,         workspace, needed};
+    int code = shim_captures(stream) ? shim_capture_add(stream, compute_product, &call, sizeof call)
+                                     : compute_product(&call);
+    return code == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define _Noreturn [[noreturn]]
+#include "tests/shim/capture.h"
 #include "tests/shim/parts.h"
 #undef _Noreturn
 
@@ -98,11 +99,11 @@ static inline float rsqrtf(float x)
 
 template <typename... P, typename... A>
 static inline int shim_launch_kernel(const char *file, int line, void (*kernel)(P...), dim3 grid,
-                                     unsigned block, void *, A... arguments)
+                                     unsigned block, void *stream, A... arguments)
 {
     auto call = [=]() { kernel(arguments...); };
-    return shim_launch(
-        file, line, shim_dim{grid.x, grid.y, grid.z}, shim_dim{block, 1, 1},
+    return shim_launch_on(
+        stream, file, line, shim_dim{grid.x, grid.y, grid.z}, shim_dim{block, 1, 1},
         [](void *c) { (*static_cast<decltype(call) *>(c))(); }, &call, sizeof call);
 }
 

@@ -8,6 +8,7 @@
  *
  * A fibre that has ended runs the next launch. A thread that finds an error (shim_stop) never goes
  * on; its fibre, and those that then still wait, begin anew with the next launch. */
+#include "tests/shim/capture.h"
 #include "tests/shim/parts.h"
 
 #include <setjmp.h>
@@ -454,4 +455,45 @@ int shim_launch(const char *file, int line, shim_dim grid, shim_dim block, void 
     shim.counts.launches++;
     shim.counts.threads += (int64_t)shim.n_threads * grid.x * grid.y * grid.z;
     return SHIM_OK;
+}
+
+/* ---- launches that are captured ---- */
+
+typedef struct captured_launch {
+    const char *file;
+    int line;
+    shim_dim grid, block;
+    void (*run)(void *call);
+    size_t call_bytes;
+    _Alignas(64) unsigned char call[];
+} captured_launch;
+
+static int run_captured(void *call)
+{
+    captured_launch *l = call;
+    return shim_launch(l->file, l->line, l->grid, l->block, l->run, l->call, l->call_bytes);
+}
+
+int shim_launch_on(const void *stream, const char *file, int line, shim_dim grid, shim_dim block,
+                   void (*run)(void *call), void *call, size_t call_bytes)
+{
+    if (!shim_captures(stream)) {
+        return shim_launch(file, line, grid, block, run, call, call_bytes);
+    }
+    size_t size_bytes = (sizeof(captured_launch) + call_bytes + 63) / 64 * 64;
+    captured_launch *l = aligned_alloc(64, size_bytes);
+    if (l == NULL) {
+        return SHIM_LAUNCH_FAILED;
+    }
+    memset(l, 0, size_bytes);
+    l->file = file;
+    l->line = line;
+    l->grid = grid;
+    l->block = block;
+    l->run = run;
+    l->call_bytes = call_bytes;
+    memcpy(l->call, call, call_bytes);
+    int code = shim_capture_add(stream, run_captured, l, size_bytes);
+    free(l);
+    return code;
 }

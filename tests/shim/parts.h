@@ -24,6 +24,11 @@ typedef struct shim_dim {
 int shim_launch(const char *file, int line, shim_dim grid, shim_dim block, void (*run)(void *call),
                 void *call, size_t call_bytes);
 
+/* The same as work of a stream: where the stream is captured, the launch is noted with a copy of
+ * its parameters. */
+int shim_launch_on(const void *stream, const char *file, int line, shim_dim grid, shim_dim block,
+                   void (*run)(void *call), void *call, size_t call_bytes);
+
 shim_dim shim_thread_idx(void), shim_block_idx(void), shim_block_dim(void), shim_grid_dim(void);
 
 /* Memory of the block for the array that is declared at (file, line); the same for all threads. */

@@ -2,6 +2,7 @@
 
 #include "device/clock.h"
 #include "device/shared.h"
+#include "tests/shim/capture.h"
 #include "tests/shim/cublaslt/cublasLt.h"
 #include "tests/shim/cublaslt_table.h"
 #include "tests/shim/parts.h"
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { ENTRIES_MAX = 128 };
 enum { BLOCKS_MAX = 4096, VIEWS_MAX = 256, OTHER_ERROR = 1, NOT_SUPPORTED = 801 };
 
 /* Allocations of whole units lie in files that other processes can map: they can be exported. */
@@ -34,7 +36,11 @@ static struct {
     int64_t clock_us;
     bool real_time; /* clock_us goes with the time; otherwise by a millisecond for each event */
     const char *no_library; /* why there is none */
+    int64_t n_calls[ENTRIES_MAX];
 } standin;
+
+/* Times that this thread has waited for the device. */
+static _Thread_local int64_t host_waits;
 
 /* The threads of a worker call one at a time, as the shim needs it. */
 static pthread_mutex_t one_call = PTHREAD_MUTEX_INITIALIZER;
@@ -51,9 +57,19 @@ static void end_call(const bool *locked)
     __attribute__((cleanup(end_call), unused)) const bool locked_ =                                \
         pthread_mutex_lock(&one_call) == 0
 
+static void count_call(const char *entry)
+{
+    for (int i = 0; i < ENTRIES_MAX && standin_entry(i) != NULL; i++) {
+        if (strcmp(standin_entry(i), entry) == 0) {
+            standin.n_calls[i]++;
+        }
+    }
+}
+
 /* Whether this call fails: 0 or the code. */
 static int failure_of(const char *entry)
 {
+    count_call(entry);
     if (standin.broken != 0) {
         return standin.broken;
     }
@@ -69,6 +85,14 @@ static int failure_of(const char *entry)
         int failure_ = failure_of(entry);                                                          \
         if (failure_ != 0) {                                                                       \
             return failure_;                                                                       \
+        }                                                                                          \
+    } while (0)
+
+/* As above, for a call that a thread must not make while it captures a stream. */
+#define FAIL_IN_CAPTURE                                                                            \
+    do {                                                                                           \
+        if (shim_captures_here()) {                                                                \
+            return shim_capture_spoil(SHIM_CAPTURE_UNSUPPORTED);                                   \
         }                                                                                          \
     } while (0)
 
@@ -89,6 +113,10 @@ static const char *error_text(int code)
         return "no CUDA-capable device is detected";
     case FL_CUDA_NO_KERNEL:
         return "no kernel image is available for execution on the device";
+    case SHIM_CAPTURE_UNSUPPORTED:
+        return "operation not permitted when stream is capturing";
+    case SHIM_CAPTURE_INVALIDATED:
+        return "operation failed due to a previous error during capture";
     case SHIM_LAUNCH_FAILED:
         snprintf(text, sizeof text, "%s", shim_take_error());
         return text;
@@ -112,7 +140,8 @@ static int choose_device(int number)
 static int device_wait(void)
 {
     FAIL_OR_GO_ON("device_wait");
-    return 0;
+    host_waits++;
+    return shim_captures_any() ? shim_capture_spoil(SHIM_CAPTURE_UNSUPPORTED) : 0;
 }
 
 static int describe_device(int number, fl_cuda_facts *out)
@@ -152,6 +181,7 @@ static void *take_bytes(size_t size_bytes, fl_shared **shared)
 static int memory_take(size_t size_bytes, void **out)
 {
     FAIL_OR_GO_ON("memory_take");
+    FAIL_IN_CAPTURE;
     int at = find_block(NULL);
     if (at < 0 || size_bytes > standin.memory_bytes - standin.used_bytes) {
         return FL_CUDA_OUT_OF_MEMORY;
@@ -189,6 +219,7 @@ static int memory_give(void *memory)
     } else {
         free(memory);
     }
+    FAIL_IN_CAPTURE;
     return failure_of("memory_give");
 }
 
@@ -256,6 +287,7 @@ static int ipc_close(void *memory)
 static int host_take(size_t size_bytes, void **out)
 {
     FAIL_OR_GO_ON("host_take");
+    FAIL_IN_CAPTURE;
     void *memory = aligned_alloc(256, (size_bytes + 255) / 256 * 256);
     if (memory == NULL) {
         return FL_CUDA_OUT_OF_MEMORY;
@@ -274,36 +306,60 @@ static int host_give(void *memory)
     return failure_of("host_give");
 }
 
+typedef struct bytes_call {
+    void *to;
+    const void *from; /* NULL: zeros */
+    size_t n;
+} bytes_call;
+
+static int move_bytes(void *call)
+{
+    const bytes_call *b = call;
+    if (b->from == NULL) {
+        memset(b->to, 0, b->n);
+    } else {
+        memmove(b->to, b->from, b->n);
+    }
+    return 0;
+}
+
+static int do_or_note(const void *stream, bytes_call call)
+{
+    return shim_captures(stream) ? shim_capture_add(stream, move_bytes, &call, sizeof call)
+                                 : move_bytes(&call);
+}
+
 static int copy_bytes(void *stream, void *to, const void *from, size_t n)
 {
     FAIL_OR_GO_ON("copy");
-    (void)stream;
-    memmove(to, from, n);
-    return 0;
+    return do_or_note(stream, (bytes_call){to, from, n});
 }
 
 static int fill_zero(void *stream, void *to, size_t n)
 {
     FAIL_OR_GO_ON("fill_zero");
-    (void)stream;
-    memset(to, 0, n);
-    return 0;
+    return do_or_note(stream, (bytes_call){to, NULL, n});
 }
 
-/* ---- streams and events: a number each ---- */
+/* ---- streams and events ---- */
+
+typedef struct handle {
+    int64_t us;    /* of an event */
+    bool captured; /* it was recorded in a stream that was captured */
+} handle;
 
 static int create_handle(const char *entry, void **out)
 {
     FAIL_OR_GO_ON(entry);
-    *out = calloc(1, sizeof(int64_t));
+    *out = calloc(1, sizeof(handle));
     standin.outstanding += *out == NULL ? 0 : 1;
     return *out == NULL ? FL_CUDA_OUT_OF_MEMORY : 0;
 }
 
-static int destroy_handle(const char *entry, void *handle)
+static int destroy_handle(const char *entry, void *destroyed)
 {
     ONE_CALL;
-    free(handle);
+    free(destroyed);
     standin.outstanding--;
     return failure_of(entry);
 }
@@ -320,9 +376,9 @@ static int stream_destroy(void *stream)
 
 static int stream_wait(void *stream)
 {
-    (void)stream;
     FAIL_OR_GO_ON("stream_wait");
-    return 0;
+    host_waits++;
+    return shim_captures(stream) ? shim_capture_spoil(SHIM_CAPTURE_UNSUPPORTED) : 0;
 }
 
 static int event_create(void **out)
@@ -338,32 +394,109 @@ static int event_destroy(void *event)
 static int event_record(void *event, void *stream)
 {
     FAIL_OR_GO_ON("event_record");
-    (void)stream;
+    ((handle *)event)->captured = shim_captures(stream);
     standin.clock_us = standin.real_time ? fl_now_us() : standin.clock_us + 1000;
-    *(int64_t *)event = standin.clock_us;
+    ((handle *)event)->us = standin.clock_us;
     return 0;
 }
 
 static int event_wait(void *event)
 {
-    (void)event;
     FAIL_OR_GO_ON("event_wait");
-    return 0;
+    host_waits++;
+    return ((const handle *)event)->captured ? SHIM_CAPTURED_EVENT : 0;
 }
 
 static int stream_wait_event(void *stream, void *event)
 {
-    (void)stream;
-    (void)event;
     FAIL_OR_GO_ON("stream_wait_event");
-    return 0;
+    return shim_captures(stream) == ((const handle *)event)->captured
+               ? 0
+               : shim_capture_spoil(SHIM_CAPTURE_ISOLATION);
 }
 
 static int event_elapsed(const void *from, const void *to, float *ms)
 {
+    const handle *begun = from, *ended = to;
     FAIL_OR_GO_ON("event_elapsed");
-    *ms = (float)(*(const int64_t *)to - *(const int64_t *)from) * 1e-3f;
+    *ms = (float)(ended->us - begun->us) * 1e-3f;
+    return begun->captured || ended->captured ? SHIM_CAPTURED_EVENT : 0;
+}
+
+/* ---- graphs ---- */
+
+static int capture_begin(void *stream)
+{
+    FAIL_OR_GO_ON("capture_begin");
+    return shim_capture_begin(stream);
+}
+
+static int capture_end(void *stream, void **out)
+{
+    ONE_CALL;
+    shim_graph *graph = NULL;
+    int code = shim_capture_end(stream, &graph), failure = failure_of("capture_end");
+    if (failure != 0 && graph != NULL) {
+        shim_graph_destroy(graph);
+        graph = NULL;
+    }
+    standin.outstanding += graph == NULL ? 0 : 1;
+    *out = graph;
+    return failure == 0 ? code : failure;
+}
+
+static int drop_graph(const char *entry, void *graph)
+{
+    ONE_CALL;
+    shim_graph_destroy(graph);
+    standin.outstanding--;
+    return failure_of(entry);
+}
+
+static int graph_destroy(void *graph)
+{
+    return drop_graph("graph_destroy", graph);
+}
+
+static int executable_destroy(void *executable)
+{
+    void *graph = *(void **)executable;
+    free(executable);
+    return drop_graph("executable_destroy", graph);
+}
+
+static int graph_instantiate(void *graph, void **executable)
+{
+    FAIL_OR_GO_ON("graph_instantiate");
+    shim_graph **made = malloc(sizeof *made);
+    if (made == NULL) {
+        return FL_CUDA_OUT_OF_MEMORY;
+    }
+    *made = shim_graph_dup(graph);
+    *executable = made;
+    standin.outstanding++;
     return 0;
+}
+
+static int graph_update(void *executable, void *graph)
+{
+    shim_graph **made = executable;
+    FAIL_OR_GO_ON("graph_update");
+    if (!shim_graph_same_form(*made, graph)) {
+        return SHIM_GRAPH_UPDATE_FAILURE;
+    }
+    shim_graph_destroy(*made);
+    *made = shim_graph_dup(graph);
+    return 0;
+}
+
+static int note_launch(int code);
+
+static int graph_launch(void *executable, void *stream)
+{
+    FAIL_OR_GO_ON("graph_launch");
+    return shim_captures(stream) ? shim_capture_spoil(SHIM_CAPTURE_UNSUPPORTED)
+                                 : note_launch(shim_graph_run(*(shim_graph **)executable));
 }
 
 /* ---- kernels ---- */
@@ -470,6 +603,13 @@ const fl_cuda_plugin fl_cuda_plugin_table = {
     .event_wait = event_wait,
     .stream_wait_event = stream_wait_event,
     .event_elapsed = event_elapsed,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
+    .graph_destroy = graph_destroy,
+    .graph_instantiate = graph_instantiate,
+    .graph_update = graph_update,
+    .graph_launch = graph_launch,
+    .executable_destroy = executable_destroy,
 #define STANDIN_CASE(kernel, args) .kernel = run_##kernel,
     FL__CUDA_LAUNCHES(STANDIN_CASE)
 #undef STANDIN_CASE
@@ -563,6 +703,13 @@ const char *standin_entry(int index)
                                         "event_wait",
                                         "stream_wait_event",
                                         "event_elapsed",
+                                        "capture_begin",
+                                        "capture_end",
+                                        "graph_destroy",
+                                        "graph_instantiate",
+                                        "graph_update",
+                                        "graph_launch",
+                                        "executable_destroy",
 #define STANDIN_CASE(kernel, args) #kernel,
                                         FL__CUDA_LAUNCHES(STANDIN_CASE)
 #undef STANDIN_CASE
@@ -577,6 +724,21 @@ const char *standin_entry(int index)
                                         "sum_squares_many",
                                         NULL};
     return names[index];
+}
+
+int64_t standin_calls(const char *entry)
+{
+    for (int i = 0; i < ENTRIES_MAX && standin_entry(i) != NULL; i++) {
+        if (strcmp(standin_entry(i), entry) == 0) {
+            return standin.n_calls[i];
+        }
+    }
+    return -1;
+}
+
+int64_t standin_host_waits(void)
+{
+    return host_waits;
 }
 
 int standin_outstanding(void)

@@ -1,7 +1,8 @@
 /* A stand-in for the plugin of the CUDA device: the kernels run on the host, in the shim; memory is
- * host memory; streams do their work at the call; matrix products are those of a stand-in for
- * cuBLASLt (cublaslt/cublasLt.h). Any call can be made to fail. Threads: any; their calls run one
- * at a time. */
+ * host memory; streams do their work at the call, or note it while they are captured, with the
+ * rules of the runtime for what may be called meanwhile; matrix products are those of a stand-in
+ * for cuBLASLt (cublaslt/cublasLt.h). Any call can be made to fail. Threads: any; their calls run
+ * one at a time. */
 #ifndef FL_TESTS_SHIM_STANDIN_H
 #define FL_TESTS_SHIM_STANDIN_H
 
@@ -39,7 +40,11 @@ void standin_break(int code);
 /* Names of the entries that standin_fail knows; NULL behind the last. */
 const char *standin_entry(int index);
 
-/* Memory, streams, events and what the library describes that were not given back. */
+/* Calls of an entry so far, of all threads; how often this thread has waited for the device. */
+int64_t standin_calls(const char *entry);
+int64_t standin_host_waits(void);
+
+/* Memory, streams, events, graphs and what the library describes that were not given back. */
 int standin_outstanding(void);
 
 #endif
