@@ -32,6 +32,7 @@
     X(REPORT, "report", CONTROL)                                                                   \
     X(CHECKPOINT, "copying a checkpoint", CONTROL)                                                 \
     X(DATA, "data", DATA)                                                                          \
+    X(CAPTURE, "capture of a graph", CONTROL)                                                      \
     X(FORWARD, "forward", COMPUTE)                                                                 \
     X(BACKWARD, "backward", COMPUTE)                                                               \
     X(LOSS, "loss", COMPUTE)                                                                       \

@@ -8,6 +8,9 @@
 
 const fl_batch *fl_exec_batch(const fl_exec *x)
 {
+    if (x->batch_asked != NULL) {
+        *x->batch_asked = true;
+    }
     return x->batch;
 }
 

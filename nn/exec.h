@@ -27,6 +27,7 @@ struct fl_exec {
     fl_device *device;
     fl_stream *stream;
     const fl_batch *batch;
+    bool *batch_asked; /* becomes true with fl_exec_batch; NULL: no matter */
     bool training;     /* false: nothing is kept, no dropout */
     fl_arena *keep;    /* of this micro-batch */
     fl_arena *scratch; /* of this worker */

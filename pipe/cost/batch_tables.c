@@ -58,13 +58,19 @@ void fl_batch_tables_fini(fl_batch_tables *t)
 
 fl_status fl_batch_tables_begin(fl_batch_tables *t, int64_t n)
 {
+    return fl_batch_tables_begin_with(t, n, n);
+}
+
+fl_status fl_batch_tables_begin_with(fl_batch_tables *t, int64_t n, int64_t room)
+{
     FL_TRY(fl_mirror_begin(&t->mirror));
     t->n = n;
+    t->room = room;
     t->epoch_key = (uint64_t *)(void *)t->mirror.host;
     t->ids = (int64_t *)(void *)(t->epoch_key + 1);
-    t->offsets = (int32_t *)(void *)(t->ids + n);
-    t->target_offsets = t->offsets + t->max.n_boundaries * (n + 1);
-    t->targets = t->target_offsets + (t->max.has_targets ? n + 1 : 0);
+    t->offsets = (int32_t *)(void *)(t->ids + room);
+    t->target_offsets = t->offsets + t->max.n_boundaries * (room + 1);
+    t->targets = t->target_offsets + (t->max.has_targets ? room + 1 : 0);
     for (int i = 0; i < t->max.n_boundaries; i++) {
         fl_batch_tables_offsets(t, i)[0] = 0;
     }
@@ -73,5 +79,5 @@ fl_status fl_batch_tables_begin(fl_batch_tables *t, int64_t n)
 
 fl_status fl_batch_tables_send(fl_batch_tables *t, int64_t n_targets)
 {
-    return fl_mirror_send(&t->mirror, bytes_of(&t->max, t->n, n_targets));
+    return fl_mirror_send(&t->mirror, bytes_of(&t->max, t->room, n_targets));
 }

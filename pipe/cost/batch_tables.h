@@ -17,12 +17,13 @@ typedef struct fl_tables_size {
 typedef struct fl_batch_tables {
     fl_tables_size max;
     fl_mirror mirror;
-    int64_t n; /* samples of the present micro-batch */
+    int64_t n;    /* samples of the present micro-batch */
+    int64_t room; /* samples that its tables have room for, n at least */
     /* Host memory, for the caller to fill. */
     uint64_t *epoch_key;     /* what masks are drawn from, as fl_mask has it */
-    int64_t *ids;            /* [n] */
-    int32_t *offsets;        /* [max.n_boundaries][n + 1] */
-    int32_t *target_offsets; /* [n + 1] */
+    int64_t *ids;            /* [room], n of them the micro-batch's */
+    int32_t *offsets;        /* [max.n_boundaries][room + 1] */
+    int32_t *target_offsets; /* [room + 1] */
     void *targets;           /* [max.targets] of 4 bytes */
 } fl_batch_tables;
 
@@ -51,13 +52,17 @@ fl_status fl_batch_tables_init_ahead(fl_batch_tables *tables, fl_device *device,
 /* Begin the tables of a micro-batch of n <= max.samples samples: every first offset is 0. */
 fl_status fl_batch_tables_begin(fl_batch_tables *tables, int64_t n) FL_MUST_CHECK;
 
+/* The same with room for `room` samples: where the tables lie depends on that alone. */
+fl_status fl_batch_tables_begin_with(fl_batch_tables *tables, int64_t n,
+                                     int64_t room) FL_MUST_CHECK;
+
 /* Bring the tables, with so many targets, to the device. */
 fl_status fl_batch_tables_send(fl_batch_tables *tables, int64_t n_targets) FL_MUST_CHECK;
 
 /* The offsets at a boundary, for the host to fill. */
 static inline int32_t *fl_batch_tables_offsets(const fl_batch_tables *tables, int boundary)
 {
-    return tables->offsets + boundary * (tables->n + 1);
+    return tables->offsets + boundary * (tables->room + 1);
 }
 
 #endif

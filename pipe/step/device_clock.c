@@ -34,11 +34,17 @@ void fl_device_clock_fini(fl_device_clock *c)
 
 fl_status fl_device_clock_begin(fl_device_clock *c, fl_clock_part part)
 {
+    return fl_device_clock_begin_labelled(c, part, -1);
+}
+
+fl_status fl_device_clock_begin_labelled(fl_device_clock *c, fl_clock_part part, int label)
+{
     if (c->n == c->capacity) {
         return fl_fail(FL_EINTERNAL, "more than %d intervals since the clock was read",
                        c->capacity);
     }
     c->interval[c->n].part = part;
+    c->interval[c->n].label = label;
     return c->device->ops->event_record(c->device, c->interval[c->n].begun, c->stream);
 }
 
@@ -47,7 +53,8 @@ fl_status fl_device_clock_end(fl_device_clock *c)
     return c->device->ops->event_record(c->device, c->interval[c->n++].ended, c->stream);
 }
 
-fl_status fl_device_clock_read(fl_device_clock *c, int64_t us[FL_CLOCK_PARTS])
+fl_status fl_device_clock_read(fl_device_clock *c, int64_t us[FL_CLOCK_PARTS],
+                               fl_device_clock_told *told, void *context)
 {
     double sum[FL_CLOCK_PARTS] = {0};
     for (int i = 0; i < c->n; i++) {
@@ -55,6 +62,9 @@ fl_status fl_device_clock_read(fl_device_clock *c, int64_t us[FL_CLOCK_PARTS])
         double took;
         FL_TRY(c->device->ops->event_elapsed(c->device, interval->begun, interval->ended, &took));
         sum[interval->part] += took;
+        if (told != NULL && interval->label >= 0) {
+            told(context, interval->label, took);
+        }
     }
     for (int part = 0; part < FL_CLOCK_PARTS; part++) {
         us[part] = (int64_t)(sum[part] + 0.5);

@@ -11,6 +11,7 @@ typedef enum fl_clock_part { FL_CLOCK_COMPUTE, FL_CLOCK_OPTIMIZER, FL_CLOCK_PART
 
 typedef struct fl_clock_interval {
     fl_clock_part part;
+    int label; /* -1: none */
     fl_event *begun, *ended;
 } fl_clock_interval;
 
@@ -31,7 +32,15 @@ void fl_device_clock_fini(fl_device_clock *clock);
 fl_status fl_device_clock_begin(fl_device_clock *clock, fl_clock_part part) FL_MUST_CHECK;
 fl_status fl_device_clock_end(fl_device_clock *clock) FL_MUST_CHECK;
 
-/* Microseconds of each part since the last read. The host has waited for the stream. */
-fl_status fl_device_clock_read(fl_device_clock *clock, int64_t us[FL_CLOCK_PARTS]) FL_MUST_CHECK;
+/* The same, with a label that the reader gets with its time. */
+fl_status fl_device_clock_begin_labelled(fl_device_clock *clock, fl_clock_part part,
+                                         int label) FL_MUST_CHECK;
+
+typedef void fl_device_clock_told(void *context, int label, double us);
+
+/* Microseconds of each part since the last read. The host has waited for the stream. told: is
+ * called for each interval with a label; NULL: nobody asks */
+fl_status fl_device_clock_read(fl_device_clock *clock, int64_t us[FL_CLOCK_PARTS],
+                               fl_device_clock_told *told, void *context) FL_MUST_CHECK;
 
 #endif

@@ -287,7 +287,7 @@ static fl_status search(fl_pipeline *p, fl_nonfinite *found)
     FL_TRY(fl__pipeline_run_ops(p));
     FL_TRY(fl_params_clear_grad(params));
     FL_TRY(fl_pipeline_wait(p));
-    FL_TRY(fl_device_clock_read(&p->clock, not_counted));
+    FL_TRY(fl_device_clock_read(&p->clock, not_counted, NULL, NULL));
     return agree(p, found);
 }
 

@@ -141,13 +141,20 @@ static fl_status end_evaluation(fl_pipeline *p, int slot)
     return fl_stage_loss(p->stage, slot, false, 0.0f, sums_on_device(p));
 }
 
+static fl_status begin_compute(fl_pipeline *p, int slot)
+{
+    return fl_device_clock_begin_labelled(&p->clock, FL_CLOCK_COMPUTE,
+                                          fl_stage_label(p->stage, slot));
+}
+
 static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool training)
 {
     fl_micro_batch what = {.split = p->now.batch.split,
                            .seed = p->o.job->train.seed,
                            .epoch = p->now.batch.epoch,
                            .n_global = p->now.batch.n,
-                           .training = training};
+                           .training = training,
+                           .plain = p->search != NULL};
     what.ids = fl_batch_split_micro(&p->now, micro_batch, &what.n);
     fl_tensor input, output;
     fl_flight_micro_batch(micro_batch);
@@ -164,7 +171,7 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
         fl_flight_leave();
         p->times.wait_us += fl_now_us() - begun;
     }
-    FL_TRY(fl_device_clock_begin(&p->clock, FL_CLOCK_COMPUTE));
+    FL_TRY(begin_compute(p, slot));
     FL_TRY(fl_stage_forward(p->stage, slot, place_output(p), &output));
     if (p->search != NULL) {
         FL_TRY(fl__nonfinite_forward(p, slot));
@@ -216,7 +223,7 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
     if (!p->is_last && p->trains) {
         FL_TRY(take_grad_out(p, micro_batch, slot));
     }
-    FL_TRY(fl_device_clock_begin(&p->clock, FL_CLOCK_COMPUTE));
+    FL_TRY(begin_compute(p, slot));
     if (p->is_last) {
         FL_TRY(
             fl_stage_loss(p->stage, slot, true, 1.0f / (float)p->now.n_targets, sums_on_device(p)));
@@ -306,11 +313,17 @@ static fl_status optimize(fl_pipeline *p, int64_t step, double lr, double grad_n
                           fl_clip_scale(grad_norm, p->o.job->train.clip));
 }
 
+static void learn_time(void *context, int label, double us)
+{
+    fl_pipeline *p = context;
+    fl_stage_learn(p->stage, label, us);
+}
+
 /* Take from the clock what the device has done by now. */
 static fl_status read_clock(fl_pipeline *p)
 {
     int64_t us[FL_CLOCK_PARTS];
-    FL_TRY(fl_device_clock_read(&p->clock, us));
+    FL_TRY(fl_device_clock_read(&p->clock, us, learn_time, p));
     p->times.compute_us += us[FL_CLOCK_COMPUTE];
     p->times.optimizer_us += us[FL_CLOCK_OPTIMIZER];
     return FL_OK;
@@ -439,6 +452,16 @@ bool fl_pipeline_cache(fl_pipeline *p, bool always, fl_cached_input_report *repo
 {
     return p->stage_input.feed != NULL &&
            fl_cached_input_report_take(p->stage_input.feed, always, report);
+}
+
+bool fl_pipeline_graphs(fl_pipeline *p, bool always, fl_stage_graph_report *report)
+{
+    fl_stage_graphs(p->stage, report);
+    bool gave_up = report->given_up && !p->told.given_up;
+    bool captured = report->captures > p->told.captures;
+    bool tells = gave_up || (always && captured);
+    p->told = tells ? *report : p->told;
+    return tells;
 }
 
 fl_status fl_pipeline_wait(fl_pipeline *p)

@@ -119,6 +119,10 @@ fl_status fl_pipeline_add_up(fl_pipeline *pipeline, double *values, int64_t n) F
  * taken, or `always` and it was asked for something; otherwise false. */
 bool fl_pipeline_cache(fl_pipeline *pipeline, bool always, fl_cached_input_report *report);
 
+/* What the stage has captured so far, if it captured something since the last time, and `always`,
+ * or if it gave up since then; otherwise false. */
+bool fl_pipeline_graphs(fl_pipeline *pipeline, bool always, fl_stage_graph_report *report);
+
 /* Wait for all work of the steps so far: before anything outside the pipeline's stream reads or
  * moves its weights and moments. */
 fl_status fl_pipeline_wait(fl_pipeline *pipeline) FL_MUST_CHECK;

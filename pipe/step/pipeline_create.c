@@ -60,8 +60,12 @@ static fl_status channels_create(fl_pipeline *p)
 
 static fl_status reduce_create(fl_pipeline *p)
 {
-    return fl_reduce_init(&p->reduce, fl_stage_params(p->stage), p->o.group, p->o.plan, p->place,
-                          p->o.job->autodp.bucket_bytes);
+    FL_TRY(fl_reduce_init(&p->reduce, fl_stage_params(p->stage), p->o.group, p->o.plan, p->place,
+                          p->o.job->autodp.bucket_bytes));
+    for (int i = 0; i < p->reduce.n; i++) {
+        fl_stage_cut_backward(p->stage, p->reduce.lowest_layer[i]);
+    }
+    return FL_OK;
 }
 
 static fl_status stage_input_create(fl_pipeline *p, int n_frozen)

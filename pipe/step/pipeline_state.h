@@ -58,7 +58,8 @@ struct fl_pipeline {
     void *taker;
     void *sample_losses; /* fl_loss_sums of each sample of a micro-batch that is predicted */
     size_t sample_losses_room;
-    bool predicts; /* a batch whose loss nobody asks for is at work */
+    fl_stage_graph_report told; /* what fl_pipeline_graphs gave last */
+    bool predicts;              /* a batch whose loss nobody asks for is at work */
 };
 
 /* ---- pipeline.c ---- */

@@ -57,11 +57,6 @@ fl_status fl_stage_boundary_bytes(fl_stage *stage, fl_split split, const int64_t
     return FL_OK;
 }
 
-static size_t tensor_bytes(const fl_tensor *t)
-{
-    return (size_t)(t->n_tokens * t->width) * fl_dtype_size(t->dtype);
-}
-
 /* A tensor of the tables' samples, but for its data, rows and type. */
 static fl_tensor tensor_at(const fl_batch_tables *tables, int boundary)
 {
@@ -74,11 +69,14 @@ static fl_tensor tensor_at(const fl_batch_tables *tables, int boundary)
 /* Fill the tensors of every boundary but for their data. */
 static fl_status lay_out(fl_stage *stage, fl_stage_slot *s)
 {
+    s->raw_rows = s->raw_longest = 0;
     for (int i = 0; i <= stage->n_layers; i++) {
         s->at[i] = tensor_at(&s->tables, i);
     }
     for (int64_t j = 0; j < s->what.n; j++) {
         FL_TRY(sample_shapes(stage, s->what.split, s->what.ids[j]));
+        s->raw_rows += stage->raw.tokens;
+        s->raw_longest = stage->raw.tokens > s->raw_longest ? stage->raw.tokens : s->raw_longest;
         for (int i = 0; i <= stage->n_layers; i++) {
             s->at[i].n_tokens += stage->shapes[i].tokens;
             fl_batch_tables_offsets(&s->tables, i)[j + 1] = (int32_t)s->at[i].n_tokens;
@@ -111,7 +109,8 @@ static fl_status load_targets(fl_stage *stage, fl_stage_slot *s)
 static fl_status describe(fl_stage *stage, fl_stage_slot *s)
 {
     fl_batch_tables *t = &s->tables;
-    FL_TRY(fl_batch_tables_begin(t, s->what.n));
+    bool anywhere = stage->o.device->ops->has_graphs; /* else as little as it takes */
+    FL_TRY(fl_batch_tables_begin_with(t, s->what.n, anywhere ? stage->max_samples : s->what.n));
     *t->epoch_key = fl__epoch_key64(s->what.seed, s->what.epoch);
     memcpy(t->ids, s->what.ids, (size_t)s->what.n * sizeof *t->ids);
     s->what.ids = t->ids;
@@ -124,7 +123,18 @@ static fl_status describe(fl_stage *stage, fl_stage_slot *s)
                           .n_global = s->what.n_global};
     FL_TRY(lay_out(stage, s));
     FL_TRY(load_targets(stage, s));
+    FL_TRY(fl__stage_choose_shape(stage, s));
     return fl_batch_tables_send(t, s->targets.n_tokens);
+}
+
+/* Memory for what enters the stage, at the begin of the slot's. */
+static fl_status take_entry(fl_stage *stage, fl_stage_slot *s)
+{
+    int i = stage->o.enter - stage->o.first;
+    fl_arena_release(&s->arena, 0);
+    FL_TRY(fl_arena_take(&s->arena, fl__tensor_bytes(&s->run[i]), &s->run[i].data));
+    s->at[i].data = s->run[i].data;
+    return FL_OK;
 }
 
 fl_status fl_stage_begin(fl_stage *stage, int slot_index, const fl_micro_batch *batch,
@@ -140,9 +150,8 @@ fl_status fl_stage_begin(fl_stage *stage, int slot_index, const fl_micro_batch *
     s->what = *batch;
     fl_arena_release(&s->arena, 0);
     FL_TRY(describe(stage, s));
-    fl_tensor *entry = &s->at[stage->o.enter - stage->o.first];
-    FL_TRY(fl_arena_take(&s->arena, tensor_bytes(entry), &entry->data));
-    *input = *entry;
+    FL_TRY(take_entry(stage, s));
+    *input = s->at[stage->o.enter - stage->o.first];
     s->busy = true;
     stage->n_busy++;
     if (stage->n_busy > stage->peak_busy) {
@@ -195,7 +204,7 @@ static fl_status take_some(fl_stage *stage, fl_stage_slot *s, int i, fl_tensor *
     out->n_tokens = out->offsets[out->n_samples];
     out->width = s->at[i].width;
     out->dtype = s->at[i].dtype;
-    return fl_arena_take(&s->arena, tensor_bytes(out), &out->data);
+    return fl_arena_take(&s->arena, fl__tensor_bytes(out), &out->data);
 }
 
 /* Samples' places outside the stage: sample which[j] (which NULL: sample j) at base + place[its
@@ -280,28 +289,51 @@ fl_status fl_stage_fill(fl_stage *stage, int slot_index, int from, const int32_t
                         unsigned char *rows, const size_t *place)
 {
     fl_stage_slot *s = &stage->slots[slot_index];
-    fl_tensor *entry = &s->at[stage->o.enter - stage->o.first];
     /* The slot has room only for these layers' outputs, so they also use the input's place. */
     fl_arena_release(&s->arena, 0);
     FL_TRY(run_some(stage, s, from, which, n, rows, place));
-    fl_arena_release(&s->arena, 0);
-    return fl_arena_take(&s->arena, tensor_bytes(entry), &entry->data);
+    return take_entry(stage, s);
+}
+
+/* ---- forward ---- */
+
+/* A layer that failed stays open in the flight recorder, unless the worker goes on without it. */
+static fl_status leave_layer(const bool *asked, fl_status status)
+{
+    if (status == FL_OK || asked != NULL) {
+        fl_flight_leave();
+    }
+    return status;
+}
+
+fl_status fl__stage_run_forward(fl_stage *stage, fl_stage_slot *s, void *to, bool *asked)
+{
+    for (int i = stage->o.enter - stage->o.first; i < stage->n_layers; i++) {
+        int layer = stage->o.first + i;
+        fl_exec x = exec_for(stage, s, layer);
+        x.batch = &s->run_batch;
+        x.batch_asked = asked;
+        FL_TRY(fl_arena_take(&s->arena, fl__tensor_bytes(&s->run[i + 1]), &s->run[i + 1].data));
+        if (i + 1 == stage->n_layers && to != NULL) {
+            s->run[i + 1].data = to;
+        }
+        fl_flight_enter(FL_FLIGHT_FORWARD, -1, layer, 0);
+        FL_TRY(
+            leave_layer(asked, fl_exec_forward(&x, stage->o.model, layer, &stage->params.layer[i],
+                                               &s->frame[i], &s->run[i], &s->run[i + 1])));
+    }
+    return FL_OK;
 }
 
 fl_status fl_stage_forward(fl_stage *stage, int slot_index, void *to, fl_tensor *output)
 {
     fl_stage_slot *s = &stage->slots[slot_index];
-    for (int i = stage->o.enter - stage->o.first; i < stage->n_layers; i++) {
-        int layer = stage->o.first + i;
-        fl_exec x = exec_for(stage, s, layer);
-        FL_TRY(fl_arena_take(&s->arena, tensor_bytes(&s->at[i + 1]), &s->at[i + 1].data));
-        if (i + 1 == stage->n_layers && to != NULL) {
-            s->at[i + 1].data = to;
-        }
-        fl_flight_enter(FL_FLIGHT_FORWARD, -1, layer, 0);
-        FL_TRY(fl_exec_forward(&x, stage->o.model, layer, &stage->params.layer[i], &s->frame[i],
-                               &s->at[i], &s->at[i + 1]));
-        fl_flight_leave();
+    int first = stage->o.enter - stage->o.first;
+    FL_TRY(fl__stage_clear_rest(stage, s, first, s->run[first].data));
+    FL_TRY(s->by_graph && to == NULL ? fl__stage_launch_forward(stage, s)
+                                     : fl__stage_run_forward(stage, s, to, NULL));
+    for (int i = first; i <= stage->n_layers; i++) {
+        s->at[i].data = s->run[i].data;
     }
     *output = s->at[stage->n_layers];
     if (!s->what.training && stage->o.last != fl_model_n_layers(stage->o.model)) {
@@ -405,27 +437,54 @@ void fl_stage_grad_out(fl_stage *stage, int slot_index, fl_tensor *grad_out)
     grad_out->data = stage->grad[0];
 }
 
+fl_status fl__stage_run_backward(fl_stage *stage, fl_stage_slot *s, int high, int low,
+                                 bool want_grad_in, void *to, bool *asked)
+{
+    int lowest = stage->params.first_trainable - stage->o.first;
+    for (int i = high; i >= low; i--) {
+        int layer = stage->o.first + i;
+        bool want = i > lowest || (want_grad_in && lowest == 0);
+        fl_exec x = exec_for(stage, s, layer);
+        x.batch = &s->run_batch;
+        x.batch_asked = asked;
+        fl_tensor out = s->run[i + 1], in = s->run[i];
+        out.data = stage->grad[stage->grad_turn];
+        in.data = i == 0 && to != NULL ? to : stage->grad[1 - stage->grad_turn];
+        fl_flight_enter(FL_FLIGHT_BACKWARD, -1, layer, 0);
+        FL_TRY(
+            leave_layer(asked, fl_exec_backward(&x, stage->o.model, layer, &stage->params.layer[i],
+                                                &s->frame[i], &out, want ? &in : NULL)));
+        stage->grad_turn = 1 - stage->grad_turn;
+    }
+    return FL_OK;
+}
+
+/* Layer by layer, so that the caller can look at each. */
+static fl_status backward_by_layer(fl_stage *stage, int slot_index, bool want_grad_in, void *to,
+                                   fl_stage_layer_done *layer_done, void *context)
+{
+    fl_stage_slot *s = &stage->slots[slot_index];
+    int lowest = stage->params.first_trainable - stage->o.first;
+    for (int i = stage->n_layers - 1; i >= lowest; i--) {
+        FL_TRY(fl__stage_run_backward(stage, s, i, i, want_grad_in, to, NULL));
+        if (layer_done != NULL) {
+            FL_TRY(layer_done(context, slot_index, stage->o.first + i));
+        }
+    }
+    return FL_OK;
+}
+
 fl_status fl_stage_backward(fl_stage *stage, int slot_index, bool want_grad_in, void *to,
                             fl_stage_layer_done *layer_done, void *context, fl_tensor *grad_in)
 {
     fl_stage_slot *s = &stage->slots[slot_index];
     int lowest = stage->params.first_trainable - stage->o.first;
-    for (int i = stage->n_layers - 1; i >= lowest; i--) {
-        int layer = stage->o.first + i;
-        bool want = i > lowest || (want_grad_in && lowest == 0);
-        fl_exec x = exec_for(stage, s, layer);
-        fl_tensor out = s->at[i + 1], in = s->at[i];
-        out.data = stage->grad[stage->grad_turn];
-        in.data = i == 0 && to != NULL ? to : stage->grad[1 - stage->grad_turn];
-        fl_flight_enter(FL_FLIGHT_BACKWARD, -1, layer, 0);
-        FL_TRY(fl_exec_backward(&x, stage->o.model, layer, &stage->params.layer[i], &s->frame[i],
-                                &out, want ? &in : NULL));
-        fl_flight_leave();
-        stage->grad_turn = 1 - stage->grad_turn;
-        if (layer_done != NULL) {
-            FL_TRY(layer_done(context, slot_index, layer));
-        }
+    if (lowest < stage->n_layers) {
+        FL_TRY(fl__stage_clear_rest(stage, s, stage->n_layers, stage->grad[stage->grad_turn]));
     }
+    FL_TRY(s->by_graph && to == NULL
+               ? fl__stage_launch_backward(stage, s, want_grad_in, layer_done, context, slot_index)
+               : backward_by_layer(stage, slot_index, want_grad_in, to, layer_done, context));
     *grad_in = s->at[0];
     grad_in->data = NULL;
     if (want_grad_in && lowest == 0) {

@@ -15,6 +15,8 @@
 
 typedef struct fl_stage fl_stage;
 
+enum { FL_STAGE_REASON_BYTES = 256 };
+
 typedef struct fl_stage_options {
     const fl_model *model; /* borrowed, as everything here */
     const fl_dataset *dataset;
@@ -52,6 +54,7 @@ typedef struct fl_micro_batch {
     int64_t epoch;
     int64_t n_global;
     bool training;
+    bool plain; /* its layers run call by call */
 } fl_micro_batch;
 
 /* Bytes of this micro-batch where it enters the stage, and where it leaves it. */
@@ -139,6 +142,28 @@ fl_tensor fl_stage_boundary(const fl_stage *stage, int slot, int i);
  * but the lowest that trains, and for that one if the stage below trains. Not where backward was
  * told to leave it elsewhere. */
 fl_tensor fl_stage_grad_in(const fl_stage *stage, int slot, int layer);
+
+/* ---- graphs (stage_graphs.c) ---- */
+
+/* Backward is captured in pieces: one ends with this layer, so that layer_done comes when its
+ * gradients are on their way. Before the first micro-batch. */
+void fl_stage_cut_backward(fl_stage *stage, int layer);
+
+/* What the time of the slot's forward or backward tells: for fl_stage_learn; -1: nothing. */
+int fl_stage_label(const fl_stage *stage, int slot);
+
+/* The device took so long for it. Between two steps: no slot holds a micro-batch. */
+void fl_stage_learn(fl_stage *stage, int label, double us);
+
+/* Since the stage was created. */
+typedef struct fl_stage_graph_report {
+    int64_t captures, launches; /* of a forward, or of a piece of backward */
+    int shapes, by_graph;       /* of micro-batches: seen; those that graphs are faster for */
+    bool given_up;              /* something failed: all runs call by call from then on */
+    char reason[FL_STAGE_REASON_BYTES];
+} fl_stage_graph_report;
+
+void fl_stage_graphs(const fl_stage *stage, fl_stage_graph_report *report);
 
 /* Most slots that held a micro-batch at once, and the most bytes one of them took: for tests. */
 void fl_stage_peaks(const fl_stage *stage, int *n_slots, size_t *slot_bytes, size_t *scratch_bytes);

@@ -11,6 +11,7 @@ static fl_status slot_create(fl_stage *stage, fl_stage_slot *s, unsigned char *m
     size_t boundaries = (size_t)stage->n_layers + 1;
     fl_arena_init(&s->arena, memory, (size_t)stage->o.memory.slot_bytes, "micro-batch slot");
     FL_TRY(fl_alloc_array(boundaries, sizeof *s->at, (void **)&s->at));
+    FL_TRY(fl_alloc_array(boundaries, sizeof *s->run, (void **)&s->run));
     return fl_alloc_array(boundaries, sizeof *s->frame, (void **)&s->frame);
 }
 
@@ -131,6 +132,7 @@ static fl_status fill(fl_stage *stage)
     trainable = trainable > o->last ? o->last : trainable;
     FL_TRY(fl_alloc_array((size_t)stage->n_layers + 1, sizeof *stage->shapes,
                           (void **)&stage->shapes));
+    FL_TRY(fl_alloc_array((size_t)stage->n_layers + 1, sizeof *stage->cuts, (void **)&stage->cuts));
     fl_params_options params = {.device = o->device,
                                 .stream = o->stream,
                                 .model = o->model,
@@ -181,6 +183,7 @@ static void give(fl_stage *stage, unsigned char **memory, size_t size_bytes)
 
 void fl_stage_strip(fl_stage *stage)
 {
+    fl__stage_shapes_destroy(stage);
     fl_params_drop_grad(&stage->params);
     give(stage, &stage->slot_memory, slots_bytes(stage));
     give(stage, &stage->scratch_memory, (size_t)stage->o.memory.scratch_bytes);
@@ -210,6 +213,7 @@ void fl_stage_destroy(fl_stage **stage)
     tables_destroy(s);
     for (int i = 0; s->slots != NULL && i < s->o.n_slots; i++) {
         fl_free(s->slots[i].at);
+        fl_free(s->slots[i].run);
         fl_free(s->slots[i].frame);
     }
     fl_free(s->slots);
@@ -218,6 +222,7 @@ void fl_stage_destroy(fl_stage **stage)
         fl_params_fini(&s->params);
     }
     fl_free(s->shapes);
+    fl_free(s->cuts);
     fl_free(s);
     *stage = NULL;
 }
