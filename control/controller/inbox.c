@@ -204,6 +204,9 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
     case FL_WIRE_SETTING_DONE:
         fl_ctl_setting_done(controller->ctl, &frame->setting_done);
         break;
+    case FL_WIRE_GRAPHS:
+        fl_event_log_graphs(&controller->log, worker->rank, &frame->graphs);
+        break;
     case FL_WIRE_CACHE:
         fl_cache_sums_add(&controller->cache, &frame->cache);
         fl_event_log_cache(&controller->log, worker->rank, &frame->cache);

@@ -60,6 +60,7 @@ void fl_event_log_epoch(fl_event_log *log, const fl_run_stats *stats, const fl_r
                         const fl_mfu *mfu);
 void fl_event_log_evaluation(fl_event_log *log, const fl_run_stats *stats,
                              const fl_eval_report *eval);
+void fl_event_log_graphs(fl_event_log *log, int rank, const fl_graphs_report *report);
 void fl_event_log_cache(fl_event_log *log, int rank, const fl_cache_report *report);
 void fl_event_log_cache_tiers(fl_event_log *log, int rank, const fl_cache_tiers_report *report);
 void fl_event_log_setting_done(fl_event_log *log, const fl_setting *setting,

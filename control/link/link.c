@@ -439,6 +439,13 @@ void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const doubl
     send_report(link, &frame);
 }
 
+void fl_link_graphs(fl_link *link, const fl_graphs_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_GRAPHS);
+    frame.graphs = *report;
+    send_report(link, &frame);
+}
+
 void fl_link_cache(fl_link *link, const fl_cache_report *report)
 {
     fl_wire_message frame = fl_link_frame(link, FL_WIRE_CACHE);

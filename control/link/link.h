@@ -11,6 +11,7 @@
 #include "pipe/state/checkpoint_files.h"
 #include "pipe/step/cache_tiers.h"
 #include "pipe/step/nonfinite.h"
+#include "pipe/step/stage.h"
 
 #include <frostline/plan.h>
 #include <frostline/status.h>
@@ -202,6 +203,12 @@ typedef struct fl_transition_parts {
     int64_t received_bytes, kept_bytes;
 } fl_transition_parts;
 
+/* The work that a worker's stage has captured so far, up to this step. */
+typedef struct fl_graphs_report {
+    int64_t step;
+    fl_stage_graph_report graphs;
+} fl_graphs_report;
+
 /* The cache's service to one worker since its last report, and the contents of its store. */
 typedef struct fl_cache_report {
     int64_t step, epoch;
@@ -284,6 +291,7 @@ void fl_link_pass(fl_link *link, const fl_pass_report *report);
 void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generation, int replica,
                     const int64_t *ids, int64_t n);
 void fl_link_cache(fl_link *link, const fl_cache_report *report);
+void fl_link_graphs(fl_link *link, const fl_graphs_report *report);
 void fl_link_cache_tiers(fl_link *link, const fl_cache_tiers_report *report);
 void fl_link_hashes_failed(fl_link *link, const fl_hashes_failed_report *report);
 void fl_link_failed(fl_link *link, fl_status status, const char *message);

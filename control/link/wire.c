@@ -4,6 +4,7 @@
 #include "control/link/wire_cache.h"
 #include "control/link/wire_checkpoint.h"
 #include "control/link/wire_elastic.h"
+#include "control/link/wire_graphs.h"
 #include "control/link/wire_nonfinite.h"
 #include "control/link/wire_recovery.h"
 #include "control/link/wire_setting.h"
@@ -70,6 +71,8 @@ static size_t body_size(const fl_wire_message *f)
         return FL_WIRE_SETTING_DONE_BYTES;
     case FL_WIRE_CACHE:
         return FL_WIRE_CACHE_BYTES;
+    case FL_WIRE_GRAPHS:
+        return fl_wire_graphs_size(&f->graphs);
     case FL_WIRE_CACHE_TIERS:
         return fl_wire_cache_tiers_size(&f->cache_tiers);
     case FL_WIRE_NONFINITE:
@@ -323,6 +326,9 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
     case FL_WIRE_CACHE:
         fl_wire_put_cache(w, &f->cache);
         break;
+    case FL_WIRE_GRAPHS:
+        fl_wire_put_graphs(w, &f->graphs);
+        break;
     case FL_WIRE_CACHE_TIERS:
         fl_wire_put_cache_tiers(w, &f->cache_tiers);
         break;
@@ -401,6 +407,8 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return fl_wire_get_setting_done(r, &f->setting_done);
     case FL_WIRE_CACHE:
         return fl_wire_get_cache(r, &f->cache);
+    case FL_WIRE_GRAPHS:
+        return fl_wire_get_graphs(r, &f->graphs);
     case FL_WIRE_CACHE_TIERS:
         return fl_wire_get_cache_tiers(r, &f->cache_tiers);
     case FL_WIRE_NONFINITE:
@@ -541,6 +549,8 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "setting";
     case FL_WIRE_CACHE:
         return "cache";
+    case FL_WIRE_GRAPHS:
+        return "graphs";
     case FL_WIRE_CACHE_TIERS:
         return "cache tiers";
     case FL_WIRE_NONFINITE:

@@ -53,6 +53,7 @@ typedef enum fl_wire_type {
     FL_WIRE_CHECKPOINT_FILE = 23,
     FL_WIRE_CHECKPOINT_PART = 24,
     FL_WIRE_CACHE_TIERS = 25,
+    FL_WIRE_GRAPHS = 29,
     FL_WIRE_PASS = 30,
     /* controller to worker */
     FL_WIRE_ALIVE = 32,    /* steps whose reports have arrived */
@@ -114,6 +115,7 @@ typedef struct fl_wire_message {
         fl_wire_norms norms;
         fl_setting_done_report setting_done;
         fl_cache_report cache;
+        fl_graphs_report graphs;
         fl_cache_tiers_report cache_tiers;
         fl_nonfinite_report nonfinite;
         fl_hashes_failed_report hashes_failed;

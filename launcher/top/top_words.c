@@ -38,6 +38,8 @@ static const struct {
      "cache {state}: a sample takes {read_us} us to read, {compute_us} to compute"},
     {"cache.tiers", "cache, worker {rank}: {device_bytes} bytes on the GPU, {pinned_bytes} pinned"},
     {"cache.used", "cache {state}, epoch {epoch+}, worker {rank}: {hits} hits, {misses} misses"},
+    {"graphs", "no graphs, worker {rank}: {reason}"},
+    {"graphs", "graphs, worker {rank}: {captures} captures, {launches} launches"},
     {"tune.tried", "tried M={m}: {step_ms} ms a step"},
     {"tune.done", "M={m} is kept: {why}"},
     {"transition.prepare", "plan change: K={k} R={r} M={m} is prepared ({why})"},

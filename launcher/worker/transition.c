@@ -443,6 +443,7 @@ fl_status fl_transition_commit(fl_worker_state *w, int64_t step, bool *switched)
         return FL_OK;
     }
     FL_TRY(fl_worker_release_standby(w, &w->next->plan));
+    fl_worker_report_graphs(w, step - 1, true);
     fl_worker_report_cache(w, step - 1, w->cursor.epoch, true); /* the old counts end */
     int64_t voted = fl_now_us();
     done.vote_us = voted - started_us;

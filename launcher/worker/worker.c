@@ -105,6 +105,7 @@ static fl_status run_step(worker *w, const fl_stream_batch *next, fl_control_mes
     FL_TRY(fl_worker_report(w, batch, &result, lr, fl_now_us() - started_us));
     fl_flight_leave();
     fl_flight_leave();
+    fl_worker_report_graphs(w, batch->step, last || next->after.epoch != batch->epoch);
     fl_worker_report_cache(w, batch->step, batch->epoch, last || next->after.epoch != batch->epoch);
     bool ends = false;
     if (!result.finite) {

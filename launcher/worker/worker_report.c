@@ -89,3 +89,11 @@ void fl_worker_report_cache(worker *w, int64_t step, int64_t epoch, bool always)
                               .n_recovered = s.n_recovered};
     fl_link_cache(w->link, &report);
 }
+
+void fl_worker_report_graphs(worker *w, int64_t step, bool always)
+{
+    fl_graphs_report report = {.step = step};
+    if (w->now->place.active && fl_pipeline_graphs(w->now->pipeline, always, &report.graphs)) {
+        fl_link_graphs(w->link, &report);
+    }
+}

@@ -113,6 +113,10 @@ fl_status fl_worker_report(fl_worker_state *w, const fl_global_batch *batch,
  * anything to report. */
 void fl_worker_report_cache(fl_worker_state *w, int64_t step, int64_t epoch, bool always);
 
+/* Report what the stage has captured up to this step: after a failure, or with `always` if it
+ * captured something since the last report. */
+void fl_worker_report_graphs(fl_worker_state *w, int64_t step, bool always);
+
 /* ---- evaluate.c ---- */
 
 /* Evaluate if this worker has a stage: the workers that train report on what the job evaluates

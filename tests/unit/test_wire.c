@@ -115,6 +115,13 @@ static fl_wire_message frame_of(fl_wire_type type)
         f.cache =
             (fl_cache_report){37, 2, 4, true, true, 30, 2, 3, 12, 13, 0.5, 6.5, 7, 8, 9, 10, 11};
         break;
+    case FL_WIRE_GRAPHS:
+        f.graphs = (fl_graphs_report){
+            .step = 12,
+            .graphs = {
+                .captures = 3, .launches = 40, .shapes = 2, .by_graph = 1, .given_up = true}};
+        snprintf(f.graphs.graphs.reason, sizeof f.graphs.graphs.reason, "out of memory");
+        break;
     case FL_WIRE_CACHE_TIERS:
         f.cache_tiers = (fl_cache_tiers_report){.pinned_bytes = 1 << 20, .device_bytes = 3};
         snprintf(f.cache_tiers.why_not, sizeof f.cache_tiers.why_not, "no pinned memory");
@@ -188,7 +195,8 @@ static const fl_wire_type types[] = {
     FL_WIRE_ALIVE,     FL_WIRE_STOPPING,      FL_WIRE_COMMAND,         FL_WIRE_ABORT,
     FL_WIRE_WAKE,      FL_WIRE_SETTING_DONE,  FL_WIRE_CACHE,           FL_WIRE_CACHE_TIERS,
     FL_WIRE_NONFINITE, FL_WIRE_HASHES_FAILED, FL_WIRE_CHECKPOINT_FILE, FL_WIRE_CHECKPOINT_PART,
-    FL_WIRE_PASS,      FL_WIRE_BROKEN,        FL_WIRE_BREAK,           FL_WIRE_REGROUP};
+    FL_WIRE_PASS,      FL_WIRE_BROKEN,        FL_WIRE_BREAK,           FL_WIRE_REGROUP,
+    FL_WIRE_GRAPHS};
 
 enum { N_TYPES = sizeof types / sizeof *types };
 
