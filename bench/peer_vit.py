@@ -5,6 +5,9 @@
     peer_vit.py --mode ddp --processes 2        DistributedDataParallel over Gloo, one batch shared out
     peer_vit.py --epochs 8 --seed 0             train to the end; prints the test accuracy too
     peer_vit.py --bf16 --compile ...            under autocast to bf16; compiled by torch.compile
+    torchrun --nproc-per-node 2 --max-restarts 3 peer_vit.py --mode torchrun --steps 600 --keep FILE --steps-file LOG
+                                                the same as ddp; a checkpoint in FILE after every 100 steps, from which
+                                                it goes on; LOG gets a line for each step: number, seconds, process
 
 Needs torch and numpy. Not part of the product.
 """
@@ -16,7 +19,7 @@ import statistics
 import time
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--mode", choices=["single", "ddp"], default="single")
+parser.add_argument("--mode", choices=["single", "ddp", "torchrun"], default="single")
 parser.add_argument("--processes", type=int, default=2)
 parser.add_argument("--threads", type=int, default=1, help="a process")
 parser.add_argument("--steps", type=int, default=0, help="measure this number of steps after ten others")
@@ -36,6 +39,9 @@ parser.add_argument("--crop", type=int, default=2, help="pixels within which a r
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--bf16", action="store_true", help="autocast")
 parser.add_argument("--compile", action="store_true", help="torch.compile")
+parser.add_argument("--keep", help="file of the checkpoint")
+parser.add_argument("--keep-every", type=int, default=100, help="steps")
+parser.add_argument("--steps-file", help="file for a line a step and process")
 parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
 args = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(args.threads)
@@ -124,6 +130,21 @@ def accuracy(model, images, labels):
     return right / len(labels)
 
 
+def load(parts):
+    """The number of steps that the checkpoint has; 0 without one."""
+    if not args.keep or not os.path.exists(args.keep):
+        return 0
+    saved = torch.load(args.keep, weights_only=False)
+    for name, part in parts.items():
+        part.load_state_dict(saved[name])
+    return saved["steps"]
+
+
+def keep(parts, steps):
+    torch.save({"steps": steps} | {name: part.state_dict() for name, part in parts.items()}, args.keep + ".new")
+    os.replace(args.keep + ".new", args.keep)
+
+
 def train(rank, world):
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
@@ -147,10 +168,16 @@ def train(rank, world):
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate_at)
     generator = torch.Generator().manual_seed(args.seed)
-    times = []
+    parts = {"model": model, "optimizer": optimizer, "schedule": schedule}
+    done = load(parts)
+    log = open(args.steps_file, "a", buffering=1) if args.steps_file else None
+    times, epoch = [0.0] * done, 0
     while len(times) < n_steps:
         order = torch.randperm(len(labels), generator=generator)
+        epoch += 1
         for at in range(0, len(order), args.batch):
+            if (epoch - 1) * per_epoch + at // args.batch < done:
+                continue
             begin = time.perf_counter()
             mine = order[at:at + args.batch][rank::world]
             x = images[mine]
@@ -164,6 +191,10 @@ def train(rank, world):
             optimizer.step()
             schedule.step()
             times.append(time.perf_counter() - begin)
+            if log:
+                print(len(times), f"{time.time():.3f}", os.getpid(), rank, file=log)
+            if args.keep and rank == 0 and len(times) % args.keep_every == 0:
+                keep(parts, len(times))
             if len(times) == n_steps:
                 break
     if rank == 0:
@@ -185,6 +216,11 @@ def worker(rank, world, store):
 if __name__ == "__main__":
     if args.mode == "single":
         train(0, 1)
+    elif args.mode == "torchrun":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        dist.init_process_group("gloo")
+        train(dist.get_rank(), dist.get_world_size())
+        dist.destroy_process_group()
     else:
         import tempfile
 

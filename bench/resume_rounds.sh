@@ -25,6 +25,7 @@ job=(
     --set freeze.policy=gradnorm --set freeze.start=25% --set freeze.every="15 steps"
     --set freeze.must_pay=false
     --set train.hash_weights=10 --set checkpoint.every="7 steps" --set train.evaluate_samples=100
+    --set fault.on_loss=stop # a killed worker ends the run
 )
 script=(--set "elastic.script=[{step: 33, k: 1, r: 2}, {step: 160, k: 2, r: 1}]")
 
