@@ -193,7 +193,7 @@ steered_run() {
 
 lost_worker() {
     local worker
-    start lost --set fault.detect=2s
+    start lost --set fault.detect=2s --set fault.on_loss=stop
     await_step 3
     worker=$(pgrep -P "$(pgrep -P $controller)" | head -n 1) # of the agent
     kill -KILL "$worker"
