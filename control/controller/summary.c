@@ -22,6 +22,8 @@ void fl_summary_result(const fl_controller *controller, fl_run_result *result)
     }
     result->terminated =
         controller->shutdown.status == FL_ESTOPPED && controller->shutdown.signal == SIGTERM;
+    result->worker_lost =
+        controller->shutdown.status == FL_EFAILED && controller->shutdown.phase.lost >= 0;
     result->wall_seconds = (double)(fl_now_us() - controller->log.files.start_us) * 1e-6;
     snprintf(result->run_dir, sizeof result->run_dir, "%s", controller->options->run_dir);
 }

@@ -44,6 +44,7 @@ typedef struct fl_run_result {
                                      * before it; 0: there was none */
     double best;                    /* its value of train.metric; NAN: none was finite */
     bool terminated;                /* FL_ESTOPPED because of SIGTERM */
+    bool worker_lost; /* FL_EFAILED because a worker was lost: fl_run_resume can continue the run */
 } fl_run_result;
 
 /* Train `model` on `dataset` as `job` says, to the end: plan, fork one worker a device, watch them.

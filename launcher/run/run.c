@@ -3,12 +3,15 @@
  *   ② count memory, measure costs, choose the plan     fl_run_plan_make
  *   ③ the run directory and the resolved job           fl_run_dir_open
  *   ④ fork the workers and watch them                  fl_controller_run
+ *     again from ①, from the newest checkpoint, when
+ *     a lost worker had what no other one has          restart_run
  *   ⑤ the model and the callbacks of a program         fl_run_with, fl_run_resume
  * A run that continues takes its checkpoint between ① and ② (fl_resume_choose). */
 #include "launcher/run/run.h"
 
 #include "device/alloc.h"
 #include "device/failure.h"
+#include "device/log.h"
 #include "launcher/hf/hf_files.h"
 #include "launcher/job/job.h"
 #include "launcher/run/checkpoint_folder.h"
@@ -293,7 +296,7 @@ static void init_result(fl_run_result *result)
                               .best = NAN};
 }
 
-static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)
+static fl_status run_once(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
     init_result(result);
     fl_status status = fl_preparation_check(p);
@@ -311,6 +314,79 @@ static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_res
     }
     fl_preparation_fini(p);
     return fl_job_locate(p->job, status);
+}
+
+static fl_status check_restart(fl_resume *resume, const fl_job *job)
+{
+    fl_job *own = NULL;
+    if (job->model.kind != FL_MODEL_PROGRAM) {
+        return fl_resume_check_job(resume, job);
+    }
+    FL_TRY(fl_alloc(sizeof *own, (void **)&own));
+    *own = *job;
+    fl_status status = fl_resume_check_program(resume, own);
+    fl_free(own);
+    return status;
+}
+
+/* Continue the run in `dir` from its newest checkpoint. *began: the training began; false if
+ * there is no checkpoint to begin with. */
+static fl_status restart_run(fl_preparation *p, const char *dir, fl_run_result *result, bool *began)
+{
+    fl_resume *resume = NULL;
+    fl_failure failure; /* closing may fail at something, too */
+    *began = false;
+    FL_TRY(fl_alloc(sizeof *resume, (void **)&resume));
+    fl_status status = fl_resume_open(dir, resume);
+    resume->wanted = -1;
+    if (status == FL_OK) {
+        status = check_restart(resume, p->job);
+    }
+    if (status == FL_OK) {
+        p->resume = resume;
+        status = run_once(p, NULL, result);
+        *began = result->run_dir[0] != '\0';
+    }
+    fl_failure_keep(&failure, status);
+    fl_resume_close(resume);
+    fl_free(resume);
+    return fl_failure_raise(&failure);
+}
+
+/* why: ends with the last lines of the worker's log, which is still there. */
+static void tell_restart(const char *why)
+{
+    const char *end = strstr(why, "; last lines of ");
+    int n = end == NULL ? (int)strcspn(why, "\n") : (int)(end - why);
+    fl_log(FL_LOG_WARN, "%.*s; the run goes back to its newest checkpoint", n, why);
+}
+
+/* A run whose lost worker had what no other one has continues by itself, fault.restarts times. */
+static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)
+{
+    const fl_preparation again = {
+        .model = p->model, .dataset = p->dataset, .job = p->job, .callbacks = p->callbacks};
+    bool may = p->recorded_dir == NULL && p->job->fault.on_loss == FL_ON_LOSS_CONTINUE, began = may;
+    fl_resume *resume = p->resume;
+    fl_failure failure;
+    fl_status status = run_once(p, run_dir, result);
+    for (int n = 0;
+         status == FL_EFAILED && result->worker_lost && began && n < (int)again.job->fault.restarts;
+         n++) {
+        fl_run_result before = *result;
+        fl_preparation next = again;
+        fl_failure_keep(&failure, status);
+        if (resume != NULL) {
+            fl_resume_close(resume); /* its lock */
+        }
+        tell_restart(fl_errmsg());
+        status = restart_run(&next, before.run_dir, result, &began);
+        if (!began) {
+            *result = before;
+            return fl_failure_raise(&failure);
+        }
+    }
+    return status;
 }
 
 fl_status fl_run_again(fl_model *model, const fl_dataset *dataset, const fl_job *job,

@@ -1,0 +1,122 @@
+/* A run whose lost worker had layers that no other one has goes back to its newest checkpoint by
+ * itself. Would catch: a sample that is lost or used twice on the way back, a run that ends
+ * although it has a checkpoint, one that restarts for ever, and a message that hides the first
+ * loss. */
+#include "support/lines.h"
+#include "support/nap.h"
+#include "support/scenario.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_SAMPLES = 100, STEPS = 30, FATAL_STEP = 13 };
+
+static const double TOLERANCE = 1e-5;
+static double *one; /* [STEPS] losses of one worker */
+
+static const char *const *const training =
+    JOB_SETS("train.batch", "10", "train.epochs", "3", "train.lr", "1e-4", "train.evaluate",
+             "false", "fault.detect", "2s");
+
+/* Once a checkpoint is durable. */
+static void kill_later(fl_worker_state *w)
+{
+    while (atomic_load(w->c->store->kept_step) < 4) {
+        nap(500);
+    }
+    kill_this_worker(w);
+}
+
+static void kill_once(fl_worker_state *w)
+{
+    if (atomic_load(&scenario_here()->outcome->n_deeds) == 1) {
+        kill_later(w);
+    }
+}
+
+static void start(scenario *s, const char *name, const char *every, const char *restarts,
+                  void (*act)(fl_worker_state *w))
+{
+    *s = (scenario){.name = name,
+                    .sets = training,
+                    .more = JOB_SETS("pipe.k", "2", "autodp.r", "1", "pipe.m", "2", "devices.count",
+                                     "2", "fault.on_loss", "continue", "checkpoint.every", every,
+                                     "fault.restarts", restarts),
+                    .n_samples = N_SAMPLES,
+                    .dropout = 0.1f,
+                    .at = {{.point = "step", .who = 1, .step = FATAL_STEP, .act = act}}};
+    scenario_start(s);
+}
+
+static void test_restart__goes_back_to_the_newest_checkpoint(void **state)
+{
+    (void)state;
+    scenario s;
+    start(&s, "back", "4 steps", "3", kill_once);
+    expect_end(&s, FL_OK);
+    double *losses = losses_of(&s, STEPS);
+    assert_true(worst_difference(losses, one, 0, STEPS) <= TOLERANCE);
+    assert_int_equal(count_events(s.dir, "\"run.resumed\"", ""), 1);
+    assert_int_equal(count_events(s.dir, "\"run.finished\"", ""), 1);
+    free(losses);
+    scenario_forget(&s);
+}
+
+static void test_restart__ends_without_a_checkpoint(void **state)
+{
+    (void)state;
+    scenario s;
+    start(&s, "nowhere", "none", "3", kill_this_worker);
+    expect_end(&s, FL_EFAILED);
+    assert_non_null(strstr(s.outcome->message, "worker 1 (stage 1 of replica 0) was killed"));
+    assert_non_null(strstr(s.outcome->message, "no other worker has the weights of"));
+    scenario_forget(&s);
+}
+
+static void test_restart__gives_up_after_fault_restarts(void **state)
+{
+    (void)state;
+    scenario s;
+    start(&s, "often", "4 steps", "2", kill_later);
+    expect_end(&s, FL_EFAILED);
+    assert_int_equal(atomic_load(&s.outcome->n_deeds), 3);
+    assert_non_null(strstr(s.outcome->message, "worker 1 (stage 1 of replica 0) was killed"));
+    scenario_forget(&s);
+}
+
+static int set_up(void **state)
+{
+    scenario s = {.name = "one",
+                  .sets = training,
+                  .more =
+                      JOB_SETS("pipe.k", "1", "autodp.r", "1", "pipe.m", "1", "devices.count", "1"),
+                  .n_samples = N_SAMPLES,
+                  .dropout = 0.1f};
+    if (make_root(state) != 0) {
+        return -1;
+    }
+    scenario_run(&s);
+    one = losses_of(&s, STEPS);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    free(one);
+    return remove_root(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_restart__goes_back_to_the_newest_checkpoint),
+        cmocka_unit_test(test_restart__ends_without_a_checkpoint),
+        cmocka_unit_test(test_restart__gives_up_after_fault_restarts),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
