@@ -10,6 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=bench/common.sh
 . bench/common.sh
+need_program
 
 faults=${1:-50}
 RANDOM=${2:-1}

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 frostline=${FROSTLINE:-build/release/frostline}
-out_dir=build/bench
+out_dir=${OUT_DIR:-build/bench}
 mkdir -p "$out_dir"
 
 # The model of the benchmarks: 12 blocks, C 128, 17 tokens, batch 128, no evaluation.
