@@ -148,6 +148,16 @@ static void give_up_reports(fl_controller *controller, int64_t now_us)
     fl_inbox_drain_reports(controller);
 }
 
+static void report_spared(fl_controller *controller)
+{
+    fl_survived_loss *s = &controller->shutdown.spared;
+    if (s->rank >= 0 && !s->reported) {
+        s->reported = true;
+        fl_event_log_survived(&controller->log, &controller->workers[s->rank], s->kind,
+                              fl_watch_kind_text(s->kind), s->text);
+    }
+}
+
 /* A standby worker may have been lost before or after the vote that gives it a stage. The outcome
  * shows in the others: they switch to the new generation, fail to, or stay in the old one. */
 static void watch_spared(fl_controller *controller, int64_t now_us)
@@ -161,10 +171,8 @@ static void watch_spared(fl_controller *controller, int64_t now_us)
     if (controller->workers[s->rank].place.active ||
         (now_us - s->lost_us < memory_us && others_failed(controller, s->rank))) {
         end_for(controller, s->kind, s->rank, now_us);
-    } else if (!s->reported && !fl_elastic_counts_on(&controller->elastic, s->rank)) {
-        s->reported = true;
-        fl_event_log_survived(&controller->log, &controller->workers[s->rank], s->kind,
-                              fl_watch_kind_text(s->kind), s->text);
+    } else if (!fl_elastic_counts_on(&controller->elastic, s->rank)) {
+        report_spared(controller);
     }
 }
 
@@ -468,6 +476,7 @@ static void watch_losses(fl_controller *controller, int64_t now_us)
 static void enter_finishing(fl_controller *controller, int64_t now_us)
 {
     controller->shutdown.phase.state = FL_CONTROLLER_FINISHING;
+    report_spared(controller); /* it may have been lost just now */
     fl_joining_end(controller);
     controller->shutdown.deadline_us = now_us + controller->options->job->fault.detect_ms * 1000;
 }
