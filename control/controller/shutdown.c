@@ -463,9 +463,7 @@ static void watch_losses(fl_controller *controller, int64_t now_us)
                                        &controller->shutdown.limits, now_us, &who);
     if (kind != FL_LOSS_NONE && is_spare(controller, kind, who)) {
         go_on_without(controller, kind, who, now_us);
-    } else if (kind != FL_LOSS_NONE) {
-        handle_loss(controller, kind, who, now_us);
-    } else if (fl_recovery_is_due(controller, now_us, &kind, &who)) {
+    } else if (kind != FL_LOSS_NONE || fl_recovery_is_due(controller, now_us, &kind, &who)) {
         handle_loss(controller, kind, who, now_us);
     } else {
         watch_spared(controller, now_us);

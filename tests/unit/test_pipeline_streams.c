@@ -100,7 +100,9 @@ static fl_status lazy_zero(fl_device *d, fl_stream *s, void *to, size_t n)
 /* The loader's thread waits as well; that holds up no step. */
 static void count_wait(void)
 {
-    lazy.n_waits += pthread_equal(pthread_self(), lazy.stepping) ? 1 : 0;
+    if (pthread_equal(pthread_self(), lazy.stepping)) {
+        lazy.n_waits++;
+    }
 }
 
 static fl_status lazy_sync(fl_device *d, fl_stream *s)
