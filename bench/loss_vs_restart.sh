@@ -25,11 +25,20 @@ pid=0
 trap '[ $pid = 0 ] || kill -KILL $pid 2>/dev/null || true' EXIT
 
 now() { date +%s.%N; }
-wait_for() { # COMMAND...: until it is true; fails when the run is over
+wait_for() { # COMMAND...: until it is true; ends with 1 when the run is over, or after LIMIT_S
+    local end=$((SECONDS + ${LIMIT_S:-300}))
     until "$@"; do
-        kill -0 $pid 2>/dev/null || return 1
+        if ! kill -0 $pid 2>/dev/null || [ $SECONDS -ge $end ]; then
+            echo "$0: not reached: $*; see $dir.log" >&2
+            exit 1
+        fi
         sleep 0.01
     done
+}
+end_run() { # SIGNAL
+    kill "-$1" $pid
+    wait $pid || true
+    pid=0
 }
 n_lines() { if [ -e "$1" ]; then wc -l <"$1"; else echo 0; fi; }
 has_lines() { [ "$(n_lines "$1")" -ge "$2" ]; }
@@ -53,9 +62,7 @@ goes_on() {
     steps=$(sed -nE '/"run.recovered"/s/.*"step": *([0-9]+).*/\1/p' "$dir/events.jsonl")
     wait_for has_lines "$dir/steps.jsonl" $((steps + 1))
     echo "the other goes on: $(calc "$(now) - $begun") 0" | tee -a "$times"
-    kill -INT $pid
-    wait $pid || true
-    pid=0
+    end_run INT
 }
 
 resumes() {
@@ -72,9 +79,7 @@ resumes() {
     from=$(sed -nE '/"run.resumed"/s/.*"step": *([0-9]+).*/\1/p' "$dir/events.jsonl" | tail -n 1)
     wait_for has_lines "$dir/steps.jsonl" $((before + 1))
     echo "stopped and resumed: $(calc "$(now) - $begun") $((before - from))" | tee -a "$times"
-    kill -INT $pid
-    wait $pid || true
-    pid=0
+    end_run INT
 }
 
 restarts() {
@@ -89,9 +94,7 @@ restarts() {
     before=$(awk '$1 > m { m = $1 } END { print m }' "$log")
     wait_for awk_reached "$log" $((before + 1))
     echo "torchrun restarts: $(calc "$(now) - $begun") $((before % 100))" | tee -a "$times"
-    kill -TERM $pid
-    wait $pid || true
-    pid=0
+    end_run TERM
 }
 awk_reached() { [ -e "$1" ] && [ "$(awk '$1 > m { m = $1 } END { print m + 0 }' "$1")" -ge "$2" ]; }
 

@@ -98,7 +98,7 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
     }
 }
 
-/* A process or the reason why there is none, never both. */
+/* Either a process, or the error for which it was not started. */
 static bool get_spawned(fl_reader *r, fl_agent_frame *f)
 {
     f->spawned.pid = fl_get_i64(r);

@@ -46,8 +46,8 @@ int64_t fl_joining_delay_s(int n);
 void fl_joining_lost(fl_controller *controller, int rank, int64_t now_us);
 
 /* A request wants `n` more workers: start processes of ranks that were lost or have left, unless
- * they are on their way already. False (fl_errmsg): so many cannot be started, or one that was
- * started for a request has ended before it joined. */
+ * they are on their way already. Returns false, with fl_errmsg, if fewer than `n` can be started,
+ * or if one that was started for a request has ended before it joined. */
 bool fl_joining_want(fl_controller *controller, int n, int64_t now_us);
 
 /* Drive it, in every turn of the loop. */

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { IDLE_BREAKS_MAX = 3 };
+enum { IDLE_BREAKS_MAX = 3, LONGER_MAX = 6 /* doublings of the patience */ };
 
 /* A member of the run that lives and has more to do. */
 static bool is_awaited(const fl_worker *w)
@@ -68,20 +68,27 @@ static int count_awaited(const fl_controller *controller, int without)
     return n;
 }
 
-static bool can_go_on(const fl_controller *controller, int rank, char *why, size_t size_bytes)
+/* Whether workers of this run regroup at all. */
+static bool regroups(const fl_controller *controller, char *why, size_t size_bytes)
 {
     const fl_controller_options *o = controller->options;
-    bool lost[FL_MAX_WORKERS];
-    if (o->job->fault.on_loss == FL_ON_LOSS_STOP) {
-        return give_reason(why, size_bytes, "");
-    }
-    if (o->pass != NULL || controller->shutdown.phase.state != FL_CONTROLLER_RUNNING) {
+    if (o->job->fault.on_loss == FL_ON_LOSS_STOP || o->pass != NULL ||
+        controller->shutdown.phase.state != FL_CONTROLLER_RUNNING) {
         return give_reason(why, size_bytes, "");
     }
     if (o->plan_input == NULL || o->recording != NULL) {
         return give_reason(why, size_bytes,
                            o->recording != NULL ? "the run repeats another one, which has its plans"
                                                 : "nothing is known of the model's layers");
+    }
+    return true;
+}
+
+static bool can_go_on(const fl_controller *controller, int rank, char *why, size_t size_bytes)
+{
+    bool lost[FL_MAX_WORKERS];
+    if (!regroups(controller, why, size_bytes)) {
+        return false;
     }
     if (count_awaited(controller, rank) == 0) {
         return give_reason(why, size_bytes, "no other worker is left");
@@ -111,7 +118,6 @@ static void mark_lost(fl_controller *controller, fl_loss_kind kind, int rank, in
     fl_elastic *elastic = &controller->elastic;
     r->rank = rank;
     r->kind = kind;
-    r->lost_us = now_us;
     r->n_lost++;
     fl_watch_text(w, kind, now_us, r->text, sizeof r->text);
     name_operation(controller, rank, r->text, sizeof r->text);
@@ -169,7 +175,6 @@ bool fl_recovery_begin(fl_controller *controller, fl_loss_kind kind, int rank, i
         r->begun_us = now_us;
         r->n_lost = 0;
         r->rank = -1;
-        r->lost_us = now_us;
         snprintf(r->text, sizeof r->text, "%s",
                  first_to_leave(controller) >= 0 ? "connections between workers broke"
                                                  : "all workers stood still");
@@ -215,7 +220,8 @@ static bool all_stand_still(const fl_controller *controller)
 {
     const fl_recovery *r = &controller->recovery;
     bool again = controller->stats.steps == r->idle_step;
-    int64_t patience_us = controller->shutdown.limits.silence_us << (again ? r->n_idle : 0);
+    int doublings = !again ? 0 : r->n_idle < LONGER_MAX ? r->n_idle : LONGER_MAX;
+    int64_t patience_us = controller->shutdown.limits.silence_us << doublings;
     int n = 0;
     for (int i = 0; i < controller->n_workers; i++) {
         const fl_worker *w = &controller->workers[i];
@@ -241,18 +247,18 @@ static void count_idle(fl_controller *controller)
 bool fl_recovery_is_due(fl_controller *controller, int64_t now_us, fl_loss_kind *kind, int *who)
 {
     fl_recovery *r = &controller->recovery;
+    char why[128];
     int first = first_to_leave(controller);
     bool left = first >= 0 && now_us - controller->workers[first].left_us >=
                                   controller->shutdown.limits.settle_us;
-    bool can = controller->options->job->fault.on_loss == FL_ON_LOSS_CONTINUE &&
-               controller->options->pass == NULL &&
-               controller->shutdown.phase.state == FL_CONTROLLER_RUNNING;
-    if (!can || r->state == FL_RECOVERY_COLLECTING || (!left && !all_stand_still(controller))) {
+    bool can = regroups(controller, why, sizeof why);
+    bool stand = can && all_stand_still(controller);
+    if (r->state == FL_RECOVERY_COLLECTING || (!left && !stand)) {
         return false;
     }
     count_idle(controller);
     *kind = FL_LOSS_REPORTED;
-    *who = left && r->n_idle > IDLE_BREAKS_MAX ? first : -1;
+    *who = left && (!can || r->n_idle > IDLE_BREAKS_MAX) ? first : -1;
     return true;
 }
 
@@ -370,11 +376,12 @@ static void send_order(fl_controller *controller, const fl_regroup_order *order)
 /* Somebody has finished: all had met at the end of the run before. */
 static bool is_complete(const fl_controller *controller)
 {
-    bool any = false;
     for (int i = 0; i < controller->n_workers; i++) {
-        any = any || (controller->workers[i].done && !controller->workers[i].departed);
+        if (controller->workers[i].done && !controller->workers[i].departed) {
+            return true;
+        }
     }
-    return any;
+    return false;
 }
 
 static void order_leave(fl_controller *controller)

@@ -1,11 +1,12 @@
 /* What follows the loss of a worker that the run needs: the others go on.
  *
  *     a loss ① ──> BREAK to all ──> each reports where it stands ② ──(all have)──> resolve ③
- *     ③ ──> which step and which plan are true ──> the best plan for the others ──> REGROUP to all
- * ④ ④ ──(all have switched)──> the run goes on ⑤
+ *     ③ the finished steps and the running plan ──> the best plan for the others
+ *       ──> REGROUP to all ④ ──(all have switched)──> the run goes on ⑤
  *
  * A loss between ① and ⑤ begins again at ①. Where no living worker has a layer's weights, or where
- * fault.on_loss is stop, the run ends as before: fl_recovery_begin then says no.
+ * fault.on_loss is stop, fl_recovery_begin returns false and these processes end;
+ * launcher/run/run.c may then begin again from the newest checkpoint.
  *
  * ③: A worker enters the sum of a step when its gradients are complete, and leaves it when all have
  * entered. So if anybody has applied a step, everybody can; if nobody has, nobody does. The same
@@ -32,7 +33,6 @@ typedef struct fl_recovery {
     int64_t step;                      /* ③: finished steps */
     int rank;                          /* lost last; -1: none, only connections were */
     fl_loss_kind kind;                 /* of that loss */
-    int64_t lost_us;                   /* when it was noticed */
     int n_lost;                        /* since ① */
     int64_t idle_step;                 /* steps at the last break without a loss, */
     int n_idle;                        /* and how many of those in a row there were at that step */
@@ -40,8 +40,9 @@ typedef struct fl_recovery {
     fl_recovery_sums sums;
 } fl_recovery;
 
-/* ①. rank -1: no worker is lost, but all have left their generation. False if the run cannot go on
- * without the worker: why [size_bytes] says so, and nothing has changed. */
+/* ①. rank -1: no worker is lost, but all have left their generation. Returns false, and
+ * the reason in why [size_bytes], if the run cannot go on without the worker; nothing has then
+ * changed. */
 bool fl_recovery_begin(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us,
                        char *why, size_t size_bytes);
 
@@ -54,9 +55,9 @@ void fl_recovery_broken(fl_controller *controller, fl_worker *worker,
 bool fl_recovery_watch(fl_controller *controller, int64_t now_us, char *why, size_t size_bytes);
 
 /* Whether all must regroup although no worker is known to be lost (*who -1): some have left their
- * generation, because connections broke; or all stand still, each in a wait or asleep, and whoever
- * hangs will not answer. The worker that leaves again and again, without a step in between, is
- * lost. */
+ * generation, because connections broke; or all stand still, each in a wait or asleep, and the one
+ * that hangs will not answer. *who names a worker that counts as lost: the first to leave, where
+ * workers leave again and again without a step in between, or where this run cannot regroup. */
 bool fl_recovery_is_due(fl_controller *controller, int64_t now_us, fl_loss_kind *kind, int *who);
 
 #endif

@@ -567,9 +567,7 @@ static void prove_ledger(fl_controller *controller)
         fl_run_ledger_leave_open(&controller->ledger);
         return;
     }
-    /* The leader may have reported a step, and a worker that was lost not yet its samples of it. */
-    bool lacks_reports = shutdown->n_unreported > 0 || shutdown->phase.lost >= 0;
-    int64_t n_samples = lacks_reports ? -1 : controller->stats.samples;
+    int64_t n_samples = shutdown->n_unreported > 0 ? -1 : controller->stats.samples;
     fl_status proof = fl_run_ledger_prove(&controller->ledger, n_samples);
     if (proof != FL_OK) {
         /* Workers have run, so the exit code must be one of those that a started run may return. */

@@ -66,7 +66,8 @@ typedef struct fl_standstill_worker {
     fl_thread_look link;
 } fl_standstill_worker;
 
-/* What the system tells of a worker's process at this moment, or a moment ago; false: unknown. */
+/* Look at a worker's process: *out is its state now or a moment ago. Returns false if that is not
+ * known. */
 typedef bool fl_standstill_looker(void *context, const fl_worker *worker, fl_process_look *out);
 
 /* All workers, at most ten times a second: sets waits_us, asleep_us, still_us and hung of workers

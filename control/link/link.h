@@ -178,7 +178,7 @@ typedef struct fl_regroup_order {
     uint32_t serial;     /* of the order to break */
     bool leave;          /* the run is complete: leave it */
     uint32_t generation; /* workers that have the state of this generation go over to it first */
-    int64_t step;        /* finished steps: who has one less applies the step it has summed */
+    int64_t step;        /* finished steps; a worker that has one less applies its summed step */
     double grad_norm;    /* the result of that step */
     bool finite;
     bool evaluates; /* the evaluation that is due after `step` steps is still to come */

@@ -116,7 +116,7 @@ void fl__cuda_algorithms_open(fl__cuda *c, const char *path)
     write_head(c, head);
     int fd = fl_regular_file_open(AT_FDCWD, path, &why);
     if (fd < 0) {
-        return; /* there is none yet, or fl__cuda_algorithms_close says what is wrong with it */
+        return; /* a new file, or one that fl__cuda_algorithms_close warns about */
     }
     char *text = head[0] == '\0' ? NULL : read_text(fd);
     if (text != NULL) {

@@ -68,7 +68,8 @@ static void report_broken(worker *w, fl_status why, const char *text, uint32_t s
 
 /* ---- ③ ---- */
 
-/* *came: false when there is another order to break, which asks for another report. */
+/* *came: false when there is another order to break, which asks for another report. The wait has no
+ * limit: the controller waits for workers that are slow, and this process dies with its agent. */
 static fl_status wait_for_answer(worker *w, uint32_t serial, bool *came, fl_regroup_order *order)
 {
     *came = false;

@@ -52,35 +52,6 @@ static int64_t ask(live_run *run, const char *cmd, const char *args, const char 
     return value;
 }
 
-/* Of a worker, as the status shows it. */
-static json_t *worker_of(live_run *run, int rank, json_t **status)
-{
-    *status = live_ask(run, "status", "{}");
-    return json_array_get(json_object_get(*status, "workers"), (size_t)rank);
-}
-
-static pid_t process_of(live_run *run, int rank)
-{
-    json_t *status;
-    pid_t pid = (pid_t)number_of(worker_of(run, rank, &status), "pid");
-    json_decref(status);
-    return pid;
-}
-
-static void await_state(live_run *run, int rank, const char *wanted)
-{
-    int64_t deadline_us = fl_deadline_us(PATIENCE_MS);
-    bool is = false;
-    while (!is) {
-        json_t *status;
-        const json_t *state = json_object_get(worker_of(run, rank, &status), "state");
-        is = strcmp(json_string_value(state), wanted) == 0;
-        json_decref(status);
-        assert_true(fl_left_ms(deadline_us) > 0);
-        nap(2000);
-    }
-}
-
 /* The event worker.left of a worker: exit_code or signal; -1 if there is no such field. */
 static int64_t how_it_left(const live_run *run, int rank, const char *key)
 {
@@ -120,14 +91,14 @@ static void ask_drain(live_run *run, int rank)
 
 static void drain(live_run *run, int rank)
 {
-    pid_t pid = process_of(run, rank);
+    pid_t pid = live_process_of(run, rank);
     ask_drain(run, rank);
-    await_state(run, rank, "left");
+    live_await_state(run, rank, "left");
     assert_true(kill(pid, 0) != 0 && errno == ESRCH);
 }
 
 /* The losses of one worker under a script that freezes and thaws at these steps. */
-static int losses_of_one(int64_t freeze, int64_t thaw, int64_t n_steps, double *losses)
+static int scripted_losses(int64_t freeze, int64_t thaw, int64_t n_steps, double *losses)
 {
     char script[128];
     snprintf(script, sizeof script, "[{step: %lld, f: 2}, {step: %lld, f: 0}]", (long long)freeze,
@@ -170,7 +141,7 @@ static void test_drain__no_state_is_lost_with_a_worker(void **state)
     assert_true(fl_toy_losses(run.dir, many, STEPS_MAX) >= thaw + 60);
     live_clean(&run);
     int64_t n = thaw + 60;
-    assert_true(losses_of_one(freeze, thaw, n, one) >= n);
+    assert_true(scripted_losses(freeze, thaw, n, one) >= n);
     double worst = 0.0;
     for (int64_t i = 0; i < n; i++) {
         worst = fmax(worst, fabs(many[i] - one[i]) / fabs(one[i]));
@@ -217,9 +188,9 @@ static void test_drain__how_it_leaves_harms_nobody(void **state)
                             never_ends, NULL);
         live_await_step(&run, 5);
         ask_drain(&run, 1);
-        await_state(&run, 1, "leaving");
-        kill(process_of(&run, 1), signals[i]);
-        await_state(&run, 1, "left");
+        live_await_state(&run, 1, "leaving");
+        kill(live_process_of(&run, 1), signals[i]);
+        live_await_state(&run, 1, "left");
         assert_int_equal(ask(&run, "scale", "{\"devices\": 1}", "r"), 1);
         live_await_step(&run, live_status(&run, "step") + 10);
         interrupt(&run);

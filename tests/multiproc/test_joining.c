@@ -31,36 +31,6 @@ static const double TOLERANCE = 1e-5;
 
 /* ---- a worker that comes back is used ---- */
 
-static json_t *worker_of(live_run *run, int rank, json_t **status)
-{
-    *status = live_ask(run, "status", "{}");
-    return json_array_get(json_object_get(*status, "workers"), (size_t)rank);
-}
-
-static pid_t process_of(live_run *run, int rank)
-{
-    json_t *status;
-    pid_t pid = (pid_t)number(worker_of(run, rank, &status), "pid");
-    json_decref(status);
-    return pid;
-}
-
-static void await_state(live_run *run, int rank, const char *wanted)
-{
-    int64_t deadline_us = fl_deadline_us(PATIENCE_MS);
-    bool is = false;
-    while (!is) {
-        json_t *status;
-        const json_t *state = json_object_get(worker_of(run, rank, &status), "state");
-        is = strcmp(json_string_value(state), wanted) == 0;
-        json_decref(status);
-        if (!is && fl_left_ms(deadline_us) == 0) {
-            fail_msg("worker %d is not %s", rank, wanted);
-        }
-        nap(2000);
-    }
-}
-
 static void ask(live_run *run, const char *cmd, const char *args)
 {
     json_decref(live_ask(run, cmd, args));
@@ -123,18 +93,18 @@ static void test_joining__a_lost_worker_comes_back_and_gets_work(void **state)
     (void)state;
     is_used = shared_memory(sizeof *is_used);
     live_run run = live_start_with((const char *const[]){THREE_WORKERS, NULL}, nothing, go_slowly);
-    pid_t first = process_of(&run, STANDBY);
+    pid_t first = live_process_of(&run, STANDBY);
     live_await_step(&run, 5);
     assert_int_equal(kill(first, SIGKILL), 0);
-    await_state(&run, STANDBY, "left");
+    live_await_state(&run, STANDBY, "left");
     json_t *set = live_ask(&run, "set", "{\"field\": \"train.lr\", \"value\": 0.0002}");
     lr_step = number(set, "step"); /* the members alone hear of it */
     json_decref(set);
-    await_state(&run, STANDBY, "standby");
-    pid_t second = process_of(&run, STANDBY);
+    live_await_state(&run, STANDBY, "standby");
+    pid_t second = live_process_of(&run, STANDBY);
     assert_int_not_equal(second, first);
     ask(&run, "scale", "{\"k\": 1, \"r\": 3}");
-    await_state(&run, STANDBY, "active");
+    live_await_state(&run, STANDBY, "active");
     int n_steps = (int)live_status(&run, "step") + 30;
     atomic_store(is_used, true);
     live_await_step(&run, n_steps);
@@ -162,10 +132,10 @@ static void test_joining__a_worker_that_trained_comes_back(void **state)
                                                          "fault.on_loss", "continue", NULL},
                                    nothing, go_slowly);
     live_await_step(&run, 5);
-    assert_int_equal(kill(process_of(&run, 1), SIGKILL), 0);
-    await_state(&run, 1, "standby");
+    assert_int_equal(kill(live_process_of(&run, 1), SIGKILL), 0);
+    live_await_state(&run, 1, "standby");
     ask(&run, "scale", "{\"k\": 1, \"r\": 2}");
-    await_state(&run, 1, "active");
+    live_await_state(&run, 1, "active");
     int n_steps = (int)live_status(&run, "step") + 20;
     atomic_store(is_used, true);
     live_await_step(&run, n_steps);
@@ -185,7 +155,7 @@ static void drain(live_run *run, int rank)
     char args[32];
     snprintf(args, sizeof args, "{\"worker\": %d}", rank);
     ask(run, "drain", args);
-    await_state(run, rank, "left");
+    live_await_state(run, rank, "left");
 }
 
 /* The leader leaves and comes back, and another worker after it. Would catch: a reply that comes
@@ -199,18 +169,18 @@ static void test_joining__scale_brings_workers_back(void **state)
                                                          "1", "autodp.r", "3", "pipe.m", "2",
                                                          "fault.restarts", "0", NULL},
                                    nothing, go_slowly);
-    pid_t leader = process_of(&run, 0);
+    pid_t leader = live_process_of(&run, 0);
     drain(&run, 0);
     drain(&run, 2);
     live_refused(&run, "scale", "{\"k\": 1, \"r\": 4}", "refused");
     json_t *result = live_ask(&run, "scale", "{\"k\": 1, \"r\": 2}");
     assert_int_equal(number(result, "r"), 2);
     json_decref(result);
-    await_state(&run, 0, "active");
-    await_state(&run, 2, "left");
-    assert_int_not_equal(process_of(&run, 0), leader);
+    live_await_state(&run, 0, "active");
+    live_await_state(&run, 2, "left");
+    assert_int_not_equal(live_process_of(&run, 0), leader);
     ask(&run, "scale", "{\"k\": 1, \"r\": 3}");
-    await_state(&run, 2, "active");
+    live_await_state(&run, 2, "active");
     int n_steps = (int)live_status(&run, "step") + 20;
     atomic_store(is_used, true);
     live_await_step(&run, n_steps);
@@ -299,8 +269,8 @@ static void test_joining__is_tried_as_often_as_the_job_says(void **state)
     (void)state;
     live_run run = live_start((const char *const[]){THREE_WORKERS, "fault.restarts", "0", NULL});
     live_await_step(&run, 5);
-    assert_int_equal(kill(process_of(&run, STANDBY), SIGKILL), 0);
-    await_state(&run, STANDBY, "left");
+    assert_int_equal(kill(live_process_of(&run, STANDBY), SIGKILL), 0);
+    live_await_state(&run, STANDBY, "left");
     live_await_step(&run, live_status(&run, "step") + 200);
     interrupt(&run);
     assert_int_equal(count_events(run.dir, "worker.restarted", ""), 0);

@@ -91,17 +91,10 @@ static void test_restart__gives_up_after_fault_restarts(void **state)
 
 static int set_up(void **state)
 {
-    scenario s = {.name = "one",
-                  .sets = training,
-                  .more =
-                      JOB_SETS("pipe.k", "1", "autodp.r", "1", "pipe.m", "1", "devices.count", "1"),
-                  .n_samples = N_SAMPLES,
-                  .dropout = 0.1f};
     if (make_root(state) != 0) {
         return -1;
     }
-    scenario_run(&s);
-    one = losses_of(&s, STEPS);
+    one = losses_of_one(training, N_SAMPLES, STEPS);
     return 0;
 }
 

@@ -4,12 +4,14 @@
 #include "device/clock.h"
 #include "launcher/run/runs.h"
 #include "support/json_schema.h"
+#include "support/lines.h"
 #include "support/nap.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -47,10 +49,13 @@ live_run live_start(const char *const *sets)
     return live_start_with(sets, (scenario_deed){.point = NULL}, NULL);
 }
 
-live_run live_start_ragged(const char *const *sets, ragged_length *length)
+live_run live_start_ragged(const char *const *sets, ragged_length *of_sample)
 {
-    return start(&(scenario){
-        .name = "run", .sets = sets, .n_samples = LIVE_SAMPLES, .dropout = 0.1f, .length = length});
+    return start(&(scenario){.name = "run",
+                             .sets = sets,
+                             .n_samples = LIVE_SAMPLES,
+                             .dropout = 0.1f,
+                             .length = of_sample});
 }
 
 /* Every request and every reply of every test is compared with docs/control/schema.json. */
@@ -182,4 +187,34 @@ void live_clean(live_run *run)
     assert_int_equal(remove_root(NULL), 0);
     run->dir[0] = '\0';
     scenario_forget(&run->scenario);
+}
+
+static json_t *worker_of(live_run *run, int rank, json_t **status)
+{
+    *status = live_ask(run, "status", "{}");
+    return json_array_get(json_object_get(*status, "workers"), (size_t)rank);
+}
+
+pid_t live_process_of(live_run *run, int rank)
+{
+    json_t *status;
+    pid_t pid = (pid_t)number(worker_of(run, rank, &status), "pid");
+    json_decref(status);
+    return pid;
+}
+
+void live_await_state(live_run *run, int rank, const char *wanted)
+{
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
+    bool is = false;
+    while (!is) {
+        json_t *status;
+        const json_t *state = json_object_get(worker_of(run, rank, &status), "state");
+        is = strcmp(json_string_value(state), wanted) == 0;
+        json_decref(status);
+        if (!is && fl_left_ms(deadline_us) == 0) {
+            fail_msg("worker %d is not %s", rank, wanted);
+        }
+        nap(2000);
+    }
 }

@@ -347,6 +347,18 @@ double *losses_of(const scenario *s, int n_steps)
     return losses;
 }
 
+double *losses_of_one(const char *const *sets, int64_t n_samples, int n_steps)
+{
+    scenario s = {.name = "one",
+                  .sets = sets,
+                  .more = JOB_SETS("pipe.k", "1", "autodp.r", "1", "pipe.m", "1", "devices.count",
+                                   "1", "train.evaluate", "false"),
+                  .n_samples = n_samples,
+                  .dropout = 0.1f};
+    scenario_run(&s);
+    return losses_of(&s, n_steps);
+}
+
 double worst_difference(const double *a, const double *b, int from, int to)
 {
     double worst = 0.0;

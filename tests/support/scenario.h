@@ -135,6 +135,10 @@ int64_t expect_lost(scenario *s, int who, const char *how);
 /* The losses of all of its n_steps steps; the caller frees them. */
 double *losses_of(const scenario *s, int n_steps);
 
+/* Run this job, whose toy layers drop out a tenth, on one worker; the losses of its n_steps steps.
+ * The caller frees them. */
+double *losses_of_one(const char *const *sets, int64_t n_samples, int n_steps);
+
 /* max |a - b| / |b| over the steps from .. to - 1. */
 double worst_difference(const double *a, const double *b, int from, int to);
 
