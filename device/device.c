@@ -238,6 +238,20 @@ void fl_device_no_view_close(fl_device *d, fl_shared_view *view)
     *view = (fl_shared_view){0};
 }
 
+fl_status fl_device_no_pin(fl_device *d, void *memory, size_t size_bytes, bool read_only)
+{
+    (void)memory;
+    (void)size_bytes;
+    (void)read_only;
+    return fl_fail(FL_ENOTSUP, "a device of kind %s locks no pages", d->ops->kind);
+}
+
+void fl_device_no_unpin(fl_device *d, void *memory)
+{
+    (void)d;
+    (void)memory;
+}
+
 fl_status fl_device_claim(fl_device *device, size_t size_bytes, const char *what)
 {
     return count_in(device, size_bytes, what);

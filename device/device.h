@@ -28,7 +28,7 @@ typedef struct fl_event fl_event;
 typedef struct fl_graph fl_graph;
 
 /* Goes up when the table below changes, so that a device of another build is refused by name. */
-enum { FL_DEVICE_OPS_VERSION = 6 };
+enum { FL_DEVICE_OPS_VERSION = 7 };
 
 /* What the kernels' arguments mean: frostline/kernels.h. Lists (fl_update, fl_square_sum) are host
  * memory that a call reads before it returns. */
@@ -57,6 +57,10 @@ typedef struct fl_device_ops {
      * 64-aligned; outside the device's budget */
     fl_status (*host_take)(fl_device *d, size_t size_bytes, void **out);
     void (*host_give)(fl_device *d, void *memory, size_t size_bytes);
+    /* Lock the pages of other host memory, so that copies run at full speed with it too; read_only:
+     * it may not be written. No byte of it is locked already. Copies work without it; FL_ENOTSUP */
+    fl_status (*host_pin)(fl_device *d, void *memory, size_t size_bytes, bool read_only);
+    void (*host_unpin)(fl_device *d, void *memory); /* its copies are done */
 
     /* The host's side of a copy, of any host memory, belongs to the copy until it is done. */
     fl_status (*copy_in)(fl_device *d, fl_stream *s, void *to, const void *from_host, size_t n);
@@ -231,6 +235,11 @@ fl_status fl_device_no_export(fl_device *d, size_t size_bytes, void **out,
 fl_status fl_device_no_view(fl_device *d, int64_t pid, const fl_shared_key *key, size_t size_bytes,
                             fl_shared_view *out) FL_MUST_CHECK;
 void fl_device_no_view_close(fl_device *d, fl_shared_view *view);
+
+/* host_pin and host_unpin of a device whose copies are equally fast with all host memory. */
+fl_status fl_device_no_pin(fl_device *d, void *memory, size_t size_bytes,
+                           bool read_only) FL_MUST_CHECK;
+void fl_device_no_unpin(fl_device *d, void *memory);
 
 /* The graphs of a device that captures nothing. */
 fl_status fl_device_no_capture(fl_device *d, fl_stream *s) FL_MUST_CHECK;

@@ -223,6 +223,11 @@ fl_status fl__staging_get(host_group *g, size_t size_bytes, staging_kind kind, f
                           const fl_shared **shared_at);
 void fl__staging_fini(host_group *g);
 
+/* Lock the pages of host memory that the device copies from or to. Whether they are: without, the
+ * copies are slower. */
+bool fl__host_pin(const host_group *g, void *memory, size_t size_bytes, bool read_only);
+void fl__host_unpin(const host_group *g, void *memory, bool pinned); /* not pinned: nothing */
+
 /* Chunks of a ring's items, in elements. Measured over loopback: with 256 KiB a message's fixed
  * cost takes a third of the processor time; from 2 MiB on, chunks leave the cache between arrival
  * and addition. */

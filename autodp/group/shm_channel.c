@@ -11,6 +11,7 @@ typedef struct shm_channel {
     unsigned char *data; /* of the sender, here or as the receiver sees it */
     fl_shared *memory;   /* of the sender, or what names its device's; NULL at the receiver */
     fl_shared_view view; /* the same memory, mapped by the receiver; not before the first message */
+    bool pinned;         /* data is host memory, with its pages locked for the device's copies */
     fl_entry *mine;      /* the own count */
     fl_look theirs;      /* the other end's count, once found */
 } shm_channel;
@@ -36,6 +37,15 @@ static fl_entry_name name_of(bool sending, int peer, uint32_t id)
     return (fl_entry_name){sending ? FL_ENTRY_OUT : FL_ENTRY_IN, peer, id};
 }
 
+/* Host memory that the device copies from or to. */
+static void pin_memory(shm_channel *c, bool read_only)
+{
+    const host_group *g = fl__host_group_of(&c->base);
+    if (!c->base.on_device && !fl__host_is_direct(g)) {
+        c->pinned = fl__host_pin(g, c->data, memory_bytes(&c->base), read_only);
+    }
+}
+
 /* Of this device, if the other one reads it; else of the host. */
 static fl_status create_memory(shm_channel *c)
 {
@@ -46,6 +56,7 @@ static fl_status create_memory(shm_channel *c)
     }
     FL_TRY(fl_shared_create(size_bytes, &c->memory));
     c->data = fl_shared_data(c->memory);
+    pin_memory(c, false);
     return FL_OK;
 }
 
@@ -68,6 +79,7 @@ static void close_channel(host_channel *channel)
 {
     shm_channel *c = (shm_channel *)channel;
     fl_device *d = channel->base.group->device;
+    fl__host_unpin(fl__host_group_of(channel), c->data, c->pinned);
     if (!channel->on_device) {
         fl_shared_view_close(&c->view);
     } else {
@@ -98,6 +110,7 @@ static fl_status find_peer(shm_channel *c, int64_t deadline_us)
         FL_TRY(fl_shm_segment_view(segment, &c->theirs, memory_bytes(&c->base), c->base.on_device,
                                    &c->view));
         c->data = (unsigned char *)(uintptr_t)c->view.data;
+        pin_memory(c, true);
     }
     return FL_OK;
 }

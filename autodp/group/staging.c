@@ -3,14 +3,36 @@
  * into an area use it in turn. An area is never replaced, because others may have mapped it. */
 #include "autodp/group/host_group.h"
 #include "device/alloc.h"
+#include "device/log.h"
 
 struct staging_area {
     size_t size_bytes;
     void *data;
     staging_kind kind;
     fl_shared *shared; /* where data lies, or what names it; NULL: STAGED_ALONE */
+    bool pinned;       /* STAGED_SHARED: by fl__host_pin */
     staging_area *next;
 };
+
+/* A copy between the device and pageable memory passes through a buffer of the driver's, and the
+ * caller waits for it. */
+bool fl__host_pin(const host_group *g, void *memory, size_t size_bytes, bool read_only)
+{
+    fl_device *d = g->base.device;
+    fl_status status = d->ops->host_pin(d, memory, size_bytes, read_only);
+    if (status != FL_OK && status != FL_ENOTSUP) {
+        fl_log(FL_LOG_WARN, "copies of messages to and from the device are slower: %s",
+               fl_errmsg());
+    }
+    return status == FL_OK;
+}
+
+void fl__host_unpin(const host_group *g, void *memory, bool pinned)
+{
+    if (pinned) {
+        g->base.device->ops->host_unpin(g->base.device, memory);
+    }
+}
 
 static fl_status create_memory(host_group *g, staging_area *area)
 {
@@ -25,6 +47,7 @@ static fl_status create_memory(host_group *g, staging_area *area)
     }
     FL_TRY(fl_shared_create(area->size_bytes, &area->shared));
     area->data = fl_shared_data(area->shared);
+    area->pinned = fl__host_pin(g, area->data, area->size_bytes, false);
     return FL_OK;
 }
 
@@ -72,6 +95,7 @@ void fl__staging_fini(host_group *g)
         } else if (area->kind == STAGED_ON_DEVICE) {
             d->ops->memory_give(d, area->data, area->size_bytes);
         }
+        fl__host_unpin(g, area->data, area->pinned);
         fl_shared_destroy(&area->shared);
         fl_free(area);
     }

@@ -124,6 +124,19 @@ void fl__cuda_host_give(fl_device *d, void *memory, size_t size_bytes)
     FL__CUDA_GIVE(c, host_give, memory);
 }
 
+fl_status fl__cuda_host_pin(fl_device *d, void *memory, size_t size_bytes, bool read_only)
+{
+    const fl__cuda *c = fl__cuda_of(d);
+    FL__CUDA_CALL(c, host_pin, memory, size_bytes, read_only);
+    return FL_OK;
+}
+
+void fl__cuda_host_unpin(fl_device *d, void *memory)
+{
+    const fl__cuda *c = fl__cuda_of(d);
+    FL__CUDA_GIVE(c, host_unpin, memory);
+}
+
 fl_status fl__cuda_copy(fl_device *d, fl_stream *s, void *to, const void *from, size_t n)
 {
     const fl__cuda *c = fl__cuda_of(d);

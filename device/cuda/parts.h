@@ -97,6 +97,9 @@ fl_status fl__cuda_memory_share(fl_device *d, size_t size_bytes, void **out,
                                 fl_shared **shared) FL_MUST_CHECK;
 fl_status fl__cuda_host_take(fl_device *d, size_t size_bytes, void **out) FL_MUST_CHECK;
 void fl__cuda_host_give(fl_device *d, void *memory, size_t size_bytes);
+fl_status fl__cuda_host_pin(fl_device *d, void *memory, size_t size_bytes,
+                            bool read_only) FL_MUST_CHECK;
+void fl__cuda_host_unpin(fl_device *d, void *memory);
 fl_status fl__cuda_copy(fl_device *d, fl_stream *s, void *to, const void *from,
                         size_t n) FL_MUST_CHECK;
 fl_status fl__cuda_fill_zero(fl_device *d, fl_stream *s, void *to, size_t n) FL_MUST_CHECK;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Goes up when the table, launches.h or an argument of a kernel changes. */
-enum { FL_CUDA_PLUGIN_VERSION = 5 };
+enum { FL_CUDA_PLUGIN_VERSION = 6 };
 
 /* The name of the table in the plugin's file. */
 #define FL_CUDA_PLUGIN_TABLE "fl_cuda_plugin_table"
@@ -75,6 +75,9 @@ typedef struct fl_cuda_plugin {
 
     int (*host_take)(size_t size_bytes, void **out); /* pinned, not cleared */
     int (*host_give)(void *memory);
+    /* lock the pages of memory that the caller has; read_only: it may not be written */
+    int (*host_pin)(void *memory, size_t size_bytes, bool read_only);
+    int (*host_unpin)(void *memory);
 
     /* Queued in the stream. The runtime finds out where both sides of a copy lie. */
     int (*copy)(void *stream, void *to, const void *from, size_t n);

@@ -141,6 +141,17 @@ static int host_give(void *memory)
     return cudaFreeHost(memory);
 }
 
+static int host_pin(void *memory, size_t size_bytes, bool read_only)
+{
+    return forgiven(cudaHostRegister(
+        memory, size_bytes, read_only ? cudaHostRegisterReadOnly : cudaHostRegisterDefault));
+}
+
+static int host_unpin(void *memory)
+{
+    return forgiven(cudaHostUnregister(memory));
+}
+
 static int copy_bytes(void *stream, void *to, const void *from, size_t n)
 {
     return cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, stream_of(stream));
@@ -268,6 +279,8 @@ extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_p
     ipc_close,
     host_take,
     host_give,
+    host_pin,
+    host_unpin,
     copy_bytes,
     fill_zero,
     stream_create,

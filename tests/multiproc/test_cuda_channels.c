@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -19,9 +20,10 @@ enum { TIMEOUT_MS = 40000, N = 1000, MESSAGES = 20, DEPTH = 2, CHANNEL = 7, NOBO
 
 /* How the stand-ins of the ranks fail. */
 typedef struct surroundings {
-    int rank; /* whose stand-in fails; NOBODY */
-    const char *fault;
-    bool on_device; /* which way messages take then */
+    int rank;                   /* whose stand-in fails; NOBODY */
+    const char *fault, *others; /* its, and that of the others' stand-ins; NULL: none */
+    bool on_device;             /* which way messages take then */
+    bool pageable;              /* copies from and to pageable memory work; else they fail */
 } surroundings;
 
 static int64_t soon(void)
@@ -33,8 +35,12 @@ static fl_device *open_device(const rank_env *env)
 {
     const surroundings *around = env->context;
     fl_device *device = NULL;
+    const char *fault = env->rank == around->rank ? around->fault : around->others;
+    char options[128];
+    snprintf(options, sizeof options, "pageable=%d,%s", around->pageable ? 0 : 1,
+             fault != NULL ? fault : "");
     RANK_CHECK(setenv("FROSTLINE_CUDA_PLUGIN", FL_BINARY_DIR "/tests/cuda_standin.so", 1) == 0);
-    RANK_CHECK(setenv("FROSTLINE_STANDIN", env->rank == around->rank ? around->fault : "", 1) == 0);
+    RANK_CHECK(setenv("FROSTLINE_STANDIN", options, 1) == 0);
     RANK_OK(fl_device_open(
         &(fl_device_options){.kind = FL_DEVICE_CUDA, .n_threads = 1, .budget_bytes = 1 << 20},
         &device));
@@ -67,11 +73,19 @@ static int32_t value_of(int message, int i)
     return message * 100003 + i;
 }
 
+/* Host memory whose pages are locked. */
+static void *take_host(fl_device *d, size_t size_bytes)
+{
+    void *memory = NULL;
+    RANK_OK(d->ops->host_take(d, size_bytes, &memory));
+    return memory;
+}
+
 /* Message m has N - m values. */
 static void send_messages(fl_device *d, fl_channel *channel, int32_t *on_device)
 {
+    int32_t *values = take_host(d, N * sizeof *values);
     for (int m = 0; m < MESSAGES; m++) {
-        int32_t values[N];
         for (int i = 0; i < N - m; i++) {
             values[i] = value_of(m, i);
         }
@@ -81,12 +95,13 @@ static void send_messages(fl_device *d, fl_channel *channel, int32_t *on_device)
         RANK_OK(fl_channel_send_from(channel, on_device, size_bytes, NULL, soon()));
     }
     RANK_OK(fl_channel_flush(channel, soon()));
+    d->ops->host_give(d, values, N * sizeof *values);
 }
 
 static void receive_messages(fl_device *d, fl_channel *channel, int32_t *on_device)
 {
+    int32_t *values = take_host(d, N * sizeof *values);
     for (int m = 0; m < MESSAGES; m++) {
-        int32_t values[N];
         size_t size_bytes = (size_t)(N - m) * sizeof *values;
         RANK_OK(fl_channel_receive_to(channel, on_device, size_bytes, NULL, soon()));
         RANK_OK(d->ops->copy_out(d, NULL, values, on_device, size_bytes));
@@ -95,6 +110,7 @@ static void receive_messages(fl_device *d, fl_channel *channel, int32_t *on_devi
             RANK_CHECK(values[i] == value_of(m, i));
         }
     }
+    d->ops->host_give(d, values, N * sizeof *values);
 }
 
 /* Rank 0 sends to rank 1. */
@@ -146,15 +162,16 @@ static void check_sums(const float *values, int round)
 
 static void sum_gradients(const rank_env *env)
 {
-    static float values[GRADIENTS];
+    enum { SIZE_BYTES = GRADIENTS * sizeof(float) };
     const surroundings *around = env->context;
     const int owners[OWNERS] = {2, 0, 1};
     fl_device *d = open_device(env);
     fl_group *group = open_group(env, d);
+    float *values = take_host(d, SIZE_BYTES);
     void *on_device = NULL;
     fl_bucket *bucket = NULL;
     fl_group_stats stats;
-    RANK_OK(fl_device_alloc(d, sizeof values, "gradients", &on_device));
+    RANK_OK(fl_device_alloc(d, SIZE_BYTES, "gradients", &on_device));
     const fl_bucket_options options = {
         .owners = owners, .n_owners = OWNERS, .data = on_device, .dtype = FL_F32, .n = GRADIENTS};
     RANK_OK(fl_bucket_create(group, &options, &bucket));
@@ -162,14 +179,14 @@ static void sum_gradients(const rank_env *env)
         for (int i = 0; i < GRADIENTS; i++) {
             values[i] = gradient_of(env->rank, round, i);
         }
-        RANK_OK(d->ops->copy_in(d, NULL, on_device, values, sizeof values));
+        RANK_OK(d->ops->copy_in(d, NULL, on_device, values, SIZE_BYTES));
         if (round == 1) { /* an all-reduce in two steps */
             RANK_OK(fl_bucket_start(bucket, FL_REDUCE_SCATTER, NULL));
             RANK_OK(fl_bucket_wait(bucket, NULL, soon()));
         }
         RANK_OK(fl_bucket_start(bucket, round == 1 ? FL_ALL_GATHER : FL_ALL_REDUCE, NULL));
         RANK_OK(fl_bucket_wait(bucket, NULL, soon()));
-        RANK_OK(d->ops->copy_out(d, NULL, values, on_device, sizeof values));
+        RANK_OK(d->ops->copy_out(d, NULL, values, on_device, SIZE_BYTES));
         RANK_OK(d->ops->sync(d, NULL));
         check_sums(values, round);
     }
@@ -178,7 +195,8 @@ static void sum_gradients(const rank_env *env)
     RANK_CHECK(stats.device_bytes == (around->on_device ? stats.sent_bytes : 0));
     fl_bucket_destroy(&bucket);
     fl_group_close(&group);
-    fl_device_free(d, on_device, sizeof values);
+    fl_device_free(d, on_device, SIZE_BYTES);
+    d->ops->host_give(d, values, SIZE_BYTES);
     fl_device_destroy(&d);
 }
 
@@ -212,11 +230,25 @@ static void test_cuda_channel__goes_through_the_host_where_a_device_cannot(void 
     }
 }
 
+/* The host memory between two devices has its pages locked on both ends (a copy from or to other
+ * memory fails here, as in the tests above), unless the system locks none. */
+static void test_cuda_channel__needs_no_locked_pages(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        exchange_in((surroundings){.rank = rank,
+                                   .fault = "fail=host_pin:1:801",
+                                   .others = "fail=ipc_open:1:801",
+                                   .pageable = true});
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda_channel__goes_from_device_to_device),
         cmocka_unit_test(test_cuda_channel__goes_through_the_host_where_a_device_cannot),
+        cmocka_unit_test(test_cuda_channel__needs_no_locked_pages),
         cmocka_unit_test(test_cuda_bucket__is_summed_by_devices_that_read_each_other),
         cmocka_unit_test(test_cuda_bucket__is_summed_by_the_host_where_a_device_cannot),
     };

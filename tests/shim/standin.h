@@ -26,6 +26,9 @@ void standin_use_real_time(void);
 /* How much device memory there is; SIZE_MAX at first. */
 void standin_set_memory(size_t size_bytes);
 
+/* From now on copies from and to pageable memory of the host fail with `code`; 0: none does. */
+void standin_refuse_pageable(int code);
+
 /* From now on cuBLASLt cannot be loaded; `reason` stays the caller's. */
 void standin_remove_library(const char *reason);
 

@@ -63,6 +63,13 @@ static void test_cuda_device__has_memory_streams_and_events(void **state)
     assert_int_equal(d->ops->event_wait(d, done), FL_OK);
     assert_int_equal(d->ops->sync(d, NULL), FL_OK);
     assert_string_equal(back, "frost");
+    standin_refuse_pageable(1);
+    assert_int_equal(d->ops->copy_out(d, NULL, back, memory, 8), FL_EFAILED);
+    assert_int_equal(d->ops->host_pin(d, back, sizeof back, false), FL_OK);
+    assert_int_equal(d->ops->copy_out(d, NULL, back, memory, 8), FL_OK);
+    d->ops->host_unpin(d, back);
+    assert_int_equal(d->ops->copy_out(d, NULL, back, memory, 8), FL_EFAILED);
+    standin_refuse_pageable(0);
     assert_int_equal(d->ops->event_elapsed(d, begun, done, &us), FL_OK);
     assert_true(us == 1000.0); /* the stand-in counts a millisecond for each event */
     d->ops->host_give(d, host, 8);
@@ -170,6 +177,14 @@ static fl_status use_algorithms(fl_device *d)
     return status;
 }
 
+static fl_status use_pin(fl_device *d)
+{
+    static char memory[8];
+    FL_TRY(d->ops->host_pin(d, memory, sizeof memory, false));
+    d->ops->host_unpin(d, memory);
+    return FL_OK;
+}
+
 /* Everything that a device can be asked for but most kernels, until something fails; then all is
  * given back. entry: of the plugin's table, that a test makes fail */
 static fl_status use_all(const fl_cuda_plugin *plugin, const char *entry)
@@ -212,6 +227,7 @@ static fl_status use_all(const fl_cuda_plugin *plugin, const char *entry)
     }
     status = status == FL_OK ? use_algorithms(d) : status;
     status = status == FL_OK ? use_export(d) : status;
+    status = status == FL_OK ? use_pin(d) : status;
     status = status == FL_OK ? use_graph(d, s, memory) : status;
     if (host != NULL) {
         d->ops->host_give(d, host, 8);
@@ -233,7 +249,8 @@ static void test_cuda_device__passes_on_the_failure_of_every_call(void **state)
         standin_fail(entry, 1, CODE);
         fl_status status = use_all(plugin, entry);
         bool gives = strstr(entry, "_give") != NULL || strstr(entry, "_destroy") != NULL ||
-                     strstr(entry, "_close") != NULL || strcmp(entry, "device_wait") == 0 ||
+                     strstr(entry, "_close") != NULL || strcmp(entry, "host_unpin") == 0 ||
+                     strcmp(entry, "device_wait") == 0 ||
                      strcmp(entry, "graph_update") == 0; /* a graph of its own does as well */
         char named[96];
         snprintf(named, sizeof named, "%s: another error (CUDA error %d)", entry, CODE);

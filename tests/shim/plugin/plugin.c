@@ -6,6 +6,7 @@
  *   mode=N              their compute mode
  *   memory=N            bytes of memory of each
  *   fail=ENTRY:N:CODE   the N-th call of an entry fails
+ *   pageable=CODE       copies from and to pageable memory of the host fail
  *   asked=PATH          each question to cuBLASLt's heuristic adds a byte to this file
  *   version=N           of cuBLASLt
  *   die=N               the process is killed by this signal when the plugin is loaded */
@@ -45,6 +46,8 @@ static void read_option(const char *name, char *value, options *o)
         o->memory_bytes = strtoull(value, NULL, 10);
     } else if (strcmp(name, "fail") == 0) {
         read_fault(value);
+    } else if (strcmp(name, "pageable") == 0) {
+        standin_refuse_pageable(atoi(value));
     } else if (strcmp(name, "asked") == 0) {
         cublaslt_log(value);
     } else if (strcmp(name, "version") == 0) {
