@@ -67,11 +67,17 @@ void fl_checkpoints_forgive(fl_checkpoints *c, int64_t gap_us, int64_t now_us)
     c->moved_us = c->moved_us + gap_us < now_us ? c->moved_us + gap_us : now_us;
 }
 
+int64_t fl_checkpoints_awaited(const fl_checkpoints *c, bool paused)
+{
+    return c->asked && !paused && c->run->stats->steps < c->target ? c->target : 0;
+}
+
 void fl_checkpoints_watch(fl_checkpoints *c, bool paused, int64_t now_us)
 {
     if (c->store == NULL) {
         return;
     }
+    fl__checkpoints_follow_commit(c);
     if (c->committing) {
         if (!fl_commit_is_done(c->commit)) {
             return;

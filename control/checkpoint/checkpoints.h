@@ -8,6 +8,8 @@
  * follows when all parts are there. If the workers were further than the controller's state when
  * the command reached them, their folder is dropped, and they are asked again with a longer lead;
  * if the plan changed at that very step, with a shorter one, between two changes.
+ * Where workers wait at an earlier step for a change of the plan, they save that step: the
+ * controller captures its state before it commits the change.
  * A failure at any point leaves the older checkpoints as they are, and the run goes on.
  *
  *     ask.c           ①, and schedule.c: when
@@ -99,6 +101,10 @@ void fl_checkpoints_part(fl_checkpoints *checkpoints, int rank,
 /* The controller did not run for this long, until now_us: the time does not count against the
  * checkpoint that is being written. */
 void fl_checkpoints_forgive(fl_checkpoints *checkpoints, int64_t gap_us, int64_t now_us);
+
+/* The step whose state the workers were asked to save and which is not counted yet; 0: none. While
+ * the run is paused, they save the present one. */
+int64_t fl_checkpoints_awaited(const fl_checkpoints *checkpoints, bool paused);
 
 /* Ask for checkpoints that are due, commit those that are complete, give up those that are stuck;
  * called in every turn of the loop. Never waits. paused: the run pauses at a control point. */

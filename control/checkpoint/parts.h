@@ -26,6 +26,10 @@ void fl__checkpoints_drop_open(fl_checkpoints *c, int i);
 /* ②, now. */
 void fl__checkpoints_capture_now(fl_checkpoints *c);
 
+/* A change of the plan that commits at an earlier step than the one that the workers were asked
+ * for: they save its state first, so that step is the one to capture. */
+void fl__checkpoints_follow_commit(fl_checkpoints *c);
+
 /* Whether every worker has reported its part of an open collection, and every step before it is
  * counted. */
 bool fl__checkpoints_is_complete(const fl_checkpoints *c, const fl_collection *collection,

@@ -51,6 +51,16 @@ void fl_checkpoints_counted(fl_checkpoints *c)
     }
 }
 
+void fl__checkpoints_follow_commit(fl_checkpoints *c)
+{
+    const fl_transition *e = &c->elastic->transition;
+    if (c->asked && e->state == FL_ELASTIC_COMMITTING && c->run->stats->steps == e->due_step &&
+        e->due_step > 0 && e->due_step < c->target) {
+        c->target = e->due_step;
+        fl__checkpoints_capture_now(c);
+    }
+}
+
 /* ---- ③ ---- */
 
 /* Workers that are further than the command's step name the step that they save. */
@@ -171,10 +181,11 @@ void fl__checkpoints_fail_open(fl_checkpoints *c, const char *why)
 
 /* The workers' state is one that the controller has not captured: they were further than the step
  * asked for, or a worker reported a change of the plan at that step before the leader reported the
- * step before it. Any change that is on its way waits for the step asked for, and comes then.
- * Or a worker was to link a file that is damaged, and the next checkpoint has that file anew. Or
- * the workers came to the same step twice: a leader passes the request on before it commits a
- * change of the plan, and the step at which they wait for that may have its checkpoint already. */
+ * step before it. A change with a step of its own waits for the capture (fl_elastic_watch); one
+ * that comes as soon as all are ready does not. Or a worker was to link a file that is damaged, and
+ * the next checkpoint has that file anew. Or the workers came to the same step twice: a leader
+ * passes the request on before it commits a change of the plan, and the step at which they wait for
+ * that may have its checkpoint already. */
 static void try_again(fl_checkpoints *c)
 {
     int64_t step = c->open[0]->step;

@@ -311,10 +311,11 @@ static void run_loop(fl_controller *controller)
         if (phase->state != FL_CONTROLLER_OVER) {
             fl_shutdown_watch(controller, fl_now_us());
             fl_joining_watch(controller, fl_now_us());
-            fl_elastic_watch(&controller->elastic, fl_now_us());
+            bool paused = fl_ctl_paused(controller->ctl);
+            fl_elastic_watch(&controller->elastic,
+                             fl_checkpoints_awaited(&controller->checkpoints, paused), fl_now_us());
             fl_stop_answer_watch(controller);
-            fl_checkpoints_watch(&controller->checkpoints, fl_ctl_paused(controller->ctl),
-                                 fl_now_us());
+            fl_checkpoints_watch(&controller->checkpoints, paused, fl_now_us());
         }
         fl_tracer_watch(controller->tracer);
         fl_ctl_watch(controller->ctl);

@@ -270,7 +270,7 @@ static void look_at_all(fl_elastic *elastic, int64_t now_us)
     }
 }
 
-void fl_elastic_watch(fl_elastic *elastic, int64_t now_us)
+void fl_elastic_watch(fl_elastic *elastic, int64_t save_step, int64_t now_us)
 {
     fl_transition *e = &elastic->transition;
     if (elastic->run->phase->state != FL_CONTROLLER_RUNNING || elastic->run->phase->n_stops > 0 ||
@@ -281,6 +281,6 @@ void fl_elastic_watch(fl_elastic *elastic, int64_t now_us)
         fl_measure_watch(elastic, false);
         look_at_all(elastic, now_us);
     } else {
-        fl_elastic_drive(elastic, now_us);
+        fl_elastic_drive(elastic, save_step, now_us);
     }
 }

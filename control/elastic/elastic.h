@@ -133,8 +133,11 @@ void fl_elastic_pin(fl_elastic *elastic, int block, bool pinned);
 /* train.lr was changed for the steps from here on. */
 void fl_elastic_lr(fl_elastic *elastic, double lr);
 
-/* Start, drive and end transitions; called in every turn of the loop. */
-void fl_elastic_watch(fl_elastic *elastic, int64_t now_us);
+/* Start, drive and end transitions; called in every turn of the loop. save_step: the workers were
+ * asked to save the state after this step, which is not counted yet (0: they were not). They save
+ * it before a commit, at the latest. A commit that is due at a step is therefore sent once the step
+ * that they save is counted: the controller's state is then still that before the change. */
+void fl_elastic_watch(fl_elastic *elastic, int64_t save_step, int64_t now_us);
 
 /* Start a transition to `next`. This call sets its generation and its places (fl_decide_place). The
  * transition commits at the first control point from step due_step on (0: as soon as all are

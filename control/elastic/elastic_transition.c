@@ -181,15 +181,24 @@ static bool is_too_early(const fl_elastic *elastic)
            fl_due_at(&elastic->due, FL_DUE_STOP, now);
 }
 
-void fl_elastic_drive(fl_elastic *elastic, int64_t now_us)
+/* A command is applied one step after the leader takes it, so a commit is sent one step ahead,
+ * unless the workers are to save a state that is not older than the one at its step. */
+static bool is_time_to_commit(const fl_elastic *elastic, int64_t save_step)
+{
+    int64_t due_step = elastic->transition.due_step;
+    bool saves_first = due_step > 0 && save_step >= due_step;
+    int64_t taken_at = elastic->run->stats->steps + (saves_first ? 0 : 1);
+    return taken_at >= due_step && !is_too_early(elastic);
+}
+
+void fl_elastic_drive(fl_elastic *elastic, int64_t save_step, int64_t now_us)
 {
     fl_transition *e = &elastic->transition;
     if (e->state != FL_ELASTIC_PREPARING) {
         return;
     }
     if (e->n_ready == count_preparing(elastic)) {
-        /* A command is applied one step after the leader takes it. */
-        if (elastic->run->stats->steps + 1 >= e->due_step && !is_too_early(elastic)) {
+        if (is_time_to_commit(elastic, save_step)) {
             commit_next(elastic, now_us);
         }
     } else if (is_refused(elastic, now_us)) {

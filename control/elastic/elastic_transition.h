@@ -13,7 +13,7 @@ void fl_elastic_prepare(fl_elastic *elastic, const fl_elastic_terms *terms, int6
 void fl_elastic_cancel(fl_elastic *elastic, const char *why);
 
 /* In every turn of the loop while a transition is in progress: commit or cancel it when its time
- * has come. */
-void fl_elastic_drive(fl_elastic *elastic, int64_t now_us);
+ * has come. save_step: see fl_elastic_watch. */
+void fl_elastic_drive(fl_elastic *elastic, int64_t save_step, int64_t now_us);
 
 #endif

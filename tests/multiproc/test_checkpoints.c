@@ -316,15 +316,15 @@ static void test_checkpoints__agree_with_changes_of_the_plan(void **state)
     finish(&run);
 }
 
-/* A change of the plan that is on its way waits for the step that is saved, and comes then. Would
- * catch: a run with many changes whose tries all meet one, and which has no checkpoint but the
- * last.
- */
+/* The workers save the step of a change that comes before the one that they were asked for, and the
+ * controller has captured its state by then. Would catch: checkpoints that fail because each try
+ * meets a change, and a run with many changes that has no checkpoint but the last. */
 static void test_checkpoints__come_between_changes_of_the_plan(void **state)
 {
     (void)state;
     enum { CHANGES = 90, APART = 40 };
     static char script[CHANGES * 24], epochs[16];
+    fl_checkpoint_folder *folders = NULL;
     int n = 0;
     for (int i = 1; i <= CHANGES; i++) {
         n += snprintf(script + n, sizeof script - (size_t)n, "%s{step: %d, m: %d}",
@@ -340,8 +340,11 @@ static void test_checkpoints__come_between_changes_of_the_plan(void **state)
     scenario_start(&s);
     expect_end(&s, FL_OK);
     assert_true(count_events(s.dir, "transition.done", "") > CHANGES / 2);
-    assert_true(count_events(s.dir, "checkpoint.written", "") > 2);
-    assert_int_equal(count_events(s.dir, "checkpoint.failed", "File exists"), 0);
+    /* A slow disk may take the run's whole time for the first one. */
+    assert_true(count_events(s.dir, "checkpoint.written", "") >= 2);
+    assert_int_equal(count_events(s.dir, "checkpoint.failed", ""), 0);
+    check_all(s.dir, &folders);
+    fl_free(folders);
     scenario_forget(&s);
 }
 

@@ -109,7 +109,7 @@ static void answer(rig *r, int rank, fl_status status, const char *text)
                                  .took_us = 1000 * rank};
     snprintf(report.text, sizeof report.text, "%s", text);
     fl_elastic_prepared(&r->elastic, &r->workers[rank], &report);
-    fl_elastic_watch(&r->elastic, fl_now_us());
+    fl_elastic_watch(&r->elastic, 0, fl_now_us());
 }
 
 static void ask(rig *r, int K, int R)
@@ -128,16 +128,21 @@ static const fl_elastic_outcome *outcome(const rig *r)
     return o;
 }
 
-static void commit(rig *r, int64_t step)
+static void switch_all(rig *r, int64_t step)
 {
-    for (int i = 0; i < WORKERS; i++) {
-        answer(r, i, FL_OK, "");
-    }
     fl_transition_parts parts = {.generation = r->elastic.transition.next.generation, .step = step};
     for (int i = 0; i < WORKERS; i++) {
         fl_elastic_moved(&r->elastic, &r->workers[i], &parts);
     }
     assert_int_equal(r->elastic.transition.state, FL_ELASTIC_IDLE);
+}
+
+static void commit(rig *r, int64_t step)
+{
+    for (int i = 0; i < WORKERS; i++) {
+        answer(r, i, FL_OK, "");
+    }
+    switch_all(r, step);
 }
 
 /* Would catch: a second transition that tramples on the first, one without a number of its own, an
@@ -182,11 +187,36 @@ static void test_elastic__is_not_committed_before_its_step(void **state)
     }
     assert_int_equal(r->elastic.transition.state, FL_ELASTIC_PREPARING);
     r->stats.steps = 28;
-    fl_elastic_watch(&r->elastic, fl_now_us());
+    fl_elastic_watch(&r->elastic, 0, fl_now_us());
     assert_int_equal(r->elastic.transition.state, FL_ELASTIC_PREPARING);
     r->stats.steps = 29; /* the command is heard one step later */
-    fl_elastic_watch(&r->elastic, fl_now_us());
+    fl_elastic_watch(&r->elastic, 0, fl_now_us());
     assert_int_equal(r->elastic.transition.state, FL_ELASTIC_COMMITTING);
+}
+
+/* Workers that were asked to save a later step save that of the commit instead. Would catch: a
+ * commit that is sent before the controller has counted the steps until then, so that the worker
+ * that switches first changes the controller's plan before its state is captured. */
+static void test_elastic__a_commit_waits_until_the_step_that_is_saved_is_counted(void **state)
+{
+    static const struct {
+        int64_t save_step, committed_at;
+    } cases[] = {{0, 29}, {29, 29}, {30, 30}, {31, 30}, {500, 30}};
+    rig *r = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fl_plan next = plan_of(1 + (int)i % 2, 2 - (int)i % 2);
+        r->stats.steps = 10;
+        assert_int_equal(fl_elastic_ask(&r->elastic, &next, 30, "later"), FL_OK);
+        for (int rank = 0; rank < WORKERS; rank++) {
+            answer(r, rank, FL_OK, "");
+        }
+        while (r->elastic.transition.state == FL_ELASTIC_PREPARING) {
+            r->stats.steps++;
+            fl_elastic_watch(&r->elastic, cases[i].save_step, fl_now_us());
+        }
+        assert_int_equal(r->stats.steps, cases[i].committed_at);
+        switch_all(r, 30);
+    }
 }
 
 static void test_elastic__refuses_what_cannot_be(void **state)
@@ -272,7 +302,7 @@ static void test_elastic__a_request_has_its_own_outcome(void **state)
     r->options.plan_input = &input;
     r->job.elastic.n_script = 1;
     r->job.elastic.script[0] = (fl_script_entry){.step = 5, .f = -1, .k = 3, .r = 2, .m = -1};
-    fl_elastic_watch(&r->elastic, fl_now_us()); /* 6 stages on 3 workers */
+    fl_elastic_watch(&r->elastic, 0, fl_now_us()); /* 6 stages on 3 workers */
     assert_int_equal(e->sums.n_cancelled, 1);
     assert_int_equal(e->state, FL_ELASTIC_IDLE);
     assert_true(fl_elastic_outcome_of(&r->elastic, 2)->committed);
@@ -332,14 +362,14 @@ static void test_elastic__a_lost_peer_counts_when_nobody_knows_more(void **state
     ask(r, 1, 2);
     answer(r, 1, FL_EPEER, "alone");
     assert_int_equal(e->state, FL_ELASTIC_PREPARING);
-    fl_elastic_watch(&r->elastic, e->opinion_us + 1);
+    fl_elastic_watch(&r->elastic, 0, e->opinion_us + 1);
     assert_int_equal(e->state, FL_ELASTIC_IDLE);
     assert_string_equal(outcome(r)->why, "worker 1 refuses: alone");
 
     r->job.fault.deadline_ms = 0; /* the wait for an explanation is no longer than any other */
     ask(r, 1, 2);
     answer(r, 1, FL_EPEER, "late");
-    fl_elastic_watch(&r->elastic, e->deadline_us + 1);
+    fl_elastic_watch(&r->elastic, 0, e->deadline_us + 1);
     assert_string_equal(outcome(r)->why, "worker 1 refuses: late");
 }
 
@@ -419,6 +449,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_A_RIG(test_elastic__one_that_was_asked_for_is_committed),
         IN_A_RIG(test_elastic__is_not_committed_before_its_step),
+        IN_A_RIG(test_elastic__a_commit_waits_until_the_step_that_is_saved_is_counted),
         IN_A_RIG(test_elastic__refuses_what_cannot_be),
         IN_A_RIG(test_elastic__terms_hold_once_the_plan_runs),
         IN_A_RIG(test_elastic__a_request_has_its_own_outcome),
