@@ -197,6 +197,13 @@ static fl_status refuse_capture(const fl_device *d)
     return fl_fail(FL_ENOTSUP, "a device of kind %s captures no work", d->ops->kind);
 }
 
+fl_status fl_device_no_native(fl_device *d, fl_stream *s, fl_native *out)
+{
+    (void)s;
+    (void)out;
+    return fl_fail(FL_ENOTSUP, "device %s: no library can queue work in its streams", d->ops->kind);
+}
+
 fl_status fl_device_no_capture(fl_device *d, fl_stream *s)
 {
     (void)s;

@@ -28,7 +28,13 @@ typedef struct fl_event fl_event;
 typedef struct fl_graph fl_graph;
 
 /* Goes up when the table below changes, so that a device of another build is refused by name. */
-enum { FL_DEVICE_OPS_VERSION = 7 };
+enum { FL_DEVICE_OPS_VERSION = 8 };
+
+/* A stream as a library sees one that queues work of its own in it, such as NCCL. */
+typedef struct fl_native {
+    void *stream;      /* the runtime's own handle */
+    uint64_t hardware; /* the device itself: two processes on one device have the same; never 0 */
+} fl_native;
 
 /* What the kernels' arguments mean: frostline/kernels.h. Lists (fl_update, fl_square_sum) are host
  * memory that a call reads before it returns. */
@@ -82,6 +88,11 @@ typedef struct fl_device_ops {
     fl_status (*stream_wait)(fl_device *d, fl_stream *s, fl_event *e); /* later work of s waits */
     /* between two events that were recorded and reached, microseconds */
     fl_status (*event_elapsed)(fl_device *d, const fl_event *from, const fl_event *to, double *us);
+    fl_status (*event_reached)(fl_device *d, fl_event *e, bool *reached); /* does not wait */
+
+    /* The stream for a library that this process has loaded. Afterwards, what the calling thread
+     * asks of the library is for this device. FL_ENOTSUP: no library can use it. */
+    fl_status (*stream_native)(fl_device *d, fl_stream *s, fl_native *out);
 
     /* Work that is captured once and launched many times as one, which costs the host less than all
      * its calls. Between capture_begin and capture_end, which one thread calls, the stream does
@@ -240,6 +251,9 @@ void fl_device_no_view_close(fl_device *d, fl_shared_view *view);
 fl_status fl_device_no_pin(fl_device *d, void *memory, size_t size_bytes,
                            bool read_only) FL_MUST_CHECK;
 void fl_device_no_unpin(fl_device *d, void *memory);
+
+/* stream_native of a device that no library can use. */
+fl_status fl_device_no_native(fl_device *d, fl_stream *s, fl_native *out) FL_MUST_CHECK;
 
 /* The graphs of a device that captures nothing. */
 fl_status fl_device_no_capture(fl_device *d, fl_stream *s) FL_MUST_CHECK;

@@ -112,6 +112,12 @@ static fl_status event_elapsed(fl_device *d, const fl_event *from, const fl_even
     return FL_OK;
 }
 
+static fl_status event_reached(fl_device *d, fl_event *e, bool *reached)
+{
+    *reached = true;
+    return FL_OK;
+}
+
 static fl_status sync(fl_device *d, fl_stream *s)
 {
     return FL_OK;
@@ -248,6 +254,8 @@ static const fl_device_ops null_ops = {
     .event_wait = event_wait,
     .stream_wait = stream_wait,
     .event_elapsed = event_elapsed,
+    .event_reached = event_reached,
+    .stream_native = fl_device_no_native,
     .capture_begin = fl_device_no_capture,
     .capture_end = fl_device_no_capture_end,
     .graph_launch = fl_device_no_launch,

@@ -36,8 +36,21 @@ typedef struct fl_async_options {
     uint64_t seed;        /* of the delays */
     int64_t max_delay_us; /* 0: none */
     const char *isa;      /* as for fl__cpu_isa_set; NULL: the best */
+    uint64_t hardware;    /* as in fl_native, odd; 0: a device of its own */
     fl_async_fault fault;
 } fl_async_options;
+
+/* A stream as a library sees it that queues work of its own there: what `stream` of an fl_native
+ * points to, in the place of CUDA's handle. */
+typedef struct fl_async_native fl_async_native;
+struct fl_async_native {
+    /* Queue run(call, to, from) on the stream's thread. to, from: device memory [size_bytes], or
+     * NULL; `run` gets the bytes behind them. Returns 0, or -1 and nothing is queued: that is no
+     * memory of the device, or the device has failed. If the device fails later, `run` is not
+     * called. */
+    int (*queue)(fl_async_native *stream, void *to, const void *from, size_t size_bytes,
+                 void (*run)(void *call, void *to, const void *from), void *call);
+};
 
 /* As fl_device_cpu_create; the threads of streams are pinned, too. FL_EINVAL for a fault that
  * cannot happen: an entry that does not exist, or that queues no work and shall fail later. */

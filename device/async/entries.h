@@ -12,7 +12,9 @@
     X(sync)                                                                                        \
     X(event_create)                                                                                \
     X(event_wait)                                                                                  \
-    X(event_elapsed)
+    X(event_elapsed)                                                                               \
+    X(event_reached)                                                                               \
+    X(stream_native)
 
 /* X(name): the call queues work. */
 #define FL__ASYNC_WORK(X)                                                                          \

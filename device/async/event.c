@@ -121,3 +121,13 @@ fl_status fl__async_event_elapsed(fl_device *d, const fl_event *from, const fl_e
     *us = elapsed;
     return FL_OK;
 }
+
+fl_status fl__async_event_reached(fl_device *d, fl_event *e, bool *reached)
+{
+    fl__async *a = fl__async_of(d);
+    FL_TRY(fl__async_enter(a, FL__ASYNC_event_reached, NULL));
+    pthread_mutex_lock(&a->lock);
+    *reached = e->reached == e->recorded;
+    pthread_mutex_unlock(&a->lock);
+    return FL_OK;
+}

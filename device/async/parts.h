@@ -55,6 +55,7 @@ struct fl__async_work {
 };
 
 struct fl_stream {
+    fl_async_native native; /* as a library sees it */
     fl__async *device;
     struct fl_stream *next; /* in the device's list */
     pthread_t thread;
@@ -179,6 +180,11 @@ fl_status fl__async_event_wait(fl_device *d, fl_event *e) FL_MUST_CHECK;
 fl_status fl__async_stream_wait(fl_device *d, fl_stream *s, fl_event *e) FL_MUST_CHECK;
 fl_status fl__async_event_elapsed(fl_device *d, const fl_event *from, const fl_event *to,
                                   double *us) FL_MUST_CHECK;
+fl_status fl__async_event_reached(fl_device *d, fl_event *e, bool *reached) FL_MUST_CHECK;
+
+/* ---- native.c ---- */
+
+fl_status fl__async_stream_native(fl_device *d, fl_stream *s, fl_native *out) FL_MUST_CHECK;
 
 /* ---- kernels.c ---- */
 

@@ -133,6 +133,12 @@ static fl_status event_elapsed(FL__UNUSED fl_device *d, const fl_event *from, co
     return FL_OK;
 }
 
+static fl_status event_reached(FL__UNUSED fl_device *d, FL__UNUSED fl_event *e, bool *reached)
+{
+    *reached = true;
+    return FL_OK;
+}
+
 static fl_status sync(FL__UNUSED fl_device *d, FL__UNUSED fl_stream *s)
 {
     return FL_OK;
@@ -180,6 +186,8 @@ static const fl_device_ops cpu_ops = {
     .event_wait = event_wait,
     .stream_wait = stream_wait,
     .event_elapsed = event_elapsed,
+    .event_reached = event_reached,
+    .stream_native = fl_device_no_native,
     .capture_begin = fl_device_no_capture,
     .capture_end = fl_device_no_capture_end,
     .graph_launch = fl_device_no_launch,

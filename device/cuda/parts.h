@@ -126,6 +126,8 @@ fl_status fl__cuda_event_wait(fl_device *d, fl_event *e) FL_MUST_CHECK;
 fl_status fl__cuda_stream_wait(fl_device *d, fl_stream *s, fl_event *e) FL_MUST_CHECK;
 fl_status fl__cuda_event_elapsed(fl_device *d, const fl_event *from, const fl_event *to,
                                  double *us) FL_MUST_CHECK;
+fl_status fl__cuda_event_reached(fl_device *d, fl_event *e, bool *reached) FL_MUST_CHECK;
+fl_status fl__cuda_stream_native(fl_device *d, fl_stream *s, fl_native *out) FL_MUST_CHECK;
 
 /* Free the queue's workspace; its work is done. */
 void fl__cuda_workspace_drop(fl__cuda *c, fl__cuda_queue *q);

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Goes up when the table, launches.h or an argument of a kernel changes. */
-enum { FL_CUDA_PLUGIN_VERSION = 6 };
+enum { FL_CUDA_PLUGIN_VERSION = 7 };
 
 /* The name of the table in the plugin's file. */
 #define FL_CUDA_PLUGIN_TABLE "fl_cuda_plugin_table"
@@ -45,6 +45,11 @@ typedef struct fl_cuda_facts {
     size_t memory_bytes, free_bytes; /* in all; that no process holds */
 } fl_cuda_facts;
 
+/* No two devices have the same; what CUDA calls its UUID. */
+typedef struct fl_cuda_identity {
+    unsigned char bytes[16];
+} fl_cuda_identity;
+
 /* Names exported memory to other processes; the runtime's own form. */
 typedef struct fl_cuda_handle {
     unsigned char bytes[64];
@@ -63,6 +68,8 @@ typedef struct fl_cuda_plugin {
     /* Fills *out from the top, so that after an error the first fields are valid. It fails where
      * this plugin's kernels cannot run on the device, or this process cannot use it now. */
     int (*describe_device)(int number, fl_cuda_facts *out);
+
+    int (*identify_device)(int number, fl_cuda_identity *out);
 
     int (*device_wait)(void); /* the host waits for all streams of it */
 
@@ -92,6 +99,7 @@ typedef struct fl_cuda_plugin {
     int (*event_wait)(void *event); /* the host waits */
     int (*stream_wait_event)(void *stream, void *event);
     int (*event_elapsed)(const void *from, const void *to, float *ms);
+    int (*event_reached)(void *event, bool *reached);
 
     /* CUDA graphs. Between capture_begin and capture_end, which one thread calls, the stream's work
      * is noted and not done; capture_end ends the capture in any case. Other threads may use the

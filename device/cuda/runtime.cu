@@ -103,6 +103,17 @@ static int describe_device(int number, fl_cuda_facts *out)
     return code == cudaSuccess ? cudaMemGetInfo(&out->free_bytes, &out->memory_bytes) : code;
 }
 
+static int identify_device(int number, fl_cuda_identity *out)
+{
+    cudaDeviceProp properties;
+    cudaError_t code = cudaGetDeviceProperties(&properties, number);
+    static_assert(sizeof out->bytes == sizeof properties.uuid, "the runtime's identity");
+    if (code == cudaSuccess) {
+        memcpy(out->bytes, &properties.uuid, sizeof out->bytes);
+    }
+    return code;
+}
+
 static int memory_take(size_t size_bytes, void **out)
 {
     return forgiven(cudaMalloc(out, size_bytes));
@@ -202,6 +213,17 @@ static int stream_wait_event(void *stream, void *event)
     return cudaStreamWaitEvent(stream_of(stream), event_of(event), 0);
 }
 
+static int event_reached(void *event, bool *reached)
+{
+    cudaError_t error = cudaEventQuery(event_of(event));
+    *reached = error == cudaSuccess;
+    if (error == cudaErrorNotReady) {
+        (void)forgiven(error);
+        return 0;
+    }
+    return error;
+}
+
 static int event_elapsed(const void *from, const void *to, float *ms)
 {
     return cudaEventElapsedTime(ms, event_of(from), event_of(to));
@@ -271,6 +293,7 @@ extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_p
     count_devices,
     choose_device,
     describe_device,
+    identify_device,
     device_wait,
     memory_take,
     memory_give,
@@ -292,6 +315,7 @@ extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_p
     event_wait,
     stream_wait_event,
     event_elapsed,
+    event_reached,
     capture_begin,
     capture_end,
     graph_destroy,

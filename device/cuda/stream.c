@@ -1,6 +1,9 @@
 /* Streams and events. */
 #include "device/alloc.h"
 #include "device/cuda/parts.h"
+#include "device/random.h"
+
+#include <string.h>
 
 fl_status fl__cuda_stream_create(fl_device *d, fl_stream **out)
 {
@@ -93,5 +96,24 @@ fl_status fl__cuda_event_elapsed(fl_device *d, const fl_event *from, const fl_ev
     float ms = 0.0f;
     FL__CUDA_CALL(c, event_elapsed, from, to, &ms);
     *us = 1000.0 * (double)ms;
+    return FL_OK;
+}
+
+fl_status fl__cuda_event_reached(fl_device *d, fl_event *e, bool *reached)
+{
+    const fl__cuda *c = fl__cuda_of(d);
+    FL__CUDA_CALL(c, event_reached, e, reached);
+    return FL_OK;
+}
+
+fl_status fl__cuda_stream_native(fl_device *d, fl_stream *s, fl_native *out)
+{
+    const fl__cuda *c = fl__cuda_of(d);
+    fl_cuda_identity identity;
+    uint64_t half[2];
+    FL__CUDA_CALL(c, identify_device, c->number, &identity);
+    memcpy(half, identity.bytes, sizeof half);
+    out->stream = fl__cuda_queue_of(c, s)->stream;
+    out->hardware = fl_mix64(half[0], half[1]) | 1;
     return FL_OK;
 }

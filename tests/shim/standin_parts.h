@@ -15,6 +15,7 @@ enum { STANDIN_INVALID_VALUE = 1, STANDIN_NOT_REGISTERED = 713, STANDIN_NOT_SUPP
     X(count_devices, (int *n))                                                                     \
     X(choose_device, (int number))                                                                 \
     X(describe_device, (int number, fl_cuda_facts *out))                                           \
+    X(identify_device, (int number, fl_cuda_identity *out))                                        \
     X(device_wait, (void))                                                                         \
     X(memory_take, (size_t size_bytes, void **out))                                                \
     X(memory_give, (void *memory))                                                                 \
@@ -36,6 +37,7 @@ enum { STANDIN_INVALID_VALUE = 1, STANDIN_NOT_REGISTERED = 713, STANDIN_NOT_SUPP
     X(event_wait, (void *event))                                                                   \
     X(stream_wait_event, (void *stream, void *event))                                              \
     X(event_elapsed, (const void *from, const void *to, float *ms))                                \
+    X(event_reached, (void *event, bool *reached))                                                 \
     X(capture_begin, (void *stream))                                                               \
     X(capture_end, (void *stream, void **graph))                                                   \
     X(graph_destroy, (void *graph))                                                                \

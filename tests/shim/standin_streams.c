@@ -90,6 +90,13 @@ int standin__event_elapsed(const void *from, const void *to, float *ms)
     return begun->captured || ended->captured ? SHIM_CAPTURED_EVENT : 0;
 }
 
+int standin__event_reached(void *event, bool *reached)
+{
+    FAIL_OR_GO_ON("event_reached");
+    *reached = true;
+    return ((const handle *)event)->captured ? SHIM_CAPTURED_EVENT : 0;
+}
+
 /* ---- graphs ---- */
 
 int standin__capture_begin(void *stream)

@@ -42,6 +42,8 @@ static void test_cuda_device__has_memory_streams_and_events(void **state)
     fl_event *begun = NULL, *done = NULL;
     void *memory = NULL, *host = NULL;
     char back[8] = "xxxxxxx";
+    fl_native native, other;
+    bool reached = false;
     double us = 0.0;
     assert_int_equal(fl_device_ops_check(d->ops), FL_OK);
     assert_false(d->ops->host_memory);
@@ -70,6 +72,12 @@ static void test_cuda_device__has_memory_streams_and_events(void **state)
     d->ops->host_unpin(d, back);
     assert_int_equal(d->ops->copy_out(d, NULL, back, memory, 8), FL_EFAILED);
     standin_refuse_pageable(0);
+    assert_int_equal(d->ops->event_reached(d, done, &reached), FL_OK);
+    assert_true(reached);
+    assert_int_equal(d->ops->stream_native(d, s, &native), FL_OK);
+    assert_int_equal(d->ops->stream_native(d, NULL, &other), FL_OK);
+    assert_ptr_not_equal(native.stream, other.stream);
+    assert_true(native.hardware != 0 && native.hardware == other.hardware);
     assert_int_equal(d->ops->event_elapsed(d, begun, done, &us), FL_OK);
     assert_true(us == 1000.0); /* the stand-in counts a millisecond for each event */
     d->ops->host_give(d, host, 8);
@@ -193,6 +201,8 @@ static fl_status use_all(const fl_cuda_plugin *plugin, const char *entry)
     fl_stream *s = NULL;
     fl_event *e = NULL;
     void *memory = NULL, *host = NULL;
+    fl_native native;
+    bool reached;
     double us;
     fl_device_survey devices;
     const fl_device_demand demand = {
@@ -213,6 +223,8 @@ static fl_status use_all(const fl_cuda_plugin *plugin, const char *entry)
     status = status == FL_OK ? d->ops->event_wait(d, e) : status;
     status = status == FL_OK ? d->ops->stream_wait(d, NULL, e) : status;
     status = status == FL_OK ? d->ops->event_elapsed(d, e, e, &us) : status;
+    status = status == FL_OK ? d->ops->event_reached(d, e, &reached) : status;
+    status = status == FL_OK ? d->ops->stream_native(d, s, &native) : status;
     status = status == FL_OK ? d->ops->copy_out(d, s, host, memory, 8) : status;
     status = status == FL_OK ? d->ops->sync(d, s) : status;
     for (int i = 0; status == FL_OK && kernel_case_at(i) != NULL; i++) {
@@ -529,7 +541,7 @@ static void test_cuda_check__refuses_a_plugin_of_another_version(void **state)
     refused(&other, line);
     other = *standin_plugin();
     other.memory_give = NULL;
-    refused(&other, "plugin stand-in lacks function 6 of the CUDA plugin interface");
+    refused(&other, "plugin stand-in lacks function 7 of the CUDA plugin interface");
 }
 
 int main(void)

@@ -95,6 +95,8 @@ static void use_streams(fl_device *d)
     fl_stream *one = NULL, *other = NULL;
     fl_event *begun = NULL, *done = NULL;
     void *memory = NULL, *host = NULL;
+    fl_native native;
+    bool reached = false;
     double us = -1.0;
     assert_int_equal(fl_device_ops_check(d->ops), FL_OK);
     assert_int_equal(d->ops->stream_create(d, &one), FL_OK);
@@ -115,6 +117,10 @@ static void use_streams(fl_device *d)
     assert_int_equal(d->ops->copy(d, other, (char *)memory + 8, memory, 8), FL_OK);
     assert_int_equal(d->ops->copy_out(d, other, host, (char *)memory + 8, 8), FL_OK);
     assert_int_equal(d->ops->sync(d, other), FL_OK);
+    assert_int_equal(d->ops->event_reached(d, done, &reached), FL_OK);
+    assert_true(reached);
+    bool has_libraries = strcmp(d->ops->kind, "async-test") == 0;
+    assert_int_equal(d->ops->stream_native(d, one, &native), has_libraries ? FL_OK : FL_ENOTSUP);
     assert_int_equal(d->ops->event_elapsed(d, begun, done, &us), FL_OK);
     assert_true(us >= 0.0);
     if (strcmp(d->ops->kind, "null") != 0) {

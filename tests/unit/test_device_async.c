@@ -416,6 +416,60 @@ static void test_misuse__ends_the_process_with_its_reason(void **state)
     }
 }
 
+/* ---- work of a library ---- */
+
+typedef struct library_call {
+    int n; /* calls so far */
+} library_call;
+
+static void add_one(void *call, void *to, const void *from)
+{
+    *(float *)to = *(const float *)from + 1.0f;
+    ((library_call *)call)->n++;
+}
+
+/* Would catch: work of a library that overtakes the stream's, or runs on memory of the host. */
+static void test_native__work_runs_in_the_order_of_the_stream(void **state)
+{
+    (void)state;
+    fl_device *d = async_with(&(fl_async_options){.max_delay_us = 200});
+    fl_stream *s = NULL;
+    fl_event *done = NULL;
+    float *memory, value = 3.0f;
+    bool reached = true;
+    library_call call = {0};
+    fl_native native, again;
+    assert_int_equal(FL_OK, d->ops->stream_create(d, &s));
+    assert_int_equal(FL_OK, d->ops->event_create(d, &done));
+    memory = memory_of(d, 64);
+    assert_int_equal(FL_OK, d->ops->stream_native(d, s, &native));
+    assert_int_equal(FL_OK, d->ops->stream_native(d, NULL, &again));
+    assert_true(native.hardware != 0 && native.hardware == again.hardware);
+    assert_ptr_not_equal(native.stream, again.stream);
+    fl_async_native *stream = native.stream;
+    fl_device_async_hold(d, true);
+    assert_int_equal(FL_OK, d->ops->copy_in(d, s, memory, &value, sizeof value));
+    assert_int_equal(stream->queue(stream, memory, memory, sizeof value, add_one, &call), 0);
+    assert_int_equal(stream->queue(stream, memory, memory, sizeof value, add_one, &call), 0);
+    assert_int_equal(stream->queue(stream, memory, memory, 65, add_one, &call), -1);
+    assert_int_equal(stream->queue(stream, &value, memory, 4, add_one, &call), -1);
+    assert_int_equal(FL_OK, d->ops->event_record(d, done, s));
+    assert_int_equal(FL_OK, d->ops->event_reached(d, done, &reached));
+    assert_false(reached);
+    fl_device_async_hold(d, false);
+    assert_int_equal(FL_OK, d->ops->event_wait(d, done));
+    assert_int_equal(FL_OK, d->ops->event_reached(d, done, &reached));
+    assert_true(reached);
+    assert_int_equal(FL_OK, d->ops->copy_out(d, s, &value, memory, sizeof value));
+    assert_int_equal(FL_OK, d->ops->sync(d, s));
+    assert_true(value == 5.0f);
+    assert_int_equal(call.n, 2);
+    fl_device_free(d, memory, 64);
+    d->ops->event_destroy(d, &done);
+    d->ops->stream_destroy(d, &s);
+    fl_device_destroy(&d);
+}
+
 /* ---- failures ---- */
 
 /* What a caller of a device does, and how it ends: it leaves at the first failure, and gives back
@@ -426,6 +480,8 @@ static fl_status use_device(fl_device *d)
     fl_event *e[2] = {NULL, NULL};
     void *memory = NULL, *later = NULL, *shared_memory = NULL, *host = NULL;
     fl_shared *shared = NULL;
+    fl_native native;
+    bool reached;
     double us;
     fl_status status = fl_device_alloc(d, 64, "memory", &memory);
 #define GO_ON(call) status = status == FL_OK ? (call) : status
@@ -444,6 +500,8 @@ static fl_status use_device(fl_device *d)
     GO_ON(d->ops->copy_out(d, NULL, host, later, 64));
     GO_ON(d->ops->event_wait(d, e[1]));
     GO_ON(d->ops->event_elapsed(d, e[0], e[1], &us));
+    GO_ON(d->ops->event_reached(d, e[1], &reached));
+    GO_ON(d->ops->stream_native(d, s, &native));
     for (int i = 0; status == FL_OK && kernel_case_at(i) != NULL; i++) {
         unsigned char *out = NULL;
         size_t size_bytes;
@@ -684,6 +742,7 @@ int main(void)
         cmocka_unit_test(test_pointers__of_the_wrong_memory_are_refused),
         cmocka_unit_test(test_offsets__must_be_on_the_device),
         cmocka_unit_test(test_misuse__ends_the_process_with_its_reason),
+        cmocka_unit_test(test_native__work_runs_in_the_order_of_the_stream),
         cmocka_unit_test(test_failures__of_every_call_reach_the_caller),
         cmocka_unit_test(test_failures__of_queued_work_reach_the_caller),
         cmocka_unit_test(test_failure__of_queued_work_stays),
