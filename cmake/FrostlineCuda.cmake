@@ -59,10 +59,21 @@ add_custom_command(OUTPUT "${checked}" DEPENDS "${PROJECT_SOURCE_DIR}/tests/shim
   COMMAND "${FL_NVCC}" -c -std=c++17 -I "${PROJECT_SOURCE_DIR}" -o "${checked}"
           "${PROJECT_SOURCE_DIR}/tests/shim/cublaslt/check.cu"
   COMMENT "Comparing the stand-in for cuBLASLt with its header")
+# The same for NCCL, where its header is found.
+find_path(FL_NCCL_INCLUDE nccl.h HINTS "$ENV{CUDA_HOME}/include" /usr/local/cuda/include)
+set(checked_nccl)
+if(FL_NCCL_INCLUDE)
+  set(checked_nccl "${PROJECT_BINARY_DIR}/cuda/check_nccl.o")
+  add_custom_command(OUTPUT "${checked_nccl}" DEPENDS "${PROJECT_SOURCE_DIR}/tests/nccl/check.cu"
+                     "${PROJECT_SOURCE_DIR}/autodp/nccl/abi.h" VERBATIM
+    COMMAND "${FL_NVCC}" -c -std=c++17 -I "${PROJECT_SOURCE_DIR}" -I "${FL_NCCL_INCLUDE}"
+            -o "${checked_nccl}" "${PROJECT_SOURCE_DIR}/tests/nccl/check.cu"
+    COMMENT "Comparing the declarations of NCCL with its header")
+endif()
 # The runtime is linked in, so the plugin needs the driver only.
 # It lies beside the program, which looks for it there.
 set(plugin "${PROJECT_BINARY_DIR}/libfrostline_cuda.so")
 add_custom_command(OUTPUT "${plugin}" DEPENDS ${objects} VERBATIM
   COMMAND "${FL_NVCC}" -shared -cudart static ${code} -o "${plugin}" ${objects}
   COMMENT "Linking libfrostline_cuda.so")
-add_custom_target(cuda_plugin DEPENDS "${plugin}" "${checked}")
+add_custom_target(cuda_plugin DEPENDS "${plugin}" "${checked}" ${checked_nccl})

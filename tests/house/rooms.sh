@@ -17,7 +17,8 @@ freeze: device nn data freeze
 cache: device nn data cache
 autodp/net: device nn data autodp/net
 autodp/group: device nn data autodp/net autodp/group
-autodp/.: device nn data autodp/net autodp/group autodp/.
+autodp/nccl: device nn data autodp/net autodp/group autodp/nccl
+autodp/.: device nn data autodp/net autodp/group autodp/nccl autodp/.
 pipe/cost: device nn data freeze cache autodp pipe/cost
 pipe/plan: device nn data freeze cache autodp pipe/cost pipe/plan
 pipe/measure: device nn data freeze cache autodp pipe/cost pipe/measure

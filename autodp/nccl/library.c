@@ -1,0 +1,70 @@
+#include "autodp/nccl/library.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char system_name[] = "libnccl.so.2";
+
+const char *fl_nccl_version_text(int version, char text[FL_NCCL_VERSION_TEXT])
+{
+    /* Up to 2.8 a version was 2 x 1000 + minor x 100 + patch. */
+    int unit = version < 10000 ? 1000 : 10000;
+    snprintf(text, FL_NCCL_VERSION_TEXT, "%d.%d.%d", version / unit, version % unit / 100,
+             version % 100);
+    return text;
+}
+
+static fl_status find_function(void *library, const char *file, const char *name, void *out,
+                               size_t size_bytes)
+{
+    void *symbol = dlsym(library, name);
+    if (symbol == NULL) {
+        return fl_fail(FL_ENOTSUP, "NCCL cannot be used: %s has no function %s", file, name);
+    }
+    memcpy(out, &symbol, size_bytes); /* C has no conversion of a pointer to a function */
+    return FL_OK;
+}
+
+static fl_status find_functions(void *library, const char *file, fl_nccl *out)
+{
+#define FIND(result, name, arguments)                                                              \
+    FL_TRY(find_function(library, file, "nccl" #name, &out->name, sizeof out->name));
+    FL__NCCL_FUNCTIONS(FIND)
+#undef FIND
+    return FL_OK;
+}
+
+static fl_status check_version(const char *file, fl_nccl *nccl)
+{
+    char found[FL_NCCL_VERSION_TEXT], oldest[FL_NCCL_VERSION_TEXT];
+    fl_nccl_result result = nccl->GetVersion(&nccl->version);
+    if (result != FL_NCCL_SUCCESS) {
+        return fl_fail(FL_ENOTSUP, "NCCL cannot be used: %s does not tell its version: %s", file,
+                       nccl->GetErrorString(result));
+    }
+    if (nccl->version < FL_NCCL_OLDEST || nccl->version >= FL_NCCL_NEXT_MAJOR) {
+        return fl_fail(FL_ENOTSUP,
+                       "NCCL cannot be used: %s has version %s; allowed are %s and later versions "
+                       "of 2.x",
+                       file, fl_nccl_version_text(nccl->version, found),
+                       fl_nccl_version_text(FL_NCCL_OLDEST, oldest));
+    }
+    return FL_OK;
+}
+
+fl_status fl_nccl_load(fl_nccl *out)
+{
+    const char *named = getenv("FROSTLINE_NCCL");
+    const char *file = named != NULL && named[0] != '\0' ? named : system_name;
+    fl_nccl nccl = {0};
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL); /* it bears no unloading: it has threads */
+    if (library == NULL) {
+        return fl_fail(FL_ENOTSUP, "NCCL cannot be loaded: %s", dlerror());
+    }
+    FL_TRY(find_functions(library, file, &nccl));
+    FL_TRY(check_version(file, &nccl));
+    *out = nccl;
+    return FL_OK;
+}

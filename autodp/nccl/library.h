@@ -1,0 +1,27 @@
+/* NCCL, loaded at run time. */
+#ifndef FL_AUTODP_NCCL_LIBRARY_H
+#define FL_AUTODP_NCCL_LIBRARY_H
+
+#include "autodp/nccl/abi.h"
+
+#include <frostline/status.h>
+
+/* Its functions, by their names without "nccl". */
+typedef struct fl_nccl {
+    int version; /* as ncclGetVersion gives it */
+#define FL__NCCL_MEMBER(result, name, arguments) result(*name) arguments;
+    FL__NCCL_FUNCTIONS(FL__NCCL_MEMBER)
+#undef FL__NCCL_MEMBER
+} fl_nccl;
+
+/* Load the file that FROSTLINE_NCCL names, else libnccl.so.2 from where the system's loader finds
+ * it. It stays loaded. FL_ENOTSUP, with one line, if there is none, if it lacks a function, or if
+ * its version is not from 2.18 to 2.x. */
+fl_status fl_nccl_load(fl_nccl *out) FL_MUST_CHECK;
+
+enum { FL_NCCL_VERSION_TEXT = 32 };
+
+/* "2.28.9". Returns text. */
+const char *fl_nccl_version_text(int version, char text[FL_NCCL_VERSION_TEXT]);
+
+#endif

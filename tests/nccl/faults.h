@@ -1,0 +1,34 @@
+/* What goes wrong in the stand-in for NCCL, on request. FROSTLINE_NCCL_STANDIN, in the environment
+ * of the process that loads it, has it, separated by commas; CALL is a function's name without
+ * "nccl", N counts its calls in this process from 1:
+ *   version=CODE       what ncclGetVersion gives
+ *   fail=CALL:N:CODE   the call returns an error
+ *   error=CALL:N:CODE  the call succeeds; later the communicator has this asynchronous error
+ *   late=CALL:N:US     what the call began goes on so much later
+ *   stall=CALL:N       what the call began never ends
+ *   hang=CALL:N        the call never returns */
+#ifndef FL_TESTS_NCCL_FAULTS_H
+#define FL_TESTS_NCCL_FAULTS_H
+
+#include <stdint.h>
+
+typedef enum fault_kind {
+    FAULT_NONE,
+    FAULT_FAIL,
+    FAULT_ERROR,
+    FAULT_LATE,
+    FAULT_STALL,
+    FAULT_HANG
+} fault_kind;
+
+typedef struct fault {
+    fault_kind kind;
+    int64_t value; /* a code, or microseconds */
+} fault;
+
+/* Count a call; what happens to it. A call that hangs does not come back from here. */
+fault fault_of(const char *call);
+
+int fault_version(int version);
+
+#endif

@@ -1,0 +1,100 @@
+/* NCCL as a file that is loaded. Catches a library that is missing, of another version or not
+ * complete, and is not refused with one line that names the reason. */
+#include "autodp/nccl/library.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char standin[] = FL_BINARY_DIR "/tests/nccl_standin.so";
+
+/* In a process of its own, since a library reads its environment once. Returns the message; "": it
+ * was loaded. */
+static const char *load(const char *file, const char *options, char text[512])
+{
+    int pipes[2];
+    fl_nccl nccl;
+    assert_int_equal(pipe(pipes), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("FROSTLINE_NCCL", file, 1);
+        setenv("FROSTLINE_NCCL_STANDIN", options, 1);
+        const char *message = fl_nccl_load(&nccl) == FL_OK ? "" : fl_errmsg();
+        _exit(write(pipes[1], message, strlen(message)) < 0 ? 1 : 0);
+    }
+    close(pipes[1]);
+    ssize_t n = read(pipes[0], text, 511);
+    close(pipes[0]);
+    text[n < 0 ? 0 : n] = '\0';
+    int status = 1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    return text;
+}
+
+static void test_nccl_load__finds_every_function(void **state)
+{
+    (void)state;
+    char text[512];
+    assert_string_equal(load(standin, "", text), "");
+    assert_string_equal(load(standin, "version=21801", text), "");
+    assert_string_equal(load(standin, "version=23007", text), "");
+}
+
+static void test_nccl_load__refuses_other_versions(void **state)
+{
+    (void)state;
+    char text[512];
+    static const struct {
+        const char *option, *version;
+    } cases[] = {{"version=2804", " has version 2.8.4; allowed are 2.18.1 and later versions"},
+                 {"version=21703", " has version 2.17.3; allowed"},
+                 {"version=21800", " has version 2.18.0; allowed"},
+                 {"version=30000", " has version 3.0.0; allowed"},
+                 {"fail=GetVersion:1", " does not tell its version: internal error"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        load(standin, cases[i].option, text);
+        if (strncmp(text, "NCCL cannot be used: ", 21) != 0 ||
+            strstr(text, cases[i].version) == NULL || strchr(text, '\n') != NULL) {
+            fail_msg("%s: '%s'", cases[i].option, text);
+        }
+    }
+}
+
+static void test_nccl_load__refuses_a_file_that_is_not_nccl(void **state)
+{
+    (void)state;
+    char text[512];
+    load(FL_BINARY_DIR "/tests/plugin_empty.so", "", text);
+    assert_non_null(strstr(text, "plugin_empty.so has no function ncclGetVersion"));
+    load("/nowhere/libnccl.so.2", "", text);
+    assert_int_equal(strncmp(text, "NCCL cannot be loaded: /nowhere/libnccl.so.2: ", 46), 0);
+    assert_null(strchr(text, '\n'));
+}
+
+static void test_nccl_version__is_written_as_nvidia_does(void **state)
+{
+    (void)state;
+    char text[FL_NCCL_VERSION_TEXT];
+    assert_string_equal(fl_nccl_version_text(22809, text), "2.28.9");
+    assert_string_equal(fl_nccl_version_text(2804, text), "2.8.4");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nccl_load__finds_every_function),
+        cmocka_unit_test(test_nccl_load__refuses_other_versions),
+        cmocka_unit_test(test_nccl_load__refuses_a_file_that_is_not_nccl),
+        cmocka_unit_test(test_nccl_version__is_written_as_nvidia_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
