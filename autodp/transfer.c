@@ -7,34 +7,18 @@
  *                 start    receive: post            send: copy from the device, send
  *                 finish   receive: wait, copy in   send: wait
  *
+ *            or, where the devices read each other's memory, of the sender's device
+ *            (transfer_device.c): the sender waits until the piece was read
+ *
  * The first unfinished piece in the order that all ranks share is the next one to be finished on
  * both its ends, so both have started it, and no cycle of waits can close. */
-#include "autodp/transfer.h"
+#include "autodp/transfer_state.h"
 
 #include "autodp/net/tag.h"
 #include "device/alloc.h"
 #include "device/flight.h"
 
 #include <string.h>
-
-enum { PIECE_BYTES = 1 << 20, SLOTS = 4 };
-
-/* Host memory for one piece under way. */
-typedef struct slot {
-    unsigned char *memory; /* [PIECE_BYTES] */
-    fl_net_buffer *buffer; /* over memory */
-    fl_event *copied;      /* the copy between the device and the slot is done */
-} slot;
-
-struct fl_transfers {
-    fl_message_group *group;
-    fl_device *device;
-    int n;
-    fl_transfer *list;      /* [n] */
-    fl_net_buffer **buffer; /* [n] over data; NULL: staged */
-    slot slots[SLOTS];
-    fl_stream *stream; /* of the copies; NULL: direct */
-};
 
 static bool is_direct(const fl_transfers *t)
 {
@@ -47,13 +31,24 @@ static void enter_flight(const fl_transfer *t)
                     (int64_t)t->size_bytes);
 }
 
+fl_status fl__transfer_send(const fl_transfers *t, int rank, uint64_t tag, fl_net_buffer *buffer,
+                            size_t size_bytes)
+{
+    return fl_net_send(buffer, fl__message_index(t->group, rank), tag, 0, size_bytes);
+}
+
+fl_status fl__transfer_post(const fl_transfers *t, int rank, uint64_t tag, fl_net_buffer *buffer,
+                            size_t size_bytes)
+{
+    return fl_net_recv(buffer, fl__message_index(t->group, rank), tag, 0, size_bytes);
+}
+
 static fl_status start_message(const fl_transfers *t, const fl_transfer *transfer,
                                fl_net_buffer *buffer, size_t size_bytes)
 {
-    int index = fl__message_index(t->group, transfer->peer);
     uint64_t tag = fl_tag(FL_TAG_TRANSFER, transfer->id);
-    return transfer->sending ? fl_net_send(buffer, index, tag, 0, size_bytes)
-                             : fl_net_recv(buffer, index, tag, 0, size_bytes);
+    return (transfer->sending ? fl__transfer_send : fl__transfer_post)(t, transfer->peer, tag,
+                                                                       buffer, size_bytes);
 }
 
 static fl_status finish_message(const fl_transfer *transfer, fl_net_buffer *buffer,
@@ -99,8 +94,11 @@ static bool at_end(const fl_transfers *t, const cursor *at)
 
 static size_t piece_bytes(const fl_transfers *t, const cursor *at)
 {
-    size_t left = t->list[at->transfer].size_bytes - at->offset;
-    return left < PIECE_BYTES ? left : PIECE_BYTES;
+    const fl_transfer *transfer = &t->list[at->transfer];
+    size_t left = transfer->size_bytes - at->offset;
+    size_t most = fl__transfer_on_device(t, transfer) ? (size_t)FL__DEVICE_PIECE_BYTES
+                                                      : (size_t)FL__HOST_PIECE_BYTES;
+    return left < most ? left : most;
 }
 
 static void advance(const fl_transfers *t, cursor *at)
@@ -113,47 +111,65 @@ static void advance(const fl_transfers *t, cursor *at)
     }
 }
 
-static fl_status start_piece(fl_transfers *t, const cursor *at)
+static unsigned char *data_at(const fl_transfers *t, const cursor *at)
 {
-    const fl_transfer *transfer = &t->list[at->transfer];
+    return (unsigned char *)t->list[at->transfer].data + at->offset;
+}
+
+static fl_status send_piece(fl_transfers *t, const fl_transfer *transfer, fl__transfer_slot *s,
+                            const void *data, size_t size_bytes)
+{
     const fl_device_ops *ops = t->device->ops;
-    slot *s = &t->slots[at->n % SLOTS];
-    FL_TRY(ops->event_wait(t->device, s->copied)); /* of the piece that was in the slot before */
-    if (transfer->sending && transfer->on_host) {
-        memcpy(s->memory, (const unsigned char *)transfer->data + at->offset, piece_bytes(t, at));
-    } else if (transfer->sending) {
-        FL_TRY(ops->copy_out(t->device, t->stream, s->memory,
-                             (const unsigned char *)transfer->data + at->offset,
-                             piece_bytes(t, at)));
+    if (transfer->on_host) {
+        memcpy(s->memory, data, size_bytes);
+    } else {
+        FL_TRY(ops->copy_out(t->device, t->stream, s->memory, data, size_bytes));
         FL_TRY(ops->event_record(t->device, s->copied, t->stream));
         FL_TRY(ops->event_wait(t->device, s->copied));
     }
-    return start_message(t, transfer, s->buffer, piece_bytes(t, at));
+    return start_message(t, transfer, s->buffer, size_bytes);
+}
+
+static fl_status start_piece(fl_transfers *t, const cursor *at)
+{
+    const fl_transfer *transfer = &t->list[at->transfer];
+    size_t size_bytes = piece_bytes(t, at);
+    fl__transfer_slot *s = &t->slots[at->n % FL__SLOTS];
+    FL_TRY(t->device->ops->event_wait(t->device, s->copied)); /* of the piece before in the slot */
+    if (fl__transfer_on_device(t, transfer)) {
+        return fl__device_piece_start(t, transfer, s, data_at(t, at), size_bytes);
+    }
+    return transfer->sending ? send_piece(t, transfer, s, data_at(t, at), size_bytes)
+                             : start_message(t, transfer, s->buffer, size_bytes);
 }
 
 static fl_status finish_piece(fl_transfers *t, const cursor *at, int64_t deadline_us)
 {
     const fl_transfer *transfer = &t->list[at->transfer];
     const fl_device_ops *ops = t->device->ops;
-    slot *s = &t->slots[at->n % SLOTS];
+    size_t size_bytes = piece_bytes(t, at);
+    fl__transfer_slot *s = &t->slots[at->n % FL__SLOTS];
+    if (fl__transfer_on_device(t, transfer)) {
+        return fl__device_piece_finish(t, transfer, s, data_at(t, at), size_bytes, deadline_us);
+    }
     FL_TRY(finish_message(transfer, s->buffer, deadline_us));
     if (transfer->sending) {
         return FL_OK;
     }
     if (transfer->on_host) {
-        memcpy((unsigned char *)transfer->data + at->offset, s->memory, piece_bytes(t, at));
+        memcpy(data_at(t, at), s->memory, size_bytes);
         return FL_OK;
     }
-    FL_TRY(ops->copy_in(t->device, t->stream, (unsigned char *)transfer->data + at->offset,
-                        s->memory, piece_bytes(t, at)));
+    FL_TRY(ops->copy_in(t->device, t->stream, data_at(t, at), s->memory, size_bytes));
     return ops->event_record(t->device, s->copied, t->stream);
 }
 
 static fl_status run_staged(fl_transfers *t, int64_t deadline_us)
 {
     cursor started = {0}, finished = {0};
+    FL_TRY(fl__transfer_meet(t, deadline_us));
     while (!at_end(t, &finished)) {
-        for (; !at_end(t, &started) && started.n < finished.n + SLOTS; advance(t, &started)) {
+        for (; !at_end(t, &started) && started.n < finished.n + FL__SLOTS; advance(t, &started)) {
             FL_TRY(start_piece(t, &started));
         }
         if (finished.offset == 0) {
@@ -185,13 +201,15 @@ static fl_status create_slots(fl_transfers *t)
     const fl_device_ops *ops = t->device->ops;
     fl_net *net = fl__message_net(t->group);
     FL_TRY(ops->stream_create(t->device, &t->stream));
-    for (int i = 0; i < SLOTS; i++) {
-        slot *s = &t->slots[i];
+    for (int i = 0; i < FL__SLOTS; i++) {
+        fl__transfer_slot *s = &t->slots[i];
         FL_TRY(ops->event_create(t->device, &s->copied));
-        FL_TRY(ops->host_take(t->device, PIECE_BYTES, (void **)&s->memory));
-        FL_TRY(fl_net_buffer_create(net, s->memory, PIECE_BYTES, &s->buffer));
+        FL_TRY(ops->host_take(t->device, FL__HOST_PIECE_BYTES, (void **)&s->memory));
+        FL_TRY(fl_net_buffer_create(net, s->memory, FL__HOST_PIECE_BYTES, &s->buffer));
+        FL_TRY(fl_net_buffer_create(net, &s->place, sizeof s->place, &s->place_buffer));
+        FL_TRY(fl_net_buffer_create(net, &s->read, sizeof s->read, &s->read_buffer));
     }
-    return FL_OK;
+    return fl__transfer_peers_open(t);
 }
 
 static fl_status copy_list(fl_transfers *t, const fl_transfer *list, int n)
@@ -233,12 +251,14 @@ fl_status fl_transfers_open(fl_message_group *group, fl_device *device, const fl
     return FL_OK;
 }
 
-static void close_slot(fl_transfers *t, slot *s)
+static void close_slot(fl_transfers *t, fl__transfer_slot *s)
 {
     const fl_device_ops *ops = t->device->ops;
     fl_net_buffer_destroy(&s->buffer);
+    fl_net_buffer_destroy(&s->place_buffer);
+    fl_net_buffer_destroy(&s->read_buffer);
     if (s->memory != NULL) {
-        ops->host_give(t->device, s->memory, PIECE_BYTES);
+        ops->host_give(t->device, s->memory, FL__HOST_PIECE_BYTES);
     }
     if (s->copied != NULL) {
         ops->event_destroy(t->device, &s->copied);
@@ -258,9 +278,10 @@ void fl_transfers_close(fl_transfers **transfers)
     if (t->stream != NULL) {
         t->device->ops->stream_destroy(t->device, &t->stream); /* waits for its copies */
     }
-    for (int i = 0; i < SLOTS; i++) {
+    for (int i = 0; i < FL__SLOTS; i++) {
         close_slot(t, &t->slots[i]);
     }
+    fl__transfer_peers_close(t);
     fl_free(t->buffer);
     fl_free(t->list);
     fl_free(t);
@@ -272,4 +293,9 @@ fl_status fl_transfers_run(fl_transfers *t, int64_t deadline_us)
         return FL_OK;
     }
     return is_direct(t) ? run_direct(t, deadline_us) : run_staged(t, deadline_us);
+}
+
+int64_t fl_transfers_device_bytes(const fl_transfers *transfers)
+{
+    return transfers->device_bytes;
 }

@@ -21,7 +21,9 @@ typedef struct fl_transfer {
  * while the group is in use.
  *
  * Where the device computes in host memory, data moves from and to where it lies. Elsewhere it
- * passes, piece by piece, through 4 MiB of host memory that is taken here. */
+ * passes, piece by piece, through memory that the sender's device exports and the receiver's reads;
+ * where one of both cannot, through host memory. 8 MiB of the one and 4 MiB of the other are taken
+ * here, if they can be had; neither counts against the device's budget. */
 typedef struct fl_transfers fl_transfers;
 fl_status fl_transfers_open(fl_message_group *group, fl_device *device, const fl_transfer *list,
                             int n, fl_transfers **out) FL_MUST_CHECK;
@@ -32,5 +34,8 @@ void fl_transfers_close(fl_transfers **transfers);
  * transfers need not. FL_EDEADLINE, FL_EPEER as usual; the contents of receive buffers are then
  * undefined. */
 fl_status fl_transfers_run(fl_transfers *transfers, int64_t deadline_us) FL_MUST_CHECK;
+
+/* The bytes that this rank has sent from device to device, without host memory. */
+int64_t fl_transfers_device_bytes(const fl_transfers *transfers);
 
 #endif

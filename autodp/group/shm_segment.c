@@ -1,5 +1,6 @@
 #include "autodp/group/shm_segment.h"
 
+#include "autodp/net/host_id.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -12,7 +13,6 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 /* A stage has at most as many buckets as layers, and at most four channels. */
 enum { N_ENTRIES = 640 };
@@ -112,23 +112,10 @@ fl_status fl_shm_segment_wait(fl_shm_segment *segment, const fl_look *look, uint
 /* ---- opening ---- */
 
 typedef struct card {
-    uint64_t host; /* identifies this boot of this machine, and its process name space */
+    uint64_t host; /* fl_host_id */
     int64_t pid;
     fl_shared_key key, probe; /* id 0: none */
 } card;
-
-static uint64_t this_host(void)
-{
-    char text[256] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    size_t n = 0;
-    if (file != NULL) {
-        n = fread(text, 1, 128, file);
-        fclose(file);
-    }
-    ssize_t more = readlink("/proc/self/ns/pid", text + n, sizeof text - n);
-    return XXH3_64bits(text, n + (more > 0 ? (size_t)more : 0));
-}
 
 static size_t memory_bytes(const fl_shm_segment *b)
 {
@@ -178,7 +165,7 @@ static void export_probe(fl_shm_segment *b, card *mine)
 static fl_status meet(fl_shm_segment *b, card *cards, int64_t deadline_us)
 {
     int size = b->o.size, me = b->o.index;
-    card mine = {.host = this_host(), .pid = getpid()};
+    card mine = {.host = fl_host_id(), .pid = getpid()};
     if (fl_shared_create(memory_bytes(b), &b->shared) == FL_OK) {
         mine.key = fl_shared_key_of(b->shared);
     } else {

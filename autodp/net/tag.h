@@ -11,6 +11,9 @@ typedef enum fl_tag_kind {
     FL_TAG_MESSAGE_BROADCAST,
     FL_TAG_MESSAGE_ALL_GATHER,
     FL_TAG_TRANSFER,
+    FL_TAG_TRANSFER_READ, /* back to the sender: a piece was read */
+    FL_TAG_TRANSFER_CARD,
+    FL_TAG_TRANSFER_ANSWER,
 } fl_tag_kind;
 
 static inline uint64_t fl_tag(fl_tag_kind kind, uint32_t id)

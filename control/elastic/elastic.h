@@ -87,7 +87,7 @@ typedef struct fl_transition {
     int64_t opinion_us; /* until when a more informative refusal may arrive */
     /* the longest time of any worker */
     int64_t prepare_us, wait_us, vote_us, migrate_us, switch_us, stall_us;
-    int64_t moved_bytes, kept_bytes;
+    int64_t moved_bytes, kept_bytes, device_bytes;
     int64_t first_step; /* the first step of the generation */
 } fl_transition;
 

@@ -228,6 +228,7 @@ void fl_event_log_transition(fl_elastic *elastic)
     fl_json_rounded(j, "stall_ms", (double)e->stall_us * 1e-3, 3);
     fl_json_integer(j, "moved_bytes", e->moved_bytes);
     fl_json_integer(j, "kept_bytes", e->kept_bytes);
+    fl_json_integer(j, "device_bytes", e->device_bytes);
     fl_fields_mfu(j, &mfu);
     fl_event_log_end(elastic->log);
     if (!fl_tune_is_trial(

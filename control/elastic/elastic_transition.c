@@ -130,7 +130,7 @@ static void begin_counting(fl_elastic *elastic)
     e->last_asked = e->next.generation;
     e->n_ready = e->n_refused = e->n_over = 0;
     e->prepare_us = e->wait_us = e->vote_us = e->migrate_us = e->switch_us = e->stall_us = 0;
-    e->moved_bytes = e->kept_bytes = 0;
+    e->moved_bytes = e->kept_bytes = e->device_bytes = 0;
 }
 
 void fl_elastic_prepare(fl_elastic *elastic, const fl_elastic_terms *terms, int64_t now_us)
@@ -345,6 +345,7 @@ static void add_parts(fl_transition *e, const fl_transition_parts *parts)
         larger(e->stall_us, parts->wait_us + parts->vote_us + parts->migrate_us + parts->switch_us);
     e->moved_bytes += parts->received_bytes;
     e->kept_bytes += parts->kept_bytes;
+    e->device_bytes += parts->device_bytes;
     e->n_over++;
 }
 

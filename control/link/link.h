@@ -201,6 +201,7 @@ typedef struct fl_transition_parts {
     int64_t wait_us;     /* spent at a step of elastic.script, waiting for others to prepare */
     int64_t vote_us, migrate_us, switch_us; /* while no worker trained */
     int64_t received_bytes, kept_bytes;
+    int64_t device_bytes; /* sent without host memory */
 } fl_transition_parts;
 
 /* The work that a worker's stage has captured so far, up to this step. */

@@ -177,6 +177,7 @@ void fl_wire_put_transition(fl_writer *w, const fl_transition_parts *t)
     fl_put_i64(w, t->switch_us);
     fl_put_i64(w, t->received_bytes);
     fl_put_i64(w, t->kept_bytes);
+    fl_put_i64(w, t->device_bytes);
 }
 
 bool fl_wire_get_transition(fl_reader *r, uint32_t generation, fl_transition_parts *t)
@@ -188,8 +189,10 @@ bool fl_wire_get_transition(fl_reader *r, uint32_t generation, fl_transition_par
     t->switch_us = fl_get_i64(r);
     t->received_bytes = fl_get_i64(r);
     t->kept_bytes = fl_get_i64(r);
+    t->device_bytes = fl_get_i64(r);
     return t->step >= 0 && t->wait_us >= 0 && t->vote_us >= 0 && t->migrate_us >= 0 &&
-           t->switch_us >= 0 && t->received_bytes >= 0 && t->kept_bytes >= 0;
+           t->switch_us >= 0 && t->received_bytes >= 0 && t->kept_bytes >= 0 &&
+           t->device_bytes >= 0;
 }
 
 /* ---- norms ---- */

@@ -407,6 +407,7 @@ fl_status fl_transition_finish(fl_worker_state *w, int64_t step, fl_transition_p
     done->switch_us = fl_now_us() - begun;
     done->received_bytes = stats.received_bytes;
     done->kept_bytes = stats.kept_bytes;
+    done->device_bytes = stats.device_bytes;
     fl_link_transition(w->link, done);
     return FL_OK;
 }

@@ -430,5 +430,6 @@ fl_status fl_migration_finish(fl_migration *m, fl_migrate_stats *stats)
     FL_TRY(hand_over(m));
     FL_TRY(update_parked(m));
     *stats = m->stats;
+    stats->device_bytes = fl_transfers_device_bytes(m->transfers);
     return FL_OK;
 }

@@ -31,7 +31,8 @@ fl_status fl_parked_load(fl_parked *parked, const fl_model *model, int n_moments
 /* The bytes that one worker moved in a migration. */
 typedef struct fl_migrate_stats {
     int64_t sent_bytes, received_bytes;
-    int64_t kept_bytes; /* handed over where they lay */
+    int64_t kept_bytes;   /* handed over where they lay */
+    int64_t device_bytes; /* of those sent: from device to device */
 } fl_migrate_stats;
 
 typedef struct fl_migrate_options {

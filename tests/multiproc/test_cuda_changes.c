@@ -61,6 +61,19 @@ static void compare(const scenario *a, const scenario *b, double tolerance)
     free(want);
 }
 
+/* Weights and moments go from device to device, here and on a GPU that several workers share. */
+static void check_ways(const json_t *done)
+{
+    json_int_t moved = 0;
+    for (size_t i = 0; i < json_array_size(done); i++) {
+        const json_t *line = json_array_get(done, i);
+        json_int_t bytes = json_integer_value(json_object_get(line, "moved_bytes"));
+        assert_int_equal(json_integer_value(json_object_get(line, "device_bytes")), bytes);
+        moved += bytes;
+    }
+    assert_true(moved > 0);
+}
+
 static void test_cuda_run__changes_its_plan_as_a_cpu_does(void **state)
 {
     (void)state;
@@ -78,6 +91,7 @@ static void test_cuda_run__changes_its_plan_as_a_cpu_does(void **state)
     json_t *done = lines_with(s[1].dir, "events.jsonl", "\"transition.done\"");
     json_t *opened = lines_with(s[1].dir, "events.jsonl", "\"cache.opened\"");
     assert_int_equal(length(done), sizeof script / sizeof *script);
+    check_ways(done);
     assert_int_equal(length(opened), 1);
     json_decref(done);
     json_decref(opened);

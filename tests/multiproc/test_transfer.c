@@ -1,5 +1,6 @@
 /* State between ranks: contents, order and failures; on a device that computes in host memory, and
- * on one whose memory the host cannot touch, through which state is staged. */
+ * on those whose memory the host cannot touch: there it goes through host memory or, between GPUs
+ * (by the stand-in for CUDA), from device to device. */
 #include "autodp/transfer.h"
 
 #include "device/alloc.h"
@@ -21,6 +22,7 @@ enum { TIMEOUT_MS = 40000, BEYOND_MS = 600000, MOST_RANKS = 4, PER_PAIR = 3 };
 
 /* Set before forking. */
 static fl_device_kind kind;
+static const char *fault; /* of rank 0's stand-in for CUDA; NULL: none */
 
 static fl_device *device;
 
@@ -29,6 +31,7 @@ static fl_device *the_device(void)
     const fl_device_options options = {
         .kind = kind, .n_threads = 1, .budget_bytes = (size_t)1 << 30};
     if (device == NULL) {
+        RANK_CHECK(setenv("FROSTLINE_CUDA_PLUGIN", FL_BINARY_DIR "/tests/cuda_standin.so", 1) == 0);
         RANK_OK(fl_device_open(&options, &device));
     }
     return device;
@@ -58,10 +61,37 @@ static unsigned char byte_of(int from, int to, int which, size_t i)
     return (unsigned char)(i * 7 + i / 4096 + (size_t)(from * 50 + to * 11 + which));
 }
 
+/* Whether this rank has the data in host memory, as parked moments are: not at both ends. */
+static bool is_on_host(const rank_env *env, int which)
+{
+    return kind != FL_DEVICE_CPU && (which + env->rank) % PER_PAIR == 0;
+}
+
+static void take_data(fl_transfer *t, const unsigned char *bytes)
+{
+    fl_device *d = the_device();
+    if (t->on_host) {
+        RANK_OK(fl_alloc(t->size_bytes, &t->data));
+        memcpy(t->data, bytes, t->size_bytes);
+        return;
+    }
+    RANK_OK(fl_device_alloc(d, t->size_bytes, "state", &t->data));
+    RANK_OK(d->ops->copy_in(d, NULL, t->data, bytes, t->size_bytes));
+    RANK_OK(d->ops->sync(d, NULL));
+}
+
+static void give_data(const fl_transfer *t)
+{
+    if (t->on_host) {
+        fl_free(t->data);
+    } else {
+        fl_device_free(the_device(), t->data, t->size_bytes);
+    }
+}
+
 /* The list of all ranks' transfers in one order; this rank has a part of it. */
 static int list_transfers(const rank_env *env, fl_transfer *list)
 {
-    fl_device *d = the_device();
     int n = 0;
     for (int i = 0; i < env->size * env->size * PER_PAIR; i++) {
         int from = i % env->size, to = i / env->size % env->size, which = i / env->size / env->size;
@@ -73,15 +103,14 @@ static int list_transfers(const rank_env *env, fl_transfer *list)
         *t = (fl_transfer){.peer = from == env->rank ? to : from,
                            .sending = from == env->rank,
                            .id = (uint32_t)which,
-                           .size_bytes = size_bytes};
+                           .size_bytes = size_bytes,
+                           .on_host = is_on_host(env, which)};
         unsigned char *host = NULL;
-        RANK_OK(fl_device_alloc(d, size_bytes, "state", &t->data));
         RANK_OK(fl_alloc(size_bytes, (void **)&host));
         for (size_t k = 0; k < size_bytes && t->sending; k++) {
             host[k] = byte_of(from, to, which, k);
         }
-        RANK_OK(d->ops->copy_in(d, NULL, t->data, host, size_bytes));
-        RANK_OK(d->ops->sync(d, NULL));
+        take_data(t, host);
         fl_free(host);
     }
     return n;
@@ -93,16 +122,34 @@ static void check_transfer(const rank_env *env, const fl_transfer *t)
     int from = t->sending ? env->rank : t->peer, to = t->sending ? t->peer : env->rank;
     unsigned char *host = NULL;
     RANK_OK(fl_alloc(t->size_bytes, (void **)&host));
-    RANK_OK(d->ops->copy_out(d, NULL, host, t->data, t->size_bytes));
-    RANK_OK(d->ops->sync(d, NULL));
+    if (t->on_host) {
+        memcpy(host, t->data, t->size_bytes);
+    } else {
+        RANK_OK(d->ops->copy_out(d, NULL, host, t->data, t->size_bytes));
+        RANK_OK(d->ops->sync(d, NULL));
+    }
     for (size_t k = 0; k < t->size_bytes; k++) {
         RANK_CHECK(host[k] == byte_of(from, to, (int)t->id, k));
     }
     fl_free(host);
 }
 
+/* Which of this rank's bytes should have gone from device to device. */
+static int64_t device_bytes_of(const rank_env *env, const fl_transfer *list, int n)
+{
+    bool exports = fault == NULL || strstr(fault, "ipc_export") == NULL || env->rank != 0;
+    bool opens = fault == NULL || strstr(fault, "ipc_open") == NULL;
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++) {
+        bool read = exports && (opens || list[i].peer != 0);
+        bytes += list[i].sending && read ? (int64_t)list[i].size_bytes : 0;
+    }
+    return kind == FL_DEVICE_CUDA ? bytes : 0;
+}
+
 static void exchange(const rank_env *env)
 {
+    RANK_CHECK(setenv("FROSTLINE_STANDIN", env->rank == 0 && fault != NULL ? fault : "", 1) == 0);
     fl_message_group *group = open_messages(env, TIMEOUT_MS);
     fl_transfer list[2 * MOST_RANKS * PER_PAIR];
     fl_transfers *transfers = NULL;
@@ -111,9 +158,10 @@ static void exchange(const rank_env *env)
     uint64_t allocations = fl_alloc_count();
     RANK_OK(fl_transfers_run(transfers, fl_deadline_us(TIMEOUT_MS)));
     RANK_CHECK(kind != FL_DEVICE_CPU || fl_alloc_count() == allocations);
+    RANK_CHECK(fl_transfers_device_bytes(transfers) == device_bytes_of(env, list, n));
     for (int i = 0; i < n; i++) {
         check_transfer(env, &list[i]);
-        fl_device_free(the_device(), list[i].data, list[i].size_bytes);
+        give_data(&list[i]);
     }
     fl_transfers_close(&transfers);
     fl_message_close(&group);
@@ -217,6 +265,27 @@ static void test_transfer__ends_when_the_device_fails(void **state)
     }
 }
 
+/* Rank 0's device exports no memory, or does not open another's: state from it, or to it, goes
+ * through host memory; all other state does not. */
+static void test_transfer__goes_through_the_host_where_a_device_cannot(void **state)
+{
+    (void)state;
+    static const char *const faults[] = {"fail=ipc_export:1:801", "fail=ipc_open:1:801"};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        fault = faults[i];
+        int size = i == 0 ? 3 : 2; /* the second fails for one peer alone */
+        assert_int_equal(ranks_run(size, exchange, NULL, 2 * TIMEOUT_MS), 0);
+    }
+    fault = NULL;
+}
+
+static int with_cuda(void **state)
+{
+    (void)state;
+    kind = FL_DEVICE_CUDA;
+    return 0;
+}
+
 static int with_async(void **state)
 {
     (void)state;
@@ -236,6 +305,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_transfer__moves_state_between_all_ranks, with_cpu),
         cmocka_unit_test_setup(test_transfer__moves_state_between_all_ranks, with_async),
+        cmocka_unit_test_setup(test_transfer__moves_state_between_all_ranks, with_cuda),
+        cmocka_unit_test_setup(test_transfer__goes_through_the_host_where_a_device_cannot,
+                               with_cuda),
+        cmocka_unit_test_setup(test_transfer__ends_when_the_peer_is_lost, with_cuda),
         cmocka_unit_test_setup(test_transfer__refuses_a_rank_that_is_no_member, with_cpu),
         cmocka_unit_test_setup(test_transfer__ends_when_the_peer_is_lost, with_cpu),
         cmocka_unit_test_setup(test_transfer__ends_when_the_peer_is_lost, with_async),
