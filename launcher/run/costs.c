@@ -113,8 +113,6 @@ static fl_status get_costs(const fl_costs_options *o, fl_costs *costs, fl_profil
     if (o->only != NULL) {
         return read_only_one(o, costs, profile);
     }
-    find_path(o, costs);
-    find_algorithms(o, costs);
     if (o->run_dir != NULL && read_of_run(o, costs, profile)) {
         costs->origin.from = "run";
         return FL_OK;
@@ -131,11 +129,20 @@ static fl_status get_costs(const fl_costs_options *o, fl_costs *costs, fl_profil
     return FL_OK;
 }
 
-fl_status fl_costs_get(const fl_costs_options *options, fl_costs *costs, fl_profile *profile)
+void fl_costs_find(const fl_costs_options *o, fl_costs *costs)
 {
     *costs = (fl_costs){0};
-    fl_profile_key_of(options->model, options->job, options->memory_one, options->sizes,
-                      options->devices, options->n_workers, &costs->key);
+    fl_profile_key_of(o->model, o->job, o->memory_one, o->sizes, o->devices, o->n_workers,
+                      &costs->key);
+    if (o->only == NULL) {
+        find_path(o, costs);
+        find_algorithms(o, costs);
+    }
+}
+
+fl_status fl_costs_get(const fl_costs_options *options, fl_costs *costs, fl_profile *profile)
+{
+    fl_costs_find(options, costs);
     fl_status status = get_costs(options, costs, profile);
     costs->origin.path = is_kept(costs) ? costs->path : NULL;
     costs->origin.measured = costs->about.measured;

@@ -33,6 +33,10 @@ typedef struct fl_costs {
     char note[1024];
 } fl_costs;
 
+/* Only find out which files keep the costs and cuBLASLt's answers: for a pass over samples, which
+ * guesses its costs. */
+void fl_costs_find(const fl_costs_options *options, fl_costs *costs);
+
 /* Read the known costs; otherwise measure and keep them. A file that is broken, of another model or
  * device, or not writable causes a warning. The caller must not have threads yet.
  * Returns FL_EINVAL when `only` cannot be used, and what fl_profile_measure returns. */

@@ -84,6 +84,10 @@ static fl_status get_costs(fl_preparation *p)
     cpu_set_t before;
     fl_costs_options costs = fl_run_plan_costs(p, NULL);
     costs.run_dir = p->resume == NULL ? NULL : p->resume->dir;
+    if (p->guesses_costs) {
+        fl_costs_find(&costs, p->costs);
+        return FL_OK;
+    }
     fl_cores_confine(&p->cores, &before);
     fl_status status = fl_costs_get(&costs, p->costs, p->profile);
     (void)sched_setaffinity(0, sizeof before, &before);
@@ -182,8 +186,6 @@ fl_status fl_run_plan_make(fl_preparation *p)
     fl_preparation_warn(p);
     FL_TRY(open_metrics(p));
     take_cores(p);
-    if (!p->guesses_costs) {
-        FL_TRY(get_costs(p));
-    }
+    FL_TRY(get_costs(p));
     return p->resume == NULL ? choose_first(p) : choose_next(p);
 }
