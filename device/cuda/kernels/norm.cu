@@ -130,35 +130,51 @@ int fl__cuda_rmsnorm(fl__cuda_queue *q, const fl_norm_args *a)
 
 enum { ROW_GROUPS = 8 };
 
-/* A block takes WARP columns of one chunk. Its sums go to parts [chunk][2][n]: for gamma, then for
- * beta. mean NULL: RMSNorm, whose second half is not written. */
+/* A lane takes lane_elements columns, the warps of a block take turns at the rows of one chunk. The
+ * block's sums go to parts [chunk][2][n]: for gamma, then for beta. mean NULL: RMSNorm, whose
+ * second half is not written. */
 template <typename T>
 static __global__ void norm_parts_kernel(const T *grad_y, const T *in, const float *mean,
                                          const float *rstd, float *parts, int64_t m, int64_t n)
 {
-    FL_SHARED(float, gamma_sums, [ROW_GROUPS][WARP]);
-    FL_SHARED(float, beta_sums, [ROW_GROUPS][WARP]);
-    int64_t column = (int64_t)blockIdx.x * WARP + threadIdx.x % WARP, group = threadIdx.x / WARP;
+    enum { N = lane_elements<T>::N };
+    FL_SHARED(float, gamma_sums, [ROW_GROUPS][N * WARP]);
+    FL_SHARED(float, beta_sums, [ROW_GROUPS][N * WARP]);
+    int64_t block_column = (int64_t)blockIdx.x * N * WARP;
+    int64_t column = block_column + threadIdx.x % WARP * N;
     int64_t first = (int64_t)blockIdx.y * CHUNK_ROWS;
     int64_t end = first + CHUNK_ROWS < m ? first + CHUNK_ROWS : m;
-    float for_gamma = 0.0f, for_beta = 0.0f;
-    for (int64_t row = first + group; row < end && column < n; row += ROW_GROUPS) {
-        float grad = load(grad_y + row * n + column);
-        float centre = mean == nullptr ? 0.0f : mean[row];
-        for_gamma += grad * (load(in + row * n + column) - centre) * rstd[row];
-        for_beta += grad;
-    }
-    gamma_sums[group][threadIdx.x % WARP] = for_gamma;
-    beta_sums[group][threadIdx.x % WARP] = for_beta;
-    __syncthreads();
-    if (group == 0 && column < n) {
-        for (int i = 1; i < ROW_GROUPS; i++) {
-            for_gamma += gamma_sums[i][threadIdx.x];
-            for_beta += beta_sums[i][threadIdx.x];
+    int group = (int)threadIdx.x / WARP, here = count_here<N>(column, n);
+    float for_gamma[N] = {}, for_beta[N] = {};
+    for (int64_t row = first + group; row < end && here > 0; row += ROW_GROUPS) {
+        float grad[N] = {}, x[N] = {};
+        float centre = mean == nullptr ? 0.0f : mean[row], scale = rstd[row];
+        load_pack(grad_y + row * n + column, here, grad);
+        load_pack(in + row * n + column, here, x);
+        FL_UNROLL
+        for (int k = 0; k < N; k++) {
+            for_gamma[k] += grad[k] * (x[k] - centre) * scale;
+            for_beta[k] += grad[k];
         }
-        parts[(2 * (int64_t)blockIdx.y) * n + column] = for_gamma;
-        if (mean != nullptr) {
-            parts[(2 * (int64_t)blockIdx.y + 1) * n + column] = for_beta;
+    }
+    FL_UNROLL
+    for (int k = 0; k < N; k++) {
+        gamma_sums[group][k * WARP + threadIdx.x % WARP] = for_gamma[k];
+        beta_sums[group][k * WARP + threadIdx.x % WARP] = for_beta[k];
+    }
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < N * WARP; i += ROW_GROUPS * WARP) {
+        int64_t of = block_column + i % WARP * N + i / WARP;
+        float gamma_sum = gamma_sums[0][i], beta_sum = beta_sums[0][i];
+        for (int g = 1; g < ROW_GROUPS; g++) {
+            gamma_sum += gamma_sums[g][i];
+            beta_sum += beta_sums[g][i];
+        }
+        if (of < n) {
+            parts[(2 * (int64_t)blockIdx.y) * n + of] = gamma_sum;
+        }
+        if (of < n && mean != nullptr) {
+            parts[(2 * (int64_t)blockIdx.y + 1) * n + of] = beta_sum;
         }
     }
 }
@@ -167,31 +183,62 @@ static __global__ void norm_parts_kernel(const T *grad_y, const T *in, const flo
 
 /* With h = (x - mean) rstd and d = grad_y gamma:
  *   LayerNorm  grad_x = rstd (d - mean(d) - h mean(d h))
- *   RMSNorm    grad_x = rstd (d - h mean(d h)) */
+ *   RMSNorm    grad_x = rstd (d - h mean(d h))
+ * d and h of a lane's elements from i on: */
+template <typename T>
+static __device__ __forceinline__ void
+load_row(const T *grad_y, const T *in, const float *gamma, float centre, float scale, int64_t i,
+         int64_t n, float (&d)[lane_elements<T>::N], float (&h)[lane_elements<T>::N])
+{
+    enum { N = lane_elements<T>::N };
+    int here = count_here<N>(i, n);
+    float grad[N] = {}, x[N] = {}, factor[N] = {};
+    load_pack(grad_y + i, here, grad);
+    load_pack(in + i, here, x);
+    load_pack(gamma + i, here, factor);
+    FL_UNROLL
+    for (int k = 0; k < N; k++) {
+        d[k] = grad[k] * factor[k];
+        h[k] = (x[k] - centre) * scale;
+    }
+}
+
 template <typename T>
 static __global__ void norm_input_kernel(const T *grad_y, const T *in, const float *gamma,
                                          const float *mean, const float *rstd,
                                          const T *grad_residual, T *grad_in, int64_t m, int64_t n)
 {
+    enum { N = lane_elements<T>::N };
     int64_t row = row_here(), lane = threadIdx.x % WARP;
     if (row >= m) {
         return;
     }
     const T *g = grad_y + row * n, *x = in + row * n;
     float centre = mean == nullptr ? 0.0f : mean[row], scale = rstd[row];
-    float sum_d = 0.0f, sum_dh = 0.0f;
-    for (int64_t i = lane; i < n; i += WARP) {
-        float d = load(g + i) * gamma[i];
-        sum_d += d;
-        sum_dh += d * ((load(x + i) - centre) * scale);
+    float sum_d = 0.0f, sum_dh = 0.0f, d[N], h[N];
+    for (int64_t i = lane * N; i < n; i += WARP * N) {
+        load_row(g, x, gamma, centre, scale, i, n, d, h);
+        FL_UNROLL
+        for (int k = 0; k < N; k++) { /* beyond the row, d is zero */
+            sum_d += d[k];
+            sum_dh += d[k] * h[k];
+        }
     }
     float mean_d = mean == nullptr ? 0.0f : warp_sum(sum_d) / (float)n;
     float mean_dh = warp_sum(sum_dh) / (float)n;
-    for (int64_t i = lane; i < n; i += WARP) {
-        float h = (load(x + i) - centre) * scale;
-        float grad = (load(g + i) * gamma[i] - mean_d - h * mean_dh) * scale;
-        store(grad_in + row * n + i,
-              grad_residual == nullptr ? grad : grad + load(grad_residual + row * n + i));
+    for (int64_t i = lane * N; i < n; i += WARP * N) {
+        int here = count_here<N>(i, n);
+        float other[N] = {};
+        load_row(g, x, gamma, centre, scale, i, n, d, h);
+        if (grad_residual != nullptr) {
+            load_pack(grad_residual + row * n + i, here, other);
+        }
+        FL_UNROLL
+        for (int k = 0; k < N; k++) {
+            float grad = (d[k] - mean_d - h[k] * mean_dh) * scale;
+            d[k] = grad_residual == nullptr ? grad : grad + other[k];
+        }
+        store_pack(grad_in + row * n + i, here, d);
     }
 }
 
@@ -208,7 +255,8 @@ static int norm_backward(fl__cuda_queue *q, const fl_norm_backward_args *a, cons
     float *parts = (float *)q->workspace;
     if (a->grad_gamma != nullptr || grad_beta != nullptr) {
         LAUNCH_TRY(launch(norm_parts_kernel<T>,
-                          dim3((unsigned)parts_of(a->n, WARP), (unsigned)n_chunks),
+                          dim3((unsigned)parts_of(a->n, WARP * lane_elements<T>::N),
+                               (unsigned)n_chunks),
                           ROW_GROUPS * WARP, q->stream, (const T *)a->grad_y, (const T *)a->in,
                           mean, a->rstd, parts, a->m, a->n));
     }
