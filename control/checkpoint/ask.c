@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool is_ending(const fl_checkpoints *c)
+bool fl__run_is_ending(const fl_run_facts *run)
 {
-    return c->run->phase->n_stops > 0 || c->run->phase->state > FL_CONTROLLER_RUNNING ||
-           c->run->stats->steps >= c->run->stats->n_steps;
+    return run->phase->n_stops > 0 || run->phase->state > FL_CONTROLLER_RUNNING ||
+           run->stats->steps >= run->stats->n_steps;
 }
 
 /* step: 0 for the present one, of a run that is paused. */
@@ -105,7 +105,7 @@ void fl__checkpoints_look_at_schedule(fl_checkpoints *c, bool paused, int64_t no
 {
     bool wanted = c->again || c->ticket_wanted >= c->ticket;
     c->last_us = c->last_us == 0 ? now_us : c->last_us; /* the run has just begun to train */
-    if (is_ending(c) || c->keep_step > 0 || fl_elastic_is_switching(c->elastic) ||
+    if (fl__run_is_ending(c->run) || c->keep_step > 0 || fl_elastic_is_switching(c->elastic) ||
         (c->n_switched > 0 && c->elastic->transition.state != FL_ELASTIC_IDLE)) {
         return;
     }
@@ -130,7 +130,7 @@ bool fl_checkpoints_keep(fl_checkpoints *c, int64_t step, int64_t now_us)
                         (c->settled != NULL && c->settled->step == step);
     bool is_asked = c->asked && c->target == step;
     c->keep_step = 0;
-    if (c->store == NULL || is_ending(c) || is_written || is_under_way || is_asked) {
+    if (c->store == NULL || fl__run_is_ending(c->run) || is_written || is_under_way || is_asked) {
         return true;
     }
     if (c->committing || c->n_open > 0 || c->asked) {
@@ -165,7 +165,7 @@ fl_status fl_checkpoints_request(fl_checkpoints *c, int64_t *ticket)
     if (c->store == NULL) {
         return fl_fail(FL_ENOTSUP, "this run has no folder for checkpoints");
     }
-    if (is_ending(c)) {
+    if (fl__run_is_ending(c->run)) {
         return fl_fail(FL_EBUSY, "the run is ending");
     }
     FL_TRY(check_records(c));

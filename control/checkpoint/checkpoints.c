@@ -4,6 +4,8 @@
 #include "device/clock.h"
 #include "device/log.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { LOOK_MS = 100 };
@@ -28,6 +30,30 @@ static fl_status open_resumed(fl_checkpoints *c, const fl_checkpoint *resume)
     return FL_OK;
 }
 
+/* One that goes back to a snapshot in memory has older checkpoints, or none. */
+static fl_status open_returned(fl_checkpoints *c, const fl_checkpoint *snapshot)
+{
+    char path[PATH_MAX], name[FL_CHECKPOINT_NAME_MAX];
+    int64_t step = fl_checkpoint_newest(c->store->dir_fd);
+    c->last_step = snapshot->step;
+    c->n_skipped = snapshot->worker.n_skipped;
+    if (step < 0) {
+        return FL_OK;
+    }
+    snprintf(path, sizeof path, "%s/" FL_CHECKPOINT_FOLDER "/%s", c->run->options->run_dir,
+             fl_checkpoint_folder_name(step, name));
+    FL_TRY(fl_alloc(sizeof *c->newest, (void **)&c->newest));
+    fl_status status = fl_checkpoint_read(path, c->newest);
+    if (status != FL_OK) {
+        fl__checkpoints_free_one(&c->newest);
+        return status;
+    }
+    c->sums = (fl_checkpoint_sums){
+        .any = true, .last_step = step, .best_step = fl_checkpoint_best(c->store->dir_fd)};
+    fl_checkpoint_announce(c->store, c->newest);
+    return FL_OK;
+}
+
 fl_status fl_checkpoints_open(fl_checkpoints *c)
 {
     const fl_controller_options *o = c->run->options;
@@ -40,7 +66,10 @@ fl_status fl_checkpoints_open(fl_checkpoints *c)
     if (c->store != NULL) {
         FL_TRY(fl_alloc(sizeof *c->commit, (void **)&c->commit));
     }
-    return c->store != NULL && o->resume != NULL ? open_resumed(c, o->resume) : FL_OK;
+    if (c->store == NULL || o->resume == NULL) {
+        return FL_OK;
+    }
+    return o->returns ? open_returned(c, o->resume) : open_resumed(c, o->resume);
 }
 
 void fl_checkpoints_close(fl_checkpoints *c)

@@ -137,7 +137,18 @@ static void continue_from(fl_controller *controller, const fl_checkpoint *resume
     }
 }
 
-/* Continue from a checkpoint, if the run does. */
+static void open_snapshots(fl_controller *controller)
+{
+    fl_snapshots *s = &controller->snapshots;
+    s->run = &controller->facts;
+    s->elastic = &controller->elastic;
+    s->router = &controller->router;
+    s->log = &controller->log;
+    s->checkpoints = &controller->checkpoints;
+    fl_snapshots_open(s);
+}
+
+/* Continue from a checkpoint or a snapshot, if the run does. */
 static fl_status open_checkpoints(fl_controller *controller)
 {
     const fl_checkpoint *resume = controller->options->resume;
@@ -151,6 +162,7 @@ static fl_status open_checkpoints(fl_controller *controller)
     c->hurried = is_hurried;
     c->context = controller;
     FL_TRY(fl_checkpoints_open(c));
+    open_snapshots(controller);
     if (resume != NULL) {
         continue_from(controller, resume);
     }
@@ -252,6 +264,7 @@ static void close_all(fl_controller *controller)
     fl_signals_restore(&controller->signals);
     fl_tracer_destroy(&controller->tracer);
     fl_flight_dump_fini(&controller->flight_dump);
+    fl_snapshots_close(&controller->snapshots);
     fl_checkpoints_close(&controller->checkpoints);
     fl_elastic_close(&controller->elastic);
     fl_standstill_watch_fini(&controller->standstill);
@@ -316,6 +329,7 @@ static void run_loop(fl_controller *controller)
                              fl_checkpoints_awaited(&controller->checkpoints, paused), fl_now_us());
             fl_stop_answer_watch(controller);
             fl_checkpoints_watch(&controller->checkpoints, paused, fl_now_us());
+            fl_snapshots_watch(&controller->snapshots, paused, fl_now_us());
         }
         fl_tracer_watch(controller->tracer);
         fl_ctl_watch(controller->ctl);
@@ -397,6 +411,9 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     run_loop(controller);
     fl_elastic_end(&controller->elastic);
     fl_shutdown_conclude(controller);
+    if (controller->options->recovered != NULL) {
+        *controller->options->recovered = controller->recovery.sums;
+    }
     fl_summary_result(controller, result);
     keep_model(controller, result);
     fl_record_missing(&controller->record, missing, sizeof missing);
@@ -429,6 +446,9 @@ static void connect_parts(fl_controller *controller, const fl_controller_options
                                        .phase = &controller->shutdown.phase,
                                        .stats = &controller->stats,
                                        .n_workers = controller->n_workers};
+    if (options->recovered != NULL) {
+        controller->recovery.sums = *options->recovered;
+    }
     fl_shutdown_init(&controller->shutdown, options->job);
     fl_pass_init(&controller->pass, options->pass);
 }

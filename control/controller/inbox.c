@@ -121,6 +121,8 @@ static void count_step(fl_controller *controller, const fl_step_record *record)
         }
         fl_runfiles_step(&controller->log.files, &controller->stats.metrics, &record->report);
         fl_checkpoints_counted(&controller->checkpoints);
+        fl_snapshots_counted(&controller->snapshots);
+        fl_recovery_counted(controller);
         if (controller->stats.steps == controller->stats.n_steps) {
             /* The leader tells the workers that this step was the last. */
             fl_router_wake_standby(&controller->router, &controller->elastic.plan);
@@ -225,6 +227,9 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         break;
     case FL_WIRE_CHECKPOINT_PART:
         fl_checkpoints_part(&controller->checkpoints, worker->rank, &frame->checkpoint_part);
+        break;
+    case FL_WIRE_SNAPSHOT:
+        fl_snapshots_reported(&controller->snapshots, worker->rank, &frame->snapshot);
         break;
     case FL_WIRE_TIME:
         stepped(worker, frame->time.step);

@@ -5,6 +5,7 @@
 #include "control/agent/agent_client.h"
 #include "control/agent/signals.h"
 #include "control/checkpoint/checkpoints.h"
+#include "control/checkpoint/snapshots.h"
 #include "control/controller/callbacks.h"
 #include "control/controller/inbox.h"
 #include "control/controller/joining.h"
@@ -57,6 +58,7 @@ struct fl_controller {
     fl_elastic elastic;
     fl_pass pass; /* instead of training */
     fl_checkpoints checkpoints;
+    fl_snapshots snapshots;
     fl_ctl *ctl;
 };
 

@@ -184,6 +184,7 @@ bool fl_recovery_begin(fl_controller *controller, fl_loss_kind kind, int rank, i
     }
     fl_elastic_interrupt(&controller->elastic, r->text);
     fl_checkpoints_interrupt(&controller->checkpoints, r->text);
+    fl_snapshots_interrupt(&controller->snapshots);
     r->state = FL_RECOVERY_COLLECTING;
     order_break(controller);
     return true;
@@ -457,4 +458,14 @@ bool fl_recovery_watch(fl_controller *controller, int64_t now_us, char *why, siz
         return true;
     }
     return order_regroup(controller, now_us, why, size_bytes);
+}
+
+void fl_recovery_counted(fl_controller *controller)
+{
+    fl_recovery_sums *sums = &controller->recovery.sums;
+    if (sums->returns_us != 0) {
+        sums->last_us = fl_now_us() - sums->returns_us;
+        sums->lost_us += sums->last_us;
+        sums->returns_us = 0;
+    }
 }

@@ -60,4 +60,7 @@ bool fl_recovery_watch(fl_controller *controller, int64_t now_us, char *why, siz
  * workers leave again and again without a step in between, or where this run cannot regroup. */
 bool fl_recovery_is_due(fl_controller *controller, int64_t now_us, fl_loss_kind *kind, int *who);
 
+/* A step was counted: a run that had gone back goes on. */
+void fl_recovery_counted(fl_controller *controller);
+
 #endif

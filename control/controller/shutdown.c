@@ -54,6 +54,8 @@ void fl_shutdown_explain(fl_controller *controller)
     fl_agent_log_name(controller->shutdown.phase.lost, name);
     const char *waits = controller->shutdown.waits, *then = waits[0] == 0 ? "" : "; ";
     const char *stop = controller->shutdown.no_recovery;
+    fl_recovery_sums *sums = &controller->recovery.sums;
+    snprintf(sums->why, sizeof sums->why, "%.300s%s%s", what, stop[0] == 0 ? "" : ", and ", stop);
     if (stop[0] != 0) {
         size_t n = strlen(what);
         snprintf(what + n, sizeof what - n, "; the run cannot go on: %s", stop);

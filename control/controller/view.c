@@ -32,6 +32,8 @@ static void look_at_plan(const fl_controller *controller, fl_run_view *view)
     view->transition = transition[controller->elastic.transition.state];
     view->transitions = controller->elastic.transition.sums;
     view->recovery = controller->recovery.sums;
+    view->n_snapshots = controller->snapshots.n_taken;
+    view->snapshot_step = fl_snapshots_step(&controller->snapshots);
     view->n_blocks = controller->elastic.decide.norms.L;
     view->n_frozen_layers =
         input == NULL ? 0 : fl_frozen_layers(input->model, controller->elastic.plan.F);

@@ -179,6 +179,9 @@ void fl_event_log_resumed(fl_event_log *log, const fl_run_facts *run, const char
     fl_json_integer(j, "cut_steps", origin->n_cut_steps);
     fl_json_integer(j, "cut_events", origin->n_cut_events);
     fl_json_text(j, "ended", origin->ended);
+    if (origin->why != NULL) {
+        fl_json_text(j, "why", origin->why);
+    }
     skipped_fields(j, origin);
     fl_json_array(j, "changed");
     for (int i = 0; i < origin->n_changed; i++) {

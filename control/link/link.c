@@ -330,6 +330,15 @@ void fl_link_checkpoint_part(fl_link *link, const fl_checkpoint_part_report *rep
     wake(link);
 }
 
+void fl_link_snapshot(fl_link *link, const fl_snapshot_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_SNAPSHOT);
+    frame.generation = report->generation;
+    frame.snapshot = *report;
+    send_report(link, &frame);
+    wake(link);
+}
+
 /* Wait under the lock until the link thread has something to say or the time is over. */
 static bool wait_woken(fl_link *link, int64_t deadline_us)
 {
@@ -372,20 +381,25 @@ bool fl_link_wait_regroup(fl_link *link, uint32_t serial, uint32_t obeyed, int64
     return came;
 }
 
+static bool saves(const fl_command *command)
+{
+    return command->kind == FL_COMMAND_CHECKPOINT || command->kind == FL_COMMAND_SNAPSHOT;
+}
+
 /* Under the lock: which command is next for the control point of `step`; -1: none. After a commit
- * another worker may lead, and a CHECKPOINT that is still in this list would be lost: it comes
+ * another worker may lead, and a command to save that is still in this list would be lost: it comes
  * before the commit. */
 static int find_command(const fl_link *link, int64_t step)
 {
     int n = atomic_load(&link->n_commands), oldest = -1;
     for (int i = n - 1; i >= 0; i--) {
         const fl_command *command = &link->command[i];
-        oldest = command->kind == FL_COMMAND_CHECKPOINT ? oldest : i;
+        oldest = saves(command) ? oldest : i;
     }
     bool commits = oldest >= 0 && link->command[oldest].kind == FL_COMMAND_COMMIT;
     for (int i = 0; i < n; i++) {
         const fl_command *command = &link->command[i];
-        if (command->kind == FL_COMMAND_CHECKPOINT && (command->due_step <= step || commits)) {
+        if (saves(command) && (command->due_step <= step || commits)) {
             return i;
         }
     }

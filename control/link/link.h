@@ -89,6 +89,8 @@ typedef enum fl_command_kind {
     FL_COMMAND_CHECKPOINT = 7,
     FL_COMMAND_END = 8, /* the run ends at the step for which an answer was due, as if it were the
                            last one: with the evaluation of the end */
+    FL_COMMAND_SNAPSHOT = 9, /* copy the state after due_step steps into memory; when it takes
+                                effect is as for CHECKPOINT */
 } fl_command_kind;
 
 /* Why every worker waits at a step until the controller has answered for it: see
@@ -135,9 +137,10 @@ typedef struct fl_hashes_failed_report {
 /* A command of the controller, applied at a control point. */
 typedef struct fl_command {
     fl_command_kind kind;
-    int64_t
-        due_step;       /* PREPARE: the step at which all wait for the commit; COMMIT, CANCEL, PASS,
-                           END: the step that is answered; CHECKPOINT: the step to be saved; 0: none */
+    int64_t due_step;   /* PREPARE: the step at which all wait for the commit; COMMIT, CANCEL, PASS,
+                           END: the step that is answered; CHECKPOINT, SNAPSHOT: the step to be saved;
+                           0: none */
+    int64_t serial;     /* SNAPSHOT: of the request, above 0 */
     fl_due_kind due;    /* COMMIT, CANCEL, PASS, END: the kind of answer */
     fl_plan plan;       /* PREPARE: the next generation's */
     fl_setting setting; /* SETTING */
@@ -324,6 +327,9 @@ void fl_link_setting_done(fl_link *link, const fl_setting_done_report *report);
 void fl_link_checkpoint_file(fl_link *link, const fl_checkpoint_file_report *report);
 void fl_link_checkpoint_part(fl_link *link, const fl_checkpoint_part_report *report);
 
+/* Its part of a snapshot is copied, or not. Threads: any. */
+void fl_link_snapshot(fl_link *link, const fl_snapshot_report *report);
+
 /* squared [n]: the squared gradient norms, input of the freeze policy; 0 for a frozen block. n is 0
  * for a skipped step. */
 void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const double *squared, int n);
@@ -332,8 +338,8 @@ void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const doubl
  * (once for each announcement); false after timeout_ms or when the generation was ended. */
 bool fl_link_wait_wake(fl_link *link, int64_t timeout_ms);
 
-/* Take the next command for the control point of `step` (finished steps): a CHECKPOINT that is due
- * there or was due before, else the oldest command that is not a CHECKPOINT due later; false if
+/* Take the next command for the control point of `step` (finished steps): one to save that is due
+ * there or was due before, else the oldest command that is not one to save later; false if
  * there is none. FL_COMMAND_STOP overtakes all others and is the last command. */
 bool fl_link_take_command(fl_link *link, int64_t step, fl_command *out);
 

@@ -83,6 +83,8 @@ static size_t body_size(const fl_wire_message *f)
         return FL_WIRE_CHECKPOINT_FILE_BYTES;
     case FL_WIRE_CHECKPOINT_PART:
         return fl_wire_checkpoint_part_size(&f->checkpoint_part);
+    case FL_WIRE_SNAPSHOT:
+        return FL_WIRE_SNAPSHOT_BYTES;
     case FL_WIRE_COMMAND:
         return fl_wire_command_size(&f->command);
     case FL_WIRE_BROKEN:
@@ -345,6 +347,9 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
     case FL_WIRE_CHECKPOINT_PART:
         fl_wire_put_checkpoint_part(w, &f->checkpoint_part);
         break;
+    case FL_WIRE_SNAPSHOT:
+        fl_wire_put_snapshot(w, &f->snapshot);
+        break;
     case FL_WIRE_BROKEN:
         fl_wire_put_broken(w, &f->broken);
         break;
@@ -421,6 +426,8 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return fl_wire_get_checkpoint_file(r, &f->checkpoint_file);
     case FL_WIRE_CHECKPOINT_PART:
         return fl_wire_get_checkpoint_part(r, f->generation, &f->checkpoint_part);
+    case FL_WIRE_SNAPSHOT:
+        return fl_wire_get_snapshot(r, f->generation, &f->snapshot);
     case FL_WIRE_BROKEN:
         return fl_wire_get_broken(r, &f->broken);
     case FL_WIRE_BREAK:
@@ -561,6 +568,8 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "checkpoint file";
     case FL_WIRE_CHECKPOINT_PART:
         return "checkpoint part";
+    case FL_WIRE_SNAPSHOT:
+        return "snapshot";
     case FL_WIRE_WAKE:
         return "wake";
     case FL_WIRE_BROKEN:

@@ -53,6 +53,7 @@ typedef enum fl_wire_type {
     FL_WIRE_CHECKPOINT_FILE = 23,
     FL_WIRE_CHECKPOINT_PART = 24,
     FL_WIRE_CACHE_TIERS = 25,
+    FL_WIRE_SNAPSHOT = 26, /* its part of a snapshot is in memory */
     FL_WIRE_GRAPHS = 29,
     FL_WIRE_PASS = 30,
     /* controller to worker */
@@ -121,6 +122,7 @@ typedef struct fl_wire_message {
         fl_hashes_failed_report hashes_failed;
         fl_checkpoint_file_report checkpoint_file;
         fl_checkpoint_part_report checkpoint_part;
+        fl_snapshot_report snapshot;
         fl_broken_report broken;
         fl_command command;
         fl_break_order break_order;

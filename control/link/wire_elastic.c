@@ -94,6 +94,7 @@ size_t fl_wire_command_size(const fl_command *command)
     size_t rest = command->kind == FL_COMMAND_PREPARE      ? 8 + fl_wire_plan_size(&command->plan)
                   : command->kind == FL_COMMAND_SETTING    ? FL_WIRE_SETTING_BYTES
                   : command->kind == FL_COMMAND_CHECKPOINT ? 8
+                  : command->kind == FL_COMMAND_SNAPSHOT   ? 8 + 8
                   : is_answer(command->kind)               ? 8 + 4
                                                            : 0;
     return 4 + rest;
@@ -109,6 +110,9 @@ void fl_wire_put_command(fl_writer *w, const fl_command *command)
         fl_wire_put_setting(w, &command->setting);
     } else if (command->kind == FL_COMMAND_CHECKPOINT) {
         fl_put_i64(w, command->due_step);
+    } else if (command->kind == FL_COMMAND_SNAPSHOT) {
+        fl_put_i64(w, command->due_step);
+        fl_put_i64(w, command->serial);
     } else if (is_answer(command->kind)) {
         fl_put_i64(w, command->due_step);
         fl_put(w, (uint32_t)command->due, 4);
@@ -126,7 +130,7 @@ static bool get_answer(fl_reader *r, fl_command *command)
 bool fl_wire_get_command(fl_reader *r, fl_command *command)
 {
     uint64_t kind = fl_get(r, 4);
-    if (kind < FL_COMMAND_STOP || kind > FL_COMMAND_END) {
+    if (kind < FL_COMMAND_STOP || kind > FL_COMMAND_SNAPSHOT) {
         return false;
     }
     command->kind = (fl_command_kind)kind;
@@ -142,6 +146,11 @@ bool fl_wire_get_command(fl_reader *r, fl_command *command)
     if (kind == FL_COMMAND_CHECKPOINT) {
         command->due_step = fl_get_i64(r);
         return command->due_step >= 0;
+    }
+    if (kind == FL_COMMAND_SNAPSHOT) {
+        command->due_step = fl_get_i64(r);
+        command->serial = fl_get_i64(r);
+        return command->due_step >= 0 && command->serial > 0;
     }
     return !is_answer(command->kind) || get_answer(r, command);
 }

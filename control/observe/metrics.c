@@ -221,11 +221,15 @@ static void put_plan(out *o, const fl_metrics *m)
           "Time that training was paused for the last change of plan.", m->last_stall_seconds);
     counter(o, "frostline_migrated_bytes_total",
             "Weights and moments sent between workers for changes of plan.", m->migrated_bytes);
-    counter(o, "frostline_worker_losses_total", "Workers lost without which the run went on.",
+    counter(o, "frostline_worker_losses_total", "Workers lost, after which the run went on.",
             m->n_losses);
-    summary(o, "frostline_recovery_seconds",
-            "Time from a loss until the other workers had gone on.", m->recovery_seconds_sum,
-            m->n_recoveries);
+    summary(o, "frostline_recovery_seconds", "Time from a loss until training had gone on.",
+            m->recovery_seconds_sum, m->n_recoveries + m->n_returns);
+    counter(o, "frostline_run_returns_total",
+            "Losses after which the run went back to a snapshot or a checkpoint.", m->n_returns);
+    counter(o, "frostline_steps_repeated_total", "Steps that were taken again for that.",
+            m->n_repeated);
+    counter(o, "frostline_snapshots_total", "Snapshots of the state in memory.", m->n_snapshots);
 }
 
 static void put_checkpoints(out *o, const fl_metrics *m)

@@ -48,7 +48,7 @@ typedef struct fl_metrics {
     int64_t n_committed, n_cancelled; /* transitions */
     double stall_seconds_sum, last_stall_seconds;
     int64_t migrated_bytes;
-    int64_t n_losses, n_recoveries;
+    int64_t n_losses, n_recoveries, n_returns, n_repeated, n_snapshots;
     double recovery_seconds_sum;
     int64_t n_checkpoints, n_checkpoints_failed;
     int64_t checkpoint_step; /* of the newest one; -1: there is none, and the rest is unknown */

@@ -71,6 +71,9 @@ static void gather_plan(const fl_run_view *view, fl_metrics *m)
     m->migrated_bytes = sums->moved_bytes;
     m->n_losses = view->recovery.n_losses;
     m->n_recoveries = view->recovery.n_recoveries;
+    m->n_returns = view->recovery.n_returns;
+    m->n_repeated = view->recovery.n_repeated;
+    m->n_snapshots = view->n_snapshots;
     m->recovery_seconds_sum = (double)view->recovery.lost_us * 1e-6;
 }
 

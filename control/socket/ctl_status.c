@@ -104,6 +104,10 @@ static void recovery_fields(const fl_run_view *view, fl_json *j)
     fl_json_object(j, "recovery");
     fl_json_integer(j, "losses", sums->n_losses);
     fl_json_integer(j, "recoveries", sums->n_recoveries);
+    fl_json_integer(j, "returns", sums->n_returns);
+    fl_json_integer(j, "repeated_steps", sums->n_repeated);
+    fl_json_integer(j, "snapshots", view->n_snapshots);
+    fl_json_integer(j, "snapshot_step", view->snapshot_step);
     fl_json_rounded(j, "seconds", (double)sums->lost_us * 1e-6, 3);
     fl_json_rounded(j, "last_seconds", (double)sums->last_us * 1e-6, 3);
     fl_json_close(j, '}');

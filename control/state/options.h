@@ -3,6 +3,7 @@
 #define FL_CONTROL_STATE_OPTIONS_H
 
 #include "control/state/birth.h"
+#include "control/state/recovery_sums.h"
 #include "pipe/plan/planner.h"
 #include "pipe/step/activations.h"
 
@@ -28,7 +29,8 @@ typedef struct fl_refused_checkpoint {
 
 /* How a run continues that was interrupted: for events.jsonl and the terminal. All borrowed. */
 typedef struct fl_resume_origin {
-    const char *checkpoint;               /* its path */
+    const char *checkpoint;               /* its path, or what it is */
+    const char *why;                      /* the loss after which the run goes back; NULL: none */
     int64_t step;                         /* finished steps */
     int64_t n_cut_steps, n_cut_events;    /* lines after the checkpoint that were cut off */
     const char *plan_why;                 /* why this plan */
@@ -59,7 +61,11 @@ typedef struct fl_controller_options {
     const struct fl_checkpoint_store *checkpoints; /* where they go; NULL: none can be written */
     const struct fl_checkpoint *resume; /* the run continues from it; its workers are those of
                                            `plan`. NULL: the run begins */
+    bool returns;                       /* `resume` is that of the snapshot, and no checkpoint */
     const fl_resume_origin *origin;     /* with it: how that came about */
+    struct fl_kept_snapshot *snapshot;  /* of the run, kept for the next controller; NULL: none */
+    fl_recovery_sums *recovered;        /* in and out: before this controller, and with it; may be
+                                           NULL */
     struct fl_model_file *model_file;   /* that the workers fill; NULL: the weights are not kept */
     const struct fl_recording *recording;   /* of the run to repeat; NULL: none */
     int n_devices;                          /* of the job */

@@ -97,7 +97,7 @@ enum {
     FL_CACHE_STORES_MAX = 64
 };
 
-enum { FL_JOB_FIELDS_MAX = 96 };
+enum { FL_JOB_FIELDS_MAX = 112 };
 
 /* Where each value of a job was written, so that a message about it names the place. */
 typedef struct fl_job_origins {
@@ -209,10 +209,11 @@ typedef struct fl_job {
         fl_script_entry script[FL_SCRIPT_MAX]; /* [n_script], steps ascending */
     } elastic;
     struct {
-        int64_t detect_ms;   /* a silent worker is noticed within this */
-        int64_t deadline_ms; /* longest time of a layer, a read, a wait of all workers */
-        fl_on_loss on_loss;  /* what follows the loss of a worker */
-        int64_t restarts;    /* how often a lost worker's process is started again */
+        int64_t detect_ms;    /* a silent worker is noticed within this */
+        int64_t deadline_ms;  /* longest time of a layer, a read, a wait of all workers */
+        fl_on_loss on_loss;   /* what follows the loss of a worker */
+        fl_interval snapshot; /* of the state in memory; all 0: auto, ms -1: none */
+        int64_t restarts;     /* how often a lost worker's process is started again */
     } fault;
     struct {
         fl_interval every;     /* none: not even at the end of the run */

@@ -107,6 +107,11 @@ fl_status fl__field_take(const fl_field *field, const char *text, size_t length,
         }
         return FL_OK;
     }
+    if (field->off != NULL && strcmp(copy, field->off) == 0) {
+        memset(out, 0, sizeof *out);
+        out->interval.ms = -1;
+        return FL_OK;
+    }
     bool good = fl__field_read(field, copy, length, out);
     bool needs_plain = field->type == FL_FIELD_INTEGER || field->type == FL_FIELD_NUMBER ||
                        field->type == FL_FIELD_BOOLEAN;
@@ -178,6 +183,9 @@ static bool is_valid(const fl_field *field, const fl__value *v)
                                         fl__field_read(field, v->text, length, &unused));
     }
     fl__field_write(field, v, text);
+    if (field->off != NULL && strcmp(text, field->off) == 0) {
+        return v->interval.ms == -1;
+    }
     return (field->word != NULL && strcmp(text, field->word) == 0) ||
            fl__field_read(field, text, strlen(text), &unused);
 }

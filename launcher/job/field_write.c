@@ -110,10 +110,15 @@ static void write_period(const fl_period *period, char text[FL_FIELD_VALUE_MAX])
              period->epochs == 1 ? "" : "s");
 }
 
-static void write_interval(const fl_interval *interval, char text[FL_FIELD_VALUE_MAX])
+static void write_interval(const fl_field *field, const fl_interval *interval,
+                           char text[FL_FIELD_VALUE_MAX])
 {
     bool steps = interval->steps != 0;
     int64_t n = steps ? interval->steps : interval->epochs;
+    if (field->off != NULL && interval->ms < 0) {
+        snprintf(text, FL_FIELD_VALUE_MAX, "%s", field->off);
+        return;
+    }
     if (interval->ms != 0) {
         write_with_unit(interval->ms, fl__duration_units, 4, text, FL_FIELD_VALUE_MAX);
         return;
@@ -190,7 +195,7 @@ void fl__field_write(const fl_field *field, const fl__value *v, char text[FL_FIE
         write_period(&v->period, text);
         break;
     case FL_FIELD_INTERVAL:
-        write_interval(&v->interval, text);
+        write_interval(field, &v->interval, text);
         break;
     case FL_FIELD_BOOLEAN:
         snprintf(text, FL_FIELD_VALUE_MAX, "%s", v->boolean ? "true" : "false");
@@ -266,7 +271,9 @@ const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_M
 {
     size_t used = 0;
     if (field->word != NULL) {
-        used = (size_t)snprintf(text, FL_FIELD_ALLOWED_MAX, "%s, or ", field->word);
+        used =
+            (size_t)snprintf(text, FL_FIELD_ALLOWED_MAX, "%s%s%s, or ", field->word,
+                             field->off == NULL ? "" : ", ", field->off == NULL ? "" : field->off);
     }
     char *rest = text + used;
     size_t left = FL_FIELD_ALLOWED_MAX - used;

@@ -778,6 +778,20 @@ static const fl_field fields[] = {
      .doc =
          "When a worker is lost: continue with the others where they have all that is needed, or "
          "stop the run."},
+    {.path = "fault.snapshot",
+     .type = FL_FIELD_INTERVAL,
+     .offset = AT(fault.snapshot),
+     .initial = "auto",
+     .word = "auto",
+     .off = "none",
+     .low = SECOND,
+     .high = 30 * DAY,
+     .least = 1,
+     .most = INT64_C(1000000000000),
+     .doc =
+         "From one copy of the model's state in memory to the next: a run goes back to it when a "
+         "lost worker had layers that no other one has. auto: as often as costs less than 1 % "
+         "of the time, and none with R > 1 or where memory is short."},
     {.path = "fault.restarts",
      .type = FL_FIELD_INTEGER,
      .offset = AT(fault.restarts),

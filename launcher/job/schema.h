@@ -51,6 +51,7 @@ typedef struct fl_field {
     bool is_int;                /* of a list's key: its type is int, not int64_t */
     const char *word;           /* "auto", "none" or "all": stored as 0 or ""; NULL: no such word */
     double word_number;         /* as what a number's word is stored */
+    const char *off;            /* of an interval: a second word, stored as ms -1; NULL: none */
     const char *const *choices; /* ended by NULL */
     int n_offered; /* the first of them, which a job file may have; the others stand in the record
                       of a run only; 0: all */

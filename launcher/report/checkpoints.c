@@ -12,7 +12,8 @@ enum { ROWS_MAX = 200 };
 static bool is_row(const json_t *event)
 {
     return fl_report_is(event, "checkpoint.written") || fl_report_is(event, "checkpoint.failed") ||
-           fl_report_is(event, "run.resumed");
+           (fl_report_is(event, "run.resumed") &&
+            strstr(fl_line_text(event, "checkpoint"), "snapshot") == NULL);
 }
 
 static void bytes_cell(fl_html *html, const json_t *event, const char *key)

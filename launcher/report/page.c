@@ -222,15 +222,16 @@ static void describe_model(fl_html *html, const fl_job *job, const json_t *start
     }
 }
 
-/* Each time that the run continued from a checkpoint. */
+/* Each time that the run continued from a checkpoint or a snapshot. */
 static void list_resumes(fl_html *html, const fl_report *report)
 {
     const json_t *resumed;
     char text[MOMENT_BYTES];
     int64_t at = 0;
     while ((resumed = fl_report_next(report, "run.resumed", &at)) != NULL) {
-        fl_html_add(html, "<p>Resumed %s from the checkpoint after %lld steps (before: %s; ",
-                    moment(resumed, text),
+        bool in_memory = strstr(fl_line_text(resumed, "checkpoint"), "snapshot") != NULL;
+        fl_html_add(html, "<p>Resumed %s from the %s after %lld steps (before: %s; ",
+                    moment(resumed, text), in_memory ? "snapshot in memory" : "checkpoint",
                     (long long)fl_line_whole(resumed, "step", 0, INT64_C(1) << 50, 0),
                     fl_line_text(resumed, "ended"));
         fl_html_add(html, "%lld later steps were cut off).</p>\n",
@@ -360,6 +361,7 @@ void fl_page_write(fl_html *html, const fl_report *report, const char *made)
     fl_page_time(html, report);
     fl_page_cache(html, report);
     fl_page_checkpoints(html, report);
+    fl_page_losses(html, report);
     fl_page_workers(html, report);
     fl_page_decisions(html, report);
     fl_page_raw(html, report);

@@ -43,9 +43,11 @@ typedef struct fl_preparation {
     fl_due_steps due;
     fl_sample_sizes *sizes;
     fl_run_batches *batches;
-    fl_memory_model *ragged;  /* NULL: all samples have one length */
-    const char *recorded_dir; /* of the run to repeat; NULL: none */
-    struct fl_resume *resume; /* the run that continues; NULL: a new one begins */
+    fl_memory_model *ragged;       /* NULL: all samples have one length */
+    const char *recorded_dir;      /* of the run to repeat; NULL: none */
+    struct fl_resume *resume;      /* the run that continues; NULL: a new one begins */
+    struct fl_kept_snapshot *kept; /* its snapshots in memory; NULL: it makes none */
+    fl_recovery_sums *recovered;   /* what losses have cost it so far; NULL: not wanted */
     fl_recording recording;
     fl_layer_memory *memory_one; /* [n_layers] */
     fl_profile *profile, *learned;

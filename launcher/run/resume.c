@@ -130,7 +130,8 @@ static fl_status remove_others(const fl_resume *r)
     fl_checkpoint_folder *all = NULL;
     int n = 0, dir_fd = open(r->checkpoints, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0) {
-        return fl_fail(FL_EIO, "%s: %s", r->checkpoints, strerror(errno));
+        return errno == ENOENT ? FL_OK /* a snapshot is all that there is */
+                               : fl_fail(FL_EIO, "%s: %s", r->checkpoints, strerror(errno));
     }
     fl_status status = fl_checkpoint_list(r->checkpoints, &all, &n);
     for (int i = 0; status == FL_OK && i < n; i++) {

@@ -22,10 +22,13 @@ enum { FL_RESUME_WHY_MAX = 512 };
 /* Large: keep it in memory from fl_alloc. A struct of zeros holds nothing. */
 typedef struct fl_resume {
     bool is_open;
-    char dir[PATH_MAX];  /* absolute */
-    int dir_fd, held_fd; /* job.yaml, with the lock */
-    int64_t wanted;      /* steps of the checkpoint that the user names; -1: the newest */
-    fl_run_state ended;  /* how the run ended before */
+    char dir[PATH_MAX];                  /* absolute */
+    int dir_fd, held_fd;                 /* job.yaml, with the lock */
+    const struct fl_kept_snapshot *kept; /* the snapshot of the run that goes back; NULL: none */
+    const char *why;                     /* the loss after which it goes back; NULL: none */
+    bool returns;                        /* it continues from that, and from no checkpoint */
+    int64_t wanted;     /* steps of the checkpoint that the user names; -1: the newest */
+    fl_run_state ended; /* how the run ended before */
     char job_path[PATH_MAX + 16];
     char *job_text; /* job.yaml */
     size_t job_bytes;

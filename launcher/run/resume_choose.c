@@ -5,6 +5,7 @@
 #include "autodp/ledger.h"
 #include "autodp/sampler.h"
 #include "control/checkpoint/record_place.h"
+#include "control/checkpoint/snapshots.h"
 #include "control/state/early_stop.h"
 #include "device/alloc.h"
 #include "launcher/job/job.h"
@@ -327,8 +328,8 @@ static bool lacks_evaluation(const fl_resume *r, const fl_preparation *p, int64_
 static fl_status take_checkpoint(fl_resume *r, const fl_preparation *p)
 {
     const fl_checkpoint *c = r->checkpoint;
-    r->folder_fd = open(r->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (r->folder_fd < 0) {
+    r->folder_fd = r->returns ? -1 : open(r->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (r->folder_fd < 0 && !r->returns) {
         return fl_fail(FL_EIO, "--resume: %s: %s", r->folder, strerror(errno));
     }
     fl_stop_rule rule;
@@ -341,6 +342,7 @@ static fl_status take_checkpoint(fl_resume *r, const fl_preparation *p)
                                  .evaluates = lacks_evaluation(r, p, end_step),
                                  .n_skipped = c->worker.n_skipped};
     r->origin = (fl_resume_origin){.checkpoint = r->folder,
+                                   .why = r->why,
                                    .step = c->step,
                                    .n_cut_steps = r->cut.n_steps,
                                    .n_cut_events = r->cut.n_events,
@@ -371,6 +373,27 @@ static void take_job(fl_resume *r, const fl_job *now)
     }
 }
 
+/* The snapshot has the run's own state, so only its place in the run's files is checked. */
+static fl_status take_snapshot(fl_resume *r, const fl_preparation *p)
+{
+    fl_checkpoint *c = r->checkpoint;
+    *c = *r->kept->checkpoint;
+    c->job = NULL;
+    r->made_by = r->before;
+    r->returns = true;
+    snprintf(r->folder, sizeof r->folder, "the snapshot in memory");
+    return check_records(r, p);
+}
+
+static bool is_newest(const fl_resume *r, const fl_checkpoint_folder *all, int n)
+{
+    bool newer = r->kept != NULL && r->kept->checkpoint != NULL;
+    for (int i = 0; i < n; i++) {
+        newer = newer && (!all[i].whole || all[i].step <= r->kept->checkpoint->step);
+    }
+    return newer;
+}
+
 fl_status fl_resume_choose(fl_resume *r, const fl_preparation *p)
 {
     fl_checkpoint_folder *all = NULL;
@@ -382,7 +405,10 @@ fl_status fl_resume_choose(fl_resume *r, const fl_preparation *p)
     if (status != FL_OK) {
         return fl_fail(status, "--resume: %s", fl_errmsg());
     }
-    status = choose_folder(r, p, all, n, r->wanted);
+    status = is_newest(r, all, n) ? take_snapshot(r, p) : choose_folder(r, p, all, n, r->wanted);
+    if (status != FL_OK && !r->returns && r->kept != NULL && r->kept->checkpoint != NULL) {
+        status = take_snapshot(r, p);
+    }
     fl_free(all);
     if (status == FL_OK) {
         status = take_checkpoint(r, p);

@@ -3,14 +3,19 @@
  *   ② count memory, measure costs, choose the plan     fl_run_plan_make
  *   ③ the run directory and the resolved job           fl_run_dir_open
  *   ④ fork the workers and watch them                  fl_controller_run
- *     again from ①, from the newest checkpoint, when
- *     a lost worker had what no other one has          restart_run
+ *     again from ①, from the newest snapshot or
+ *     checkpoint, when a lost worker had what no
+ *     other one has                                    restart_run
  *   ⑤ the model and the callbacks of a program         fl_run_with, fl_run_resume
  * A run that continues takes its checkpoint between ① and ② (fl_resume_choose). */
 #include "launcher/run/run.h"
 
+#include "control/checkpoint/commit.h"
+#include "control/checkpoint/snapshots.h"
 #include "device/alloc.h"
+#include "device/clock.h"
 #include "device/failure.h"
+#include "device/host_limits.h"
 #include "device/log.h"
 #include "launcher/hf/hf_files.h"
 #include "launcher/job/job.h"
@@ -21,6 +26,7 @@
 #include "launcher/run/run_plan.h"
 #include "launcher/run/runs.h"
 #include "launcher/worker/worker.h"
+#include "nn/optimizer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -115,6 +121,7 @@ typedef struct run_files {
     fl_checkpoint_store store;
     char *job_text, *config; /* job.yaml as a checkpoint keeps it; text of config.json */
     fl_model_file model;
+    fl_snapshot_view from; /* of a run that goes back to its snapshot */
 } run_files;
 
 static fl_status open_dir(const fl_preparation *p, const char *run_dir, run_files *f)
@@ -149,10 +156,17 @@ static fl_status make_model_file(const fl_preparation *p, run_files *f)
     return inputs[0] != '\0' ? fl_hf_files_copy(inputs, f->model.folder_fd) : FL_OK;
 }
 
+/* A run that goes back to a snapshot may have written no checkpoint: its folder, empty, is gone. */
+static const char *folder_to_continue(const fl_preparation *p)
+{
+    const fl_resume *r = p->resume;
+    return r == NULL || (r->returns && access(r->checkpoints, F_OK) != 0) ? NULL : r->checkpoints;
+}
+
 /* job.yaml is last: without room for the model, there is no run. */
 static fl_status open_files(const fl_preparation *p, const char *run_dir, run_files *f)
 {
-    const char *continues = p->resume == NULL ? NULL : p->resume->checkpoints;
+    const char *continues = folder_to_continue(p);
     *f = (run_files){.dir_fd = -1, .held_fd = -1, .owner_fd = -1};
     FL_TRY(open_dir(p, run_dir, f));
     FL_TRY(
@@ -193,9 +207,22 @@ static void keep_costs(const fl_preparation *p, const char *path)
     }
 }
 
+static bool has_snapshots(const fl_preparation *p)
+{
+    return p->kept != NULL && p->kept->memory.slots != NULL;
+}
+
+static bool returns(const fl_preparation *p)
+{
+    return p->resume != NULL && p->resume->returns;
+}
+
 static fl_worker_context worker_of(fl_preparation *p, run_files *f)
 {
     const fl_interval *every = &p->job->checkpoint.every;
+    if (returns(p)) {
+        f->from = (fl_snapshot_view){.snapshot = &p->kept->memory, .slot = p->kept->slot};
+    }
     return (fl_worker_context){.model = p->model,
                                .dataset = p->dataset,
                                .job = p->job,
@@ -208,6 +235,8 @@ static fl_worker_context worker_of(fl_preparation *p, run_files *f)
                                .dir_fd = f->dir_fd,
                                .init = &p->init,
                                .saved_fd = p->resume == NULL ? NULL : &p->resume->folder_fd,
+                               .snapshot = has_snapshots(p) ? &p->kept->memory : NULL,
+                               .from = returns(p) ? &f->from : NULL,
                                .store = &f->store,
                                .checkpoints =
                                    every->ms > 0 || every->steps > 0 || every->epochs > 0,
@@ -249,6 +278,9 @@ static fl_controller_options controller_of(fl_preparation *p, run_files *f,
                                    .job_text = f->job_text,
                                    .checkpoints = &f->store,
                                    .resume = p->resume == NULL ? NULL : p->resume->checkpoint,
+                                   .returns = returns(p),
+                                   .snapshot = p->kept,
+                                   .recovered = p->recovered,
                                    .origin = p->resume == NULL ? NULL : &p->resume->origin,
                                    .model_file = worker->model_file,
                                    .lead = p->due.lead,
@@ -296,6 +328,40 @@ static void init_result(fl_run_result *result)
                               .best = NAN};
 }
 
+/* What `auto` takes of the memory that is there. */
+enum { SNAPSHOT_SHARE = 4 };
+
+/* Memory for snapshots, for as long as the run lasts. */
+static fl_status open_snapshots(const fl_preparation *p)
+{
+    const fl_job *job = p->job;
+    const fl_interval *every = &job->fault.snapshot;
+    bool is_auto = every->ms == 0 && every->steps == 0 && every->epochs == 0;
+    int n_moments = fl_optimizer_n_moments(job->train.optimizer);
+    int64_t bytes = fl_snapshot_bytes(p->model, n_moments);
+    fl_host_limits host;
+    if (p->kept == NULL || has_snapshots(p) || every->ms < 0 ||
+        job->fault.on_loss == FL_ON_LOSS_STOP) {
+        return FL_OK;
+    }
+    fl_host_limits_read("", &host);
+    int64_t most = host.available_bytes / (is_auto ? SNAPSHOT_SHARE : 1);
+    if (host.available_bytes > 0 && bytes > most) {
+        double gib = (double)bytes / (1 << 30), there = (double)host.available_bytes / (1 << 30);
+        if (!is_auto) {
+            return fl_fail_field(FL_EBUDGET, FL_FIELDS("fault.snapshot"),
+                                 "two copies of the model's state take %.1f GiB, %.1f GiB of "
+                                 "memory are available; allowed then: none",
+                                 gib, there);
+        }
+        fl_log(FL_LOG_INFO,
+               "no snapshots in memory: two take %.1f GiB, of %.1f GiB that are available", gib,
+               there);
+        return FL_OK;
+    }
+    return fl_snapshot_open(p->model, n_moments, &p->kept->memory);
+}
+
 static fl_status run_once(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
     init_result(result);
@@ -305,6 +371,9 @@ static fl_status run_once(fl_preparation *p, const char *run_dir, fl_run_result 
     }
     if (status == FL_OK) {
         status = fl_run_plan_make(p);
+    }
+    if (status == FL_OK) {
+        status = open_snapshots(p);
     }
     if (status == FL_OK) {
         result->K = p->plan->K;
@@ -329,16 +398,18 @@ static fl_status check_restart(fl_resume *resume, const fl_job *job)
     return status;
 }
 
-/* Continue the run in `dir` from its newest checkpoint. *began: the training began; false if
- * there is no checkpoint to begin with. */
-static fl_status restart_run(fl_preparation *p, const char *dir, fl_run_result *result, bool *began)
+/* Continue the run in `dir` from its newest snapshot or checkpoint. *began: the training began;
+ * false if there is nothing to begin with. */
+static fl_status restart_run(fl_preparation *p, const char *dir, const char *why,
+                             fl_run_result *result, bool *began)
 {
     fl_resume *resume = NULL;
     fl_failure failure; /* closing may fail at something, too */
     *began = false;
     FL_TRY(fl_alloc(sizeof *resume, (void **)&resume));
     fl_status status = fl_resume_open(dir, resume);
-    resume->wanted = -1;
+    resume->kept = p->kept;
+    resume->why = why;
     if (status == FL_OK) {
         status = check_restart(resume, p->job);
     }
@@ -353,39 +424,94 @@ static fl_status restart_run(fl_preparation *p, const char *dir, fl_run_result *
     return fl_failure_raise(&failure);
 }
 
-/* why: ends with the last lines of the worker's log, which is still there. */
-static void tell_restart(const char *why)
+/* The step of the newest state that the run can go back to; -1: there is none. */
+static int64_t find_newest(const fl_kept_snapshot *kept, const char *run_dir)
 {
-    const char *end = strstr(why, "; last lines of ");
-    int n = end == NULL ? (int)strcspn(why, "\n") : (int)(end - why);
-    fl_log(FL_LOG_WARN, "%.*s; the run goes back to its newest checkpoint", n, why);
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%.4000s/" FL_CHECKPOINT_FOLDER, run_dir);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int64_t step = fd < 0 ? -1 : fl_checkpoint_newest(fd);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return kept->checkpoint != NULL && kept->checkpoint->step > step ? kept->checkpoint->step
+                                                                     : step;
 }
 
-/* A run whose lost worker had what no other one has continues by itself, fault.restarts times. */
-static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)
+/* The losses of one run, over all the times that it goes back. */
+typedef struct run_losses {
+    fl_kept_snapshot kept;
+    fl_recovery_sums sums;
+    int64_t lost_at; /* steps finished at the last loss */
+    int n;           /* returns in a row to a state before the loss that came before */
+    char why[600];   /* of the last loss */
+} run_losses;
+
+/* Whether the run goes back once more: at most fault.restarts times without having come so far that
+ * the next state is a newer one. */
+static bool may_return(run_losses *l, const fl_job *job, fl_status status,
+                       const fl_run_result *result)
 {
-    const fl_preparation again = {
-        .model = p->model, .dataset = p->dataset, .job = p->job, .callbacks = p->callbacks};
-    bool may = p->recorded_dir == NULL && p->job->fault.on_loss == FL_ON_LOSS_CONTINUE, began = may;
+    int64_t newest = find_newest(&l->kept, result->run_dir);
+    if (status != FL_EFAILED || !result->worker_lost || newest < 0) {
+        return false;
+    }
+    l->n = l->n == 0 || newest > l->lost_at ? 1 : l->n + 1;
+    if (l->n > (int)job->fault.restarts) {
+        return false;
+    }
+    snprintf(l->why, sizeof l->why, "%s", l->sums.why);
+    l->lost_at = result->steps;
+    l->sums.n_losses++;
+    l->sums.n_returns++;
+    l->sums.n_repeated += result->steps - newest;
+    l->sums.returns_us = fl_now_us();
+    fl_log(FL_LOG_WARN, "%s; the run goes back from step %lld to step %lld", l->why,
+           (long long)result->steps, (long long)newest);
+    return true;
+}
+
+/* A run whose lost worker had what no other one has continues by itself. */
+static fl_status run_with_returns(fl_preparation *p, const char *run_dir, fl_run_result *result,
+                                  run_losses *l)
+{
     fl_resume *resume = p->resume;
     fl_failure failure;
+    const fl_preparation again = {.model = p->model,
+                                  .dataset = p->dataset,
+                                  .job = p->job,
+                                  .callbacks = p->callbacks,
+                                  .kept = &l->kept,
+                                  .recovered = &l->sums};
+    p->kept = &l->kept;
+    p->recovered = &l->sums;
     fl_status status = run_once(p, run_dir, result);
-    for (int n = 0;
-         status == FL_EFAILED && result->worker_lost && began && n < (int)again.job->fault.restarts;
-         n++) {
+    while (may_return(l, again.job, status, result)) {
         fl_run_result before = *result;
         fl_preparation next = again;
+        bool began;
         fl_failure_keep(&failure, status);
         if (resume != NULL) {
             fl_resume_close(resume); /* its lock */
         }
-        tell_restart(fl_errmsg());
-        status = restart_run(&next, before.run_dir, result, &began);
+        status = restart_run(&next, before.run_dir, l->why, result, &began);
         if (!began) {
+            fl_log(FL_LOG_WARN, "the run cannot go back: %s", fl_errmsg());
             *result = before;
             return fl_failure_raise(&failure);
         }
     }
+    return status;
+}
+
+static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)
+{
+    run_losses losses = {0};
+    if (p->recorded_dir != NULL || p->job->fault.on_loss == FL_ON_LOSS_STOP) {
+        return run_once(p, run_dir, result);
+    }
+    fl_status status = run_with_returns(p, run_dir, result, &losses);
+    fl_kept_snapshot_fini(&losses.kept);
     return status;
 }
 

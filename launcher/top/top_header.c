@@ -214,6 +214,19 @@ static void checkpoint_line(fl_top_cells *c, const fl_top_model *m)
     if (m->n_checkpoints_failed > 0) {
         put_number(&w, "failed", (double)m->n_checkpoints_failed, 3, "");
     }
+    if (m->snapshot_step >= 0) {
+        snprintf(text, sizeof text, "step %" PRId64, m->snapshot_step);
+        put_field(&w, "in memory", FL_TOP_PLAIN, text);
+    }
+    if (m->n_losses > 0) {
+        snprintf(text, sizeof text, "%" PRId64, m->n_losses);
+        put_field(&w, "losses", FL_TOP_WARN, text);
+    }
+    if (m->n_returns > 0) {
+        snprintf(text, sizeof text, "%" PRId64 " (%" PRId64 " steps again)", m->n_returns,
+                 m->n_repeated);
+        put_field(&w, "went back", FL_TOP_WARN, text);
+    }
 }
 
 static bool begins_stage(const fl_top_model *m, int layer)

@@ -106,6 +106,14 @@ static void read_checkpoints(fl_top_model *m, const json_t *checkpoints)
     m->n_checkpoints_failed = count_field(checkpoints, "failed");
 }
 
+static void read_recovery(fl_top_model *m, const json_t *recovery)
+{
+    m->n_losses = count_field(recovery, "losses");
+    m->n_returns = count_field(recovery, "returns");
+    m->n_repeated = count_field(recovery, "repeated_steps");
+    m->snapshot_step = whole(recovery, "snapshot_step", -1, INT64_MAX / 2);
+}
+
 static void read_metrics(fl_top_model *m, const json_t *metrics)
 {
     const json_t *metric;
@@ -281,6 +289,7 @@ bool fl_top_model_status(fl_top_model *m, const json_t *result)
     read_pinned(m, json_object_get(result, "pinned"));
     read_cache(m, json_object_get(result, "cache"));
     read_checkpoints(m, json_object_get(result, "checkpoints"));
+    read_recovery(m, json_object_get(result, "recovery"));
     read_workers(m, json_object_get(result, "workers"), seconds(result, "times_s"));
     if (!m->every_step && m->step > 0) {
         fl_top_series_add(&m->loss_curve, m->step, m->loss);

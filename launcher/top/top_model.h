@@ -70,6 +70,8 @@ typedef struct fl_top_model {
     double checkpoint_age_s, checkpoint_s; /* since it became durable; how long that took */
     int64_t checkpoint_bytes;              /* written for it */
     int64_t n_checkpoints_failed;
+    int64_t n_losses, n_returns, n_repeated; /* workers; times that the run went back; steps */
+    int64_t snapshot_step;                   /* of the one in memory; -1: there is none */
     int n_workers;
     fl_top_worker
         worker[FL_MAX_WORKERS]; /* replicas and stages in order, then workers without a stage */

@@ -1,5 +1,5 @@
 /* A worker's part of checkpoints: at a control point, at the end of the run, and what it waits for
- * before it leaves. */
+ * before it leaves. And its part of snapshots in memory. */
 #include "launcher/worker/worker_state.h"
 
 #include "device/clock.h"
@@ -82,6 +82,26 @@ fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step)
     }
     fl_flight_leave();
     return FL_OK;
+}
+
+fl_status fl_worker_snapshot(fl_worker_state *w, int64_t step, int64_t serial)
+{
+    fl_snapshot_report report = {
+        .step = step, .generation = w->now->plan.generation, .serial = serial, .status = FL_ESTALE};
+    int64_t begun_us = fl_now_us();
+    if (w->c->snapshot != NULL) {
+        fl_checkpoint_state state = state_of(w);
+        fl_link_doing(w->link, "copying a snapshot");
+        fl_flight_enter(FL_FLIGHT_CHECKPOINT, -1, -1, 0);
+        fl__reach("snapshot", w);
+        report.status = fl_snapshot_put(w->c->snapshot, serial, &state, w->rank, &report.bytes);
+        fl_flight_leave();
+    }
+    report.copy_us = fl_now_us() - begun_us;
+    fl_link_snapshot(w->link, &report);
+    return report.status == FL_OK || report.status == FL_ESTALE
+               ? FL_OK
+               : fl_within(report.status, "the snapshot after step %lld", (long long)step);
 }
 
 /* The newest durable checkpoint may be the one that the run began with. */

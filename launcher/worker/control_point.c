@@ -68,6 +68,9 @@ static fl_status apply_command(worker *w, const fl_control_message *what, bool *
     case FL_COMMAND_CHECKPOINT:
         FL_TRY(fl_worker_checkpoint(w, what->step));
         break;
+    case FL_COMMAND_SNAPSHOT:
+        FL_TRY(fl_worker_snapshot(w, what->step, what->command.serial));
+        break;
     case FL_COMMAND_COMMIT:
         FL_TRY(fl_transition_commit(w, what->step, switched));
         w->plan_due = 0;

@@ -12,6 +12,7 @@
 #include "pipe/state/checkpoint_store.h"
 #include "pipe/state/init_weights.h"
 #include "pipe/state/model_file.h"
+#include "pipe/state/snapshot.h"
 #include "pipe/step/activations.h"
 
 #include <frostline/plan.h>
@@ -39,6 +40,8 @@ typedef struct fl_worker_context {
     const fl_init_weights *init; /* weights to start from */
     const int *saved_fd; /* folder of the checkpoint that the run continues from; NULL: the run
                             begins at its first step */
+    const fl_snapshot *snapshot;  /* where snapshots go; NULL: none can be made */
+    const fl_snapshot_view *from; /* the snapshot that the run continues from; NULL: from none */
     const fl_checkpoint_store *store; /* where checkpoints go; NULL: none can be written */
     bool checkpoints; /* a worker writes one by itself at the end of the run; only with a store */
     fl_model_file *model_file; /* where the trained weights go; NULL: they are not kept */

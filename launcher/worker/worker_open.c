@@ -89,22 +89,26 @@ static fl_status open_first(worker *w, const fl_state_source *source)
     return fl_generation_open(&options, w->now);
 }
 
+/* With the moments that this worker keeps of frozen layers. */
+static fl_status open_from(worker *w, const fl_state_source *source)
+{
+    int n_moments = fl_optimizer_n_moments(w->c->job->train.optimizer);
+    FL_TRY(open_first(w, source));
+    return fl_parked_load(&w->parked, w->c->model, n_moments, w->birth->parked, w->rank, source);
+}
+
 static fl_status open_saved(worker *w, int folder_fd)
 {
     int n_moments = fl_optimizer_n_moments(w->c->job->train.optimizer);
     fl_checkpoint_source saved;
     fl_state_source source = fl_checkpoint_source_open(w->c->model, folder_fd, n_moments, &saved);
-    fl_status status = open_first(w, &source);
-    if (status == FL_OK) {
-        status =
-            fl_parked_load(&w->parked, w->c->model, n_moments, w->birth->parked, w->rank, &source);
-    }
+    fl_status status = open_from(w, &source);
     fl_checkpoint_source_close(&saved);
     return status;
 }
 
-/* Each worker reads its own layers: from the checkpoint that the run continues, from the user's
- * file, or drawn. */
+/* Each worker takes its own layers: from the snapshot or the checkpoint that the run continues,
+ * from the user's file, or drawn. */
 static fl_status open_member(worker *w)
 {
     fl_init_state init = {.init = w->c->init,
@@ -113,6 +117,10 @@ static fl_status open_member(worker *w)
     FL_TRY(fl_parked_init(&w->parked, w->device, w->birth->plan.n_layers));
     if (w->birth->joins) {
         return open_first(w, NULL); /* without a stage */
+    }
+    if (w->c->from != NULL) {
+        source = fl_snapshot_source(w->c->from);
+        return open_from(w, &source);
     }
     return w->c->saved_fd == NULL ? open_first(w, &source) : open_saved(w, *w->c->saved_fd);
 }

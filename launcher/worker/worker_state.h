@@ -218,6 +218,10 @@ void fl_worker_checkpoint_follow(fl_worker_state *w, int64_t step);
  * a failure to write does not end the run. Fails with the device. */
 fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step) FL_MUST_CHECK;
 
+/* Copy this worker's part of the state after `step` steps into the snapshot that was requested with
+ * this serial number, and report it. Returns a failure of the device. */
+fl_status fl_worker_snapshot(fl_worker_state *w, int64_t step, int64_t serial) FL_MUST_CHECK;
+
 /* The same at the end of the run, if it keeps checkpoints and this step has none yet. */
 fl_status fl_worker_checkpoint_last(fl_worker_state *w) FL_MUST_CHECK;
 

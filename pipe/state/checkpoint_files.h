@@ -17,14 +17,14 @@
 
 #include <stdbool.h>
 
-typedef /* Beside the folders of checkpoints: a link to that of the best evaluation. */
+/* Beside the folders of checkpoints: a link to that of the best evaluation. */
 #define FL_CHECKPOINT_BEST "best"
 
-    enum fl_checkpoint_part {
-        FL_CHECKPOINT_WEIGHTS = 0,
-        FL_CHECKPOINT_MOMENTS = 1,
-        FL_CHECKPOINT_PARTS
-    } fl_checkpoint_part;
+typedef enum fl_checkpoint_part {
+    FL_CHECKPOINT_WEIGHTS = 0,
+    FL_CHECKPOINT_MOMENTS = 1,
+    FL_CHECKPOINT_PARTS
+} fl_checkpoint_part;
 
 enum { FL_CHECKPOINT_NAME_MAX = 48 };
 
@@ -53,6 +53,16 @@ typedef struct fl_checkpoint_part_report {
     fl_status status;
     char text[1024]; /* why it failed */
 } fl_checkpoint_part_report;
+
+/* A worker has copied its part of a snapshot in memory, or failed to. Every member of the run sends
+ * it once for each snapshot. copy_us: for which training stood still. */
+typedef struct fl_snapshot_report {
+    int64_t step;        /* finished steps */
+    uint32_t generation; /* of the plan whose state it is */
+    int64_t serial;      /* of the request */
+    int64_t bytes, copy_us;
+    fl_status status;
+} fl_snapshot_report;
 
 /* "step-000000500"; returns name. */
 const char *fl_checkpoint_folder_name(int64_t step, char name[FL_CHECKPOINT_NAME_MAX]);

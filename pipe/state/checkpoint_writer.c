@@ -149,17 +149,20 @@ static fl_status copy_weights(const fl_checkpoint_writer *w, const fl_params *p,
     return FL_OK;
 }
 
-/* Of a layer that trains, from the device; of a frozen one, from the host memory that keeps them.
- */
+const float *fl_checkpoint_moments(const fl_checkpoint_state *s, int layer, bool *on_host)
+{
+    *on_host = s->parked->moments[layer] != NULL;
+    return *on_host ? s->parked->moments[layer] : s->params->moments[layer - s->params->first];
+}
+
 static fl_status copy_moments(const fl_checkpoint_writer *w, const fl_checkpoint_state *s,
                               const fl__checkpoint_item *file)
 {
     const fl_st_layout *layout = fl__checkpoint_layout_of(w, file);
     const fl_param_list *list = fl_model_params(w->o.model, file->layer);
     const fl_params *p = s->params;
-    bool parked = s->parked->moments[file->layer] != NULL;
-    const float *from =
-        parked ? s->parked->moments[file->layer] : p->moments[file->layer - p->first];
+    bool parked = false;
+    const float *from = fl_checkpoint_moments(s, file->layer, &parked);
     int64_t n = fl_layout_count(w->o.model, file->layer, file->layer + 1), at = 0;
     char *image = w->buffer + file->at;
     for (int t = 0; t < layout->n; t++) {

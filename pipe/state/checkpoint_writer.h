@@ -45,6 +45,10 @@ typedef struct fl_checkpoint_state {
     const fl_parked *parked;
 } fl_checkpoint_state;
 
+/* Where a layer's moments lie on the worker that writes them: with the layer on its device or, of a
+ * frozen one, in the memory that keeps them. */
+const float *fl_checkpoint_moments(const fl_checkpoint_state *state, int layer, bool *on_host);
+
 fl_status fl_checkpoint_writer_create(const fl_checkpoint_writer_options *options,
                                       fl_checkpoint_writer **out) FL_MUST_CHECK;
 

@@ -1,7 +1,7 @@
-/* A run whose lost worker had layers that no other one has goes back to its newest checkpoint by
- * itself. Would catch: a sample that is lost or used twice on the way back, a run that ends
- * although it has a checkpoint, one that restarts for ever, and a message that hides the first
- * loss. */
+/* A run whose lost worker had layers that no other one has goes back to its newest snapshot or
+ * checkpoint by itself. Would catch: a sample that is lost or used twice on the way back, a run
+ * that ends although it has a checkpoint, one that restarts for ever, and a message that hides the
+ * first loss. */
 #include "support/lines.h"
 #include "support/nap.h"
 #include "support/scenario.h"
@@ -39,14 +39,15 @@ static void kill_once(fl_worker_state *w)
     }
 }
 
-static void start(scenario *s, const char *name, const char *every, const char *restarts,
+#define STAGES                                                                                     \
+    "pipe.k", "2", "autodp.r", "1", "pipe.m", "2", "devices.count", "2", "fault.on_loss", "continue"
+
+static void start(scenario *s, const char *name, const char *const *more,
                   void (*act)(fl_worker_state *w))
 {
     *s = (scenario){.name = name,
                     .sets = training,
-                    .more = JOB_SETS("pipe.k", "2", "autodp.r", "1", "pipe.m", "2", "devices.count",
-                                     "2", "fault.on_loss", "continue", "checkpoint.every", every,
-                                     "fault.restarts", restarts),
+                    .more = more,
                     .n_samples = N_SAMPLES,
                     .dropout = 0.1f,
                     .at = {{.point = "step", .who = 1, .step = FATAL_STEP, .act = act}}};
@@ -57,7 +58,8 @@ static void test_restart__goes_back_to_the_newest_checkpoint(void **state)
 {
     (void)state;
     scenario s;
-    start(&s, "back", "4 steps", "3", kill_once);
+    start(&s, "back", JOB_SETS(STAGES, "checkpoint.every", "4 steps", "fault.snapshot", "none"),
+          kill_once);
     expect_end(&s, FL_OK);
     double *losses = losses_of(&s, STEPS);
     assert_true(worst_difference(losses, one, 0, STEPS) <= TOLERANCE);
@@ -67,11 +69,63 @@ static void test_restart__goes_back_to_the_newest_checkpoint(void **state)
     scenario_forget(&s);
 }
 
+/* Once a snapshot is complete. */
+static void kill_once_snapped(fl_worker_state *w)
+{
+    if (atomic_load(&scenario_here()->outcome->n_deeds) == 1) {
+        while (count_events(scenario_here()->dir, "\"snapshot.taken\"", "") == 0) {
+            nap(500);
+        }
+        kill_this_worker(w);
+    }
+}
+
+static void expect_return(scenario *s, const double *expected)
+{
+    expect_end(s, FL_OK);
+    double *losses = losses_of(s, STEPS);
+    assert_true(worst_difference(losses, expected, 0, STEPS) <= TOLERANCE);
+    assert_int_equal(count_events(s->dir, "\"run.resumed\"", "the snapshot in memory"), 1);
+    assert_int_equal(count_events(s->dir, "\"run.resumed\"", "worker 1 (stage 1"), 1);
+    assert_int_equal(count_events(s->dir, "\"run.finished\"", ""), 1);
+    free(losses);
+    scenario_forget(s);
+}
+
+static void test_restart__goes_back_to_a_snapshot(void **state)
+{
+    (void)state;
+    scenario s;
+    start(&s, "snapshot", JOB_SETS(STAGES, "checkpoint.every", "none", "fault.snapshot", "4 steps"),
+          kill_once_snapped);
+    expect_return(&s, one);
+}
+
+/* The moments of frozen blocks, which no stage has, come from the snapshot; the blocks thaw after
+ * the return. */
+static void test_restart__brings_parked_moments_back(void **state)
+{
+    (void)state;
+    const char *script = "[{step: 3, f: 2}, {step: 20, f: 0}]";
+    const char *const *frozen =
+        JOB_SETS("train.batch", "10", "train.epochs", "3", "train.lr", "1e-4", "train.evaluate",
+                 "false", "elastic.script", script);
+    double *expected = losses_of_one(frozen, N_SAMPLES, STEPS);
+    scenario s;
+    start(&s, "parked",
+          JOB_SETS(STAGES, "checkpoint.every", "none", "fault.snapshot", "4 steps",
+                   "elastic.script", script),
+          kill_once_snapped);
+    expect_return(&s, expected);
+    free(expected);
+}
+
 static void test_restart__ends_without_a_checkpoint(void **state)
 {
     (void)state;
     scenario s;
-    start(&s, "nowhere", "none", "3", kill_this_worker);
+    start(&s, "nowhere", JOB_SETS(STAGES, "checkpoint.every", "none", "fault.snapshot", "none"),
+          kill_this_worker);
     expect_end(&s, FL_EFAILED);
     assert_non_null(strstr(s.outcome->message, "worker 1 (stage 1 of replica 0) was killed"));
     assert_non_null(strstr(s.outcome->message, "no other worker has the weights of"));
@@ -82,7 +136,8 @@ static void test_restart__gives_up_after_fault_restarts(void **state)
 {
     (void)state;
     scenario s;
-    start(&s, "often", "4 steps", "2", kill_later);
+    start(&s, "often", JOB_SETS(STAGES, "checkpoint.every", "4 steps", "fault.restarts", "2"),
+          kill_later);
     expect_end(&s, FL_EFAILED);
     assert_int_equal(atomic_load(&s.outcome->n_deeds), 3);
     assert_non_null(strstr(s.outcome->message, "worker 1 (stage 1 of replica 0) was killed"));
@@ -108,6 +163,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_restart__goes_back_to_the_newest_checkpoint),
+        cmocka_unit_test(test_restart__goes_back_to_a_snapshot),
+        cmocka_unit_test(test_restart__brings_parked_moments_back),
         cmocka_unit_test(test_restart__ends_without_a_checkpoint),
         cmocka_unit_test(test_restart__gives_up_after_fault_restarts),
     };

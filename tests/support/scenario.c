@@ -349,7 +349,10 @@ double *losses_of(const scenario *s, int n_steps)
 
 double *losses_of_one(const char *const *sets, int64_t n_samples, int n_steps)
 {
-    scenario s = {.name = "one",
+    static int n;
+    char name[16];
+    snprintf(name, sizeof name, "one-%d", n++);
+    scenario s = {.name = name,
                   .sets = sets,
                   .more = JOB_SETS("pipe.k", "1", "autodp.r", "1", "pipe.m", "1", "devices.count",
                                    "1", "train.evaluate", "false"),

@@ -321,6 +321,40 @@ static void test_report__a_resumed_run_shows_where_it_continued(void **state)
     fl_report_fini(&report);
 }
 
+/* Would catch: a loss that the page hides, a return to a snapshot that is shown as a checkpoint,
+ * and a section of losses in a run that had none. */
+static void test_report__losses_and_what_followed(void **state)
+{
+    (void)state;
+    fl_report report;
+    put("steps.jsonl", "w", "{\"step\":0,\"epoch\":0,\"loss\":1,\"ms\":1000}\n");
+    put("events.jsonl", "w", whole_events);
+    char *page = page_of(&report);
+    assert_null(strstr(page, "what happened"));
+    free(page);
+    fl_report_fini(&report);
+    put("events.jsonl", "a",
+        "{\"time\":5,\"event\":\"worker.lost\",\"rank\":1,\"how\":\"killed\",\"steps\":40}\n"
+        "{\"time\":5.1,\"event\":\"run.recovered\",\"why\":\"worker 1 was killed\",\"step\":41,"
+        "\"k\":1,\"r\":1,\"m\":2,\"f\":0,\"collect_ms\":30,\"move_ms\":12.5}\n"
+        "{\"time\":6,\"event\":\"worker.restarted\",\"rank\":1,\"why\":\"lost\"}\n"
+        "{\"time\":7,\"event\":\"snapshot.taken\",\"step\":60,\"bytes\":4096,\"copy_ms\":1.5}\n"
+        "{\"time\":9,\"wall\":\"2026-01-31T11:00:00.000Z\",\"event\":\"run.resumed\",\"step\":60,"
+        "\"checkpoint\":\"the snapshot in memory\",\"why\":\"worker 0 was killed\","
+        "\"cut_steps\":7,\"cut_events\":1,\"ended\":\"failed\",\"steps\":120,\"epochs\":30}\n");
+    page = page_of(&report);
+    expect(page, "worker 1 is lost: killed");
+    expect(page, "the others go on, K=1 R=1 M=2: worker 1 was killed</td><td>42.5</td>");
+    expect(page, "worker 1 is started again (lost)");
+    expect(page, "the run goes back to the snapshot in memory: worker 0 was killed");
+    expect(page, "<td>7</td>");
+    expect(page, "from the snapshot in memory after 60 steps");
+    expect(page, "Snapshots in memory: 1, the last after 60 steps");
+    assert_null(strstr(page, "the run continued from it"));
+    free(page);
+    fl_report_fini(&report);
+}
+
 static void test_report__a_pipe_in_place_of_a_file_is_not_waited_for(void **state)
 {
     (void)state;
@@ -482,6 +516,7 @@ int main(void)
         TEST(test_report__nothing_is_read_behind_zeros),
         TEST(test_report__a_repeated_step_is_a_line_that_cannot_be_read),
         TEST(test_report__a_resumed_run_shows_where_it_continued),
+        TEST(test_report__losses_and_what_followed),
         TEST(test_report__a_pipe_in_place_of_a_file_is_not_waited_for),
         TEST(test_report__no_name_or_message_brings_markup_in),
         TEST(test_report__any_damage_leaves_a_page),

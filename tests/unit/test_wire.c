@@ -140,6 +140,10 @@ static fl_wire_message frame_of(fl_wire_type type)
         f.checkpoint_part = (fl_checkpoint_part_report){500, 7, 4, 1234, 5, 6, 99, FL_EIO, ""};
         snprintf(f.checkpoint_part.text, sizeof f.checkpoint_part.text, "No space left on device");
         break;
+    case FL_WIRE_SNAPSHOT:
+        f.snapshot = (fl_snapshot_report){
+            .step = 500, .generation = 7, .serial = 3, .bytes = 4096, .copy_us = 12};
+        break;
     case FL_WIRE_NONFINITE:
         f.nonfinite = (fl_nonfinite_report){.step = 37,
                                             .epoch = 2,
@@ -196,7 +200,7 @@ static const fl_wire_type types[] = {
     FL_WIRE_WAKE,      FL_WIRE_SETTING_DONE,  FL_WIRE_CACHE,           FL_WIRE_CACHE_TIERS,
     FL_WIRE_NONFINITE, FL_WIRE_HASHES_FAILED, FL_WIRE_CHECKPOINT_FILE, FL_WIRE_CHECKPOINT_PART,
     FL_WIRE_PASS,      FL_WIRE_BROKEN,        FL_WIRE_BREAK,           FL_WIRE_REGROUP,
-    FL_WIRE_GRAPHS};
+    FL_WIRE_GRAPHS,    FL_WIRE_SNAPSHOT};
 
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -294,6 +298,11 @@ static void test_wire__reads_the_values_it_was_given(void **state)
     assert_true(file->step == 500 && file->layer == 3 && file->part == FL_CHECKPOINT_MOMENTS);
     assert_true(file->bytes == 5000000000 && file->xxh64 == 0xfedcba9876543210 && !file->linked);
     free(bytes);
+    frame = frame_of(FL_WIRE_SNAPSHOT);
+    bytes = encode(&frame, &n);
+    assert_int_equal(decode(bytes, n, &back), FL_OK);
+    assert_memory_equal(&back.snapshot, &frame.snapshot, sizeof back.snapshot);
+    free(bytes);
     frame = frame_of(FL_WIRE_CHECKPOINT_PART);
     bytes = encode(&frame, &n);
     assert_int_equal(decode(bytes, n, &back), FL_OK);
@@ -311,7 +320,7 @@ static void test_wire__brings_back_commands_without_a_plan(void **state)
     (void)state;
     static const fl_command_kind kinds[] = {
         FL_COMMAND_STOP, FL_COMMAND_PREPARE,    FL_COMMAND_COMMIT, FL_COMMAND_CANCEL,
-        FL_COMMAND_PASS, FL_COMMAND_CHECKPOINT, FL_COMMAND_END};
+        FL_COMMAND_PASS, FL_COMMAND_CHECKPOINT, FL_COMMAND_END,    FL_COMMAND_SNAPSHOT};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         fl_command_kind kind = kinds[i];
         fl_wire_message frame = {.type = FL_WIRE_COMMAND, .command.kind = kind}, back;
@@ -321,12 +330,14 @@ static void test_wire__brings_back_commands_without_a_plan(void **state)
         frame.command.plan = some_plan();
         frame.command.due_step = 1234567890123;
         frame.command.due = FL_DUE_POLICY;
+        frame.command.serial = kind == FL_COMMAND_SNAPSHOT ? 77 : 0;
         unsigned char *bytes = encode(&frame, &n);
         assert_int_equal(decode(bytes, n, &back), FL_OK);
         assert_int_equal(back.command.kind, kind);
         assert_int_equal(back.command.due_step, kind == FL_COMMAND_STOP ? 0 : 1234567890123);
         assert_int_equal(back.command.due, answers ? FL_DUE_POLICY : FL_DUE_NONE);
-        assert_int_equal(n > FL_WIRE_HEADER_BYTES + 16, kind == FL_COMMAND_PREPARE);
+        assert_true(kind != FL_COMMAND_SNAPSHOT || back.command.serial == 77);
+        assert_int_equal(n > FL_WIRE_HEADER_BYTES + 20, kind == FL_COMMAND_PREPARE);
         free(bytes);
     }
 }
@@ -448,6 +459,9 @@ static void test_wire__refuses_checkpoints_that_cannot_be(void **state)
     refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 15, 0x80); /* negative bytes */
     refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 41, 5);    /* more files than layers have */
     refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 44, 1);    /* no status */
+    refuses_with(FL_WIRE_SNAPSHOT, BODY + 15, 0x80);        /* negative bytes */
+    refuses_with(FL_WIRE_SNAPSHOT, BODY + 31, 0x80);        /* a negative serial number */
+    refuses_with(FL_WIRE_SNAPSHOT, BODY + 32, 1);           /* no status */
     fl_wire_message frame = {.type = FL_WIRE_COMMAND,
                              .command = {.kind = FL_COMMAND_CHECKPOINT, .due_step = -1}};
     fl_wire_message back;

@@ -1,0 +1,211 @@
+#include "control/checkpoint/snapshots.h"
+
+#include "control/checkpoint/parts.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+
+#include <string.h>
+
+enum { AUTO_LEAST_MS = 5000, AUTO_SHARE = 100 /* of the time: 1 % */ };
+
+void fl_kept_snapshot_fini(fl_kept_snapshot *kept)
+{
+    fl__checkpoints_free_one(&kept->checkpoint);
+    fl_snapshot_close(&kept->memory);
+}
+
+void fl_snapshots_open(fl_snapshots *s)
+{
+    const fl_controller_options *o = s->run->options;
+    const fl_interval *every = &o->job->fault.snapshot;
+    s->kept = o->snapshot == NULL || o->snapshot->memory.slots == NULL ? NULL : o->snapshot;
+    s->is_auto = every->ms == 0 && every->steps == 0 && every->epochs == 0;
+    s->schedule = (fl_checkpoint_schedule){.every = *every,
+                                           .steps_per_epoch = s->run->stats->steps_per_epoch};
+    s->last_step = o->resume == NULL ? 0 : o->resume->step;
+    if (s->is_auto) {
+        s->schedule.every.ms = AUTO_LEAST_MS;
+    }
+    if (s->kept != NULL) {
+        fl_snapshot_want(&s->kept->memory, 0, 0);
+    }
+}
+
+void fl_snapshots_close(fl_snapshots *s)
+{
+    fl__checkpoints_free_one(&s->captured);
+}
+
+/* From now on no worker writes, so that the slots stay as they are. */
+static void end_request(fl_snapshots *s)
+{
+    s->asked = false;
+    fl_snapshot_want(&s->kept->memory, 0, 0);
+    fl__checkpoints_free_one(&s->captured);
+}
+
+void fl_snapshots_interrupt(fl_snapshots *s)
+{
+    if (s->asked) {
+        end_request(s);
+    }
+}
+
+/* ---- ① ---- */
+
+static void ask_workers(fl_snapshots *s, int64_t step, int64_t now_us)
+{
+    bool any = s->kept->checkpoint != NULL;
+    s->asked = true;
+    s->target = step;
+    s->slot = any ? 1 - s->kept->slot : 0;
+    s->asked_us = s->last_us = now_us;
+    s->last_step = step;
+    s->n_reports = 0;
+    s->failed = false;
+    s->bytes = s->copy_us = 0;
+    memset(s->reported, 0, sizeof s->reported);
+    fl_snapshot_want(&s->kept->memory, ++s->serial, s->slot);
+    fl_router_command(
+        s->router, s->run->plan,
+        &(fl_command){.kind = FL_COMMAND_SNAPSHOT, .due_step = step, .serial = s->serial});
+}
+
+static void look_at_schedule(fl_snapshots *s, int64_t now_us)
+{
+    const fl_run_stats *stats = s->run->stats;
+    s->last_us = s->last_us == 0 ? now_us : s->last_us; /* the run has just begun to train */
+    fl_checkpoint_moment moment = {.steps = stats->steps,
+                                   .end_step = stats->n_steps,
+                                   .now_us = now_us,
+                                   .last_step = s->last_step,
+                                   .last_us = s->last_us,
+                                   .lead = fl_checkpoint_lead(fl_measure_step_ms(s->elastic),
+                                                              s->run->options->lead, s->n_late, 0)};
+    int64_t step = fl_checkpoint_due(&s->schedule, &moment);
+    if (step > 0) {
+        ask_workers(s, step, now_us);
+    }
+}
+
+/* ---- ② ---- */
+
+static bool is_captured(const fl_snapshots *s)
+{
+    return s->captured != NULL && s->captured->step == s->target;
+}
+
+/* Without memory there is no capture, and then no snapshot. */
+static void capture(fl_snapshots *s)
+{
+    fl__checkpoints_free_one(&s->captured);
+    if (fl_alloc(sizeof *s->captured, (void **)&s->captured) != FL_OK ||
+        fl_checkpoints_capture(s->checkpoints, s->captured) != FL_OK) {
+        fl__checkpoints_free_one(&s->captured);
+    }
+}
+
+void fl_snapshots_counted(fl_snapshots *s)
+{
+    if (s->asked && s->run->stats->steps == s->target && !is_captured(s)) {
+        capture(s);
+    }
+}
+
+/* ---- ③ ---- */
+
+/* Workers that are further than the command's step copy the state of the step where they are. */
+static void take_first(fl_snapshots *s, const fl_snapshot_report *report)
+{
+    int64_t steps = s->run->stats->steps;
+    s->n_late = report->step > s->target ? s->n_late + 1 : 0;
+    s->target = report->step;
+    s->generation = report->generation;
+    if (!is_captured(s) && steps == s->target) {
+        capture(s);
+    }
+    s->failed = !is_captured(s) && steps >= s->target;
+}
+
+void fl_snapshots_reported(fl_snapshots *s, int rank, const fl_snapshot_report *report)
+{
+    if (!s->asked || report->serial != s->serial) {
+        return; /* of one that was dropped */
+    }
+    if (s->n_reports++ == 0) {
+        take_first(s, report);
+    }
+    s->failed = s->failed || report->status != FL_OK || report->step != s->target ||
+                report->generation != s->generation;
+    s->reported[rank] = true;
+    s->bytes += report->bytes;
+    s->copy_us = report->copy_us > s->copy_us ? report->copy_us : s->copy_us;
+}
+
+static bool is_complete(const fl_snapshots *s)
+{
+    for (int rank = 0; rank < s->run->n_workers; rank++) {
+        if (!s->reported[rank] && !s->run->plan->departed[rank]) {
+            return false;
+        }
+    }
+    return is_captured(s) && s->run->stats->steps >= s->target;
+}
+
+/* ---- ④ ---- */
+
+static void tell_taken(const fl_snapshots *s)
+{
+    fl_json *j = fl_event_log_begin(s->log, "snapshot.taken");
+    fl_json_integer(j, "step", s->target);
+    fl_json_integer(j, "bytes", s->bytes);
+    fl_json_rounded(j, "copy_ms", (double)s->copy_us * 1e-3, 3);
+    fl_event_log_end(s->log);
+}
+
+static void keep_copy(fl_snapshots *s)
+{
+    fl__checkpoints_free_one(&s->kept->checkpoint);
+    s->kept->checkpoint = s->captured;
+    s->kept->slot = s->slot;
+    s->captured = NULL;
+    s->n_taken++;
+    if (s->is_auto) {
+        int64_t ms = s->copy_us * AUTO_SHARE / 1000;
+        s->schedule.every.ms = ms > AUTO_LEAST_MS ? ms : AUTO_LEAST_MS;
+    }
+    tell_taken(s);
+}
+
+/* A request that no worker answers is given up. The time counts from the step asked for. */
+static void settle_request(fl_snapshots *s, int64_t now_us)
+{
+    bool ahead = s->n_reports == 0 && s->run->stats->steps < s->target;
+    bool late = now_us - s->asked_us > s->run->options->job->fault.deadline_ms * 1000;
+    s->asked_us = ahead ? now_us : s->asked_us;
+    if (!s->failed && is_complete(s) && s->captured->plan.generation == s->generation) {
+        keep_copy(s);
+        end_request(s);
+    } else if (s->failed || is_complete(s) || (late && !ahead)) {
+        end_request(s);
+    }
+}
+
+int64_t fl_snapshots_step(const fl_snapshots *s)
+{
+    return s->kept == NULL || s->kept->checkpoint == NULL ? -1 : s->kept->checkpoint->step;
+}
+
+void fl_snapshots_watch(fl_snapshots *s, bool paused, int64_t now_us)
+{
+    if (s->kept == NULL) {
+        return;
+    }
+    if (s->asked) {
+        settle_request(s, now_us);
+    } else if (!paused && s->run->phase->state == FL_CONTROLLER_RUNNING &&
+               !fl__run_is_ending(s->run) && s->elastic->transition.state == FL_ELASTIC_IDLE &&
+               !(s->is_auto && s->run->plan->R > 1)) {
+        look_at_schedule(s, now_us);
+    }
+}
