@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The time that the death of one of two workers costs: Frostline, whose other worker goes on; Frostline with
-# fault.on_loss=stop, resumed from its checkpoint; and PyTorch under torchrun, which restarts both processes from their
+# The time that the death of one of two workers costs: Frostline, whose other worker goes on; Frostline with two stages,
+# which goes back to a snapshot in memory, taken every 20 steps; Frostline with fault.on_loss=stop, resumed from its
+# checkpoint; and PyTorch under torchrun, which restarts both processes from their
 # checkpoint. The same ViT, batch and number of workers, a checkpoint after every 100 steps; worker 1 is killed at
 # step 250. What counts is the time from the kill until a step beyond the last one before it is done.
 #   python3 -m venv V && V/bin/pip install torch numpy && bench/loss_vs_restart.sh V/bin [ROUNDS]
@@ -65,6 +66,22 @@ goes_on() {
     end_run INT
 }
 
+goes_back() {
+    rm -rf "$dir"
+    start run configs/vit-fashion.yaml --run-dir "$dir" "${shape[@]}" --set pipe.k=2 --set autodp.r=1 --set pipe.m=4 \
+        --set fault.snapshot="20 steps"
+    wait_for has_lines "$dir/steps.jsonl" $kill_at
+    local begun before from
+    begun=$(now)
+    kill_worker
+    wait_for grep -q '"run.resumed"' "$dir/events.jsonl"
+    from=$(sed -nE '/"run.resumed"/s/.*"step": *([0-9]+).*/\1/p' "$dir/events.jsonl")
+    before=$((from + $(sed -nE '/"run.resumed"/s/.*"cut_steps": *([0-9]+).*/\1/p' "$dir/events.jsonl")))
+    wait_for has_lines "$dir/steps.jsonl" $((before + 1))
+    echo "goes back to a snapshot: $(calc "$(now) - $begun") $((before - from))" | tee -a "$times"
+    end_run INT
+}
+
 resumes() {
     rm -rf "$dir"
     start run configs/vit-fashion.yaml --run-dir "$dir" "${shape[@]}" --set fault.on_loss=stop
@@ -100,9 +117,10 @@ awk_reached() { [ -e "$1" ] && [ "$(awk '$1 > m { m = $1 } END { print m + 0 }' 
 
 for ((i = 0; i < rounds; i++)); do
     goes_on
+    goes_back
     resumes
     restarts
 done
-for name in "the other goes on" "stopped and resumed" "torchrun restarts"; do
+for name in "the other goes on" "goes back to a snapshot" "stopped and resumed" "torchrun restarts"; do
     echo "$name: median $(sed -nE "s/^$name: ([0-9.]+) .*/\1/p" "$times" | median) s, $(sed -nE "s/^$name: [0-9.]+ (.*)/\1/p" "$times" | median) steps done again"
 done
