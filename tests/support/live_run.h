@@ -25,7 +25,7 @@ enum { LIVE_SAMPLES = 203, LIVE_WAIT_MS = 60000 };
 live_run live_start(const char *const *sets);
 
 /* The same over samples of these lengths (ragged.h). */
-live_run live_start_ragged(const char *const *sets, ragged_length *length);
+live_run live_start_ragged(const char *const *sets, ragged_length *of_sample);
 
 /* The same, and something happens in it: at a test point, or whenever a worker reaches one. */
 live_run live_start_with(const char *const *sets, scenario_deed deed,
