@@ -167,6 +167,13 @@ const fl_kv *fl_link_kv(fl_link *link)
     return &link->kv;
 }
 
+fl_status fl_link_await_store(fl_link *link, int64_t deadline_us)
+{
+    char key[32];
+    snprintf(key, sizeof key, "link/%d", link->rank);
+    return link->kv.set(link->kv.self, key, deadline_us, NULL, 0);
+}
+
 /* ---- training thread ---- */
 
 static void send_report(fl_link *link, const fl_wire_message *frame)

@@ -262,6 +262,10 @@ void fl_link_close(fl_link **link);
 /* The rendezvous store, through this link's own second socket. Threads: one at a time. */
 const fl_kv *fl_link_kv(fl_link *link);
 
+/* Wait until the store has answered, and its connection is open: where a worker begins alone, its
+ * first request may come when no process can connect to the control link any more. */
+fl_status fl_link_await_store(fl_link *link, int64_t deadline_us) FL_MUST_CHECK;
+
 /* Set the generation that later reports carry. Threads: the training thread. */
 void fl_link_generation(fl_link *link, uint32_t generation);
 

@@ -298,6 +298,7 @@ static fl_status run_worker(worker *w, const char *endpoint)
 {
     FL_TRY(fl_worker_open(w, endpoint));
     fl__reach("begin", w);
+    FL_TRY(fl_link_await_store(w->link, fl_deadline_us(w->c->job->fault.deadline_ms)));
     fl_link_ready(w->link, (int64_t)w->device->peak_bytes);
     if (!w->birth->joins) {
         FL_TRY(wait_for_all(w));
