@@ -26,8 +26,9 @@ typedef struct fl_device_survey {
 /* What a job asks for. */
 typedef struct fl_device_demand {
     fl_device_kind kind;
-    int n_workers;       /* 0: as many as there are devices */
-    size_t budget_bytes; /* of one worker */
+    int n_workers;           /* 0: as many as there are devices */
+    const char *count_field; /* the job's field that says so; NULL: "devices.count" */
+    size_t budget_bytes;     /* of one worker */
 } fl_device_demand;
 
 /* Whether this machine and its environment have what the job asks for. This process does not touch

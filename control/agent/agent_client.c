@@ -263,7 +263,7 @@ static fl_status await_processes(fl_agent *agent, int64_t deadline_us)
     for (int rank = 0; rank < agent->n_workers;) {
         const fl_worker *w = &agent->workers[rank];
         char why[128] = "the agent does not answer";
-        if (w->pid > 0) {
+        if (w->pid > 0 || w->departed) {
             rank++;
             continue;
         }
@@ -297,6 +297,9 @@ fl_status fl_agent_start_all(fl_agent *agent, const fl_worker_birth *birth)
     fl_agent_frame frame = {.type = FL_AGENT_SPAWN, .birth = *birth};
     for (int rank = 0; rank < agent->n_workers; rank++) {
         fl_worker *w = &agent->workers[rank];
+        if (w->departed) {
+            continue;
+        }
         w->incarnation++;
         w->spawned_us = w->heard_us = fl_now_us();
         frame.rank = rank;

@@ -14,8 +14,8 @@ typedef struct fl_agent fl_agent;
 fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers,
                         fl_agent **out) FL_MUST_CHECK;
 
-/* Start all workers, and wait until each has a process. On failure the others may have started:
- * close the agent.
+/* Start all workers that have not departed, and wait until each has a process. On failure the
+ * others may have started: close the agent.
  * birth  theirs, but for rank and incarnation */
 fl_status fl_agent_start_all(fl_agent *agent, const fl_worker_birth *birth) FL_MUST_CHECK;
 

@@ -17,6 +17,7 @@
 #include "pipe/state/model_file.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <zmq.h>
 
 enum { TURN_MS = 100 };
@@ -49,6 +50,7 @@ static fl_status open_elastic(fl_controller *controller)
     e->stop = stop_for_part;
     e->end = end_for_part;
     e->context = controller;
+    memcpy(e->usable.drained, e->plan.departed, sizeof e->usable.drained);
     return fl_elastic_open(e);
 }
 
@@ -432,6 +434,15 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     return shutdown->status == FL_OK ? FL_OK : fl_fail(shutdown->status, "%s", shutdown->message);
 }
 
+static int count_started(const fl_plan *plan)
+{
+    int n = 0;
+    for (int rank = 0; rank < plan->n_workers; rank++) {
+        n = plan->departed[rank] ? n : rank + 1;
+    }
+    return n;
+}
+
 /* Connect the parts that read from each other. */
 static void connect_parts(fl_controller *controller, const fl_controller_options *options)
 {
@@ -445,7 +456,8 @@ static void connect_parts(fl_controller *controller, const fl_controller_options
                                        .plan = &controller->elastic.plan,
                                        .phase = &controller->shutdown.phase,
                                        .stats = &controller->stats,
-                                       .n_workers = controller->n_workers};
+                                       .n_workers = controller->n_workers,
+                                       .n_started = count_started(options->plan)};
     if (options->recovered != NULL) {
         controller->recovery.sums = *options->recovered;
     }

@@ -90,7 +90,7 @@ static bool is_stale(const fl_controller *controller, const fl_wire_message *fra
 void fl_inbox_end_epoch(fl_controller *controller)
 {
     fl_mfu mfu = fl_mfu_now(&controller->elastic);
-    fl_event_log_epoch(&controller->log, &controller->stats, &controller->times, &mfu);
+    fl_event_log_epoch(&controller->log, &controller->facts, &controller->times, &mfu);
     fl_run_times_restart(&controller->times, fl_now_us());
     fl_callbacks_epoch(controller);
 }

@@ -72,8 +72,13 @@ static void start_process(fl_controller *controller, int rank, int64_t now_us)
     if (controller->shutdown.spared.rank == rank) {
         controller->shutdown.spared.rank = -1;
     }
-    fl_event_log_restarted(&controller->log, rank, j->n_restarts,
-                           (int)controller->job.fault.restarts, j->wanted);
+    if (rank >= controller->facts.n_started) {
+        controller->facts.n_started = rank + 1;
+        fl_event_log_grown(&controller->log, rank);
+    } else {
+        fl_event_log_restarted(&controller->log, rank, j->n_restarts,
+                               (int)controller->job.fault.restarts, j->wanted);
+    }
 }
 
 /* A worker that joins is started, hangs or is stopped: its start has a limit as any other, and so

@@ -338,7 +338,7 @@ static bool all_workers(const fl_controller *controller, bool (*holds)(const fl_
 
 static bool is_ready(const fl_worker *worker)
 {
-    return worker->ready || worker->done;
+    return worker->ready || worker->done || worker->departed;
 }
 
 static bool is_done(const fl_worker *worker)

@@ -143,10 +143,10 @@ void fl_event_log_running(fl_event_log *log)
     fl_event_log_end(log);
 }
 
-static void times_fields(fl_json *j, const fl_run_times *times)
+static void times_fields(fl_json *j, const fl_run_facts *run, const fl_run_times *times)
 {
     fl_json_array(j, "workers");
-    for (int rank = 0; rank < times->n_workers; rank++) {
+    for (int rank = 0; rank < run->n_started; rank++) {
         fl_json_object(j, NULL);
         fl_json_integer(j, "rank", rank);
         fl_fields_times(j, &times->recent[rank]);
@@ -182,9 +182,10 @@ void fl_event_log_evaluation(fl_event_log *log, const fl_run_stats *stats,
     }
 }
 
-void fl_event_log_epoch(fl_event_log *log, const fl_run_stats *stats, const fl_run_times *times,
+void fl_event_log_epoch(fl_event_log *log, const fl_run_facts *run, const fl_run_times *times,
                         const fl_mfu *mfu)
 {
+    const fl_run_stats *stats = run->stats;
     const fl_epoch_stats *e = &stats->past;
     fl_json *j = fl_event_log_begin(log, "epoch.finished");
     fl_json_integer(j, "epoch", e->epoch);
@@ -203,7 +204,7 @@ void fl_event_log_epoch(fl_event_log *log, const fl_run_stats *stats, const fl_r
         fl_json_rounded(j, "eval_seconds", e->eval.ms * 1e-3, 3);
     }
     fl_fields_mfu(j, mfu);
-    times_fields(j, times);
+    times_fields(j, run, times);
     fl_event_log_end(log);
     fl_progress_epoch(&log->progress, stats);
 }
@@ -240,7 +241,7 @@ void fl_event_log_stalled(fl_event_log *log, const fl_run_facts *run, double sec
     fl_json_rounded(j, "seconds", seconds, 1);
     fl_json_text(j, "waits", waits);
     fl_json_array(j, "workers");
-    for (int i = 0; i < run->n_workers; i++) {
+    for (int i = 0; i < run->n_started; i++) {
         const fl_worker *w = &run->workers[i];
         bool behind = !w->departed && (last == NULL || w->steps < last->steps);
         last = behind ? w : last;
@@ -319,6 +320,14 @@ void fl_event_log_restarted(fl_event_log *log, int rank, int n, int most, bool w
         fl_progress_note(&log->progress, "worker %d is started again (%d of %d times)", rank, n,
                          most);
     }
+}
+
+void fl_event_log_grown(fl_event_log *log, int rank)
+{
+    fl_json *j = fl_event_log_begin(log, "worker.started");
+    fl_json_integer(j, "rank", rank);
+    fl_event_log_end(log);
+    fl_progress_note(&log->progress, "worker %d is started, as requested", rank);
 }
 
 void fl_event_log_joined(fl_event_log *log, const fl_worker *worker, int64_t step)

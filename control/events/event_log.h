@@ -56,7 +56,7 @@ void fl_event_log_running(fl_event_log *log);
 
 /* ---- while the run trains ---- */
 
-void fl_event_log_epoch(fl_event_log *log, const fl_run_stats *stats, const fl_run_times *times,
+void fl_event_log_epoch(fl_event_log *log, const fl_run_facts *run, const fl_run_times *times,
                         const fl_mfu *mfu);
 void fl_event_log_evaluation(fl_event_log *log, const fl_run_stats *stats,
                              const fl_eval_report *eval);
@@ -83,9 +83,13 @@ void fl_event_log_nonfinite(fl_event_log *log, const fl_nonfinite_report *report
 /* ---- the end ---- */
 
 /* A worker is started again: for the n-th of `most` times because it was lost, or because a request
- * wants it. And it is a member again, from
- * before `step` on. */
+ * wants it. */
 void fl_event_log_restarted(fl_event_log *log, int rank, int n, int most, bool wanted);
+
+/* The first process of a worker that a request wants, beyond those that the run began with. */
+void fl_event_log_grown(fl_event_log *log, int rank);
+
+/* The worker that was started is a member from `step` on. */
 void fl_event_log_joined(fl_event_log *log, const fl_worker *worker, int64_t step);
 
 /* The agent was lost, and its workers with it; the run ends. */

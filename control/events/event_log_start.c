@@ -93,6 +93,7 @@ static void machine_fields(fl_event_log *log, const fl_run_facts *run, const cha
         fl_progress_note(&log->progress, "metrics at %s", metrics_url);
     }
     fl_json_integer(j, "devices", o->n_devices);
+    fl_json_integer(j, "max_workers", run->n_workers);
     fl_json_text(j, "device_kind", fl_device_kind_name(o->job->devices.kind));
     device_fields(log, o);
     if (o->kernels != NULL) {
@@ -108,7 +109,7 @@ static void worker_fields(fl_json *j, const fl_run_facts *run)
 {
     const fl_device_survey *devices = run->options->devices;
     fl_json_array(j, "workers");
-    for (int i = 0; i < run->n_workers; i++) {
+    for (int i = 0; i < run->n_started; i++) {
         const fl_worker *w = &run->workers[i];
         fl_json_object(j, NULL);
         fl_json_integer(j, "rank", w->rank);

@@ -89,10 +89,10 @@ const char *fl_flight_dump_explain(fl_flight_dump *dump, int lost, char *text, s
 {
     const fl_run_facts *run = dump->run;
     const fl_plan_input *input = run->options->plan_input;
-    for (int i = 0; i < run->n_workers; i++) {
+    for (int i = 0; i < run->n_started; i++) {
         dump->workers[i] = look_at(run->flight, i);
     }
-    return fl_wait_graph_explain(dump->workers, run->n_workers, run->plan,
+    return fl_wait_graph_explain(dump->workers, run->n_started, run->plan,
                                  input == NULL ? NULL : input->model, lost, fl_now_ns(), text,
                                  size_bytes);
 }
@@ -166,7 +166,7 @@ void fl_flight_dump_json(fl_flight_dump *dump, fl_json *j)
     int64_t now_ns = fl_now_ns();
     fl_json_text(j, "waits", fl_flight_dump_explain(dump, run->phase->lost, text, sizeof text));
     fl_json_array(j, "workers");
-    for (int rank = 0; rank < run->n_workers; rank++) {
+    for (int rank = 0; rank < run->n_started; rank++) {
         fl_json_object(j, NULL);
         fl_json_integer(j, "rank", rank);
         fl_json_array(j, "threads");

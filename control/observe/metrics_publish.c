@@ -25,7 +25,7 @@ static void gather_run(const fl_run_view *view, fl_metrics *m)
     snprintf(m->job, sizeof m->job, "%s", o->job->name);
     snprintf(m->run, sizeof m->run, "%s", slash == NULL ? o->run_dir : slash + 1);
     snprintf(m->state, sizeof m->state, "%s", view->state);
-    m->n_workers = view->run->n_workers;
+    m->n_workers = view->run->n_started;
     m->memory_budget_bytes = o->job->devices.memory_bytes;
 }
 
@@ -148,7 +148,7 @@ void fl_metrics_tell(fl_metrics_publisher *publisher, const fl_run_view *view, i
     gather_checkpoints(view, m);
     gather_cache(view, m);
     gather_control(view, m);
-    for (int rank = 0; rank < view->run->n_workers; rank++) {
+    for (int rank = 0; rank < view->run->n_started; rank++) {
         gather_worker(view, rank, &m->workers[rank]);
     }
     fl_metrics_publish(publisher->server, m);

@@ -112,7 +112,7 @@ fl_status fl_tracer_request(fl_tracer *t, int64_t *first_step, int64_t n_steps)
     memset(&t->data.about, 0, sizeof t->data.about);
     t->active = true;
     int64_t left = run->options->n_steps - wanted;
-    t->data.about.n_workers = run->n_workers;
+    t->data.about.n_workers = run->n_started;
     t->data.about.first_step = *first_step = wanted;
     t->data.about.n_steps = n_steps < left ? n_steps : left;
     t->data.about.batch = fl_sampler_batch(run->options->job);
@@ -209,7 +209,8 @@ static fl_status write_file(fl_tracer *t, char *name, size_t size_bytes)
 static void finish_trace(fl_tracer *t, fl_status status)
 {
     char name[64] = "";
-    const fl_trace_about *about = &t->data.about;
+    fl_trace_about *about = &t->data.about;
+    about->n_workers = t->run->n_started; /* with those that have come meanwhile */
     t->active = false;
     if (status == FL_OK) {
         status = write_file(t, name, sizeof name);

@@ -111,7 +111,7 @@ enum { DEVICES, STAGES, REPLICAS, MICRO_BATCHES }; /* scale's arguments */
 static void refuse_more(fl_ctl_call *call, int64_t wanted, int n)
 {
     char devices[FL_COUNT_BYTES], workers[FL_COUNT_BYTES];
-    fl_ctl_refuse(call, FL_CTL_REFUSED, "found %s, allowed: at most the %s of devices.count",
+    fl_ctl_refuse(call, FL_CTL_REFUSED, "found %s, allowed: at most the %s of devices.max",
                   fl_count(wanted, "device", devices), fl_count(n, "worker", workers));
 }
 
@@ -144,6 +144,9 @@ static void choose_scale(fl_ctl *ctl, fl_ctl_call *call, fl_worker_pool *usable)
     usable->limit = v[DEVICES].given ? (int)v[DEVICES].integer : 0;
     if (v[DEVICES].given) {
         fl_worker_pool_loosen(&job, v[DEVICES].integer);
+    }
+    if (v[DEVICES].given && v[DEVICES].integer > ctl->run->options->n_devices) {
+        job.pipe.k = job.autodp.r = FL_JOB_AUTO; /* they are for devices.count workers */
     }
     if (v[STAGES].given) {
         job.pipe.k = v[STAGES].integer;
@@ -184,9 +187,9 @@ void fl_ctl_drain(fl_ctl *ctl, fl_ctl_call *call)
     if (!has_model(ctl, call)) {
         return;
     }
-    if (rank >= ctl->run->n_workers) {
+    if (rank >= ctl->run->n_started) {
         fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "worker: the run has workers 0 to %d",
-                      ctl->run->n_workers - 1);
+                      ctl->run->n_started - 1);
         return;
     }
     usable.drained[rank] = true;

@@ -24,7 +24,7 @@ static fl_plan_input input_of(const fl_ctl *ctl, const fl_ctl_call *call, fl_job
     *job = *ctl->run->options->job;
     input.job = job;
     input.F = frozen->given ? (int)frozen->integer : ctl->run->plan->F;
-    input.n_workers = devices->given ? (int)devices->integer : ctl->run->n_workers;
+    input.n_workers = devices->given ? (int)devices->integer : fl_plan_members(ctl->run->plan);
     fl_worker_pool_loosen(job, input.n_workers);
     int more = input.n_workers - ctl->run->n_workers;
     const fl_device_survey *shared = ctl->run->options->devices;

@@ -158,7 +158,7 @@ static void status_fields(const fl_run_view *view, fl_json *j)
     fl_json_integer(j, "straggler", view->straggler);
     fl_json_rounded(j, "times_s", view->times_s, 3);
     fl_json_array(j, "workers");
-    for (int rank = 0; rank < view->run->n_workers; rank++) {
+    for (int rank = 0; rank < view->run->n_started; rank++) {
         worker_fields(view, rank, j);
     }
     fl_json_close(j, ']');

@@ -1,6 +1,7 @@
 #include "control/state/worker.h"
 
 #include "control/state/birth.h"
+#include "device/clock.h"
 
 #include <stdio.h>
 
@@ -59,6 +60,10 @@ void fl_workers_init(fl_worker *workers, int n_workers, const fl_plan *plan)
     for (int rank = 0; rank < n_workers; rank++) {
         workers[rank] = (fl_worker){.rank = rank, .place = fl_plan_place(plan, rank)};
         snprintf(workers[rank].operation, sizeof workers[rank].operation, "starting");
+        if (plan->departed[rank]) {
+            workers[rank].departed = workers[rank].exit_reported = true;
+            workers[rank].departed_us = workers[rank].exited_us = fl_now_us();
+        }
     }
 }
 

@@ -6,7 +6,8 @@
 
 #include <sys/types.h>
 
-/* The controller's record of one worker. Times are fl_now_us; 0 means not yet. */
+/* The controller's record of one worker. Times are fl_now_us; 0 means not yet. A rank of which no
+ * process was started is a worker that has departed and exited, with incarnation 0. */
 typedef struct fl_worker {
     int rank;
     uint32_t incarnation; /* counts the processes of this rank; 0: none was started yet */
@@ -64,7 +65,8 @@ void fl_worker_enter(fl_worker *worker);
 /* The worker is no longer a member of the run. */
 void fl_worker_depart(fl_worker *worker, int64_t now_us);
 
-/* The records [n_workers] of workers that have not been started. */
+/* The records [n_workers] of workers that have not been started: those that are no members of the
+ * plan will not be, before a request wants them. */
 void fl_workers_init(fl_worker *workers, int n_workers, const fl_plan *plan);
 
 /* Each worker's place in the plan. */

@@ -36,7 +36,13 @@ static fl_status refuse_device(const fl_cuda_plugin *plugin, const char *device,
                    code);
 }
 
-static fl_status check_mode(const char *device, fl_cuda_compute_mode mode, int n_workers)
+static const char *count_field(const fl_device_demand *demand)
+{
+    return demand->count_field == NULL ? "devices.count" : demand->count_field;
+}
+
+static fl_status check_mode(const char *device, fl_cuda_compute_mode mode, int n_workers,
+                            const fl_device_demand *demand)
 {
     if (mode == FL_CUDA_MODE_PROHIBITED) {
         return fl_fail(FL_ENOTSUP,
@@ -45,7 +51,7 @@ static fl_status check_mode(const char *device, fl_cuda_compute_mode mode, int n
                        device);
     }
     if (mode != FL_CUDA_MODE_SHARED && n_workers > 1) {
-        return fl_fail_field(FL_ENOTSUP, FL_FIELDS("devices.count"),
+        return fl_fail_field(FL_ENOTSUP, FL_FIELDS(count_field(demand)),
                              "%s: %d workers would share it, but it is in exclusive mode; allowed: "
                              "one worker for each device, or `nvidia-smi -c 0` first",
                              device, n_workers);
@@ -54,8 +60,9 @@ static fl_status check_mode(const char *device, fl_cuda_compute_mode mode, int n
 }
 
 static fl_status check_memory(const char *device, const fl_cuda_facts *facts, int n_workers,
-                              size_t budget_bytes)
+                              const fl_device_demand *demand)
 {
+    size_t budget_bytes = demand->budget_bytes;
     char free_text[FL_SIZE_TEXT_MAX], all[FL_SIZE_TEXT_MAX], each[FL_SIZE_TEXT_MAX];
     char workers[FL_COUNT_BYTES], beside[FL_SIZE_TEXT_MAX];
     size_t n = (size_t)n_workers, besides = n * BESIDE_BYTES + (n - 1) * CONTEXT_BYTES;
@@ -63,7 +70,7 @@ static fl_status check_memory(const char *device, const fl_cuda_facts *facts, in
         return FL_OK;
     }
     return fl_fail_field(
-        FL_ENOTSUP, FL_FIELDS("devices.memory", "devices.count"),
+        FL_ENOTSUP, FL_FIELDS("devices.memory", count_field(demand)),
         "%s of %s each, and %s for their workspaces and processes, but %s of %s "
         "are free on %s",
         fl_count(n_workers, "worker", workers), fl_size_text((double)budget_bytes, each),
@@ -73,17 +80,17 @@ static fl_status check_memory(const char *device, const fl_cuda_facts *facts, in
 
 /* n_workers: those that would use this device */
 static fl_status survey_device(const fl_cuda_plugin *plugin, int number, int n_workers,
-                               size_t budget_bytes, fl_device_facts *out)
+                               const fl_device_demand *demand, fl_device_facts *out)
 {
     char device[384];
     fl_cuda_facts facts = {0};
     int code = plugin->describe_device(number, &facts);
     describe(number, &facts, device);
-    FL_TRY(check_mode(device, facts.mode, n_workers));
+    FL_TRY(check_mode(device, facts.mode, n_workers, demand));
     if (code != FL_CUDA_OK) {
         return refuse_device(plugin, device, code);
     }
-    FL_TRY(check_memory(device, &facts, n_workers, budget_bytes));
+    FL_TRY(check_memory(device, &facts, n_workers, demand));
     snprintf(out->name, sizeof out->name, "%s", facts.name);
     out->memory_bytes = facts.memory_bytes;
     return FL_OK;
@@ -99,7 +106,7 @@ fl_status fl_cuda_survey(const fl_cuda_plugin *plugin, const fl_device_demand *d
     n = n_workers < n ? n_workers : n;
     for (int i = 0; i < n; i++) {
         int sharers = (n_workers - i + n - 1) / n; /* workers i, i + n, i + 2 n, ... */
-        FL_TRY(survey_device(plugin, i, sharers, demand->budget_bytes, &out->device[i]));
+        FL_TRY(survey_device(plugin, i, sharers, demand, &out->device[i]));
     }
     out->kind = FL_DEVICE_CUDA;
     out->n = n;

@@ -8,7 +8,8 @@
 extern "C" {
 #endif
 
-/* FL_JOB_AUTO in pipe.k, pipe.m, autodp.r, devices.count and script entries: Frostline chooses. */
+/* FL_JOB_AUTO in pipe.k, pipe.m, autodp.r, devices.count, devices.max and script entries: Frostline
+ * chooses. */
 enum { FL_TEXT_MAX = 256, FL_JOB_AUTO = 0 };
 
 typedef enum fl_schedule { FL_GPIPE = 0, FL_1F1B = 1 } fl_schedule;
@@ -168,6 +169,7 @@ typedef struct fl_job {
     struct {
         fl_device_kind kind;
         int64_t count; /* workers; 0: as many as the processors allow */
+        int64_t max;   /* workers that the run may grow to; 0: count */
         int64_t cores; /* a device */
         int64_t memory_bytes;
     } devices;

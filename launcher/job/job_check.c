@@ -150,7 +150,12 @@ static fl_status check_devices(const fl_job *job)
 {
     int64_t k = job->pipe.k == FL_JOB_AUTO ? 1 : job->pipe.k;
     int64_t r = job->autodp.r == FL_JOB_AUTO ? 1 : job->autodp.r;
-    int64_t count = job->devices.count;
+    int64_t count = job->devices.count, max = job->devices.max;
+    if (count != FL_JOB_AUTO && max != FL_JOB_AUTO && max < count) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.max", "devices.count"),
+                             "found %" PRId64 ", allowed: auto, or at least devices.count %" PRId64,
+                             max, count);
+    }
     if (count != FL_JOB_AUTO && k > count) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("pipe.k", "devices.count"),
                              "found K = %" PRId64 ", allowed: at most devices.count %" PRId64, k,

@@ -533,6 +533,15 @@ static const fl_field fields[] = {
      .most = FL_MAX_WORKERS,
      .doc = "Workers; auto takes as many as the processors allow, with cuda one for each GPU. "
             "Workers are dealt to the GPUs in turn, and several may share one."},
+    {.path = "devices.max",
+     .type = FL_FIELD_INTEGER,
+     .offset = AT(devices.max),
+     .initial = "auto",
+     .word = "auto",
+     .least = 1,
+     .most = FL_MAX_WORKERS,
+     .doc = "Workers that the run may grow to; frostline ctl scale starts those beyond "
+            "devices.count. auto: devices.count."},
     {.path = "devices.cores",
      .type = FL_FIELD_INTEGER,
      .offset = AT(devices.cores),

@@ -4,6 +4,12 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
+/* The field that n_workers comes from. */
+static const char *name_count(const fl_job *job, int n_workers)
+{
+    return n_workers == job->devices.max ? "devices.max" : "devices.count";
+}
+
 static void compare_processors(const fl_host_limits *m, const fl_job *job, int n_workers,
                                char *text, size_t size_bytes)
 {
@@ -18,8 +24,9 @@ static void compare_processors(const fl_host_limits *m, const fl_job *job, int n
         snprintf(
             text, size_bytes,
             "devices: %d x %lld cores want %lld processors, but this run may use %d%s; workers "
-            "share them and the run is slower: lower devices.count or devices.cores",
-            n_workers, (long long)job->devices.cores, (long long)wanted, m->affinity, limit);
+            "share them and the run is slower: lower %s or devices.cores",
+            n_workers, (long long)job->devices.cores, (long long)wanted, m->affinity, limit,
+            name_count(job, n_workers));
     }
 }
 
@@ -34,11 +41,12 @@ static void compare_memory(const fl_host_limits *m, const fl_job *job, int n_wor
         snprintf(text, size_bytes,
                  "devices.memory: %d x %.3g GiB, and %.3g GiB of cache.memory, are more than the "
                  "%.3g GiB that %s; a plan that needs all of it would be killed: lower "
-                 "devices.memory or devices.count",
+                 "devices.memory or %s",
                  n_workers, (double)job->devices.memory_bytes / GIB, cache / GIB,
                  (double)m->memory_bytes / GIB,
                  m->memory_bytes < m->total_bytes ? "this run's control group allows"
-                                                  : "this machine has");
+                                                  : "this machine has",
+                 name_count(job, n_workers));
     }
 }
 

@@ -34,17 +34,29 @@ int fl_preparation_processors(void)
     return machine.processors;
 }
 
-/* Before anything takes time: whether there are devices for all workers. */
+/* The number of workers that devices.count: auto stands for. */
+static int choose_count(const fl_preparation *p)
+{
+    const fl_job *job = p->job;
+    int n = p->devices.n > 0 ? p->devices.n : fl_preparation_processors() / (int)job->devices.cores;
+    int most = job->devices.max == FL_JOB_AUTO ? FL_MAX_WORKERS : (int)job->devices.max;
+    return n < 1 ? 1 : n < most ? n : most;
+}
+
+/* Before anything takes time: whether there are devices for all workers, also for those that the
+ * run may grow by. */
 static fl_status survey_devices(fl_preparation *p)
 {
     const fl_job *job = p->job;
-    bool chosen = job->devices.count == FL_JOB_AUTO;
+    bool chosen = job->devices.count == FL_JOB_AUTO, grows = job->devices.max != FL_JOB_AUTO;
     const fl_device_demand demand = {.kind = job->devices.kind,
-                                     .n_workers = chosen ? 0 : (int)job->devices.count,
+                                     .n_workers =
+                                         (int)(grows ? job->devices.max : job->devices.count),
+                                     .count_field = grows ? "devices.max" : "devices.count",
                                      .budget_bytes = (size_t)job->devices.memory_bytes};
     FL_TRY(fl_device_survey_make(&demand, &p->devices));
-    int n = p->devices.n > 0 ? p->devices.n : fl_preparation_processors() / (int)job->devices.cores;
-    p->n_workers = chosen ? (n < 1 ? 1 : n) : demand.n_workers;
+    p->n_workers = chosen ? choose_count(p) : (int)job->devices.count;
+    p->n_ranks = grows ? (int)job->devices.max : p->n_workers;
     return FL_OK;
 }
 
@@ -215,7 +227,7 @@ static fl_status look_at_samples(fl_preparation *p)
                                    .n_validation = p->n_validation,
                                    .n_steps = p->n_steps,
                                    .n_stores = 1,
-                                   .n_workers = p->n_workers};
+                                   .n_workers = p->n_ranks};
     return FL_OK;
 }
 
@@ -385,7 +397,7 @@ void fl_preparation_warn(const fl_preparation *p)
     fl_host_limits machine;
     char text[2][512];
     fl_host_limits_read("", &machine);
-    fl_job_demand_compare(&machine, p->job, p->n_workers, text[0], text[1], sizeof text[0]);
+    fl_job_demand_compare(&machine, p->job, p->n_ranks, text[0], text[1], sizeof text[0]);
     for (int i = 0; i < 2; i++) {
         if (text[i][0] != 0) {
             fl_log(FL_LOG_WARN, "%s", text[i]);

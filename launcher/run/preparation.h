@@ -39,6 +39,7 @@ typedef struct fl_preparation {
     int64_t n_samples, steps_per_epoch, n_steps;
     fl_device_survey devices;
     int n_workers;
+    int n_ranks; /* devices.max: the workers that the run may grow to */
     fl_cores cores;
     fl_due_steps due;
     fl_sample_sizes *sizes;

@@ -28,8 +28,9 @@ typedef struct recording_reader {
     const fl_recording_facts *facts;
     fl_recording *recording;
     size_t capacity;
-    int64_t line; /* from 1 */
-    int n_workers;
+    int64_t line;       /* from 1 */
+    int n_workers;      /* ranks */
+    int n_started;      /* workers that the run began with */
     int64_t n_steps;    /* of the run that is read */
     int64_t resumed_at; /* the step at which it was resumed last; -1: it was not */
     fl_plan plan;       /* that ran last */
@@ -151,8 +152,8 @@ static fl_status check_members(const recording_reader *r, const fl_plan *next, i
         if (r->plan.departed[rank] && !next->departed[rank]) {
             return fl_fail(FL_EINVAL,
                            "--replay: in %s, worker %d joined at step %" PRId64
-                           " after it was lost: such a run cannot be repeated",
-                           r->run_dir, rank, step);
+                           "%s: such a run cannot be repeated",
+                           r->run_dir, rank, step, rank < r->n_started ? " after it was lost" : "");
         }
     }
     return FL_OK;
@@ -278,21 +279,26 @@ static fl_status take_machine(recording_reader *r, const json_t *event)
 {
     int64_t devices = 0;
     size_t n_workers = json_array_size(json_object_get(event, "workers"));
+    int n_ranks = (int)n_workers;
+    if (json_object_get(event, "max_workers") != NULL) {
+        FL_TRY(get_int(r, event, "max_workers", 1, FL_MAX_WORKERS, &n_ranks));
+    }
     FL_TRY(get_integer(r, event, "steps", 1, INT64_MAX, &r->n_steps));
     FL_TRY(get_integer(r, event, "devices", 1, INT_MAX, &devices));
     if (n_workers < 1 || n_workers > FL_MAX_WORKERS) {
         return damaged(r, "\"workers\": an array of 1 to %d workers is expected", FL_MAX_WORKERS);
     }
-    if (devices != r->facts->n_devices || n_workers > (size_t)r->facts->n_devices) {
+    if (devices != r->facts->n_devices || n_ranks > r->facts->n_ranks) {
         return differs(r, "devices", r->facts->n_devices, devices);
     }
-    if (r->started && (int)n_workers != r->n_workers) {
+    if (r->started && (int)n_workers != r->n_started) {
         return fl_fail(FL_EINVAL,
                        "--replay: %s was resumed with %zu workers, after %d: only a run with the "
                        "same workers throughout can be repeated",
-                       r->run_dir, n_workers, r->n_workers);
+                       r->run_dir, n_workers, r->n_started);
     }
-    r->n_workers = (int)n_workers;
+    r->n_workers = n_ranks;
+    r->n_started = (int)n_workers;
     return FL_OK;
 }
 
@@ -323,7 +329,7 @@ static bool decides_plan(const char *path)
 /* The resumed run had all of its workers again, which a repetition cannot start a second time. */
 static fl_status check_departed(const recording_reader *r)
 {
-    for (int rank = 0; rank < r->n_workers; rank++) {
+    for (int rank = 0; rank < r->n_started; rank++) {
         if (r->plan.departed[rank]) {
             return fl_fail(FL_EINVAL,
                            "--replay: %s was resumed at step %" PRId64

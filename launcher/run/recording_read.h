@@ -7,7 +7,7 @@
 /* The new run, as far as it must agree with the recorded one. */
 typedef struct fl_recording_facts {
     const fl_job *job;
-    int n_layers, n_devices;
+    int n_layers, n_devices, n_ranks;
     int64_t n_samples, n_steps;
     uint64_t data_fingerprint; /* 0: unknown */
     const char *kernels;       /* the instruction set; a different one causes a warning */

@@ -50,11 +50,11 @@ static fl_status check_plan(const fl_resume *r, const fl_preparation *p)
     if (changed != NULL) {
         return fl_fail(FL_EINVAL, "%s has another value", changed);
     }
-    if (plan->n_workers != p->n_workers && plan->n_workers != plan->K * plan->R) {
-        return fl_fail(FL_EINVAL, "%d devices found, it had %d", p->n_workers, plan->n_workers);
+    if (plan->n_workers != p->n_ranks && plan->n_workers != plan->K * plan->R) {
+        return fl_fail(FL_EINVAL, "%d devices found, it had %d", p->n_ranks, plan->n_workers);
     }
-    if (plan->n_workers > p->n_workers) {
-        return fl_fail(FL_EINVAL, "%d devices found, it needs %d", p->n_workers, plan->n_workers);
+    if (plan->n_workers > p->n_ranks) {
+        return fl_fail(FL_EINVAL, "%d devices found, it needs %d", p->n_ranks, plan->n_workers);
     }
     for (int stage = 0; stage < plan->K; stage++) {
         fl_stage_memory memory;
@@ -108,15 +108,33 @@ static void take_other_plan(fl_resume *r, const fl_preparation *p, fl_plan *plan
     place_parked(p, plan, state->parked);
 }
 
+/* All workers are new: those that a run begins with, and up to the last one that has a stage or
+ * keeps moments in a run that had grown. */
+static void take_members(const fl_resume *r, const fl_preparation *p, fl_plan *plan)
+{
+    int n_members = p->n_workers;
+    for (int i = 0; i < fl_plan_n_active(plan); i++) {
+        int n = fl_plan_active(plan, i) + 1;
+        n_members = n > n_members ? n : n_members;
+    }
+    for (int layer = 0; layer < plan->n_layers; layer++) {
+        int n = r->checkpoint->controller.parked[layer] + 1;
+        n_members = n > n_members ? n : n_members;
+    }
+    for (int rank = 0; rank < plan->n_workers; rank++) {
+        plan->departed[rank] = rank >= n_members;
+    }
+}
+
 void fl_resume_take_plan(fl_resume *r, const fl_preparation *p, bool kept, fl_plan *plan)
 {
     fl_controller_state *state = &r->checkpoint->controller;
     if (kept) {
         *plan = r->checkpoint->plan;
-        memset(plan->departed, 0, sizeof plan->departed);
+        take_members(r, p, plan);
     } else {
         take_other_plan(r, p, plan);
     }
-    memset(state->usable.drained, 0, sizeof state->usable.drained); /* all workers are new */
+    memcpy(state->usable.drained, plan->departed, sizeof state->usable.drained);
     state->n_workers = plan->n_workers;
 }

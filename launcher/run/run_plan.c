@@ -69,10 +69,15 @@ fl_costs_options fl_run_plan_costs(const fl_preparation *p, const char *only)
                               .only = only};
 }
 
-/* The processors of all workers, until the end of the run. */
+/* The processors of all workers, until the end of the run. Where there are not enough for those
+ * that the run may grow by, the ones that it begins with have theirs. */
 static void take_cores(fl_preparation *p)
 {
-    fl_cores_take(FL_CORES_NAME, p->n_workers * (int)p->job->devices.cores, &p->cores);
+    int cores = (int)p->job->devices.cores;
+    fl_cores_take(FL_CORES_NAME, p->n_ranks * cores, &p->cores);
+    if (p->cores.n == 0 && p->n_ranks > p->n_workers) {
+        fl_cores_take(FL_CORES_NAME, p->n_workers * cores, &p->cores);
+    }
     if (p->cores.n_shared > 0) {
         fl_log(FL_LOG_WARN, "%d of the %d processors that this run uses are another run's, too",
                p->cores.n_shared, p->cores.n);
@@ -96,9 +101,8 @@ static fl_status get_costs(fl_preparation *p)
 
 fl_status fl_run_plan_open_cache(fl_preparation *p)
 {
-    FL_TRY(fl_activations_create(p->model, p->dataset, p->job, p->n_samples, p->n_steps,
-                                 p->n_workers, &p->activations, p->no_cache_why,
-                                 sizeof p->no_cache_why));
+    FL_TRY(fl_activations_create(p->model, p->dataset, p->job, p->n_samples, p->n_steps, p->n_ranks,
+                                 &p->activations, p->no_cache_why, sizeof p->no_cache_why));
     p->batches->n_stores = p->activations == NULL ? 1 : p->activations->n_stores;
     return FL_OK;
 }
@@ -124,6 +128,7 @@ static fl_status read_recording(fl_preparation *p)
     fl_recording_facts facts = {.job = p->job,
                                 .n_layers = fl_model_n_layers(p->model),
                                 .n_devices = p->n_workers,
+                                .n_ranks = p->n_ranks,
                                 .n_samples = p->n_samples,
                                 .n_steps = p->n_steps,
                                 .data_fingerprint = fingerprint_of(p->dataset),
@@ -133,12 +138,17 @@ static fl_status read_recording(fl_preparation *p)
 }
 
 /* Where no part of the job gives a worker without a stage work later, start without such workers.
- * Otherwise they stand by: a freeze, the script or `frostline ctl scale` may give them one. */
-static void leave_idle_out(fl_preparation *p)
+ * Otherwise they stand by: a freeze, the script or `frostline ctl scale` may give them one. Ranks
+ * beyond devices.count have no process until `frostline ctl scale` wants them. */
+static void choose_members(fl_preparation *p)
 {
-    if (p->job->elastic.n_script == 0 && p->job->freeze.policy == FL_FREEZE_NONE &&
-        !p->job->elastic.enabled) {
-        p->plan->n_workers = p->plan->K * p->plan->R;
+    const fl_job *job = p->job;
+    bool gives_work =
+        job->elastic.n_script > 0 || job->freeze.policy != FL_FREEZE_NONE || job->elastic.enabled;
+    int n_members = gives_work ? p->n_workers : p->plan->K * p->plan->R;
+    p->plan->n_workers = p->n_ranks > p->n_workers ? p->n_ranks : n_members;
+    for (int rank = n_members; rank < p->plan->n_workers; rank++) {
+        p->plan->departed[rank] = true;
     }
 }
 
@@ -149,7 +159,7 @@ static fl_status choose_first(fl_preparation *p)
         *p->plan = p->recording.first;
         return FL_OK;
     }
-    leave_idle_out(p);
+    choose_members(p);
     return FL_OK;
 }
 
@@ -161,7 +171,7 @@ static fl_status choose_next(fl_preparation *p)
     bool kept = fl_resume_keeps_plan(p->resume, p);
     if (!kept) {
         FL_TRY(fl_run_plan_choose(p, F));
-        leave_idle_out(p);
+        choose_members(p);
     }
     fl_resume_take_plan(p->resume, p, kept, p->plan);
     return FL_OK;
@@ -187,5 +197,7 @@ fl_status fl_run_plan_make(fl_preparation *p)
     FL_TRY(open_metrics(p));
     take_cores(p);
     FL_TRY(get_costs(p));
-    return p->resume == NULL ? choose_first(p) : choose_next(p);
+    FL_TRY(p->resume == NULL ? choose_first(p) : choose_next(p));
+    p->input.n_workers = p->plan->n_workers; /* later plans are made for the ranks of this one */
+    return FL_OK;
 }

@@ -193,6 +193,7 @@ static void forget_training(fl_job *job)
     job->cache.policy = FL_CACHE_OFF;
     job->trace = none.trace;
     job->control = none.control;
+    job->devices.max = FL_JOB_AUTO;
     job->elastic.enabled = false;
     job->elastic.n_script = 0;
     job->pipe.tune = false;

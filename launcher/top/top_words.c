@@ -23,6 +23,7 @@ static const struct {
     {"worker.left", "worker {rank} has left after step {steps}"},
     {"run.recovered", "the run goes on from step {step} (K={k} R={r} M={m}): {why}"},
     {"worker.lost", "worker {rank} lost ({how}): {message}"},
+    {"worker.started", "worker {rank} is started"},
     {"worker.restarted", "worker {rank} is started again ({why})"},
     {"worker.joined", "worker {rank} has joined, as standby"},
     {"agent.lost", "{message}"},

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { PATIENCE_MS = 30000, MOST_STEPS = 20000, STANDBY = 2 };
+enum { STANDBY = 2 };
 
 static const double TOLERANCE = 1e-5;
 
@@ -30,11 +30,6 @@ static const double TOLERANCE = 1e-5;
 #define THREE_WORKERS TRAINING, "devices.count", "3", "pipe.k", "1", "autodp.r", "2", "pipe.m", "2"
 
 /* ---- a worker that comes back is used ---- */
-
-static void ask(live_run *run, const char *cmd, const char *args)
-{
-    json_decref(live_ask(run, cmd, args));
-}
 
 /* In shared memory: the worker that came back has work. Until then steps are slow, so that few of
  * them come before it. */
@@ -48,23 +43,6 @@ static void go_slowly(const char *point, fl_worker_state *w)
 }
 
 static const scenario_deed nothing = {.act = NULL};
-
-static void interrupt(live_run *run)
-{
-    assert_int_equal(kill(run->controller, SIGINT), 0);
-    assert_int_equal(live_finish(run), FL_ESTOPPED);
-    live_check_ledger(run);
-}
-
-/* Of the first n_steps; the run was interrupted after them. */
-static double *take_losses(live_run *run, int n_steps)
-{
-    double *losses = calloc(MOST_STEPS, sizeof *losses);
-    assert_non_null(losses);
-    assert_in_range(fl_toy_losses(run->dir, losses, MOST_STEPS), n_steps, MOST_STEPS);
-    live_clean(run);
-    return losses;
-}
 
 /* The first step with twice the learning rate. */
 static int64_t lr_step;
@@ -82,8 +60,8 @@ static void check_losses(const double *losses, int n_steps)
                                                          "1", "autodp.r", "1", "pipe.m", "2", NULL},
                                    nothing, change_lr);
     live_await_step(&run, n_steps);
-    interrupt(&run);
-    double *one = take_losses(&run, n_steps);
+    live_interrupt(&run);
+    double *one = live_take_losses(&run, n_steps);
     assert_true(worst_difference(losses, one, 0, n_steps) <= TOLERANCE);
     free(one);
 }
@@ -103,20 +81,20 @@ static void test_joining__a_lost_worker_comes_back_and_gets_work(void **state)
     live_await_state(&run, STANDBY, "standby");
     pid_t second = live_process_of(&run, STANDBY);
     assert_int_not_equal(second, first);
-    ask(&run, "scale", "{\"k\": 1, \"r\": 3}");
+    live_do(&run, "scale", "{\"k\": 1, \"r\": 3}");
     live_await_state(&run, STANDBY, "active");
     int n_steps = (int)live_status(&run, "step") + 30;
     atomic_store(is_used, true);
     live_await_step(&run, n_steps);
-    ask(&run, "pause", "{}"); /* the worker that came back holds and goes on with the others */
-    ask(&run, "resume", "{}");
+    live_do(&run, "pause", "{}"); /* the worker that came back holds and goes on with the others */
+    live_do(&run, "resume", "{}");
     live_await_step(&run, live_status(&run, "step") + 5);
-    interrupt(&run);
+    live_interrupt(&run);
     assert_true(kill(second, 0) != 0 && errno == ESRCH);
     assert_int_equal(count_events(run.dir, "worker.lost", "\"goes_on\": true"), 1);
     assert_int_equal(count_events(run.dir, "worker.restarted", "\"rank\": 2"), 1);
     assert_int_equal(count_events(run.dir, "worker.joined", "\"rank\": 2"), 1);
-    double *losses = take_losses(&run, n_steps);
+    double *losses = live_take_losses(&run, n_steps);
     check_losses(losses, n_steps);
     free(losses);
 }
@@ -134,15 +112,15 @@ static void test_joining__a_worker_that_trained_comes_back(void **state)
     live_await_step(&run, 5);
     assert_int_equal(kill(live_process_of(&run, 1), SIGKILL), 0);
     live_await_state(&run, 1, "standby");
-    ask(&run, "scale", "{\"k\": 1, \"r\": 2}");
+    live_do(&run, "scale", "{\"k\": 1, \"r\": 2}");
     live_await_state(&run, 1, "active");
     int n_steps = (int)live_status(&run, "step") + 20;
     atomic_store(is_used, true);
     live_await_step(&run, n_steps);
-    interrupt(&run);
+    live_interrupt(&run);
     assert_int_equal(count_events(run.dir, "run.recovered", ""), 1);
     assert_int_equal(count_events(run.dir, "worker.joined", "\"rank\": 1"), 1);
-    double *losses = take_losses(&run, n_steps);
+    double *losses = live_take_losses(&run, n_steps);
     lr_step = INT64_MAX;
     check_losses(losses, n_steps);
     free(losses);
@@ -154,7 +132,7 @@ static void drain(live_run *run, int rank)
 {
     char args[32];
     snprintf(args, sizeof args, "{\"worker\": %d}", rank);
-    ask(run, "drain", args);
+    live_do(run, "drain", args);
     live_await_state(run, rank, "left");
 }
 
@@ -179,15 +157,15 @@ static void test_joining__scale_brings_workers_back(void **state)
     live_await_state(&run, 0, "active");
     live_await_state(&run, 2, "left");
     assert_int_not_equal(live_process_of(&run, 0), leader);
-    ask(&run, "scale", "{\"k\": 1, \"r\": 3}");
+    live_do(&run, "scale", "{\"k\": 1, \"r\": 3}");
     live_await_state(&run, 2, "active");
     int n_steps = (int)live_status(&run, "step") + 20;
     atomic_store(is_used, true);
     live_await_step(&run, n_steps);
-    interrupt(&run);
+    live_interrupt(&run);
     assert_int_equal(count_events(run.dir, "worker.restarted", "\"requested\""), 2);
     assert_int_equal(count_events(run.dir, "worker.joined", ""), 2);
-    double *losses = take_losses(&run, n_steps);
+    double *losses = live_take_losses(&run, n_steps);
     lr_step = INT64_MAX;
     check_losses(losses, n_steps);
     free(losses);
@@ -272,7 +250,7 @@ static void test_joining__is_tried_as_often_as_the_job_says(void **state)
     assert_int_equal(kill(live_process_of(&run, STANDBY), SIGKILL), 0);
     live_await_state(&run, STANDBY, "left");
     live_await_step(&run, live_status(&run, "step") + 200);
-    interrupt(&run);
+    live_interrupt(&run);
     assert_int_equal(count_events(run.dir, "worker.restarted", ""), 0);
     live_clean(&run);
 }

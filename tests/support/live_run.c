@@ -6,8 +6,10 @@
 #include "support/json_schema.h"
 #include "support/lines.h"
 #include "support/nap.h"
+#include "support/toy.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +18,11 @@
 
 #include <cmocka.h>
 
-static live_run start(const scenario *what)
+enum { MOST_STEPS = 20000 };
+
+live_run live_start_again(const scenario *what)
 {
     live_run run = {.scenario = *what};
-    assert_int_equal(make_root(NULL), 0);
     scenario_start(&run.scenario);
     run.controller = run.scenario.controller;
     snprintf(run.dir, sizeof run.dir, "%s", run.scenario.dir);
@@ -31,6 +34,12 @@ static live_run start(const scenario *what)
     }
     assert_int_equal(fl_ctl_client_open(run.dir, false, &run.ctl), FL_OK);
     return run;
+}
+
+static live_run start(const scenario *what)
+{
+    assert_int_equal(make_root(NULL), 0);
+    return live_start_again(what);
 }
 
 live_run live_start_with(const char *const *sets, scenario_deed deed,
@@ -139,6 +148,11 @@ int64_t live_status(live_run *run, const char *key)
     return number;
 }
 
+void live_do(live_run *run, const char *cmd, const char *args)
+{
+    json_decref(live_ask(run, cmd, args));
+}
+
 json_t *live_step(const live_run *run, int64_t step)
 {
     char path[256], line[4096];
@@ -182,6 +196,22 @@ fl_status live_finish(live_run *run)
     return run->scenario.outcome->status;
 }
 
+void live_interrupt(live_run *run)
+{
+    assert_int_equal(kill(run->controller, SIGINT), 0);
+    assert_int_equal(live_finish(run), FL_ESTOPPED);
+    live_check_ledger(run);
+}
+
+double *live_take_losses(live_run *run, int n_steps)
+{
+    double *losses = calloc(MOST_STEPS, sizeof *losses);
+    assert_non_null(losses);
+    assert_in_range(fl_toy_losses(run->dir, losses, MOST_STEPS), n_steps, MOST_STEPS);
+    live_clean(run);
+    return losses;
+}
+
 void live_clean(live_run *run)
 {
     assert_int_equal(remove_root(NULL), 0);
@@ -210,11 +240,19 @@ void live_await_state(live_run *run, int rank, const char *wanted)
     while (!is) {
         json_t *status;
         const json_t *state = json_object_get(worker_of(run, rank, &status), "state");
-        is = strcmp(json_string_value(state), wanted) == 0;
+        is = state != NULL && strcmp(json_string_value(state), wanted) == 0;
         json_decref(status);
         if (!is && fl_left_ms(deadline_us) == 0) {
             fail_msg("worker %d is not %s", rank, wanted);
         }
         nap(2000);
     }
+}
+
+int live_n_workers(live_run *run)
+{
+    json_t *status = live_ask(run, "status", "{}");
+    int n = (int)json_array_size(json_object_get(status, "workers"));
+    json_decref(status);
+    return n;
 }

@@ -31,6 +31,9 @@ live_run live_start_ragged(const char *const *sets, ragged_length *of_sample);
 live_run live_start_with(const char *const *sets, scenario_deed deed,
                          void (*at_point)(const char *point, fl_worker_state *w));
 
+/* A scenario below the root that is there: one that resumes. */
+live_run live_start_again(const scenario *what);
+
 /* Ask under a fresh id; the result of a reply that is ok, or, with `code`, the code of one that is
  * not. The caller drops the reference. */
 json_t *live_ask(live_run *run, const char *cmd, const char *args);
@@ -41,6 +44,9 @@ json_t *live_send(live_run *run, const char *text);
 
 /* An integer of the status. */
 int64_t live_status(live_run *run, const char *key);
+
+/* Ask, where the result does not matter. */
+void live_do(live_run *run, const char *cmd, const char *args);
 
 /* A step's line of steps.jsonl, which must be there. The caller drops the reference. */
 json_t *live_step(const live_run *run, int64_t step);
@@ -55,8 +61,18 @@ void live_await_step(live_run *run, int64_t step);
 pid_t live_process_of(live_run *run, int rank);
 void live_await_state(live_run *run, int rank, const char *wanted);
 
+/* How many workers the status lists. */
+int live_n_workers(live_run *run);
+
 /* Wait for the controller to end; how it did. */
 fl_status live_finish(live_run *run);
+
+/* As a user's Ctrl-C: the run ends, and its ledger is exact. */
+void live_interrupt(live_run *run);
+
+/* The losses of an ended run, which did at least n_steps; the caller frees them. Removes the run
+ * directory. */
+double *live_take_losses(live_run *run, int n_steps);
 
 /* Remove the run directory. */
 void live_clean(live_run *run);

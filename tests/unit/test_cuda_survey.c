@@ -37,6 +37,19 @@ static fl_status survey(int n_workers)
     return fl_device_survey_make(&demand, &found);
 }
 
+/* The run may grow to three workers, of which two would share a device. */
+static void test_survey__names_the_field_that_asks_for_the_workers(void **state)
+{
+    (void)state;
+    const fl_device_demand demand = {.kind = FL_DEVICE_CUDA,
+                                     .n_workers = 3,
+                                     .count_field = "devices.max",
+                                     .budget_bytes = 2 * (size_t)GIB};
+    use_plugin(STANDIN, "devices=2,mode=3");
+    assert_int_equal(fl_device_survey_make(&demand, &found), FL_ENOTSUP);
+    assert_string_equal(fl_failure_field(0), "devices.max");
+}
+
 static bool is_loaded(const char *file)
 {
     char line[4096];
@@ -196,6 +209,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_survey__finds_the_devices_and_keeps_this_process_clean),
+        cmocka_unit_test(test_survey__names_the_field_that_asks_for_the_workers),
         cmocka_unit_test(test_survey__refuses_each_bad_surrounding_with_one_line),
         cmocka_unit_test(test_survey__takes_what_just_fits),
         cmocka_unit_test(test_survey__refuses_a_file_that_is_no_plugin),

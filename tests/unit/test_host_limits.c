@@ -143,6 +143,9 @@ static void test_compare__tells_what_is_too_much(void **state)
     job.cache.policy = FL_CACHE_OFF;
     fl_job_demand_compare(&m, &job, 2, processors, memory, sizeof memory);
     assert_string_equal(memory, "");
+    job.devices.max = 3;
+    fl_job_demand_compare(&m, &job, 3, processors, memory, sizeof memory);
+    assert_non_null(strstr(processors, "lower devices.max or devices.cores"));
 }
 
 int main(void)

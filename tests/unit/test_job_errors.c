@@ -458,6 +458,8 @@ static const broken files[] = {
      "devices.count 2"},
     {"devices: {count: 2}\npipe: {k: 3}\n",
      "job.yaml:2:11: pipe.k: found K = 3, allowed: at most devices.count 2"},
+    {"devices: {count: 4, max: 3}\n",
+     "job.yaml:1:26: devices.max: found 3, allowed: auto, or at least devices.count 4"},
     {"devices: {count: 2}\nautodp: {r: 3}\n",
      "job.yaml:2:13: autodp.r: found R = 3, allowed: at most devices.count 2"},
     {"train: {batch: 4}\nautodp: {r: 5}\n", "job.yaml:2:13: autodp.r: found 5, allowed: at most "
