@@ -45,7 +45,7 @@ static fl_status map_memory(fl_snapshot *s)
     }
     s->memory = at;
     s->wanted = (fl_snapshot_wanted *)at;
-    s->slots = (float *)(at + HEAD_BYTES);
+    s->slots = (void *)(at + HEAD_BYTES);
     return FL_OK;
 }
 

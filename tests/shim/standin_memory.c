@@ -225,7 +225,9 @@ int standin__host_pin(void *memory, size_t size_bytes, bool read_only)
         return STANDIN_INVALID_VALUE;
     }
     if (!read_only) {
-        ((volatile char *)memory)[size_bytes - 1] = ((volatile char *)memory)[size_bytes - 1];
+        volatile char *last = (char *)memory + size_bytes - 1;
+        char value = *last;
+        *last = value;
     }
     add_pin(memory, size_bytes, false);
     return 0;
