@@ -68,8 +68,7 @@ static int count_awaited(const fl_controller *controller, int without)
     return n;
 }
 
-/* Whether workers of this run regroup at all. */
-static bool regroups(const fl_controller *controller, char *why, size_t size_bytes)
+bool fl_recovery_regroups(const fl_controller *controller, char *why, size_t size_bytes)
 {
     const fl_controller_options *o = controller->options;
     if (o->job->fault.on_loss == FL_ON_LOSS_STOP || o->pass != NULL ||
@@ -87,7 +86,7 @@ static bool regroups(const fl_controller *controller, char *why, size_t size_byt
 static bool can_go_on(const fl_controller *controller, int rank, char *why, size_t size_bytes)
 {
     bool lost[FL_MAX_WORKERS];
-    if (!regroups(controller, why, size_bytes)) {
+    if (!fl_recovery_regroups(controller, why, size_bytes)) {
         return false;
     }
     if (count_awaited(controller, rank) == 0) {
@@ -252,7 +251,7 @@ bool fl_recovery_is_due(fl_controller *controller, int64_t now_us, fl_loss_kind 
     int first = first_to_leave(controller);
     bool left = first >= 0 && now_us - controller->workers[first].left_us >=
                                   controller->shutdown.limits.settle_us;
-    bool can = regroups(controller, why, sizeof why);
+    bool can = fl_recovery_regroups(controller, why, sizeof why);
     bool stand = can && all_stand_still(controller);
     if (r->state == FL_RECOVERY_COLLECTING || (!left && !stand)) {
         return false;

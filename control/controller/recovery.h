@@ -40,6 +40,10 @@ typedef struct fl_recovery {
     fl_recovery_sums sums;
 } fl_recovery;
 
+/* Whether the workers of this run regroup at all; false, with the reason in why [size_bytes], which
+ * is empty where the job does not want it. */
+bool fl_recovery_regroups(const fl_controller *controller, char *why, size_t size_bytes);
+
 /* ①. rank -1: no worker is lost, but all have left their generation. Returns false, and
  * the reason in why [size_bytes], if the run cannot go on without the worker; nothing has then
  * changed. */

@@ -160,18 +160,28 @@ static void report_spared(fl_controller *controller)
     }
 }
 
+/* Whether the loss of the spare worker explains that others have failed: soon after it, unless no
+ * vote counts on the worker and those that failed can regroup (recovery.h). */
+static bool explains_failures(const fl_controller *controller, int64_t now_us)
+{
+    const fl_survived_loss *s = &controller->shutdown.spared;
+    int64_t memory_us = controller->options->job->fault.detect_ms * 1000;
+    char why[128];
+    return now_us - s->lost_us < memory_us && others_failed(controller, s->rank) &&
+           (fl_elastic_counts_on(&controller->elastic, s->rank) ||
+            !fl_recovery_regroups(controller, why, sizeof why));
+}
+
 /* A standby worker may have been lost before or after the vote that gives it a stage. The outcome
  * shows in the others: they switch to the new generation, fail to, or stay in the old one. */
 static void watch_spared(fl_controller *controller, int64_t now_us)
 {
     fl_survived_loss *s = &controller->shutdown.spared;
-    int64_t memory_us = controller->options->job->fault.detect_ms * 1000;
     give_up_reports(controller, now_us);
     if (s->rank < 0) {
         return;
     }
-    if (controller->workers[s->rank].place.active ||
-        (now_us - s->lost_us < memory_us && others_failed(controller, s->rank))) {
+    if (controller->workers[s->rank].place.active || explains_failures(controller, now_us)) {
         end_for(controller, s->kind, s->rank, now_us);
     } else if (!fl_elastic_counts_on(&controller->elastic, s->rank)) {
         report_spared(controller);

@@ -241,6 +241,41 @@ static void test_joining__may_fail_at_any_moment(void **state)
     }
 }
 
+/* ---- after the loss of a worker in standby ---- */
+
+/* In shared memory: the next worker 1 to reach a step loses its connections. */
+static atomic_bool *breaks;
+
+static void break_connections(const char *point, fl_worker_state *w)
+{
+    if (w->rank == 1 && strcmp(point, "step") == 0 && atomic_exchange(breaks, false)) {
+        fl_abort_set_abort(&w->abort_set, w->now->plan.generation, FL_EPEER);
+    }
+}
+
+/* What happens to the workers that train right after that loss is no consequence of it: they
+ * regroup. Would catch: a run that ends in the name of the lost one although it goes on without it,
+ * as when a worker that trains is killed, and its peers report before its end is known. */
+static void test_joining__a_loss_in_standby_does_not_explain_the_next_trouble(void **state)
+{
+    (void)state;
+    breaks = shared_memory(sizeof *breaks);
+    live_run run = live_start_with((const char *const[]){THREE_WORKERS, "fault.on_loss", "continue",
+                                                         "fault.restarts", "0", NULL},
+                                   nothing, break_connections);
+    live_await_step(&run, 5);
+    assert_int_equal(kill(live_process_of(&run, STANDBY), SIGKILL), 0);
+    live_await_state(&run, STANDBY, "left");
+    atomic_store(breaks, true);
+    while (count_events(run.dir, "run.recovered", "") == 0) {
+        live_await_step(&run, live_status(&run, "step") + 1);
+    }
+    live_interrupt(&run);
+    assert_int_equal(count_events(run.dir, "worker.lost", "\"rank\": 2"), 1);
+    assert_int_equal(count_events(run.dir, "worker.lost", ""), 1);
+    live_clean(&run);
+}
+
 /* Would catch: restarts without an end. */
 static void test_joining__is_tried_as_often_as_the_job_says(void **state)
 {
@@ -263,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_joining__scale_brings_workers_back),
         cmocka_unit_test_setup_teardown(test_joining__may_fail_at_any_moment, make_root,
                                         remove_root),
+        cmocka_unit_test(test_joining__a_loss_in_standby_does_not_explain_the_next_trouble),
         cmocka_unit_test(test_joining__is_tried_as_often_as_the_job_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
