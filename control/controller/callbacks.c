@@ -28,7 +28,7 @@ static void fail_for(fl_controller *controller, const char *callback, int answer
         snprintf(shutdown->message, sizeof shutdown->message,
                  "%s returned %d; allowed: FL_CONTINUE (%d), FL_STOP (%d)", callback, answer,
                  FL_CONTINUE, FL_STOP);
-        fl_shutdown_stop(controller, callback);
+        fl_stop_request(controller, callback);
     }
 }
 
@@ -41,7 +41,7 @@ static void follow_answer(fl_controller *controller, const char *callback,
         fail_for(controller, callback, (int)answer);
     } else if (answer == FL_STOP && goes_on) {
         controller->shutdown.stopped_by = callback;
-        fl_shutdown_stop(controller, callback);
+        fl_stop_request(controller, callback);
     }
 }
 

@@ -24,7 +24,7 @@ enum { TURN_MS = 100 };
 
 static void stop_for_part(void *context, const char *who)
 {
-    fl_shutdown_stop((fl_controller *)context, who);
+    fl_stop_request((fl_controller *)context, who);
 }
 
 static bool grow_for_part(void *context, int n)
@@ -122,7 +122,7 @@ static void tell_written(void *context, const fl_checkpoint_outcome *outcome)
 static bool is_hurried(void *context)
 {
     fl_controller *controller = context;
-    fl_shutdown_signals(controller);
+    fl_stop_request_signals(controller);
     return controller->shutdown.phase.n_stops > 1;
 }
 
@@ -322,7 +322,7 @@ static void run_loop(fl_controller *controller)
     while (phase->state != FL_CONTROLLER_OVER || owes_lines(controller)) {
         wait_for_something(controller);
         fl_inbox_read(controller);
-        fl_shutdown_signals(controller);
+        fl_stop_request_signals(controller);
         if (phase->state != FL_CONTROLLER_OVER) {
             fl_shutdown_watch(controller, fl_now_us());
             fl_joining_watch(controller, fl_now_us());

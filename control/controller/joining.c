@@ -42,7 +42,7 @@ void fl_joining_lost(fl_controller *controller, int rank, int64_t now_us)
 }
 
 /* The record of a lost worker is needed until the others have recovered. The loss of one without a
- * stage may still turn out to be one of a worker with a stage (shutdown.c). */
+ * stage may still turn out to be one of a worker with a stage (losses.c). */
 static bool is_settled(const fl_controller *controller, int rank, int64_t now_us)
 {
     const fl_survived_loss *s = &controller->shutdown.spared;

@@ -1,4 +1,5 @@
-/* Ends a run: after a lost worker, after a stop request, or because it is complete. */
+/* The states of a run, and its end: after a lost worker (losses.h), after a stop request
+ * (stop_request.h), or because it is complete. */
 #ifndef FL_CONTROL_CONTROLLER_SHUTDOWN_H
 #define FL_CONTROL_CONTROLLER_SHUTDOWN_H
 
@@ -46,12 +47,6 @@ void fl_shutdown_init(fl_shutdown *shutdown, const fl_job *job);
 /* The controller's loop starts: silence counts from now on. */
 void fl_shutdown_begin(fl_shutdown *shutdown, int64_t now_us);
 
-/* Handle the pending signals: exits of workers, stop requests of the user. */
-void fl_shutdown_signals(fl_controller *controller);
-
-/* End the run after the step in flight, as a first Ctrl-C does. who: names who requested it. */
-void fl_shutdown_stop(fl_controller *controller, const char *who);
-
 /* A step was not finite: log it. If the workers end the run because of it, keep the reason. */
 void fl_shutdown_nonfinite(fl_controller *controller, const fl_nonfinite_report *report);
 
@@ -65,9 +60,6 @@ void fl_shutdown_pass_failed(fl_controller *controller, fl_status status);
 
 /* Detect lost workers and passed deadlines, and enter the next state when its condition holds. */
 void fl_shutdown_watch(fl_controller *controller, int64_t now_us);
-
-/* Write into message which worker was lost and how, from everything that is known by now. */
-void fl_shutdown_explain(fl_controller *controller);
 
 /* All workers have left: determine the result of the run. */
 void fl_shutdown_conclude(fl_controller *controller);

@@ -10,7 +10,7 @@ typedef enum fl_phase_state {
     FL_CONTROLLER_OVER,      /* every worker has exited */
 } fl_phase_state;
 
-/* Only controller/shutdown.c writes it. */
+/* Only shutdown.c, losses.c and stop_request.c in control/controller/ write it. */
 typedef struct fl_phase {
     fl_phase_state state;
     int n_stops; /* how often the user asked the run to stop */

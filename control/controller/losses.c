@@ -1,0 +1,215 @@
+/* A lost worker: the run goes on without it, or ends because of it.
+ *
+ *     lost ──> the running plan does not need it ① ──> as before, without it
+ *          ──> the others can regroup ② ────────────> recovery.h
+ *          ──> else ABORT to all ③ ─────────────────> ENDING (shutdown.c)
+ */
+#include "control/controller/losses.h"
+
+#include "control/controller/parts.h"
+#include "control/events/worker_log.h"
+#include "device/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TAIL_BYTES = 2048 };
+
+/* ---- ③ ---- */
+
+/* The message is written again when all workers have left. By then the survivors have flushed their
+ * reports. A group advances in lockstep, so the lost worker reached the last step that a survivor
+ * finished. */
+void fl_losses_explain(fl_controller *controller)
+{
+    fl_worker *lost = &controller->workers[controller->shutdown.phase.lost];
+    for (int i = 0; i < controller->n_workers; i++) {
+        lost->steps =
+            controller->workers[i].steps > lost->steps ? controller->workers[i].steps : lost->steps;
+    }
+    lost->ready = lost->ready || lost->steps > 0;
+    char what[FL_WIRE_TEXT_MAX + 512], tail[TAIL_BYTES], name[FL_AGENT_LOG_NAME_BYTES];
+    fl_watch_text(lost, controller->shutdown.loss, controller->shutdown.lost_us, what, sizeof what);
+    fl_worker_log_tail(controller->options->dir_fd, controller->shutdown.phase.lost, tail,
+                       sizeof tail);
+    fl_agent_log_name(controller->shutdown.phase.lost, name);
+    const char *waits = controller->shutdown.waits, *then = waits[0] == 0 ? "" : "; ";
+    const char *stop = controller->shutdown.no_recovery;
+    fl_recovery_sums *sums = &controller->recovery.sums;
+    snprintf(sums->why, sizeof sums->why, "%.300s%s%s", what, stop[0] == 0 ? "" : ", and ", stop);
+    if (stop[0] != 0) {
+        size_t n = strlen(what);
+        snprintf(what + n, sizeof what - n, "; the run cannot go on: %s", stop);
+    }
+    if (tail[0] == 0) {
+        snprintf(controller->shutdown.message, sizeof controller->shutdown.message,
+                 "%s%s%s; %s/%s is empty", what, then, waits, controller->options->run_dir, name);
+    } else {
+        snprintf(controller->shutdown.message, sizeof controller->shutdown.message,
+                 "%s%s%s; last lines of %s/%s:\n%s", what, then, waits,
+                 controller->options->run_dir, name, tail);
+    }
+}
+
+/* Survivors get time to leave their collectives; those that cannot are killed at the deadline. */
+static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
+{
+    fl_worker *lost = &controller->workers[rank];
+    controller->shutdown.loss = kind;
+    controller->shutdown.phase.lost = rank;
+    controller->shutdown.lost_us = now_us;
+    controller->shutdown.status = FL_EFAILED;
+    fl_flight_dump_explain(&controller->flight_dump, rank, controller->shutdown.waits,
+                           sizeof controller->shutdown.waits); /* before any worker leaves */
+    fl_flight_dump_write(&controller->flight_dump);
+    fl_losses_explain(controller);
+    fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_ABORT);
+    frame.why = FL_EPEER;
+    fl_router_send_to_all(&controller->router, &frame);
+    if (lost->exited_us == 0 && kind != FL_LOSS_REPORTED) {
+        fl_agent_kill(controller->agent, lost, 1);
+    }
+    controller->shutdown.phase.state = FL_CONTROLLER_ENDING;
+    controller->shutdown.deadline_us = now_us + controller->shutdown.limits.grace_us;
+    fl_event_log_lost(&controller->log, lost, kind, fl_watch_kind_text(kind),
+                      controller->shutdown.waits, controller->shutdown.message);
+}
+
+/* ---- ① ---- */
+
+static bool others_failed(const fl_controller *controller, int rank)
+{
+    for (int i = 0; i < controller->n_workers; i++) {
+        const fl_worker *w = &controller->workers[i];
+        if (i != rank && !w->lost && (w->failed_us != 0 || w->left_us != 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the running generation does not need this worker. */
+static bool is_spare(const fl_controller *controller, fl_loss_kind kind, int rank)
+{
+    const fl_worker *w = &controller->workers[rank];
+    return controller->shutdown.phase.state == FL_CONTROLLER_RUNNING && kind != FL_LOSS_STUCK &&
+           !w->place.active && !fl_decide_keeps(&controller->elastic, rank) &&
+           !others_failed(controller, rank) &&
+           controller->elastic.transition.state != FL_ELASTIC_RECOVERING;
+}
+
+static void go_on_without(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
+{
+    fl_worker *w = &controller->workers[rank];
+    fl_survived_loss *s = &controller->shutdown.spared;
+    *s = (fl_survived_loss){.rank = rank, .kind = kind, .lost_us = now_us};
+    fl_watch_text(w, kind, now_us, s->text, sizeof s->text);
+    if (w->exited_us == 0) {
+        fl_agent_kill(controller->agent, w, 1); /* so that no part waits for a message from it */
+    }
+    fl_worker_depart(w, now_us);
+    w->exit_reported = true;
+    fl_elastic_without(&controller->elastic, rank, s->text);
+    fl_joining_lost(controller, rank, now_us);
+}
+
+/* A former leader may be lost together with its last reports: no other worker has them. Give the
+ * reports up once they have had the time to arrive. */
+static void give_up_reports(fl_controller *controller, int64_t now_us)
+{
+    const fl_survived_loss *s = &controller->shutdown.spared;
+    int64_t n_missing = fl_step_order_gap(&controller->reports);
+    int64_t patience_us = controller->options->job->fault.detect_ms * 1000;
+    if (s->rank < 0 || n_missing == 0 || now_us - s->lost_us < patience_us) {
+        return;
+    }
+    fl_log(FL_LOG_WARN,
+           "worker %d was lost with the reports of %" PRId64 " steps from step %" PRId64
+           " on: steps.jsonl does not have them",
+           s->rank, n_missing, controller->reports.next_step);
+    controller->shutdown.n_unreported += n_missing;
+    fl_run_stats_skip(&controller->stats, n_missing);
+    fl_step_order_skip(&controller->reports);
+    fl_inbox_drain_reports(controller);
+}
+
+void fl_losses_report_spared(fl_controller *controller)
+{
+    fl_survived_loss *s = &controller->shutdown.spared;
+    if (s->rank >= 0 && !s->reported) {
+        s->reported = true;
+        fl_event_log_survived(&controller->log, &controller->workers[s->rank], s->kind,
+                              fl_watch_kind_text(s->kind), s->text);
+    }
+}
+
+/* Whether the loss of the spare worker explains that others have failed: soon after it, unless no
+ * vote counts on the worker and those that failed can regroup (recovery.h). */
+static bool explains_failures(const fl_controller *controller, int64_t now_us)
+{
+    const fl_survived_loss *s = &controller->shutdown.spared;
+    int64_t memory_us = controller->options->job->fault.detect_ms * 1000;
+    char why[128];
+    return now_us - s->lost_us < memory_us && others_failed(controller, s->rank) &&
+           (fl_elastic_counts_on(&controller->elastic, s->rank) ||
+            !fl_recovery_regroups(controller, why, sizeof why));
+}
+
+/* A standby worker may have been lost before or after the vote that gives it a stage. The outcome
+ * shows in the others: they switch to the new generation, fail to, or stay in the old one. */
+static void watch_spared(fl_controller *controller, int64_t now_us)
+{
+    fl_survived_loss *s = &controller->shutdown.spared;
+    give_up_reports(controller, now_us);
+    if (s->rank < 0) {
+        return;
+    }
+    if (controller->workers[s->rank].place.active || explains_failures(controller, now_us)) {
+        end_for(controller, s->kind, s->rank, now_us);
+    } else if (!fl_elastic_counts_on(&controller->elastic, s->rank)) {
+        fl_losses_report_spared(controller);
+    }
+}
+/* ---- ② ---- */
+
+/* The others go on, or the run ends. who -1: see fl_recovery_begin. */
+static void handle_loss(fl_controller *controller, fl_loss_kind kind, int who, int64_t now_us)
+{
+    fl_shutdown *shutdown = &controller->shutdown;
+    shutdown->no_recovery[0] = 0;
+    bool goes_on = fl_recovery_begin(controller, kind, who, now_us, shutdown->no_recovery,
+                                     sizeof shutdown->no_recovery);
+    if (!goes_on && who >= 0) {
+        end_for(controller, kind, who, now_us);
+    }
+}
+
+static void watch_recovery(fl_controller *controller, int64_t now_us)
+{
+    fl_shutdown *shutdown = &controller->shutdown;
+    const fl_recovery *r = &controller->recovery;
+    if (!fl_recovery_watch(controller, now_us, shutdown->no_recovery,
+                           sizeof shutdown->no_recovery)) {
+        end_for(controller, r->rank < 0 ? FL_LOSS_STUCK : r->kind, r->rank < 0 ? 0 : r->rank,
+                now_us);
+    }
+}
+
+void fl_losses_watch(fl_controller *controller, int64_t now_us)
+{
+    int who = -1;
+    controller->standstill.waits_are_broken = controller->recovery.state == FL_RECOVERY_COLLECTING;
+    fl_standstill_watch_look(&controller->standstill, controller->flight, controller->workers,
+                             controller->n_workers, now_us);
+    fl_loss_kind kind = fl_watch_judge(controller->workers, controller->n_workers,
+                                       &controller->shutdown.limits, now_us, &who);
+    if (kind != FL_LOSS_NONE && is_spare(controller, kind, who)) {
+        go_on_without(controller, kind, who, now_us);
+    } else if (kind != FL_LOSS_NONE || fl_recovery_is_due(controller, now_us, &kind, &who)) {
+        handle_loss(controller, kind, who, now_us);
+    } else {
+        watch_spared(controller, now_us);
+        watch_recovery(controller, now_us);
+    }
+}

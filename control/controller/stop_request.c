@@ -1,0 +1,114 @@
+/* Requests to end the run.
+ *
+ *     first Ctrl-C ── command to the leader ──> as after the last step (shutdown.c), FL_ESTOPPED
+ *     SIGTERM ── the same, but SIGKILL after fault.deadline
+ *     second ── SIGKILL to all ───────────────> OVER, FL_ESTOPPED
+ */
+#include "control/controller/stop_request.h"
+
+#include "control/controller/parts.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <string.h>
+
+/* who: a signal, a callback or a client. at_once: the signal that would end the run at once. */
+static void stop_softly(fl_controller *controller, const char *who, const char *at_once)
+{
+    fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_STOPPING);
+    fl_router_send_to_all(&controller->router, &frame);
+    if (!fl_elastic_is_switching(
+            &controller->elastic)) { /* otherwise when the transition is over */
+        fl_router_command(&controller->router, &controller->elastic.plan,
+                          &(fl_command){.kind = FL_COMMAND_STOP});
+    }
+    fl_pass_stop(&controller->pass);
+    fl_progress_stopping(&controller->log.progress);
+    fl_progress_note(&controller->log.progress,
+                     "%s: stopping after the %s in flight; %s stops at once", who,
+                     controller->pass.o == NULL ? "step" : "batches", at_once);
+    fl_event_log_stopping(&controller->log, who, controller->stats.steps);
+}
+
+static void stop_at_once(fl_controller *controller)
+{
+    fl_agent_kill(controller->agent, controller->workers, controller->n_workers);
+    controller->shutdown.cut_off = controller->shutdown.phase.state != FL_CONTROLLER_FINISHING;
+    if (controller->shutdown.status == FL_OK) {
+        controller->shutdown.status = FL_ESTOPPED;
+    }
+    controller->shutdown.phase.state = FL_CONTROLLER_OVER;
+}
+
+void fl_stop_request(fl_controller *controller, const char *who)
+{
+    bool stopping = controller->shutdown.phase.n_stops > 0;
+    bool can = controller->shutdown.phase.state == FL_CONTROLLER_STARTING ||
+               controller->shutdown.phase.state == FL_CONTROLLER_RUNNING;
+    if (!stopping && can) {
+        controller->shutdown.phase.n_stops = 1;
+        stop_softly(controller, who, "a signal");
+    }
+}
+
+static const char *stop_name(int number)
+{
+    return number == SIGINT    ? "interrupted"
+           : number == SIGTERM ? "terminated"
+           : number == SIGHUP  ? "hung up"
+           : number == SIGQUIT ? "quit"
+           : number == SIGXCPU ? "out of processor time"
+                               : "the power fails";
+}
+
+/* Batch systems kill a while after SIGTERM: by then the last checkpoint must be durable, or given
+ * up. */
+static void note_signal(fl_controller *controller, int number)
+{
+    fl_shutdown *shutdown = &controller->shutdown;
+    shutdown->signal = number;
+    if (number == SIGTERM) {
+        shutdown->stopped_by = "SIGTERM";
+        shutdown->patience_us = fl_now_us() + controller->options->job->fault.deadline_ms * 1000;
+    }
+}
+
+void fl_stop_request_watch(fl_controller *controller, int64_t now_us)
+{
+    const fl_shutdown *shutdown = &controller->shutdown;
+    bool trains = shutdown->phase.state == FL_CONTROLLER_STARTING ||
+                  shutdown->phase.state == FL_CONTROLLER_RUNNING;
+    if (trains && shutdown->patience_us > 0 && now_us >= shutdown->patience_us) {
+        fl_log(FL_LOG_WARN, "killed the workers: they did not stop within fault.deadline of "
+                            "SIGTERM");
+        stop_at_once(controller);
+    }
+}
+
+void fl_stop_request_signals(fl_controller *controller)
+{
+    int number;
+    while ((number = fl_signals_next(&controller->signals)) != 0) {
+        if (number == SIGCHLD) {
+            continue; /* the agent has ended, which its socket shows as well */
+        }
+        if (!fl_signals_is_stop(number)) {
+            fl_log(FL_LOG_WARN, "ignored signal %d (%s); SIGTERM stops the run", number,
+                   strsignal(number));
+            continue;
+        }
+        controller->shutdown.phase.n_stops++;
+        if (controller->shutdown.phase.state == FL_CONTROLLER_STARTING ||
+            controller->shutdown.phase.state == FL_CONTROLLER_RUNNING) {
+            if (controller->shutdown.phase.n_stops == 1) {
+                note_signal(controller, number);
+                stop_softly(controller, stop_name(number), "a second signal");
+                continue;
+            }
+        }
+        if (controller->shutdown.phase.n_stops > 1 ||
+            controller->shutdown.phase.state == FL_CONTROLLER_ENDING) {
+            stop_at_once(controller);
+        }
+    }
+}
