@@ -74,6 +74,7 @@ typedef struct fl_transition {
     fl_due_kind due;       /* which kind of decision requested it */
     uint32_t last_asked, last_forgotten; /* generations */
     fl_plan before, next;
+    bool forced;               /* by a loss, of which run.recovered tells */
     bool unresolved;           /* RECOVERING: some workers may have switched to `next` */
     bool lost[FL_MAX_WORKERS]; /* workers that the members of `next` have lost */
     fl_elastic_terms terms;    /* they take effect with `next` */

@@ -231,8 +231,9 @@ void fl_event_log_transition(fl_elastic *elastic)
     fl_json_integer(j, "device_bytes", e->device_bytes);
     fl_fields_mfu(j, &mfu);
     fl_event_log_end(elastic->log);
-    if (!fl_tune_is_trial(
-            elastic)) { /* tuning makes many small ones: fl_event_log_tuned reports their result */
+    /* Tuning makes many small ones, and fl_event_log_tuned reports their result; a recovery's line
+     * has the plan after a loss. */
+    if (!fl_tune_is_trial(elastic) && !e->forced) {
         tell_transition(elastic);
     }
 }

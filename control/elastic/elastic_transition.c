@@ -128,6 +128,7 @@ static void begin_counting(fl_elastic *elastic)
     e->old_step_ms = fl_measure_step_ms(elastic);
     e->predicted_ms = fl_measure_predict_ms(elastic, &e->next);
     e->last_asked = e->next.generation;
+    e->forced = false;
     e->n_ready = e->n_refused = e->n_over = 0;
     e->prepare_us = e->wait_us = e->vote_us = e->migrate_us = e->switch_us = e->stall_us = 0;
     e->moved_bytes = e->kept_bytes = e->device_bytes = 0;
@@ -421,6 +422,7 @@ void fl_elastic_force(fl_elastic *elastic, const fl_plan *next, const char *why)
     }
     e->terms = fl_elastic_terms_now(elastic);
     begin_counting(elastic);
+    e->forced = true;
     e->requested = 0;
     e->due = FL_DUE_NONE;
     e->due_step = 0;

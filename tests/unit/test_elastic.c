@@ -441,6 +441,9 @@ static void test_elastic__prints_a_transition_in_two_lines(void **state)
     for (const char *line = text; *line != 0; line += strcspn(line, "\n") + 1) {
         assert_true(strcspn(line, "\n") <= 100);
     }
+    e->forced = true; /* after a loss: the recovery prints the plan */
+    printed_lines(r, text, sizeof text);
+    assert_string_equal(text, "");
 }
 
 int main(void)
