@@ -24,6 +24,11 @@ void fl_log_level_set(fl_log_level level)
     threshold = level;
 }
 
+fl_log_level fl_log_level_get(void)
+{
+    return threshold;
+}
+
 void fl_log(fl_log_level level, const char *format, ...)
 {
     if (level > threshold) {

@@ -9,6 +9,7 @@ typedef enum fl_log_level { FL_LOG_ERROR, FL_LOG_WARN, FL_LOG_INFO, FL_LOG_DEBUG
 /* The name of this process ("worker 3"), printed in each line. Copied, at most 31 bytes. */
 void fl_log_name(const char *name);
 void fl_log_level_set(fl_log_level level);
+fl_log_level fl_log_level_get(void);
 
 /* One line, "HH:MM:SS.mmm level name: text\n", in one write(2). Threads: any. */
 void fl_log(fl_log_level level, const char *format, ...) FL_PRINTF(2, 3);

@@ -154,6 +154,7 @@ typedef struct fl_run_position {
     int32_t n_skipped;  /* steps in a row whose loss or gradient norm was not finite */
     bool paused, stop;
     int64_t last_setting;           /* the highest serial number of a setting that was applied */
+    int32_t log_level;              /* fl_log_level */
     int64_t answered[FL_DUE_KINDS]; /* the last step for which an answer of the kind was applied */
 } fl_run_position;
 

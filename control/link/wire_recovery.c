@@ -1,8 +1,9 @@
 #include "control/link/wire_recovery.h"
 
 #include "control/link/wire_elastic.h"
+#include "device/log.h"
 
-enum { POSITION_BYTES = 4 * 8 + 3 * 4 + 8 * FL_DUE_KINDS, TEXT_MAX = 511 };
+enum { POSITION_BYTES = 4 * 8 + 4 * 4 + 8 * FL_DUE_KINDS, TEXT_MAX = 511 };
 
 static void put_position(fl_writer *w, const fl_run_position *p)
 {
@@ -13,6 +14,7 @@ static void put_position(fl_writer *w, const fl_run_position *p)
     fl_put(w, p->paused, 4);
     fl_put(w, p->stop, 4);
     fl_put_i64(w, p->last_setting);
+    fl_put(w, (uint32_t)p->log_level, 4);
     for (int kind = 0; kind < FL_DUE_KINDS; kind++) {
         fl_put_i64(w, p->answered[kind]);
     }
@@ -28,8 +30,10 @@ static bool get_position(fl_reader *r, fl_run_position *p)
     p->paused = paused == 1;
     p->stop = stop == 1;
     p->last_setting = fl_get_i64(r);
+    p->log_level = fl_get_i32(r);
     bool good = p->n_commands >= 0 && p->end_step >= 0 && p->n_skipped >= 0 && paused <= 1 &&
-                stop <= 1 && p->last_setting >= 0;
+                stop <= 1 && p->last_setting >= 0 && p->log_level >= FL_LOG_ERROR &&
+                p->log_level <= FL_LOG_DEBUG;
     for (int kind = 0; kind < FL_DUE_KINDS; kind++) {
         p->answered[kind] = fl_get_i64(r);
         good = good && p->answered[kind] >= 0;

@@ -42,7 +42,8 @@ fl_run_position fl_worker_position(const worker *w)
                          .n_skipped = w->n_skipped,
                          .paused = w->paused,
                          .stop = w->stop,
-                         .last_setting = w->last_setting};
+                         .last_setting = w->last_setting,
+                         .log_level = (int32_t)fl_log_level_get()};
     memcpy(p.answered, w->answered, sizeof p.answered);
     return p;
 }
@@ -113,6 +114,7 @@ void fl_worker_adopt(worker *w, const fl_run_position *p)
     w->stop = p->stop;
     w->last_setting = p->last_setting;
     w->plan_due = 0;
+    fl_log_level_set((fl_log_level)p->log_level);
     memcpy(w->answered, p->answered, sizeof w->answered);
 }
 

@@ -1,7 +1,8 @@
 /* Workers that were lost are started again and join the run. Would catch: a worker that joins with
- * another step, learning rate or set of kept moments than the members; a run that waits for it, or
- * ends with it; a stall or a lost step when it comes; a process that stays behind. */
+ * another step, learning rate, log level or set of kept moments than the members; a run that waits
+ * for it, or ends with it; a stall or a lost step when it comes; a process that stays behind. */
 #include "device/clock.h"
+#include "device/log.h"
 #include "support/lines.h"
 #include "support/live_run.h"
 #include "support/nap.h"
@@ -35,8 +36,14 @@ static const double TOLERANCE = 1e-5;
  * them come before it. */
 static atomic_bool *is_used;
 
+/* In shared memory: the log level of worker 2 as it has joined. */
+static atomic_int *joined_level;
+
 static void go_slowly(const char *point, fl_worker_state *w)
 {
+    if (joined_level != NULL && strcmp(point, "joined") == 0) {
+        atomic_store(joined_level, (int)fl_log_level_get());
+    }
     if (w->rank == 0 && strcmp(point, "step") == 0 && !atomic_load(is_used)) {
         nap(20000);
     }
@@ -70,6 +77,7 @@ static void test_joining__a_lost_worker_comes_back_and_gets_work(void **state)
 {
     (void)state;
     is_used = shared_memory(sizeof *is_used);
+    joined_level = shared_memory(sizeof *joined_level);
     live_run run = live_start_with((const char *const[]){THREE_WORKERS, NULL}, nothing, go_slowly);
     pid_t first = live_process_of(&run, STANDBY);
     live_await_step(&run, 5);
@@ -78,6 +86,7 @@ static void test_joining__a_lost_worker_comes_back_and_gets_work(void **state)
     json_t *set = live_ask(&run, "set", "{\"field\": \"train.lr\", \"value\": 0.0002}");
     lr_step = number(set, "step"); /* the members alone hear of it */
     json_decref(set);
+    live_do(&run, "set", "{\"field\": \"log.level\", \"value\": \"debug\"}"); /* and of this */
     live_await_state(&run, STANDBY, "standby");
     pid_t second = live_process_of(&run, STANDBY);
     assert_int_not_equal(second, first);
@@ -94,6 +103,8 @@ static void test_joining__a_lost_worker_comes_back_and_gets_work(void **state)
     assert_int_equal(count_events(run.dir, "worker.lost", "\"goes_on\": true"), 1);
     assert_int_equal(count_events(run.dir, "worker.restarted", "\"rank\": 2"), 1);
     assert_int_equal(count_events(run.dir, "worker.joined", "\"rank\": 2"), 1);
+    assert_int_equal(atomic_load(joined_level), FL_LOG_DEBUG);
+    joined_level = NULL;
     double *losses = live_take_losses(&run, n_steps);
     check_losses(losses, n_steps);
     free(losses);

@@ -1,6 +1,7 @@
 /* Frames between head and workers: what goes in comes out, and nothing else comes in. */
 #include "control/link/wire.h"
 
+#include "device/log.h"
 #include "device/random.h"
 
 #include <math.h>
@@ -43,6 +44,7 @@ static fl_run_position some_position(void)
                              .paused = true,
                              .stop = true,
                              .last_setting = 3,
+                             .log_level = FL_LOG_DEBUG,
                              .answered = {0, 10, 20, 30, 36}};
 }
 
@@ -438,8 +440,9 @@ static void test_wire__refuses_a_recovery_that_cannot_be(void **state)
     refuses_with(FL_WIRE_BROKEN, BODY + 27, 0x80);            /* a summed step below -1 */
     refuses_with(FL_WIRE_BROKEN, BODY + POSITION + 7, 0x80);  /* negative commands */
     refuses_with(FL_WIRE_BROKEN, BODY + POSITION + 28, 2);    /* neither paused nor not */
-    refuses_with(FL_WIRE_BROKEN, BODY + POSITION + 51, 0x80); /* a negative answer */
-    refuses_with(FL_WIRE_BROKEN, BODY + POSITION + 84, 1);    /* no status */
+    refuses_with(FL_WIRE_BROKEN, BODY + POSITION + 44, 4);    /* no log level */
+    refuses_with(FL_WIRE_BROKEN, BODY + POSITION + 55, 0x80); /* a negative answer */
+    refuses_with(FL_WIRE_BROKEN, BODY + POSITION + 88, 1);    /* no status */
     refuses_with(FL_WIRE_BREAK, BODY, 0);                     /* no serial number */
     refuses_with(FL_WIRE_REGROUP, BODY + 4, 1);               /* leave, and yet a plan */
     refuses_with(FL_WIRE_REGROUP, BODY + 19, 0x80);           /* a negative step */
