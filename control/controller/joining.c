@@ -130,8 +130,9 @@ static void watch_starting(fl_controller *controller, int rank, int64_t now_us)
     }
 }
 
-/* Its end cancels the preparation. Once the members vote, they no longer need it. If a worker is
- * lost during the switch, it cannot know what the others know. */
+/* Its end cancels the preparation. Once the members vote, they no longer need it. If a member is
+ * lost meanwhile, the transition is given up and this worker joins with a later one; or it is over
+ * where a member had switched, and fl_recovery leaves this worker out. */
 static void watch_asked(fl_controller *controller, int rank, int64_t now_us)
 {
     fl_elastic *e = &controller->elastic;
@@ -150,9 +151,13 @@ static void watch_asked(fl_controller *controller, int rank, int64_t now_us)
         char why[64];
         snprintf(why, sizeof why, "worker %d, which was to join, has ended", rank);
         fl_elastic_cancel(e, why);
-    } else if (w->exited_us == 0 && e->transition.state == FL_ELASTIC_RECOVERING) {
-        fl_agent_kill(controller->agent, w, 1);
     }
+}
+
+bool fl_joining_is_half_in(const fl_controller *controller, int rank)
+{
+    const fl_joining_worker *j = &controller->joining[rank];
+    return j->state == FL_JOINING_ASKED && j->generation == controller->elastic.plan.generation;
 }
 
 bool fl_joining_want(fl_controller *controller, int n, int64_t now_us)

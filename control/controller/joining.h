@@ -45,6 +45,10 @@ int64_t fl_joining_delay_s(int n);
 /* The run goes on without this worker: start its process again, if fault.restarts allows that. */
 void fl_joining_lost(fl_controller *controller, int rank, int64_t now_us);
 
+/* Whether the running generation is the first one of this worker, and the transition to it is not
+ * over: the worker may not know the run's state yet. */
+bool fl_joining_is_half_in(const fl_controller *controller, int rank);
+
 /* A request wants `n` more workers: start processes of ranks that were lost or have left, unless
  * they are on their way already. Returns false, with fl_errmsg, if fewer than `n` can be started,
  * or if one that was started for a request has ended before it joined. */

@@ -89,10 +89,17 @@ static bool others_failed(const fl_controller *controller, int rank)
     return false;
 }
 
-/* Whether the running generation does not need this worker. */
+/* Whether the running generation does not need this worker. While the members vote on one that
+ * gives it a stage, nobody knows which generation will run: then the others regroup, where they
+ * can. */
 static bool is_spare(const fl_controller *controller, fl_loss_kind kind, int rank)
 {
     const fl_worker *w = &controller->workers[rank];
+    char why[128];
+    if (fl_elastic_counts_on(&controller->elastic, rank) &&
+        fl_recovery_regroups(controller, why, sizeof why)) {
+        return false;
+    }
     return controller->shutdown.phase.state == FL_CONTROLLER_RUNNING && kind != FL_LOSS_STUCK &&
            !w->place.active && !fl_decide_keeps(&controller->elastic, rank) &&
            !others_failed(controller, rank) &&
@@ -191,8 +198,8 @@ static void watch_recovery(fl_controller *controller, int64_t now_us)
     const fl_recovery *r = &controller->recovery;
     if (!fl_recovery_watch(controller, now_us, shutdown->no_recovery,
                            sizeof shutdown->no_recovery)) {
-        end_for(controller, r->rank < 0 ? FL_LOSS_STUCK : r->kind, r->rank < 0 ? 0 : r->rank,
-                now_us);
+        end_for(controller, r->rank < 0 ? FL_LOSS_STUCK : r->kind,
+                r->rank < 0 ? r->suspect : r->rank, now_us);
     }
 }
 
@@ -206,7 +213,7 @@ void fl_losses_watch(fl_controller *controller, int64_t now_us)
                                        &controller->shutdown.limits, now_us, &who);
     if (kind != FL_LOSS_NONE && is_spare(controller, kind, who)) {
         go_on_without(controller, kind, who, now_us);
-    } else if (kind != FL_LOSS_NONE || fl_recovery_is_due(controller, now_us, &kind, &who)) {
+    } else if (kind != FL_LOSS_NONE || fl_break_watch_is_due(controller, now_us, &kind, &who)) {
         handle_loss(controller, kind, who, now_us);
     } else {
         watch_spared(controller, now_us);

@@ -6,6 +6,7 @@
 #include "control/agent/signals.h"
 #include "control/checkpoint/checkpoints.h"
 #include "control/checkpoint/snapshots.h"
+#include "control/controller/break_watch.h"
 #include "control/controller/callbacks.h"
 #include "control/controller/inbox.h"
 #include "control/controller/joining.h"

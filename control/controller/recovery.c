@@ -10,14 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { IDLE_BREAKS_MAX = 3, LONGER_MAX = 6 /* doublings of the patience */ };
-
-/* A member of the run that lives and has more to do. */
-static bool is_awaited(const fl_worker *w)
-{
-    return !w->departed && !w->done && w->exited_us == 0;
-}
-
 /* ---- ① ---- */
 
 static bool give_reason(char *why, size_t size_bytes, const char *text)
@@ -63,7 +55,7 @@ static int count_awaited(const fl_controller *controller, int without)
 {
     int n = 0;
     for (int i = 0; i < controller->n_workers; i++) {
-        n += i != without && is_awaited(&controller->workers[i]);
+        n += i != without && fl_worker_is_awaited(&controller->workers[i]);
     }
     return n;
 }
@@ -110,16 +102,12 @@ static void name_operation(const fl_controller *controller, int rank, char *text
     }
 }
 
-static void mark_lost(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
+static void take_out(fl_controller *controller, fl_loss_kind kind, int rank, const char *text,
+                     int64_t now_us)
 {
     fl_worker *w = &controller->workers[rank];
-    fl_recovery *r = &controller->recovery;
     fl_elastic *elastic = &controller->elastic;
-    r->rank = rank;
-    r->kind = kind;
-    r->n_lost++;
-    fl_watch_text(w, kind, now_us, r->text, sizeof r->text);
-    name_operation(controller, rank, r->text, sizeof r->text);
+    controller->recovery.n_lost++;
     if (w->exited_us == 0) {
         fl_agent_kill(controller->agent, w, 1);
     }
@@ -127,10 +115,35 @@ static void mark_lost(fl_controller *controller, fl_loss_kind kind, int rank, in
     w->broken_us = 0;
     fl_worker_depart(w, now_us);
     w->exit_reported = true; /* as a loss */
-    fl_event_log_missing(&controller->log, w, kind, fl_watch_kind_text(kind), r->text);
+    fl_event_log_missing(&controller->log, w, kind, fl_watch_kind_text(kind), text);
     fl_router_drop(&controller->router, rank);
     elastic->usable.drained[rank] = elastic->transition.terms.usable.drained[rank] = true;
     fl_joining_lost(controller, rank, now_us);
+}
+
+static void mark_lost(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
+{
+    fl_recovery *r = &controller->recovery;
+    r->rank = rank;
+    r->kind = kind;
+    fl_watch_text(&controller->workers[rank], kind, now_us, r->text, sizeof r->text);
+    name_operation(controller, rank, r->text, sizeof r->text);
+    take_out(controller, kind, rank, r->text, now_us);
+}
+
+/* Only the leader can tell them the run's state, in the generation that is broken. */
+static void take_out_joining(fl_controller *controller, int64_t now_us)
+{
+    char text[128];
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        if (!controller->workers[rank].departed && fl_joining_is_half_in(controller, rank)) {
+            snprintf(text, sizeof text,
+                     "worker %d (standby) was killed: it was joining, and did not know the run's "
+                     "state yet",
+                     rank);
+            take_out(controller, FL_LOSS_KILLED, rank, text, now_us);
+        }
+    }
 }
 
 static void order_break(fl_controller *controller)
@@ -143,24 +156,10 @@ static void order_break(fl_controller *controller)
         fl_worker *w = &controller->workers[rank];
         w->left_us = w->waits_us = w->still_us = w->asleep_us = 0; /* all of it ends now */
         w->hung = false;
-        if (is_awaited(w)) {
+        if (fl_worker_is_awaited(w)) {
             fl_router_send_to(&controller->router, rank, &frame);
         }
     }
-}
-
-/* The one that left first; -1: none has. */
-static int first_to_leave(const fl_controller *controller)
-{
-    int first = -1;
-    for (int i = 0; i < controller->n_workers; i++) {
-        const fl_worker *w = &controller->workers[i];
-        if (is_awaited(w) && w->left_us != 0 &&
-            (first < 0 || w->left_us < controller->workers[first].left_us)) {
-            first = i;
-        }
-    }
-    return first;
 }
 
 bool fl_recovery_begin(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us,
@@ -174,13 +173,15 @@ bool fl_recovery_begin(fl_controller *controller, fl_loss_kind kind, int rank, i
         r->begun_us = now_us;
         r->n_lost = 0;
         r->rank = -1;
+        int first = fl_break_watch_first(controller);
+        r->suspect = first >= 0 ? first : fl_break_watch_behind(controller);
         snprintf(r->text, sizeof r->text, "%s",
-                 first_to_leave(controller) >= 0 ? "connections between workers broke"
-                                                 : "all workers stood still");
+                 first >= 0 ? "connections between workers broke" : "all workers stood still");
     }
     if (rank >= 0) {
         mark_lost(controller, kind, rank, now_us);
     }
+    take_out_joining(controller, now_us);
     fl_elastic_interrupt(&controller->elastic, r->text);
     fl_checkpoints_interrupt(&controller->checkpoints, r->text);
     fl_snapshots_interrupt(&controller->snapshots);
@@ -207,58 +208,11 @@ static bool all_reported(const fl_controller *controller)
 {
     for (int i = 0; i < controller->n_workers; i++) {
         const fl_worker *w = &controller->workers[i];
-        if (is_awaited(w) &&
+        if (fl_worker_is_awaited(w) &&
             (w->broken_us == 0 || w->broken.serial != controller->recovery.serial)) {
             return false;
         }
     }
-    return true;
-}
-
-/* The patience grows while that does not help. */
-static bool all_stand_still(const fl_controller *controller)
-{
-    const fl_recovery *r = &controller->recovery;
-    bool again = controller->stats.steps == r->idle_step;
-    int doublings = !again ? 0 : r->n_idle < LONGER_MAX ? r->n_idle : LONGER_MAX;
-    int64_t patience_us = controller->shutdown.limits.silence_us << doublings;
-    int n = 0;
-    for (int i = 0; i < controller->n_workers; i++) {
-        const fl_worker *w = &controller->workers[i];
-        if (!is_awaited(w) || !w->place.active) {
-            continue;
-        }
-        if (w->waits_us <= patience_us && w->asleep_us <= patience_us) {
-            return false;
-        }
-        n++;
-    }
-    return n > 1;
-}
-
-static void count_idle(fl_controller *controller)
-{
-    fl_recovery *r = &controller->recovery;
-    bool again = controller->stats.steps == r->idle_step;
-    r->n_idle = again ? r->n_idle + 1 : 1;
-    r->idle_step = controller->stats.steps;
-}
-
-bool fl_recovery_is_due(fl_controller *controller, int64_t now_us, fl_loss_kind *kind, int *who)
-{
-    fl_recovery *r = &controller->recovery;
-    char why[128];
-    int first = first_to_leave(controller);
-    bool left = first >= 0 && now_us - controller->workers[first].left_us >=
-                                  controller->shutdown.limits.settle_us;
-    bool can = fl_recovery_regroups(controller, why, sizeof why);
-    bool stand = can && all_stand_still(controller);
-    if (r->state == FL_RECOVERY_COLLECTING || (!left && !stand)) {
-        return false;
-    }
-    count_idle(controller);
-    *kind = FL_LOSS_REPORTED;
-    *who = left && (!can || r->n_idle > IDLE_BREAKS_MAX) ? first : -1;
     return true;
 }
 
@@ -273,7 +227,7 @@ static const fl_worker *find_furthest(const fl_controller *controller, uint32_t 
     *step = controller->stats.steps;
     for (int i = 0; i < controller->n_workers; i++) {
         const fl_worker *w = &controller->workers[i];
-        if (!is_awaited(w)) {
+        if (!fl_worker_is_awaited(w)) {
             continue;
         }
         *generation = w->broken.generation > *generation ? w->broken.generation : *generation;
@@ -288,19 +242,20 @@ static const fl_worker *find_furthest(const fl_controller *controller, uint32_t 
 
 /* Before the last step is applied everywhere: whether each worker that trains can be brought there.
  */
-static bool check_reports(const fl_controller *controller, uint32_t generation, int64_t step,
-                          char *why, size_t size_bytes)
+static bool check_reports(fl_controller *controller, uint32_t generation, int64_t step, char *why,
+                          size_t size_bytes)
 {
     for (int i = 0; i < controller->n_workers; i++) {
         const fl_worker *w = &controller->workers[i];
         const fl_broken_report *b = &w->broken;
-        if (!is_awaited(w)) {
+        if (!fl_worker_is_awaited(w)) {
             continue;
         }
         bool there = b->generation == generation || b->exchanged == generation;
         bool trains = fl_plan_place(&controller->elastic.plan, i).active;
         bool applied = b->step == step || (b->step == step - 1 && b->summed_step == b->step);
         if (!there || (trains && b->generation == generation && !applied)) {
+            controller->recovery.suspect = i;
             snprintf(why, size_bytes,
                      "worker %d stands at step %" PRId64
                      " of generation %u, the run at step %" PRId64 " of generation %u",
@@ -366,7 +321,7 @@ static void send_order(fl_controller *controller, const fl_regroup_order *order)
     fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_REGROUP);
     frame.regroup = *order;
     for (int rank = 0; rank < controller->n_workers; rank++) {
-        if (is_awaited(&controller->workers[rank])) {
+        if (fl_worker_is_awaited(&controller->workers[rank])) {
             fl_router_send_to(&controller->router, rank, &frame);
             controller->workers[rank].broken_us = 0;
         }
@@ -403,6 +358,7 @@ static bool order_regroup(fl_controller *controller, int64_t now_us, char *why, 
     fl_step_order_forget(&controller->reports);
     const fl_worker *furthest = find_furthest(controller, &generation, &r->step);
     fl_elastic_resolve(elastic, generation, r->step, r->text);
+    take_out_joining(controller, now_us);
     list_lost(controller, -1, lost);
     if (!check_reports(controller, generation, r->step, why, size_bytes) ||
         name_orphans(controller, lost, why, size_bytes)) {

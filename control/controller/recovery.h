@@ -32,6 +32,7 @@ typedef struct fl_recovery {
     int64_t resolved_us;               /* ③ */
     int64_t step;                      /* ③: finished steps */
     int rank;                          /* lost last; -1: none, only connections were */
+    int suspect;                       /* rank -1: whom to name if the run cannot go on */
     fl_loss_kind kind;                 /* of that loss */
     int n_lost;                        /* since ① */
     int64_t idle_step;                 /* steps at the last break without a loss, */
@@ -57,12 +58,6 @@ void fl_recovery_broken(fl_controller *controller, fl_worker *worker,
 /* ③ and ⑤, when their time has come; called in every turn of the loop. False if the run cannot go
  * on, as above. */
 bool fl_recovery_watch(fl_controller *controller, int64_t now_us, char *why, size_t size_bytes);
-
-/* Whether all must regroup although no worker is known to be lost (*who -1): some have left their
- * generation, because connections broke; or all stand still, each in a wait or asleep, and the one
- * that hangs will not answer. *who names a worker that counts as lost: the first to leave, where
- * workers leave again and again without a step in between, or where this run cannot regroup. */
-bool fl_recovery_is_due(fl_controller *controller, int64_t now_us, fl_loss_kind *kind, int *who);
 
 /* A step was counted: a run that had gone back goes on. */
 void fl_recovery_counted(fl_controller *controller);

@@ -22,6 +22,11 @@ const char *fl_worker_state_text(const fl_worker *worker)
     return worker->place.active ? "active" : "standby";
 }
 
+bool fl_worker_is_awaited(const fl_worker *worker)
+{
+    return !worker->departed && !worker->done && worker->exited_us == 0;
+}
+
 void fl_worker_begin_again(fl_worker *worker, int64_t now_us)
 {
     *worker = (fl_worker){.rank = worker->rank,

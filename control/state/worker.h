@@ -53,6 +53,9 @@ typedef enum fl_loss_kind {
     FL_LOSS_STUCK,       /* all workers waited for each other, and this one is furthest behind */
 } fl_loss_kind;
 
+/* A member of the run that lives and has more to do. */
+bool fl_worker_is_awaited(const fl_worker *worker);
+
 /* "active", "standby", ...: as status and metrics name it. */
 const char *fl_worker_state_text(const fl_worker *worker);
 
