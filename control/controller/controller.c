@@ -326,6 +326,7 @@ static void run_loop(fl_controller *controller)
         if (phase->state != FL_CONTROLLER_OVER) {
             fl_shutdown_watch(controller, fl_now_us());
             fl_joining_watch(controller, fl_now_us());
+            fl_replan_watch(controller, fl_now_us());
             bool paused = fl_ctl_paused(controller->ctl);
             fl_elastic_watch(&controller->elastic,
                              fl_checkpoints_awaited(&controller->checkpoints, paused), fl_now_us());

@@ -141,6 +141,9 @@ static void watch_asked(fl_controller *controller, int rank, int64_t now_us)
     const fl_elastic_outcome *outcome = fl_elastic_outcome_of(e, j->generation);
     if (outcome != NULL) {
         bool joined = outcome->committed && !e->plan.departed[rank];
+        if (joined && !j->wanted) {
+            fl_replan_joined(controller, rank, now_us);
+        }
         j->wanted = j->wanted && !joined;
         j->state = joined ? FL_JOINING_NONE : FL_JOINING_STARTING;
         j->due_us = outcome->committed ? now_us : now_us + AGAIN_US;

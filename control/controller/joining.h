@@ -10,7 +10,8 @@
  * The members may not know yet that the process before is no member any more: then a first
  * transition tells them, and a second one brings the new process in. A worker that joins is no
  * member of the run until the transition commits: its end disturbs nobody. fault.restarts limits
- * how often a lost worker is started again without a request. */
+ * how often a lost worker is started again without a request. Then the plan is decided anew
+ * (replan.h). */
 #ifndef FL_CONTROL_CONTROLLER_JOINING_H
 #define FL_CONTROL_CONTROLLER_JOINING_H
 

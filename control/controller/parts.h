@@ -13,6 +13,7 @@
 #include "control/controller/losses.h"
 #include "control/controller/pass.h"
 #include "control/controller/recovery.h"
+#include "control/controller/replan.h"
 #include "control/controller/run.h"
 #include "control/controller/run_ledger.h"
 #include "control/controller/shutdown.h"
@@ -45,6 +46,7 @@ struct fl_controller {
     fl_worker *workers;         /* [n_workers] */
     fl_agent *agent;            /* the parent of the workers' processes */
     fl_joining_worker *joining; /* [n_workers] */
+    fl_replan replan;
     fl_standstill_watch standstill;
     fl_flight *flight;     /* current and latest operations of the workers */
     fl_step_order reports; /* step reports, before they go to the statistics and to steps.jsonl */

@@ -271,13 +271,14 @@ static bool check_reports(fl_controller *controller, uint32_t generation, int64_
     return true;
 }
 
-/* The best plan with the same frozen blocks for the workers that are left. */
+/* A plan with the same frozen blocks for the workers that are left: with the K and R that the run
+ * is to have, where a worker stood by for the lost one; else the best. */
 static bool choose_plan(fl_controller *controller, fl_plan *plan, char *why, size_t size_bytes)
 {
     fl_elastic *elastic = &controller->elastic;
     fl_job job = *controller->options->job;
     fl_plan_input input = *controller->options->plan_input;
-    fl_worker_pool_loosen(&job, fl_worker_pool_count(&elastic->usable, controller->n_workers));
+    fl_decide_grid(elastic, &elastic->usable, &job);
     input.job = &job;
     input.F = elastic->plan.F;
     input.generation = fl_elastic_next_generation(elastic);

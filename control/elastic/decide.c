@@ -1,4 +1,5 @@
-/* Decides when to freeze, and finds the plan that carries the decision out:
+/* Decides when to freeze, and finds the plan that carries the decision out; also the plan after a
+ * worker has joined:
  *
  *     norms of each step ①  ──> freeze/ gives F' ②  ──> pipe/plan/decision.h chooses ③
  *
@@ -10,7 +11,9 @@
 #include "control/elastic/elastic_events.h"
 
 #include "device/alloc.h"
+#include "device/log.h"
 #include "freeze/interval.h"
+#include "pipe/cost/plan.h"
 #include "pipe/plan/migrate_schedule.h"
 
 #include <stdio.h>
@@ -99,15 +102,18 @@ static void ask_policy(fl_elastic *elastic, int64_t effect)
 
 /* ---- ③ ---- */
 
+typedef enum occasion { BY_POLICY, BY_HAND, JOINED } occasion;
+
 /* step: the step at which the decision takes effect. */
-static void decide(fl_elastic *elastic, int wanted, int64_t step, bool by_hand)
+static void decide(fl_elastic *elastic, int wanted, int64_t step, occasion why, const fl_job *job)
 {
     fl_plan_input costs = *elastic->run->options->plan_input;
     fl_decision_input input = {.costs = &costs,
                                .running = &elastic->plan,
                                .own_m = fl_tune_own_m(elastic),
                                .wanted = wanted,
-                               .by_hand = by_hand,
+                               .by_hand = why == BY_HAND,
+                               .joined = why == JOINED,
                                .step = step,
                                .n_steps = elastic->run->options->n_steps,
                                .steps_per_epoch = elastic->run->stats->steps_per_epoch,
@@ -116,7 +122,7 @@ static void decide(fl_elastic *elastic, int wanted, int64_t step, bool by_hand)
                                .parked = elastic->decide.parked,
                                .usable = &elastic->usable,
                                .warming = elastic->decide.warming};
-    costs.job = elastic->run->options->job; /* the current job */
+    costs.job = job;
     fl_decision_make(&input, &elastic->decide.decision);
     fl_event_log_considered(elastic);
 }
@@ -124,7 +130,7 @@ static void decide(fl_elastic *elastic, int wanted, int64_t step, bool by_hand)
 fl_status fl_decide_by_hand(fl_elastic *elastic, int F, const char *why, fl_plan *next)
 {
     const fl_decision *d = &elastic->decide.decision;
-    decide(elastic, F, elastic->run->stats->steps, true);
+    decide(elastic, F, elastic->run->stats->steps, BY_HAND, elastic->run->options->job);
     if (d->best < 0) {
         return fl_fail(FL_EBUDGET, "%s: %s", why, d->why);
     }
@@ -140,12 +146,70 @@ bool fl_decide_next(fl_elastic *elastic, fl_plan *next, char *why, size_t size_b
     if (d->policy.F == elastic->plan.F) {
         return false;
     }
-    decide(elastic, d->policy.F, effect, false);
+    decide(elastic, d->policy.F, effect, BY_POLICY, elastic->run->options->job);
     if (d->decision.chosen == FL_DECISION_STAY) {
         return false;
     }
     *next = d->decision.option[d->decision.chosen].plan;
     snprintf(why, size_bytes, "%s", d->policy.why);
+    return true;
+}
+
+/* ---- after a loss, and when a worker has joined ---- */
+
+static bool has_enough(const fl_elastic *elastic, const fl_worker_pool *usable)
+{
+    return elastic->k * elastic->r <= fl_worker_pool_count(usable, elastic->run->n_workers);
+}
+
+void fl_decide_grid(const fl_elastic *elastic, const fl_worker_pool *usable, fl_job *job)
+{
+    if (elastic->k == 0) {
+        fl_worker_pool_loosen(job, fl_worker_pool_count(usable, elastic->run->n_workers));
+    } else {
+        bool enough = has_enough(elastic, usable);
+        job->pipe.k = enough ? elastic->k : FL_JOB_AUTO;
+        job->autodp.r = enough ? elastic->r : FL_JOB_AUTO;
+    }
+}
+
+static bool choose_wanted(fl_elastic *elastic, const fl_job *job, int rank, fl_plan *next,
+                          char *why, size_t size_bytes)
+{
+    char grid[FL_GRID_TEXT_MAX];
+    fl_plan_input input = *elastic->run->options->plan_input;
+    input.job = job;
+    input.F = elastic->plan.F;
+    if (fl_worker_pool_choose(&elastic->usable, &input, next) != FL_OK) {
+        fl_log(FL_LOG_WARN, "worker %d has joined and gets no work: %s", rank, fl_errmsg());
+        return false;
+    }
+    fl_grid_text(fl_plan_grid(next), grid);
+    snprintf(why, size_bytes, "worker %d has joined: %s as before the loss", rank, grid);
+    return true;
+}
+
+bool fl_decide_joined(fl_elastic *elastic, int rank, fl_plan *next, char *why, size_t size_bytes)
+{
+    const fl_decision *d = &elastic->decide.decision;
+    const fl_plan *now = &elastic->plan;
+    fl_job job = *elastic->run->options->job;
+    if (elastic->k == now->K && elastic->r == now->R) {
+        return false;
+    }
+    fl_decide_grid(elastic, &elastic->usable, &job);
+    if (elastic->k > 0 && has_enough(elastic, &elastic->usable)) {
+        return choose_wanted(elastic, &job, rank, next, why, size_bytes);
+    }
+    if (!job.elastic.enabled) {
+        return false; /* until there are enough */
+    }
+    decide(elastic, now->F, elastic->run->stats->steps, JOINED, &job);
+    if (d->chosen == FL_DECISION_STAY) {
+        return false;
+    }
+    *next = d->option[d->chosen].plan;
+    snprintf(why, size_bytes, "worker %d has joined: %.300s", rank, d->why);
     return true;
 }
 

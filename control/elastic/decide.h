@@ -42,6 +42,15 @@ bool fl_decide_next(fl_elastic *elastic, fl_plan *next, char *why, size_t size_b
 fl_status fl_decide_by_hand(fl_elastic *elastic, int F, const char *why,
                             fl_plan *next) FL_MUST_CHECK;
 
+/* Set K and R of `job` for the workers of the pool: those that the run is to have, if the pool has
+ * enough for them; else to be chosen, where the job's are too many as well. */
+void fl_decide_grid(const fl_elastic *elastic, const fl_worker_pool *usable, fl_job *job);
+
+/* Worker `rank` has joined: find a plan for all workers with the same frozen blocks. True when
+ * *next is to be carried out: it has the K and R that the run is to have, or it pays for itself
+ * (the event plan.considered lists it); false when nothing changes. why [size_bytes]. */
+bool fl_decide_joined(fl_elastic *elastic, int rank, fl_plan *next, char *why, size_t size_bytes);
+
 /* Call fl_plan_change_place and fl_plan_change_check_room for a change of the running plan. */
 void fl_decide_place(const fl_elastic *elastic, const fl_worker_pool *usable, fl_plan *next);
 fl_status fl_decide_check_room(const fl_elastic *elastic, const fl_plan *next) FL_MUST_CHECK;

@@ -11,6 +11,10 @@
 fl_status fl_elastic_open(fl_elastic *elastic)
 {
     const fl_controller_options *o = elastic->run->options;
+    fl_elastic_terms terms = {.k = 0};
+    fl_elastic_terms_want(elastic, &elastic->plan, &terms);
+    elastic->k = terms.k;
+    elastic->r = terms.r;
     FL_TRY(fl_stragglers_open(elastic));
     FL_TRY(fl_decide_open(elastic));
     FL_TRY(fl_learn_open(elastic));
@@ -76,7 +80,8 @@ static fl_status scripted_plan(fl_elastic *elastic, const fl_script_entry *entry
 
 fl_elastic_terms fl_elastic_terms_now(const fl_elastic *elastic)
 {
-    fl_elastic_terms terms = {.usable = elastic->usable, .m = elastic->job->pipe.m};
+    fl_elastic_terms terms = {
+        .usable = elastic->usable, .m = elastic->job->pipe.m, .k = elastic->k, .r = elastic->r};
     memcpy(terms.pinned, elastic->pinned, sizeof terms.pinned);
     return terms;
 }
@@ -86,12 +91,27 @@ void fl_elastic_terms_set(fl_elastic *elastic, const fl_elastic_terms *terms)
     elastic->usable = terms->usable;
     memcpy(elastic->pinned, terms->pinned, sizeof elastic->pinned);
     elastic->job->pipe.m = terms->m;
+    elastic->k = terms->k;
+    elastic->r = terms->r;
 }
 
+void fl_elastic_terms_want(const fl_elastic *elastic, const fl_plan *plan, fl_elastic_terms *terms)
+{
+    const fl_job *job = elastic->run->options->job;
+    bool fixed = (job->pipe.k > 0 && job->autodp.r > 0) || !job->elastic.enabled;
+    terms->k = fixed ? plan->K : 0;
+    terms->r = fixed ? plan->R : 0;
+}
+
+/* What the script or a policy gives the run, it is to have from then on. */
 static void prepare_next(fl_elastic *elastic, int64_t now_us)
 {
-    fl_elastic_terms now = fl_elastic_terms_now(elastic);
-    fl_elastic_prepare(elastic, &now, now_us);
+    const fl_plan *next = &elastic->transition.next;
+    fl_elastic_terms terms = fl_elastic_terms_now(elastic);
+    if (next->K != elastic->plan.K || next->R != elastic->plan.R) {
+        fl_elastic_terms_want(elastic, next, &terms);
+    }
+    fl_elastic_prepare(elastic, &terms, now_us);
 }
 
 /* The next entry of elastic.script; NULL: none is left. */

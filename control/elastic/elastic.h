@@ -57,6 +57,8 @@ typedef struct fl_elastic_terms {
     fl_worker_pool usable;      /* workers that later plans may use */
     bool pinned[FL_MAX_LAYERS]; /* element i: block i + 1 must not be frozen */
     int64_t m;                  /* micro-batches; FL_JOB_AUTO: chosen, and compared (tune.c) */
+    int k, r; /* to which the run returns after a loss, once there are enough workers; 0: the best
+                 plan for those that there are */
 } fl_elastic_terms;
 
 /* Requests whose outcomes are kept. */
@@ -110,6 +112,7 @@ struct fl_elastic {
     fl_due_steps due;
     fl_worker_pool usable;      /* workers that later plans may use */
     bool pinned[FL_MAX_LAYERS]; /* element i: block i + 1 must not be frozen */
+    int k, r;                   /* as in fl_elastic_terms */
     fl_transition transition;
     fl_replay replay;
     fl_decide decide;
@@ -161,6 +164,10 @@ const fl_elastic_outcome *fl_elastic_outcome_of(const fl_elastic *elastic, uint3
 /* Get the terms in force; replace them without a change of the plan. */
 fl_elastic_terms fl_elastic_terms_now(const fl_elastic *elastic);
 void fl_elastic_terms_set(fl_elastic *elastic, const fl_elastic_terms *terms);
+
+/* Set K and R of the terms for a run that is to have those of `plan`: 0 where neither the job nor a
+ * request has fixed them. */
+void fl_elastic_terms_want(const fl_elastic *elastic, const fl_plan *plan, fl_elastic_terms *terms);
 
 /* The controller did not run for this long: the time does not count against a transition. */
 void fl_elastic_forgive(fl_elastic *elastic, int64_t gap_us);

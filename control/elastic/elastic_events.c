@@ -65,6 +65,10 @@ static void option_fields(fl_json *j, const fl_decision *d, const fl_decision_op
 static void tell_stay(fl_elastic *elastic, const fl_decision *d)
 {
     fl_progress *p = &elastic->log->progress;
+    if (d->joined) {
+        fl_progress_note(p, "step %lld: the plan stays: %s", (long long)d->step, d->why);
+        return;
+    }
     if (d->best < 0) {
         fl_progress_note(p, "step %lld: F stays %d, F=%d was requested: %s", (long long)d->step,
                          d->F, d->wanted, d->why);

@@ -162,6 +162,11 @@ static void choose_scale(fl_ctl *ctl, fl_ctl_call *call, fl_worker_pool *usable)
     fl_elastic_terms terms = fl_elastic_terms_now(ctl->elastic);
     terms.usable.limit = usable->limit; /* later plans keep this limit, and an M that was given */
     terms.m = job.pipe.m;
+    fl_elastic_terms_want(ctl->elastic, &plan, &terms);
+    if (v[STAGES].given) {
+        terms.k = plan.K;
+        terms.r = plan.R;
+    }
     ask_plan_with(ctl, call, &plan, &terms, "ctl scale");
 }
 
@@ -212,6 +217,9 @@ void fl_ctl_drain(fl_ctl *ctl, fl_ctl_call *call)
     snprintf(why, sizeof why, "ctl drain of worker %lld", (long long)rank);
     fl_elastic_terms terms = fl_elastic_terms_now(ctl->elastic);
     terms.usable = usable;
+    if (plan.K != ctl->run->plan->K || plan.R != ctl->run->plan->R) {
+        fl_elastic_terms_want(ctl->elastic, &plan, &terms);
+    }
     ask_plan_with(ctl, call, &plan, &terms, why);
 }
 

@@ -138,13 +138,14 @@ static fl_status read_recording(fl_preparation *p)
 }
 
 /* Where no part of the job gives a worker without a stage work later, start without such workers.
- * Otherwise they stand by: a freeze, the script or `frostline ctl scale` may give them one. Ranks
- * beyond devices.count have no process until `frostline ctl scale` wants them. */
+ * Otherwise they stand by: a freeze, the script, the loss of another worker or `frostline ctl
+ * scale` may give them one. Ranks beyond devices.count have no process until `frostline ctl scale`
+ * wants them. */
 static void choose_members(fl_preparation *p)
 {
     const fl_job *job = p->job;
-    bool gives_work =
-        job->elastic.n_script > 0 || job->freeze.policy != FL_FREEZE_NONE || job->elastic.enabled;
+    bool gives_work = job->elastic.n_script > 0 || job->freeze.policy != FL_FREEZE_NONE ||
+                      job->elastic.enabled || job->fault.on_loss == FL_ON_LOSS_CONTINUE;
     int n_members = gives_work ? p->n_workers : p->plan->K * p->plan->R;
     p->plan->n_workers = p->n_ranks > p->n_workers ? p->n_ranks : n_members;
     for (int rank = n_members; rank < p->plan->n_workers; rank++) {

@@ -196,6 +196,7 @@ static void forget_training(fl_job *job)
     job->devices.max = FL_JOB_AUTO;
     job->elastic.enabled = false;
     job->elastic.n_script = 0;
+    job->fault.on_loss = FL_ON_LOSS_STOP;
     job->pipe.tune = false;
     job->run.save_model = false;
     job->model.init[0] = job->model.init_allow[0] = '\0';

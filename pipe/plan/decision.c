@@ -2,6 +2,7 @@
 #include "pipe/plan/decision.h"
 
 #include "device/plural.h"
+#include "pipe/cost/plan.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -128,7 +129,17 @@ static int cheapest(const fl_decision *d)
 
 static bool must_pay(const fl_decision_input *in)
 {
+    if (in->joined) {
+        return true;
+    }
     return in->wanted > in->running->F && !in->by_hand && in->costs->job->freeze.must_pay;
+}
+
+/* M alone is the tuner's. */
+static bool is_running(const fl_decision_input *in, const fl_decision_option *o)
+{
+    return o->plan.K == in->running->K && o->plan.R == in->running->R &&
+           fl_plan_has_same_cuts(&o->plan, in->running);
 }
 
 static bool pays(const fl_decision *d, int option)
@@ -158,6 +169,22 @@ static void explain_stay(fl_decision *d)
         fl_count(d->left, "step", steps), o->name, o->step_ms, o->change.cost_ms, d->stay_ms);
 }
 
+/* After workers have joined. */
+static void explain_plan_stays(fl_decision *d, bool is_best)
+{
+    char steps[FL_COUNT_BYTES], grid[FL_GRID_TEXT_MAX];
+    const fl_decision_option *o = &d->option[d->best];
+    fl_grid_text(fl_plan_grid(&o->plan), grid);
+    if (is_best) {
+        say(d, "the running plan is the best for the workers that are there now");
+    } else {
+        say(d,
+            "%s would not pay over the %s that remain: %.4g ms a step and %.3g ms to change; the "
+            "running plan takes %.4g ms a step",
+            grid, fl_count(d->left, "step", steps), o->step_ms, o->change.cost_ms, d->stay_ms);
+    }
+}
+
 static void explain_choice(fl_decision *d)
 {
     char steps[FL_COUNT_BYTES];
@@ -183,18 +210,26 @@ void fl_decision_make(const fl_decision_input *in, fl_decision *out)
                        .left = in->n_steps - in->step,
                        .F = in->running->F,
                        .wanted = in->wanted,
+                       .joined = in->joined,
                        .ratio = in->ratio,
                        .stay_ms = predict_ms(in, in->running)};
-    add_option(in, d, "keep", keep);
-    if (in->costs->job->elastic.enabled) {
+    if (!in->joined) {
+        add_option(in, d, "keep", keep);
+    }
+    if (in->costs->job->elastic.enabled && !in->joined) {
         add_option(in, d, "rebalance", rebalance);
+    }
+    if (in->costs->job->elastic.enabled || in->joined) {
         add_option(in, d, "repack", repack);
     }
     d->best = cheapest(d);
-    bool stays = d->best < 0 || (must_pay(in) && !pays(d, d->best));
+    bool is_best = in->joined && d->best >= 0 && is_running(in, &d->option[d->best]);
+    bool stays = d->best < 0 || is_best || (must_pay(in) && !pays(d, d->best));
     d->chosen = stays ? FL_DECISION_STAY : d->best;
     if (d->best < 0) {
         say(d, "no plan is possible: %.400s", d->option[0].why_not);
+    } else if (stays && in->joined) {
+        explain_plan_stays(d, is_best);
     } else if (stays) {
         explain_stay(d);
     } else {

@@ -1,4 +1,5 @@
-/* What to do when the frost line is to move from F to F': a function from values to a decision.
+/* What to do when the frost line is to move from F to F', or when workers have joined: a function
+ * from values to a decision.
  *
  *     F' ──> ways to run it ①  ──> each priced over the steps that remain ②  ──> the cheapest ③
  *        ──> or none of them, if leaving the blocks unfrozen is cheaper still ④
@@ -6,6 +7,9 @@
  *     keep       the running K, R, M and cuts
  *     rebalance  the running K, R and M, with new cuts
  *     repack     any K, R and M that the job allows
+ *
+ * When workers have joined, F stays, `repack` is the only way, and the running plan stays unless
+ * that pays.
  *
  * Equal inputs give equal decisions, in the controller and in a simulator. */
 #ifndef FL_PIPE_PLAN_DECISION_H
@@ -26,6 +30,7 @@ typedef struct fl_decision_input {
     int own_m;    /* the M that keep and rebalance use: running->M, unless that is only a trial */
     int wanted;   /* F' */
     bool by_hand; /* a person asked for F': it is carried out whatever it costs */
+    bool joined;  /* workers have joined; F' is F */
     int64_t step, n_steps, steps_per_epoch; /* steps done, of the run, of an epoch */
     double ratio;      /* measured by predicted step time of the running plan; 1: not measured */
     double fixed_ms;   /* the time of a transition besides moving bytes */
@@ -47,6 +52,7 @@ typedef struct fl_decision_option {
 typedef struct fl_decision {
     int64_t step, left; /* steps done, steps that remain */
     int F, wanted;
+    bool joined;
     double ratio;
     double stay_ms; /* as step_ms, for the running plan with F blocks frozen */
     int n_options;

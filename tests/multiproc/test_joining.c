@@ -122,8 +122,7 @@ static void test_joining__a_worker_that_trained_comes_back(void **state)
                                    nothing, go_slowly);
     live_await_step(&run, 5);
     assert_int_equal(kill(live_process_of(&run, 1), SIGKILL), 0);
-    live_await_state(&run, 1, "standby");
-    live_do(&run, "scale", "{\"k\": 1, \"r\": 2}");
+    live_await_state(&run, 1, "left");
     live_await_state(&run, 1, "active");
     int n_steps = (int)live_status(&run, "step") + 20;
     atomic_store(is_used, true);

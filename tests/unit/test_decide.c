@@ -286,10 +286,71 @@ static void test_decide__refuses_what_does_not_fit(void **state)
     assert_int_equal(fl_decide_check_room(&r->elastic, &r->plan), FL_OK);
 }
 
+/* ---- when a worker has joined ---- */
+
+/* Would catch: a run without the elastic controller that stays smaller than it began, returns too
+ * early, or ends up on more workers than it had. */
+static void test_decide__returns_to_the_grid_of_the_run(void **state)
+{
+    rig *r = *state;
+    fl_plan next;
+    char why[512];
+    begin(r, 1, 1, 2, 2, STEPS);
+    r->job.elastic.enabled = false;
+    r->elastic.k = 1;
+    r->elastic.r = 2;
+    r->elastic.usable.drained[0] = true;
+    assert_false(fl_decide_joined(&r->elastic, 1, &next, why, sizeof why));
+    r->elastic.usable.drained[0] = false;
+    assert_true(fl_decide_joined(&r->elastic, 1, &next, why, sizeof why));
+    assert_int_equal(next.K, 1);
+    assert_int_equal(next.R, 2);
+    assert_int_equal(next.F, 2);
+    assert_string_equal(why, "worker 1 has joined: K=1 x R=2 x M=2 as before the loss");
+    r->elastic.r = 1;
+    assert_false(fl_decide_joined(&r->elastic, 1, &next, why, sizeof why));
+}
+
+/* Would catch: a plan that does not pay for itself, a decision that is not recorded. */
+static void test_decide__takes_the_best_plan_for_more_workers(void **state)
+{
+    rig *r = *state;
+    fl_plan next;
+    char why[512];
+    begin(r, 2, 1, 0, 0, STEPS);
+    assert_true(fl_decide_joined(&r->elastic, 1, &next, why, sizeof why));
+    assert_int_equal(next.K * next.R, 2);
+    assert_int_equal(next.R, 2);
+    assert_non_null(strstr(why, "worker 1 has joined: repack: "));
+    check_considered(r, "repack");
+    begin(r, 2, 1, 0, 0, DUE + 3);
+    assert_false(fl_decide_joined(&r->elastic, 1, &next, why, sizeof why));
+    check_considered(r, "stay");
+}
+
+/* After a loss the pool decides whether K and R can stay. */
+static void test_decide__keeps_the_grid_while_there_are_enough_workers(void **state)
+{
+    rig *r = *state;
+    fl_worker_pool usable = {.limit = 0};
+    fl_job job = r->job;
+    begin(r, 1, 2, 0, 0, STEPS);
+    r->elastic.k = 1;
+    r->elastic.r = 2;
+    fl_decide_grid(&r->elastic, &usable, &job);
+    assert_true(job.pipe.k == 1 && job.autodp.r == 2);
+    usable.drained[1] = true;
+    fl_decide_grid(&r->elastic, &usable, &job);
+    assert_true(job.pipe.k == FL_JOB_AUTO && job.autodp.r == FL_JOB_AUTO);
+}
+
 int main(void)
 {
 #define IN_A_RIG(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
+        IN_A_RIG(test_decide__returns_to_the_grid_of_the_run),
+        IN_A_RIG(test_decide__takes_the_best_plan_for_more_workers),
+        IN_A_RIG(test_decide__keeps_the_grid_while_there_are_enough_workers),
         IN_A_RIG(test_decide__carries_out_what_is_chosen),
         IN_A_RIG(test_decide__tells_what_the_run_measures_and_does_not_go_by_it),
         IN_A_RIG(test_decide__what_is_slower_is_only_done_by_hand),

@@ -232,6 +232,33 @@ static void test_decision__what_is_asked_for_is_done(void **state)
     assert_non_null(strstr(r->d.why, "slower than the 216 ms a step"));
 }
 
+/* One worker trains, and another has joined: 16 samples of 6 * 3 ms are 288 ms a step, two replicas
+ * take 144 and move all 76800 bytes of weights and moments, 768 ms. 1.03 * 144 n + 778 < 288 n from
+ * n = 6 on. */
+static void test_decision__a_worker_that_has_joined_must_pay(void **state)
+{
+    rig *r = *state;
+    r->running.K = r->running.R = r->running.M = 1;
+    r->running.first[1] = LAYERS;
+    r->s.job.pipe.k = r->s.job.pipe.m = r->s.job.autodp.r = FL_JOB_AUTO;
+    r->input.joined = true;
+    r->input.wanted = 0;
+    r->input.own_m = 1;
+    r->input.n_steps = STEP + 6;
+    assert_string_equal(decide(r), "repack");
+    assert_int_equal(r->d.n_options, 1);
+    assert_near(r->d.stay_ms, 288.0);
+    assert_near(r->d.option[0].step_ms, 144.0);
+    assert_near(r->d.option[0].change.cost_ms, 778.0);
+    r->input.n_steps = STEP + 5;
+    assert_string_equal(decide(r), "stay");
+    assert_non_null(strstr(r->d.why, "would not pay over the 5 steps that remain"));
+    r->running = r->d.option[0].plan;
+    assert_string_equal(decide(r), "stay");
+    assert_string_equal(r->d.why,
+                        "the running plan is the best for the workers that are there now");
+}
+
 /* A thaw makes steps slower, and is no matter of time. */
 static void test_decision__a_thaw_is_carried_out(void **state)
 {
@@ -458,6 +485,7 @@ int main(void)
         IN_A_RIG(test_decision__the_steps_that_remain_decide),
         IN_A_RIG(test_decision__what_is_slower_stays_unfrozen),
         IN_A_RIG(test_decision__what_is_asked_for_is_done),
+        IN_A_RIG(test_decision__a_worker_that_has_joined_must_pay),
         IN_A_RIG(test_decision__a_thaw_is_carried_out),
         IN_A_RIG(test_decision__what_the_cache_saves_later_counts),
         IN_A_RIG(test_decision__predictions_are_corrected),

@@ -1,0 +1,83 @@
+#include "control/controller/replan.h"
+
+#include "control/controller/parts.h"
+#include "device/log.h"
+
+enum { SECOND_US = 1000 * 1000, TRIES = 4 };
+
+/* ---- ① ---- */
+
+void fl_replan_joined(fl_controller *controller, int rank, int64_t now_us)
+{
+    fl_replan *r = &controller->replan;
+    r->due = true;
+    r->rank = rank;
+    r->due_us = now_us;
+    r->n_tries = 0;
+}
+
+/* ---- ② ---- */
+
+static bool can_change(const fl_controller *controller)
+{
+    return controller->recovery.state == FL_RECOVERY_NONE &&
+           controller->elastic.transition.state == FL_ELASTIC_IDLE;
+}
+
+static bool is_ending(const fl_controller *controller)
+{
+    const fl_phase *phase = &controller->shutdown.phase;
+    const fl_run_stats *stats = &controller->stats;
+    return phase->state != FL_CONTROLLER_RUNNING || phase->n_stops > 0 || stats->ended_early ||
+           stats->steps >= stats->n_steps;
+}
+
+/* 1, 2 and 4 s after a failure. */
+static void try_later(fl_replan *r, int64_t now_us)
+{
+    r->due = r->n_tries < TRIES;
+    r->due_us = now_us + (INT64_C(1) << (r->n_tries - 1)) * SECOND_US;
+}
+
+static void decide_plan(fl_controller *controller, int64_t now_us)
+{
+    fl_replan *r = &controller->replan;
+    fl_elastic *e = &controller->elastic;
+    fl_plan next;
+    char why[512];
+    r->due = false;
+    if (!fl_decide_joined(e, r->rank, &next, why, sizeof why)) {
+        return;
+    }
+    r->n_tries++;
+    if (fl_elastic_ask(e, &next, 0, why) == FL_OK) {
+        r->generation = e->transition.requested;
+    } else {
+        fl_log(FL_LOG_WARN, "worker %d has joined and gets no work yet: %s", r->rank, fl_errmsg());
+        try_later(r, now_us);
+    }
+}
+
+/* ---- ③ ---- */
+
+static void await_outcome(fl_controller *controller, int64_t now_us)
+{
+    fl_replan *r = &controller->replan;
+    const fl_elastic_outcome *outcome = fl_elastic_outcome_of(&controller->elastic, r->generation);
+    if (outcome != NULL) {
+        r->generation = 0;
+        if (!outcome->committed && !r->due) {
+            try_later(r, now_us);
+        }
+    }
+}
+
+void fl_replan_watch(fl_controller *controller, int64_t now_us)
+{
+    fl_replan *r = &controller->replan;
+    if (r->generation != 0) {
+        await_outcome(controller, now_us);
+    } else if (r->due && now_us >= r->due_us && can_change(controller) && !is_ending(controller)) {
+        decide_plan(controller, now_us);
+    }
+}

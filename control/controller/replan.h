@@ -1,0 +1,30 @@
+/* Gives work to a worker that has joined by itself: the plan is decided anew.
+ *
+ *     a lost worker was started again and has joined ①
+ *       ──(no other change in progress)──> the plan for all workers (fl_decide_joined) ②
+ *       ──> a transition as any other ③ ──(cancelled: a few times again)──> ②
+ *
+ * A worker that joins on request gets its work from that request. */
+#ifndef FL_CONTROL_CONTROLLER_REPLAN_H
+#define FL_CONTROL_CONTROLLER_REPLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct fl_controller fl_controller;
+
+typedef struct fl_replan {
+    bool due;
+    int rank; /* that joined last */
+    int64_t due_us;
+    uint32_t generation; /* ③, 0: none is in progress */
+    int n_tries;         /* since ① */
+} fl_replan;
+
+/* ① */
+void fl_replan_joined(fl_controller *controller, int rank, int64_t now_us);
+
+/* ② and ③, in every turn of the loop. */
+void fl_replan_watch(fl_controller *controller, int64_t now_us);
+
+#endif
