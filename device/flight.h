@@ -33,6 +33,7 @@
     X(CHECKPOINT, "copying a checkpoint", CONTROL)                                                 \
     X(DATA, "data", DATA)                                                                          \
     X(CAPTURE, "capture of a graph", CONTROL)                                                      \
+    X(LAUNCH, "launch of a graph", COMPUTE)                                                        \
     X(FORWARD, "forward", COMPUTE)                                                                 \
     X(BACKWARD, "backward", COMPUTE)                                                               \
     X(LOSS, "loss", COMPUTE)                                                                       \

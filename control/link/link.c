@@ -463,6 +463,7 @@ void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const doubl
 void fl_link_graphs(fl_link *link, const fl_graphs_report *report)
 {
     fl_wire_message frame = fl_link_frame(link, FL_WIRE_GRAPHS);
+    frame.generation = report->generation;
     frame.graphs = *report;
     send_report(link, &frame);
 }

@@ -210,6 +210,7 @@ typedef struct fl_transition_parts {
 
 /* The work that a worker's stage has captured so far, up to this step. */
 typedef struct fl_graphs_report {
+    uint32_t generation; /* of the stage */
     int64_t step;
     fl_stage_graph_report graphs;
 } fl_graphs_report;

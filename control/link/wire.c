@@ -413,7 +413,7 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
     case FL_WIRE_CACHE:
         return fl_wire_get_cache(r, &f->cache);
     case FL_WIRE_GRAPHS:
-        return fl_wire_get_graphs(r, &f->graphs);
+        return fl_wire_get_graphs(r, f->generation, &f->graphs);
     case FL_WIRE_CACHE_TIERS:
         return fl_wire_get_cache_tiers(r, &f->cache_tiers);
     case FL_WIRE_NONFINITE:

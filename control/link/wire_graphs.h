@@ -7,6 +7,6 @@
 
 size_t fl_wire_graphs_size(const fl_graphs_report *report);
 void fl_wire_put_graphs(fl_writer *w, const fl_graphs_report *report);
-bool fl_wire_get_graphs(fl_reader *r, fl_graphs_report *report);
+bool fl_wire_get_graphs(fl_reader *r, uint32_t generation, fl_graphs_report *report);
 
 #endif

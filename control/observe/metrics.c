@@ -363,6 +363,54 @@ static void put_seconds(out *o, const fl_metrics *m)
     }
 }
 
+static int64_t captures_of(const fl_metrics_worker *w)
+{
+    return w->graphs.captures;
+}
+
+static int64_t launches_of(const fl_metrics_worker *w)
+{
+    return w->graphs.launches;
+}
+
+static int64_t calls_of(const fl_metrics_worker *w)
+{
+    return w->graphs.calls;
+}
+
+static void put_shapes(out *o, const fl_metrics *m)
+{
+    static const char *const name = "frostline_worker_graph_shapes";
+    family(o, name, "gauge", "Shapes of micro-batches, by how they are computed.");
+    for (int i = 0; i < m->n_workers; i++) {
+        char rank[16];
+        const fl_metrics_graphs *g = &m->workers[i].graphs;
+        snprintf(rank, sizeof rank, "%d", i);
+        integer(o, name, LABELS("worker", rank, "way", "measuring"), g->n_measured);
+        integer(o, name, LABELS("worker", rank, "way", "graphs"), g->n_by_graphs);
+        integer(o, name, LABELS("worker", rank, "way", "calls"), g->n_by_calls);
+    }
+}
+
+/* Of devices that have graphs. */
+static void put_graphs(out *o, const fl_metrics *m)
+{
+    bool any = false;
+    for (int i = 0; i < m->n_workers; i++) {
+        any = any || m->workers[i].graphs.any;
+    }
+    if (any) {
+        each(o, m, "frostline_worker_graph_captures_total", "counter",
+             "Forwards, and pieces of backwards, captured as CUDA graphs.", captures_of);
+        each(o, m, "frostline_worker_graph_launches_total", "counter", "Launches of these graphs.",
+             launches_of);
+        each(o, m, "frostline_worker_graph_calls_total", "counter",
+             "Forwards and backwards computed call by call, though the device has graphs.",
+             calls_of);
+        put_shapes(o, m);
+    }
+}
+
 static void put_workers(out *o, const fl_metrics *m)
 {
     put_info(o, m);
@@ -395,5 +443,6 @@ size_t fl_metrics_render(const fl_metrics *metrics, char *text, size_t size)
     put_cache(&o, metrics);
     put_control(&o, metrics);
     put_workers(&o, metrics);
+    put_graphs(&o, metrics);
     return o.n;
 }

@@ -20,6 +20,13 @@ enum { FL_METRICS_NAME_MAX = 256, FL_METRICS_STATE_MAX = 16, FL_METRICS_PARTS = 
 /* The parts of fl_metrics_worker's seconds, in order. */
 extern const char *const fl_metrics_parts[FL_METRICS_PARTS];
 
+/* How a worker's micro-batches are computed on a device that captures work (CUDA graphs). */
+typedef struct fl_metrics_graphs {
+    bool any; /* the worker's device has graphs */
+    int64_t captures, launches, calls;
+    int n_measured, n_by_graphs, n_by_calls; /* shapes of the running plan */
+} fl_metrics_graphs;
+
 typedef struct fl_metrics_worker {
     char state[FL_METRICS_STATE_MAX]; /* as in the status */
     int replica, stage;               /* -1: none */
@@ -28,6 +35,7 @@ typedef struct fl_metrics_worker {
     double seconds[FL_METRICS_PARTS];
     int64_t memory_used_bytes, memory_peak_bytes;
     int64_t memory_parked_bytes, memory_workspace_bytes; /* outside the budget */
+    fl_metrics_graphs graphs;
 } fl_metrics_worker;
 
 /* Unknown doubles are NAN and are left out. */

@@ -113,6 +113,18 @@ static void gather_control(const fl_run_view *view, fl_metrics *m)
     m->n_requests_refused = view->counts.refused;
 }
 
+static void gather_graphs(const fl_graph_sums *sums, fl_metrics_graphs *out)
+{
+    const fl_graph_counts total = fl_graph_sums_total(sums);
+    *out = (fl_metrics_graphs){.any = sums->any,
+                               .captures = total.captures,
+                               .launches = total.launches,
+                               .calls = total.calls,
+                               .n_measured = sums->n_shapes[FL_STAGE_MEASURED],
+                               .n_by_graphs = sums->n_shapes[FL_STAGE_BY_GRAPHS],
+                               .n_by_calls = sums->n_shapes[FL_STAGE_BY_CALLS]};
+}
+
 static void gather_worker(const fl_run_view *view, int rank, fl_metrics_worker *out)
 {
     const fl_worker *w = &view->run->workers[rank];
@@ -128,6 +140,7 @@ static void gather_worker(const fl_run_view *view, int rank, fl_metrics_worker *
     out->memory_peak_bytes = w->memory.peak_bytes;
     out->memory_parked_bytes = w->memory.parked_bytes;
     out->memory_workspace_bytes = w->memory.workspace_bytes;
+    gather_graphs(&w->graphs, &out->graphs);
     for (int part = 0; part < FL_METRICS_PARTS; part++) {
         out->seconds[part] = (double)us[part] * 1e-6;
     }

@@ -3,6 +3,7 @@
 #define FL_CONTROL_STATE_WORKER_H
 
 #include "control/link/wire.h"
+#include "control/state/graph_sums.h"
 
 #include <sys/types.h>
 
@@ -23,6 +24,7 @@ typedef struct fl_worker {
     int64_t steps;       /* finished steps, as last reported */
     char operation[FL_WIRE_OPERATION_MAX + 1];
     fl_memory_report memory;
+    fl_graph_sums graphs;
     int64_t exited_us;
     int wait_status; /* as waitpid gives it; holds when exited_us is set */
     bool killed;     /* killed by the controller */

@@ -40,7 +40,7 @@ static const struct {
     {"cache.tiers", "cache, worker {rank}: {device_bytes} bytes on the GPU, {pinned_bytes} pinned"},
     {"cache.used", "cache {state}, epoch {epoch+}, worker {rank}: {hits} hits, {misses} misses"},
     {"graphs", "no graphs, worker {rank}: {reason}"},
-    {"graphs", "graphs, worker {rank}: {captures} captures, {launches} launches"},
+    {"graphs", "graphs, worker {rank}: {captures} captures, {launches} launches, {calls} calls"},
     {"tune.tried", "tried M={m}: {step_ms} ms a step"},
     {"tune.done", "M={m} is kept: {why}"},
     {"transition.prepare", "plan change: K={k} R={r} M={m} is prepared ({why})"},

@@ -92,7 +92,7 @@ void fl_worker_report_cache(worker *w, int64_t step, int64_t epoch, bool always)
 
 void fl_worker_report_graphs(worker *w, int64_t step, bool always)
 {
-    fl_graphs_report report = {.step = step};
+    fl_graphs_report report = {.generation = w->now->plan.generation, .step = step};
     if (w->now->place.active && fl_pipeline_graphs(w->now->pipeline, always, &report.graphs)) {
         fl_link_graphs(w->link, &report);
     }

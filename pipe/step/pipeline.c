@@ -458,8 +458,8 @@ bool fl_pipeline_graphs(fl_pipeline *p, bool always, fl_stage_graph_report *repo
 {
     fl_stage_graphs(p->stage, report);
     bool gave_up = report->given_up && !p->told.given_up;
-    bool captured = report->captures > p->told.captures;
-    bool tells = gave_up || (always && captured);
+    bool computed = report->launches > p->told.launches || report->calls > p->told.calls;
+    bool tells = gave_up || (always && computed);
     p->told = tells ? *report : p->told;
     return tells;
 }

@@ -330,8 +330,10 @@ fl_status fl_stage_forward(fl_stage *stage, int slot_index, void *to, fl_tensor 
     fl_stage_slot *s = &stage->slots[slot_index];
     int first = stage->o.enter - stage->o.first;
     FL_TRY(fl__stage_clear_rest(stage, s, first, s->run[first].data));
-    FL_TRY(s->by_graph && to == NULL ? fl__stage_launch_forward(stage, s)
-                                     : fl__stage_run_forward(stage, s, to, NULL));
+    bool by_graph = s->by_graph && to == NULL;
+    fl__stage_count_call(stage, by_graph);
+    FL_TRY(by_graph ? fl__stage_launch_forward(stage, s)
+                    : fl__stage_run_forward(stage, s, to, NULL));
     for (int i = first; i <= stage->n_layers; i++) {
         s->at[i].data = s->run[i].data;
     }
@@ -482,7 +484,9 @@ fl_status fl_stage_backward(fl_stage *stage, int slot_index, bool want_grad_in, 
     if (lowest < stage->n_layers) {
         FL_TRY(fl__stage_clear_rest(stage, s, stage->n_layers, stage->grad[stage->grad_turn]));
     }
-    FL_TRY(s->by_graph && to == NULL
+    bool by_graph = s->by_graph && to == NULL;
+    fl__stage_count_call(stage, by_graph);
+    FL_TRY(by_graph
                ? fl__stage_launch_backward(stage, s, want_grad_in, layer_done, context, slot_index)
                : backward_by_layer(stage, slot_index, want_grad_in, to, layer_done, context));
     *grad_in = s->at[0];

@@ -15,7 +15,10 @@
 
 typedef struct fl_stage fl_stage;
 
-enum { FL_STAGE_REASON_BYTES = 256 };
+enum {
+    FL_STAGE_REASON_BYTES = 256,
+    FL_STAGE_SHAPES = 32, /* of micro-batches; those of further shapes run call by call */
+};
 
 typedef struct fl_stage_options {
     const fl_model *model; /* borrowed, as everything here */
@@ -155,14 +158,33 @@ int fl_stage_label(const fl_stage *stage, int slot);
 /* The device took so long for it. Between two steps: no slot holds a micro-batch. */
 void fl_stage_learn(fl_stage *stage, int label, double us);
 
+/* How micro-batches of a shape are computed. */
+typedef enum fl_stage_way {
+    FL_STAGE_MEASURED,  /* both ways are tried in turn */
+    FL_STAGE_BY_GRAPHS, /* measured to be at least as fast */
+    FL_STAGE_BY_CALLS,
+    FL_STAGE_WAYS,
+} fl_stage_way;
+
+/* A shape of micro-batches, at the stage's input. */
+typedef struct fl_stage_shape_report {
+    bool training;
+    fl_stage_way way;
+    int64_t samples, rows, longest; /* longest: rows that a sample may have */
+    double calls_us, graphs_us;     /* of the device for a forward or a backward; 0: not measured */
+} fl_stage_shape_report;
+
 /* Since the stage was created. */
 typedef struct fl_stage_graph_report {
     int64_t captures, launches; /* of a forward, or of a piece of backward */
+    int64_t calls;              /* forwards, backwards and pieces that ran call by call */
     int shapes, by_graph;       /* of micro-batches: seen; those that graphs are faster for */
     bool given_up;              /* something failed: all runs call by call from then on */
     char reason[FL_STAGE_REASON_BYTES];
+    fl_stage_shape_report shape[FL_STAGE_SHAPES]; /* [shapes] */
 } fl_stage_graph_report;
 
+/* A device without graphs: all zeros. */
 void fl_stage_graphs(const fl_stage *stage, fl_stage_graph_report *report);
 
 /* Most slots that held a micro-batch at once, and the most bytes one of them took: for tests. */

@@ -56,11 +56,6 @@ void fl__stage_give_up_graphs(fl_stage *stage)
     }
 }
 
-void fl_stage_graphs(const fl_stage *stage, fl_stage_graph_report *report)
-{
-    *report = stage->graphs;
-}
-
 void fl__stage_drop_graphs(fl_stage *stage, fl_stage_shape *shape)
 {
     fl_device *d = stage->o.device;
@@ -119,23 +114,32 @@ static fl_status capture(fl_stage *stage, fl_stage_slot *s, int high, int low, b
     return fl_failure_raise(&failure);
 }
 
+static fl_status launch_graph(fl_stage *stage, int item, fl_graph *graph)
+{
+    fl_device *d = stage->o.device;
+    fl_flight_enter(FL_FLIGHT_LAUNCH, -1, item, 0);
+    fl_status status = d->ops->graph_launch(d, stage->o.stream, graph);
+    fl_flight_leave();
+    return status;
+}
+
 /* Launch *graph, after a capture where there is none or where it fits no more. *done false: it
  * cannot be, and nothing was queued. */
 static void launch(fl_stage *stage, fl_stage_slot *s, int high, int low, bool want_grad_in,
                    fl_graph **graph, bool *captured, bool *done)
 {
-    fl_device *d = stage->o.device;
     fl__stage_capture *c = &s->shape->capture[s - stage->slots];
-    fl_status status = *graph != NULL ? d->ops->graph_launch(d, stage->o.stream, *graph)
+    int item = high < 0 ? -1 : stage->o.first + low;
+    fl_status status = *graph != NULL ? launch_graph(stage, item, *graph)
                                       : fl_fail(FL_ENOTSUP, "work could not be captured");
     *captured = false;
     if (status == FL_ENOTSUP && c->n_tries < TRIES_MAX * (1 + fl__stage_n_pieces(stage))) {
         c->n_tries++;
-        fl_flight_enter(FL_FLIGHT_CAPTURE, -1, high < 0 ? -1 : stage->o.first + low, 0);
+        fl_flight_enter(FL_FLIGHT_CAPTURE, -1, item, 0);
         status = capture(stage, s, high, low, want_grad_in, graph);
-        *captured = status == FL_OK;
-        status = status == FL_OK ? d->ops->graph_launch(d, stage->o.stream, *graph) : status;
         fl_flight_leave();
+        *captured = status == FL_OK;
+        status = status == FL_OK ? launch_graph(stage, item, *graph) : status;
     }
     *done = status == FL_OK;
     stage->graphs.launches += *done ? 1 : 0;
@@ -175,6 +179,7 @@ fl_status fl__stage_launch_forward(fl_stage *stage, fl_stage_slot *s)
     stage->grad_turn = turn;
     fl_arena_release(&s->arena, keep);
     fl_arena_release(&stage->scratch, scratch);
+    stage->graphs.calls++;
     return fl__stage_run_forward(stage, s, NULL, NULL);
 }
 
@@ -194,6 +199,7 @@ static fl_status launch_piece(fl_stage *stage, fl_stage_slot *s, int high, int l
     }
     stage->grad_turn = turn;
     fl_arena_release(&stage->scratch, scratch);
+    stage->graphs.calls++;
     return fl__stage_run_backward(stage, s, high, low, want_grad_in, NULL, NULL);
 }
 

@@ -197,7 +197,7 @@ static fl_status find_shape(fl_stage *stage, const fl_stage_slot *s, const fl_sh
             return FL_OK;
         }
     }
-    return stage->n_shapes < FL__STAGE_SHAPES ? add_shape(stage, s, longest, out) : FL_OK;
+    return stage->n_shapes < FL_STAGE_SHAPES ? add_shape(stage, s, longest, out) : FL_OK;
 }
 
 /* ---- which way ---- */
@@ -211,10 +211,10 @@ static void choose_way(fl_stage *stage, fl_stage_slot *s, fl_stage_shape *shape,
         number++;
     }
     shape->n_seen++;
-    if (shape->verdict == FL__SHAPE_CALLS) {
+    if (shape->way == FL_STAGE_BY_CALLS) {
         return;
     }
-    if (shape->verdict == FL__SHAPE_MEASURED && shape->n_seen <= COLD + TIMED) {
+    if (shape->way == FL_STAGE_MEASURED && shape->n_seen <= COLD + TIMED) {
         s->label = shape->n_seen > COLD ? 2 * number : -1;
         return;
     }
@@ -303,7 +303,22 @@ int fl_stage_label(const fl_stage *stage, int slot)
 
 static double mean_of(const fl__shape_times *t)
 {
-    return t->us / t->n;
+    return t->n == 0 ? 0.0 : t->us / t->n;
+}
+
+void fl_stage_graphs(const fl_stage *stage, fl_stage_graph_report *report)
+{
+    *report = stage->graphs;
+    for (int i = 0; i < stage->n_shapes; i++) {
+        const fl_stage_shape *shape = stage->shapes_seen[i];
+        report->shape[i] = (fl_stage_shape_report){.training = shape->training,
+                                                   .way = shape->way,
+                                                   .samples = shape->n_samples,
+                                                   .rows = shape->rows[0],
+                                                   .longest = shape->longest[0],
+                                                   .calls_us = mean_of(&shape->calls),
+                                                   .graphs_us = mean_of(&shape->launches)};
+    }
 }
 
 void fl_stage_learn(fl_stage *stage, int label, double us)
@@ -316,12 +331,11 @@ void fl_stage_learn(fl_stage *stage, int label, double us)
     int enough = shape->training ? 2 * TIMED : TIMED; /* forward and backward */
     t->us += us;
     t->n++;
-    if (shape->verdict != FL__SHAPE_MEASURED || shape->calls.n < enough ||
-        shape->launches.n < enough) {
+    if (shape->way != FL_STAGE_MEASURED || shape->calls.n < enough || shape->launches.n < enough) {
         return;
     }
     bool faster = mean_of(&shape->launches) <= mean_of(&shape->calls);
-    shape->verdict = faster ? FL__SHAPE_GRAPHS : FL__SHAPE_CALLS;
+    shape->way = faster ? FL_STAGE_BY_GRAPHS : FL_STAGE_BY_CALLS;
     stage->graphs.by_graph += faster ? 1 : 0;
     if (!faster) {
         fl__stage_drop_graphs(stage, shape);

@@ -13,9 +13,6 @@
 
 typedef struct fl_stage_shape fl_stage_shape;
 
-/* Beyond so many, micro-batches of other shapes run call by call. */
-enum { FL__STAGE_SHAPES = 32 };
-
 /* One micro-batch between its forward and its backward. */
 typedef struct fl_stage_slot {
     bool busy;
@@ -63,7 +60,7 @@ struct fl_stage {
     fl_mirror one;                /* fl_one_sample, of fl_stage_sample_loss */
     int n_busy, peak_busy;
     bool *cuts; /* [n_layers]: backward is captured in pieces that end with these layers */
-    fl_stage_shape *shapes_seen[FL__STAGE_SHAPES];
+    fl_stage_shape *shapes_seen[FL_STAGE_SHAPES];
     int n_shapes;
     fl_stage_graph_report graphs;
 };
@@ -85,12 +82,6 @@ static inline size_t fl__tensor_bytes(const fl_tensor *t)
 }
 
 /* ---- stage_shapes.c ---- */
-
-typedef enum fl__shape_verdict {
-    FL__SHAPE_MEASURED, /* both ways are tried in turn */
-    FL__SHAPE_GRAPHS,
-    FL__SHAPE_CALLS, /* call by call is at least as fast, or cannot be helped */
-} fl__shape_verdict;
 
 /* What a slot holds of a shape. */
 typedef struct fl__stage_capture {
@@ -115,7 +106,7 @@ struct fl_stage_shape {
     int64_t *rows, *longest; /* [n_layers + 1] */
     int32_t *offsets;        /* [n_layers + 1][n_samples + 1] of samples as long as allowed */
     int n_seen;
-    fl__shape_verdict verdict;
+    fl_stage_way way;
     fl__shape_times calls, launches;
     fl__stage_capture *capture; /* [n_slots] */
 };
@@ -138,6 +129,11 @@ fl_status fl__stage_launch_backward(fl_stage *stage, fl_stage_slot *s, bool want
                                     fl_stage_layer_done *layer_done, void *context,
                                     int slot_index) FL_MUST_CHECK;
 int fl__stage_n_pieces(const fl_stage *stage);
+
+static inline void fl__stage_count_call(fl_stage *stage, bool by_graph)
+{
+    stage->graphs.calls += stage->o.device->ops->has_graphs && !by_graph ? 1 : 0;
+}
 
 /* No shape is launched as graphs any more; the message of this thread's last failure is the reason.
  */

@@ -101,6 +101,20 @@ static void test_cuda_run__rounds_to_tf32_where_the_job_says_so(void **state)
 
 /* ---- fp32 ---- */
 
+/* What the worker told at the end of the last epoch. */
+static void check_graphs(const char *dir)
+{
+    json_t *told = lines_with(dir, "events.jsonl", "\"graphs\"");
+    const json_t *last = json_array_get(told, json_array_size(told) - 1);
+    const json_t *shape = json_array_get(json_object_get(last, "by_shape"), 0);
+    assert_string_equal(json_string_value(json_object_get(last, "state")), "on");
+    assert_true(json_integer_value(json_object_get(last, "captures")) > 0);
+    assert_true(json_integer_value(json_object_get(last, "launches")) > 0);
+    assert_true(json_integer_value(json_object_get(last, "calls")) > 0);
+    assert_int_equal(json_integer_value(json_object_get(shape, "samples")), 6);
+    json_decref(told);
+}
+
 static void test_cuda_run__has_the_losses_of_a_cpu(void **state)
 {
     (void)state;
@@ -118,6 +132,7 @@ static void test_cuda_run__has_the_losses_of_a_cpu(void **state)
     if (!on_gpu()) {
         assert_string_equal(json_string_value(json_object_get(event, "kernels")), "Stand-in");
     }
+    check_graphs(s.dir);
     const json_t *worker = json_array_get(json_object_get(event, "workers"), 0);
     assert_int_equal(json_integer_value(json_object_get(worker, "gpu")), 0);
     json_decref(started);

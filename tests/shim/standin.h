@@ -23,6 +23,10 @@ void standin_set_description(fl_cuda_compute_mode mode, int code);
 /* Events are at the time of their record from now on; before, a millisecond apart. */
 void standin_use_real_time(void);
 
+/* What lies between two events that are not in real time, beside their millisecond: so long for
+ * each kernel of the device table, and for each launch of a graph; 0 and 0 at first. */
+void standin_set_costs(int64_t kernel_us, int64_t graph_us);
+
 /* How much device memory there is; SIZE_MAX at first. */
 void standin_set_memory(size_t size_bytes);
 

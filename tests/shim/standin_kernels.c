@@ -7,6 +7,7 @@
     int standin__##kernel(fl__cuda_queue *q, const args *a)                                        \
     {                                                                                              \
         FAIL_OR_GO_ON(#kernel);                                                                    \
+        standin_spend(standin.kernel_us);                                                          \
         return standin_note_launch(fl__cuda_##kernel(q, a));                                       \
     }
 FL__CUDA_LAUNCHES(STANDIN_CASE)

@@ -71,7 +71,8 @@ FL__CUDA_LAUNCHES(STANDIN_DECLARE)
 
 typedef struct standin_state {
     size_t memory_bytes, used_bytes; /* of the device */
-    bool real_time;         /* events are at the time of their record; else a millisecond apart */
+    bool real_time; /* events are at the time of their record; else a millisecond apart */
+    int64_t kernel_us, graph_us; /* between events a millisecond apart */
     int pageable_code;      /* of copies from or to pageable memory of the host; 0: they work */
     const char *no_library; /* why there is none */
     int outstanding;        /* what was taken and not given back */
@@ -88,6 +89,9 @@ int standin_failure_of(const char *entry);
 /* From now on every call fails with `code`, unless it is 0. Returns code. A launch that the shim
  * stopped breaks the device, as it does on a GPU. */
 int standin_note_launch(int code);
+
+/* Let the clock of events go on, but for work that is only captured. */
+void standin_spend(int64_t us);
 
 /* ---- at the head of each entry ---- */
 

@@ -8,6 +8,11 @@
 /* Of events that are a millisecond apart. */
 static int64_t clock_us;
 
+void standin_spend(int64_t us)
+{
+    clock_us += shim_captures_here() ? 0 : us;
+}
+
 /* ---- streams and events ---- */
 
 typedef struct handle {
@@ -167,6 +172,7 @@ int standin__graph_update(void *executable, void *graph)
 int standin__graph_launch(void *executable, void *stream)
 {
     FAIL_OR_GO_ON("graph_launch");
+    standin_spend(standin.graph_us);
     return shim_captures(stream) ? shim_capture_spoil(SHIM_CAPTURE_UNSUPPORTED)
                                  : standin_note_launch(shim_graph_run(*(shim_graph **)executable));
 }

@@ -41,6 +41,7 @@ typedef struct scene {
     fl_dataset data;
     int F, n_steps;
     bool evaluates;
+    int64_t kernel_us, graph_us; /* as standin_set_costs takes them */
 } scene;
 
 static fl_device *open_cuda(run_way way)
@@ -133,6 +134,7 @@ static fl_status run_steps(const scene *s, fl_device *d, const char *entry, int 
 static void run_on_cuda(const scene *s, run_way way, const char *entry, int n, outcome *out)
 {
     fl_device *d = open_cuda(way);
+    standin_set_costs(s->kernel_us, s->graph_us);
     fl_status status = run_steps(s, d, entry, n, out);
     assert_string_equal(status == FL_OK ? "" : fl_errmsg(), "");
     fl_device_destroy(&d);
@@ -248,6 +250,55 @@ static void test_step__survives_the_failure_of_every_graph_call(void **state)
     close_scene(&s);
 }
 
+/* A run by graphs on a device where they take so long; *out is valid until the next one. */
+static const outcome *run_with_costs(const scene *equal, int64_t kernel_us, int64_t graph_us)
+{
+    static outcome graphs;
+    scene s = *equal;
+    s.kernel_us = kernel_us;
+    s.graph_us = graph_us;
+    run_on_cuda(&s, BY_GRAPHS, NULL, 0, &graphs);
+    assert_false(graphs.graphs.given_up);
+    return &graphs;
+}
+
+/* The only shape of the scene was measured, and decided so. */
+static void expect_choice(const fl_stage_graph_report *g, fl_stage_way way)
+{
+    const fl_stage_shape_report *shape = &g->shape[0];
+    assert_int_equal(g->shapes, 1);
+    assert_true(shape->training);
+    assert_int_equal(shape->samples, BATCH / MICRO_BATCHES);
+    assert_true(shape->rows >= shape->samples && shape->longest >= 1);
+    assert_true(shape->calls_us > 0.0 && shape->graphs_us > 0.0);
+    assert_int_equal(shape->way, way);
+    assert_int_equal(shape->graphs_us <= shape->calls_us, way == FL_STAGE_BY_GRAPHS);
+    assert_int_equal(g->by_graph, way == FL_STAGE_BY_GRAPHS);
+}
+
+/* A device on which the launch of a graph takes longer than all calls of a stage: once both ways
+ * were measured, no graph is launched any more, and the graphs are given back. One on which calls
+ * take longer: graphs stay. Either way the steps have the same bits. */
+static void test_step__takes_the_way_that_is_faster(void **state)
+{
+    (void)state;
+    enum { EACH = STEPS * MICRO_BATCHES }; /* forwards, and as many backwards */
+    static outcome calls;
+    scene s = equal_scene();
+    s.evaluates = false;
+    run_on_cuda(&s, BY_CALLS, NULL, 0, &calls);
+    const outcome *slow = run_with_costs(&s, 1, 100000);
+    expect_choice(&slow->graphs, FL_STAGE_BY_CALLS);
+    assert_in_range(slow->graphs.launches, 1, EACH / 2);
+    assert_int_equal(slow->graphs.calls + slow->graphs.launches, 2 * EACH);
+    assert_same_bits(&calls, slow);
+    const outcome *fast = run_with_costs(&s, 100, 1);
+    expect_choice(&fast->graphs, FL_STAGE_BY_GRAPHS);
+    assert_in_range(fast->graphs.calls, 1, EACH / 2);
+    assert_same_bits(&calls, fast);
+    close_scene(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_step__has_the_same_bits_above_frozen_blocks),
         cmocka_unit_test(test_step__drops_what_the_cpu_drops),
         cmocka_unit_test(test_step__survives_the_failure_of_every_graph_call),
+        cmocka_unit_test(test_step__takes_the_way_that_is_faster),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

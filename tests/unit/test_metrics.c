@@ -42,7 +42,8 @@ static fl_metrics some_metrics(fl_metrics_worker *workers)
                                          .memory_used_bytes = 1000 + i,
                                          .memory_peak_bytes = INT64_C(9000000000) + i,
                                          .memory_parked_bytes = 700 + i,
-                                         .memory_workspace_bytes = 80 + i};
+                                         .memory_workspace_bytes = 80 + i,
+                                         .graphs = {i == 0, 210 + i, 320 + i, 430 + i, 3, 4, 5}};
         snprintf(workers[i].state, sizeof workers[i].state, "%s", states[i]);
     }
     return (fl_metrics){.version = "0.1.0",
@@ -174,6 +175,12 @@ static void test_metrics__tell_what_is_known(void **state)
         {"frostline_worker_memory_peak_bytes", "worker=\"1\"", 9000000001.0},
         {"frostline_worker_memory_parked_bytes", "worker=\"1\"", 701.0},
         {"frostline_worker_memory_workspace_bytes", "worker=\"0\"", 80.0},
+        {"frostline_worker_graph_captures_total", "worker=\"0\"", 210.0},
+        {"frostline_worker_graph_launches_total", "worker=\"1\"", 321.0},
+        {"frostline_worker_graph_calls_total", "worker=\"2\"", 432.0},
+        {"frostline_worker_graph_shapes", "worker=\"0\",way=\"measuring\"", 3.0},
+        {"frostline_worker_graph_shapes", "worker=\"0\",way=\"graphs\"", 4.0},
+        {"frostline_worker_graph_shapes", "worker=\"0\",way=\"calls\"", 5.0},
         {"frostline_worker_slow", "worker=\"0\"", 1},
         {"frostline_worker_slow", "worker=\"1\"", 0},
     };
@@ -210,8 +217,10 @@ static void test_metrics__leave_out_what_is_unknown(void **state)
     m.train_metrics = (fl_metric_means){2, {INFINITY, NAN}};
     m.validation_metrics.n = 0;
     m.test_metrics.n = 0;
+    workers[0].graphs.any = false;
     exposition *after = read_metrics(&m);
-    assert_int_equal(before->n_families - after->n_families, 6);
+    assert_int_equal(before->n_families - after->n_families, 6 + 4);
+    assert_null(exposition_find(after, "frostline_worker_graph_calls_total", "worker=\"0\""));
     for (int i = 0; i < 6; i++) {
         assert_non_null(exposition_find(before, unknown[i], labels_of(unknown[i])));
         assert_null(exposition_find(after, unknown[i], labels_of(unknown[i])));

@@ -62,6 +62,12 @@ static const char *const whole_events =
     "\"why\":\"worker 1 refuses\"}\n"
     "{\"time\":1.3,\"event\":\"cache.decided\",\"rank\":0,\"step\":52,\"epoch\":2,\"f\":3,"
     "\"state\":\"on\",\"hits\":1,\"upgrades\":2,\"misses\":3}\n"
+    "{\"time\":1.3,\"event\":\"graphs\",\"rank\":1,\"step\":24,\"generation\":1,"
+    "\"captures\":77,\"launches\":78,\"calls\":79,\"by_shape\":[]}\n"
+    "{\"time\":1.3,\"event\":\"graphs\",\"rank\":1,\"step\":49,\"generation\":1,"
+    "\"captures\":6,\"launches\":92,\"calls\":8,\"by_shape\":[{\"for\":\"training\","
+    "\"samples\":4,\"rows\":68,\"longest\":17,\"way\":\"calls\",\"calls_us\":20.5,"
+    "\"graphs_us\":31.25},7]}\n"
     "{\"time\":1.3,\"event\":\"checkpoint.written\",\"checkpoint\":\"checkpoints/step-000000050\","
     "\"step\":50,\"bytes\":3145728,\"linked_bytes\":1048576,\"copy_ms\":1.5,\"write_ms\":20,"
     "\"commit_ms\":4}\n"
@@ -149,6 +155,10 @@ static void test_report__shows_the_results_of_a_run(void **state)
          "<td class=\"text\">failed: worker 1: No space left</td></tr>"),
         "The run directory holds no checkpoint.",
         "worker 1 refuses",
+        ("<tr><td>49</td><td>1</td><td>1</td><td>6</td><td>92</td><td>8</td>"
+         "<td class=\"text\"></td></tr>"),
+        ("<tr><td>1</td><td>1</td><td class=\"text\">training</td><td>4</td><td>68</td>"
+         "<td>17</td><td class=\"text\">calls</td><td>20.5</td>"),
         "<td>1.9 MiB</td><td>2.00</td>", /* 2 MB in 1 ms */
         "<td>0</td><td>2.0 MiB</td><td>50 %</td>",
         "<td>1</td><td class=\"text\">slow</td><td>1.75</td>",
@@ -169,6 +179,7 @@ static void test_report__shows_the_results_of_a_run(void **state)
     assert_int_equal(report.n_steps, EPOCHS * EPOCH_STEPS);
     assert_int_equal(report.steps_file.n_bad + report.events_file.n_bad, 0);
     assert_null(strstr(page, "could not be read"));
+    assert_null(strstr(page, "<td>77</td>")); /* counts that a later report holds */
     free(page);
     fl_report_fini(&report);
 }
@@ -375,13 +386,14 @@ static void test_report__no_name_or_message_brings_markup_in(void **state)
 {
     (void)state;
     static const char evil[] = "</title><script>alert(1)</script><img src=x onerror=alert(1)>\\\"'";
-    static const char *const field[] = {"job",  "wall",   "version", "why",    "message",
-                                        "plan", "policy", "state",   "choice", "why_not"};
+    static const char *const field[] = {"job",    "wall",  "version", "why",     "message", "plan",
+                                        "policy", "state", "choice",  "why_not", "reason"};
     static const char *const event[] = {
         "run.started",   "plan.chosen",          "cache.opened",
         "cache.decided", "freeze.decided",       "plan.considered",
         "tune.done",     "transition.done",      "run.failed",
-        "run.stopping",  "transition.cancelled", "checkpoint.failed"};
+        "run.stopping",  "transition.cancelled", "checkpoint.failed",
+        "graphs"};
     fl_report report;
     put("events.jsonl", "w", "");
     put("job.yaml", "w", "name: '</pre><script>'\n");

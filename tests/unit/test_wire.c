@@ -119,9 +119,16 @@ static fl_wire_message frame_of(fl_wire_type type)
         break;
     case FL_WIRE_GRAPHS:
         f.graphs = (fl_graphs_report){
+            .generation = 7,
             .step = 12,
-            .graphs = {
-                .captures = 3, .launches = 40, .shapes = 2, .by_graph = 1, .given_up = true}};
+            .graphs = {.captures = 3,
+                       .launches = 40,
+                       .calls = 9,
+                       .shapes = 2,
+                       .by_graph = 1,
+                       .given_up = true,
+                       .shape = {{true, FL_STAGE_BY_GRAPHS, 8, 96, 16, 20.5, 12.25},
+                                 {false, FL_STAGE_MEASURED, 4, 30, 32, 0.0, 0.0}}}};
         snprintf(f.graphs.graphs.reason, sizeof f.graphs.graphs.reason, "out of memory");
         break;
     case FL_WIRE_CACHE_TIERS:

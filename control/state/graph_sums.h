@@ -1,0 +1,25 @@
+/* What one worker has reported about captured work (CUDA graphs) since the run began. A worker
+ * counts from zero in each generation. What a worker did in a generation that a loss ended, since
+ * its last report, is not in the sums. */
+#ifndef FL_CONTROL_STATE_GRAPH_SUMS_H
+#define FL_CONTROL_STATE_GRAPH_SUMS_H
+
+#include "control/link/link.h"
+
+typedef struct fl_graph_counts {
+    int64_t captures, launches, calls; /* as in fl_stage_graph_report */
+} fl_graph_counts;
+
+typedef struct fl_graph_sums {
+    bool any; /* a report has come: the worker's device has graphs */
+    uint32_t generation;
+    fl_graph_counts before, now; /* of earlier generations; of this one */
+    int n_shapes[FL_STAGE_WAYS]; /* of this generation, by how they are computed */
+} fl_graph_sums;
+
+void fl_graph_sums_add(fl_graph_sums *sums, const fl_graphs_report *report);
+
+/* Since the run began. */
+fl_graph_counts fl_graph_sums_total(const fl_graph_sums *sums);
+
+#endif
