@@ -6,15 +6,16 @@
 #include "autodp/group/group.h"
 
 /* Goes up when the table below changes, so that a backend of another build is refused by name. */
-enum { FL_GROUP_OPS_VERSION = 1 };
+enum { FL_GROUP_OPS_VERSION = 2 };
 
 /* The meaning of each entry is that of fl_<entry> in group.h. */
-typedef struct fl_group_ops {
+struct fl_group_ops {
     uint32_t version;    /* FL_GROUP_OPS_VERSION */
     uint32_t size_bytes; /* of this struct */
     const char *kind;
 
     fl_status (*group_open)(const fl_group_options *options, fl_group **out);
+    fl_status (*group_connect)(fl_group *group, int64_t deadline_us);
     void (*group_close)(fl_group *group);
     void (*group_abort)(fl_group *group, fl_status why);
     fl_status (*group_state)(fl_group *group);
@@ -36,7 +37,7 @@ typedef struct fl_group_ops {
     void (*bucket_part)(const fl_bucket *bucket, int place, int64_t *first, int64_t *n);
     fl_status (*bucket_start)(fl_bucket *bucket, fl_bucket_op op, fl_stream *stream);
     fl_status (*bucket_wait)(fl_bucket *bucket, fl_stream *stream, int64_t deadline_us);
-} fl_group_ops;
+};
 
 /* Whether a backend's table is of this build and complete: FL_ENOTSUP names its version, or the
  * first entry that is missing. fl_group_open asks it of the backend that it chooses. */
@@ -74,5 +75,9 @@ struct fl_bucket {
 /* Moves everything through host memory, which every device can copy to and from: shared memory
  * between members of one host, Gloo's sockets between hosts. */
 extern const fl_group_ops fl_host_group_ops;
+
+/* The net of a group of fl_host_group_ops, which lives as long as the group: a backend that uses
+ * such a group learns from it who is still there. */
+fl_net *fl_host_group_net(fl_group *group);
 
 #endif

@@ -46,13 +46,18 @@ fl_status fl_group_open(const fl_group_options *options, fl_group **out)
     if (options->size < 1 || options->index < 0 || options->index >= options->size) {
         return fl_fail(FL_EINVAL, "member %d of %d", options->index, options->size);
     }
-    const fl_group_ops *ops = &fl_host_group_ops;
+    const fl_group_ops *ops = options->backend != NULL ? options->backend : &fl_host_group_ops;
     fl_group *group = NULL;
     FL_TRY(fl_group_ops_check(ops));
     FL_TRY(ops->group_open(options, &group));
     group->ops = ops;
     *out = group;
     return FL_OK;
+}
+
+fl_status fl_group_connect(fl_group *group, int64_t deadline_us)
+{
+    return in_group(group->ops->group_connect(group, deadline_us), group, "connecting");
 }
 
 void fl_group_close(fl_group **group)

@@ -20,6 +20,7 @@
 typedef struct fl_group fl_group;
 typedef struct fl_channel fl_channel;
 typedef struct fl_bucket fl_bucket;
+typedef struct fl_group_ops fl_group_ops;
 
 typedef struct fl_group_options {
     fl_device *device; /* borrowed: whose memory and streams channels and buckets use */
@@ -33,9 +34,16 @@ typedef struct fl_group_options {
     /* Use sockets only, even between members of one host that could share memory. The same on all
      * members. */
     bool sockets_only;
+    const fl_group_ops *backend; /* NULL: through host memory. The same on all members. */
+    bool every_pair; /* as the backend says; through host memory there is no other way */
 } fl_group_options;
 
 fl_status fl_group_open(const fl_group_options *options, fl_group **out) FL_MUST_CHECK;
+
+/* Wait until all channels and buckets that were opened so far are connected with their other ends,
+ * which have to open theirs meanwhile. What is not connected here connects when it is first used.
+ */
+fl_status fl_group_connect(fl_group *group, int64_t deadline_us) FL_MUST_CHECK;
 void fl_group_close(fl_group **group);
 
 /* Threads: any. */

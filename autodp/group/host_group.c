@@ -113,6 +113,18 @@ static fl_status group_open(const fl_group_options *options, fl_group **out)
     return FL_OK;
 }
 
+/* Channels and buckets are connected by the net, which is. */
+static fl_status group_connect(fl_group *group, int64_t deadline_us)
+{
+    (void)deadline_us;
+    return fl_net_state(((host_group *)group)->net);
+}
+
+fl_net *fl_host_group_net(fl_group *group)
+{
+    return ((host_group *)group)->net;
+}
+
 static void group_abort(fl_group *group, fl_status why)
 {
     fl_net_abort(((host_group *)group)->net, why);
@@ -201,6 +213,7 @@ const fl_group_ops fl_host_group_ops = {
     .size_bytes = sizeof(fl_group_ops),
     .kind = "host",
     .group_open = group_open,
+    .group_connect = group_connect,
     .group_close = group_close,
     .group_abort = group_abort,
     .group_state = group_state,

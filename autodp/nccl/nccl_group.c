@@ -1,0 +1,208 @@
+/* The training group over NCCL: opening, closing, failures, and the table. Sums of scalars, the
+ * watch over who is still there, and all pairs that cannot use NCCL are the host group's. */
+#include "autodp/nccl/nccl_group.h"
+#include "autodp/nccl/nccl.h"
+
+#include "autodp/group/host_group.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/failure.h"
+#include "device/log.h"
+#include "device/thread.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* ---- failures ---- */
+
+void fl__nccl_break(nccl_group *g, fl_status why, const char *format, ...)
+{
+    va_list arguments;
+    if (g->failed != FL_OK) {
+        return;
+    }
+    va_start(arguments, format);
+    vsnprintf(g->message, sizeof g->message, format, arguments);
+    va_end(arguments);
+    g->failed = why;
+    if (g->net != NULL) {
+        fl_net_abort(g->net, fl_status_is_regroup(why) ? why : FL_ESTALE);
+    }
+    pthread_cond_signal(&g->alarm);
+    pthread_cond_signal(&g->work);
+    pthread_cond_broadcast(&g->changed);
+}
+
+fl_status fl__nccl_result(nccl_group *g, fl_status status)
+{
+    char message[sizeof g->message];
+    if (status == FL_OK) {
+        return FL_OK;
+    }
+    pthread_mutex_lock(&g->mutex);
+    fl_status failed = g->failed;
+    snprintf(message, sizeof message, "%s", g->message);
+    pthread_mutex_unlock(&g->mutex);
+    return failed == FL_OK ? status : fl_fail(failed, "%s", message);
+}
+
+fl_status fl__nccl_device_result(nccl_group *g, fl_status status)
+{
+    if (status != FL_OK) {
+        pthread_mutex_lock(&g->mutex);
+        fl__nccl_break(g, status, "%s", fl_errmsg());
+        pthread_mutex_unlock(&g->mutex);
+    }
+    return fl__nccl_result(g, status);
+}
+
+/* The net knows first; what it knows is the reason, unless the group has one of its own. */
+fl_status fl__nccl_state(nccl_group *g)
+{
+    pthread_mutex_lock(&g->mutex);
+    fl_status status = g->failed;
+    pthread_mutex_unlock(&g->mutex);
+    return fl__nccl_result(g, status != FL_OK ? status : fl_group_state(g->host));
+}
+
+int64_t fl__nccl_limit(const nccl_group *g, int64_t deadline_us)
+{
+    return fl_net_wait_limit(g->net, deadline_us);
+}
+
+/* ---- opening and closing ---- */
+
+/* Whatever a thread that does not come back from NCCL may use stays for ever. */
+static void leave_group(nccl_group *g)
+{
+    pthread_mutex_lock(&g->mutex);
+    g->net = NULL;
+    pthread_mutex_unlock(&g->mutex);
+    fl_log(FL_LOG_WARN,
+           "generation %u: a call of NCCL does not return; its thread and its memory are left "
+           "behind",
+           g->base.generation);
+    fl_group_close(&g->host);
+}
+
+static void group_close(fl_group *group)
+{
+    nccl_group *g = (nccl_group *)group;
+    if (g->host != NULL) {
+        bool ended = fl__nccl_lanes_end(g);
+        if (!fl__nccl_threads_stop(g) || !ended) {
+            leave_group(g);
+            return;
+        }
+        fl__nccl_lanes_free(g);
+    }
+    fl_group_close(&g->host);
+    fl_nccl_survey_free(&g->survey);
+    pthread_cond_destroy(&g->work);
+    pthread_cond_destroy(&g->changed);
+    pthread_cond_destroy(&g->alarm);
+    pthread_mutex_destroy(&g->mutex);
+    fl_free(g);
+}
+
+static fl_status open_parts(nccl_group *g, const fl_group_options *options)
+{
+    fl_group_options host = *options;
+    host.backend = NULL;
+    FL_TRY(fl_group_open(&host, &g->host));
+    g->net = fl_host_group_net(g->host);
+    FL_TRY(fl_nccl_survey_make(g->host, fl_deadline_us(options->open_timeout_ms), &g->survey,
+                               &g->nccl));
+    return options->every_pair ? fl_nccl_survey_check(&g->survey, options->index) : FL_OK;
+}
+
+static fl_status group_open(const fl_group_options *options, fl_group **out)
+{
+    nccl_group *g = NULL;
+    FL_TRY(fl_alloc(sizeof *g, (void **)&g));
+    g->base = (fl_group){.device = options->device,
+                         .index = options->index,
+                         .size = options->size,
+                         .generation = options->generation};
+    g->open_timeout_ms = options->open_timeout_ms;
+    g->wait_timeout_ms = options->wait_timeout_ms;
+    pthread_mutex_init(&g->mutex, NULL);
+    fl_condition_init(&g->work);
+    fl_condition_init(&g->changed);
+    fl_condition_init(&g->alarm);
+    fl_status status = open_parts(g, options);
+    if (status != FL_OK) {
+        fl_failure failure;
+        fl_failure_keep(&failure, status);
+        group_close(&g->base);
+        return fl_failure_raise(&failure);
+    }
+    *out = &g->base;
+    return FL_OK;
+}
+
+static fl_status group_connect(fl_group *group, int64_t deadline_us)
+{
+    nccl_group *g = (nccl_group *)group;
+    FL_TRY(fl__nccl_state(g));
+    for (nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
+        FL_TRY(fl__nccl_lane_begin(lane, deadline_us));
+    }
+    for (nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
+        FL_TRY(fl__nccl_lane_connected(lane, deadline_us));
+    }
+    return FL_OK;
+}
+
+static void group_abort(fl_group *group, fl_status why)
+{
+    fl_group_abort(((nccl_group *)group)->host, why);
+}
+
+static fl_status group_state(fl_group *group)
+{
+    return fl__nccl_state((nccl_group *)group);
+}
+
+static fl_status group_all_reduce(fl_group *group, double *values, int n, int64_t deadline_us)
+{
+    nccl_group *g = (nccl_group *)group;
+    FL_TRY(fl__nccl_state(g));
+    return fl__nccl_result(g, g->host->ops->group_all_reduce(g->host, values, n, deadline_us));
+}
+
+static void group_stats_get(const fl_group *group, fl_group_stats *out)
+{
+    const nccl_group *g = (const nccl_group *)group;
+    int64_t sent = atomic_load(&g->sent_bytes);
+    fl_group_stats_get(g->host, out);
+    out->sent_bytes += sent;
+    out->device_bytes += sent;
+    out->received_bytes += atomic_load(&g->received_bytes);
+    out->reduce_wait_us += atomic_load(&g->reduce_wait_us);
+}
+
+const fl_group_ops fl_nccl_group_ops = {
+    .version = FL_GROUP_OPS_VERSION,
+    .size_bytes = sizeof(fl_group_ops),
+    .kind = "nccl",
+    .group_open = group_open,
+    .group_connect = group_connect,
+    .group_close = group_close,
+    .group_abort = group_abort,
+    .group_state = group_state,
+    .group_all_reduce = group_all_reduce,
+    .group_stats_get = group_stats_get,
+    .channel_open = fl__nccl_channel_open,
+    .channel_close = fl__nccl_channel_close,
+    .channel_send_from = fl__nccl_channel_send_from,
+    .channel_place = fl__nccl_channel_place,
+    .channel_flush = fl__nccl_channel_flush,
+    .channel_post = fl__nccl_channel_post,
+    .channel_receive_to = fl__nccl_channel_receive_to,
+    .bucket_create = fl__nccl_bucket_create,
+    .bucket_destroy = fl__nccl_bucket_destroy,
+    .bucket_part = fl__nccl_bucket_part,
+    .bucket_start = fl__nccl_bucket_start,
+    .bucket_wait = fl__nccl_bucket_wait,
+};

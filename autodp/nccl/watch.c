@@ -1,0 +1,196 @@
+/* The watch thread. Every few milliseconds it looks
+ *
+ *     whether the net is broken: a member has died, or somebody has aborted the generation
+ *     whether the caller thread is in a call for too long
+ *     whether a lane's first job, in the call or on the device, takes too long
+ *
+ * and what it finds breaks the group. Then it aborts all communicators, in one group of NCCL's:
+ * each abort first raises its flag, and communicators that wait for each other leave together. An
+ * abort waits for the device; if it does not return, the device is lost, and with it the worker.
+ *
+ * Before an abort the caller thread leaves its call, unless that takes too long: NCCL allows an
+ * abort beside a call that does not return. */
+#include "autodp/nccl/nccl_group.h"
+#include "device/clock.h"
+#include "device/log.h"
+#include "device/thread.h"
+
+#include <stdio.h>
+
+enum { LOOK_US = 5 * 1000, GRACE_US = 200 * 1000, STUCK_MS = 3000, LEAVE_MS = 500 };
+
+/* ---- what breaks a group ---- */
+
+static void look_at_net(nccl_group *g)
+{
+    fl_status status = fl_net_state(g->net);
+    if (status != FL_OK) {
+        fl__nccl_break(g, status, "%s", fl_errmsg());
+    }
+}
+
+/* A member that has left the group, which it may without breaking the net, takes part in nothing.
+ */
+static void look_at_members(nccl_lane *lane)
+{
+    nccl_group *g = lane->group;
+    for (int place = 0; place < lane->n_members && g->failed == FL_OK; place++) {
+        int member = lane->members[place];
+        if (member != g->base.index && fl_net_expect(g->net, member) != FL_OK) {
+            fl__nccl_break(g, FL_EPEER, "%s", fl_errmsg());
+        }
+    }
+}
+
+static void look_at_lane(nccl_lane *lane)
+{
+    nccl_group *g = lane->group;
+    int64_t now_us = fl_now_us();
+    const char *what = lane->buckets ? "bucket" : "channel";
+    fl__nccl_lane_look(lane);
+    if ((lane->queued != NULL || lane->issued != NULL) && lane->queued != &lane->finalize) {
+        look_at_members(lane);
+    }
+    if (lane->queued != NULL && lane->queued->deadline_us <= now_us) {
+        fl__nccl_break(g, FL_EDEADLINE, "%s %u: %s has not %s in time", what, lane->id,
+                       lane->queued->call, lane->queued->begun ? "ended" : "returned");
+    }
+    if (lane->issued != NULL && lane->issued->deadline_us <= now_us) {
+        fl__nccl_break(g, FL_EDEADLINE, "%s %u: %s has not ended on the device in time", what,
+                       lane->id, lane->issued->call);
+    }
+}
+
+static void look_at_all(nccl_group *g)
+{
+    look_at_net(g);
+    if (g->call_since_us != 0 && g->call_until_us <= fl_now_us()) {
+        fl__nccl_break(g, FL_EDEADLINE, "a call of NCCL has not returned in time");
+    }
+    for (nccl_lane *lane = g->lanes; lane != NULL && g->failed == FL_OK; lane = lane->next) {
+        look_at_lane(lane);
+    }
+}
+
+/* ---- aborts ---- */
+
+/* Whether there are any; the caller thread leaves them alone from here on. */
+static bool mark_lanes(nccl_group *g)
+{
+    bool any = false;
+    for (nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
+        if ((g->failed != FL_OK || lane->abort_wanted) && lane->state < NCCL_LANE_ABORTING) {
+            lane->state = NCCL_LANE_ABORTING;
+            any = true;
+        }
+    }
+    return any;
+}
+
+static void wait_for_caller(nccl_group *g)
+{
+    int64_t until_us = fl_now_us() + GRACE_US;
+    bool in_time = true;
+    while (g->call_since_us != 0 && in_time) {
+        in_time = fl_condition_wait_until(&g->changed, &g->mutex, until_us);
+    }
+}
+
+static void abort_marked(nccl_group *g, nccl_lane *first)
+{
+    const fl_nccl *nccl = &g->nccl;
+    nccl->GroupStart();
+    for (nccl_lane *lane = first; lane != NULL; lane = lane->next) {
+        if (lane->state == NCCL_LANE_ABORTING && lane->comm != NULL) {
+            nccl->CommAbort(lane->comm); /* a result would change nothing */
+        }
+    }
+    nccl->GroupEnd();
+}
+
+static void close_marked(nccl_group *g)
+{
+    for (nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
+        if (lane->state == NCCL_LANE_ABORTING) {
+            lane->state = NCCL_LANE_CLOSED;
+            lane->comm = NULL;
+        }
+    }
+    pthread_cond_broadcast(&g->changed);
+    pthread_cond_signal(&g->work);
+}
+
+static void abort_lanes(nccl_group *g)
+{
+    wait_for_caller(g);
+    nccl_lane *first = g->lanes; /* lanes that come later are before it */
+    g->abort_since_us = fl_now_us();
+    pthread_mutex_unlock(&g->mutex);
+    abort_marked(g, first);
+    pthread_mutex_lock(&g->mutex);
+    g->abort_since_us = 0;
+    close_marked(g);
+}
+
+void *fl__nccl_watch(void *group)
+{
+    nccl_group *g = group;
+    fl_device *d = g->base.device;
+    fl_native native;
+    fl_status status = d->ops->stream_native(d, NULL, &native); /* the thread's device */
+    (void)status; /* the caller thread learns the same */
+    pthread_mutex_lock(&g->mutex);
+    while (!g->stop) {
+        if (g->failed == FL_OK) {
+            look_at_all(g);
+        }
+        if (mark_lanes(g)) {
+            abort_lanes(g);
+        } else {
+            fl_condition_wait_until(&g->alarm, &g->mutex, fl_now_us() + LOOK_US);
+        }
+    }
+    g->watcher_ended = true;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->mutex);
+    return NULL;
+}
+
+/* ---- for other threads ---- */
+
+void fl__nccl_look_at_abort(nccl_group *g)
+{
+    if (g->abort_since_us == 0 || fl_now_us() < g->abort_since_us + (int64_t)STUCK_MS * 1000 ||
+        (g->failed != FL_OK && !fl_status_is_regroup(g->failed))) {
+        return;
+    }
+    g->stuck = true;
+    g->failed = FL_EIO;
+    snprintf(g->message, sizeof g->message,
+             "ncclCommAbort has not returned within %d ms: the device cannot be used any more",
+             STUCK_MS);
+    fl_log(FL_LOG_ERROR, "generation %u: %s", g->base.generation, g->message);
+    pthread_cond_broadcast(&g->changed);
+}
+
+bool fl__nccl_lane_abort(nccl_lane *lane)
+{
+    nccl_group *g = lane->group;
+    bool in_time = true;
+    pthread_mutex_lock(&g->mutex);
+    lane->abort_wanted = true;
+    pthread_cond_signal(&g->alarm);
+    int64_t until_us = fl_deadline_us(STUCK_MS);
+    while (!g->stuck && in_time && lane->state != NCCL_LANE_CLOSED) {
+        in_time = fl_condition_wait_until(&g->changed, &g->mutex, until_us);
+    }
+    fl__nccl_look_at_abort(g);
+    until_us = fl_deadline_us(LEAVE_MS);
+    while (!g->stuck && in_time && lane->queued != NULL) {
+        in_time = fl_condition_wait_until(&g->changed, &g->mutex, until_us);
+    }
+    bool gone = lane->state == NCCL_LANE_CLOSED && lane->queued == NULL;
+    g->stuck = g->stuck || !gone;
+    pthread_mutex_unlock(&g->mutex);
+    return gone;
+}
