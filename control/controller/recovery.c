@@ -155,6 +155,7 @@ static void order_break(fl_controller *controller)
     for (int rank = 0; rank < controller->n_workers; rank++) {
         fl_worker *w = &controller->workers[rank];
         w->left_us = w->waits_us = w->still_us = w->asleep_us = 0; /* all of it ends now */
+        w->broken_us = 0; /* this order asks for another report */
         w->hung = false;
         if (fl_worker_is_awaited(w)) {
             fl_router_send_to(&controller->router, rank, &frame);

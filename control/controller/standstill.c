@@ -193,6 +193,36 @@ static void excuse_link(fl_thread_look *before, fl_worker *w, const fl_process_l
     *before = look->link;
 }
 
+/* The agent gets no processor either, or is stopped: then nobody knows why the worker is silent.
+ * The first look of a silence asks, and only the next one can have an answer. */
+static void excuse_unanswered(fl_standstill_worker *of, fl_worker *w, int64_t passed_us,
+                              int64_t most_us)
+{
+    of->n_unanswered++;
+    if (of->n_unanswered > 1 && of->unanswered_us < most_us) {
+        w->heard_us += passed_us;
+        of->unanswered_us += passed_us;
+    }
+}
+
+static void watch_silence(fl_standstill_worker *of, fl_worker *w, const fl_process_look *look,
+                          int64_t passed_us, int64_t most_us)
+{
+    if (look == NULL) {
+        excuse_unanswered(of, w, passed_us, most_us);
+        return;
+    }
+    of->n_unanswered = 0;
+    excuse_link(&of->link, w, look, passed_us);
+}
+
+/* From then on it leaves every wait at once, also for the controller or in standby, until it has
+ * reported where it stands. */
+static bool must_leave(const fl_standstill_watch *watch, const fl_worker *w, fl_flight_kind kind)
+{
+    return watch->waits_are_broken && (waits_for_workers(kind) || w->broken_us == 0);
+}
+
 static void watch_worker(fl_standstill_watch *watch, const fl_flight *flight, fl_worker *w,
                          int64_t passed_us, int64_t now_us)
 {
@@ -203,13 +233,16 @@ static void watch_worker(fl_standstill_watch *watch, const fl_flight *flight, fl
     bool quiet = is_quiet(watch, w, now_us), acts = false;
     if (trains) {
         look = look_at_thread(flight, w);
-        look.is_alone = watch->waits_are_broken && waits_for_workers(look.kind);
+        look.is_alone = must_leave(watch, w, look.kind);
         acts = stands_still(&of->training, &look) &&
                (look.is_alone || !fl_standstill_waits(look.kind));
     }
     bool known = (quiet || acts) && watch->look(watch->context, w, &process);
-    if (quiet && known) {
-        excuse_link(&of->link, w, &process, passed_us);
+    if (quiet) {
+        watch_silence(of, w, known ? &process : NULL, passed_us, watch->limits.silence_us);
+    } else {
+        of->n_unanswered = 0;
+        of->unanswered_us = 0;
     }
     if (acts && known) {
         look.is_known = true;

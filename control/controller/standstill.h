@@ -14,9 +14,10 @@
  * that compute while their host sleeps. In every other operation, and for one that is busy,
  * fault.deadline is the limit, or twice that where the worker has the deadline itself.
  *
- * When a worker is lost, the others are told to leave all their waits. From then on what was a wait
- * is an operation of the worker's own, and one that is asleep in any operation for longer than
- * `silence` stands still.
+ * When a worker is lost, the others are told to leave all their waits, also those for the
+ * controller and in standby, and to report where they stand. From then on what was a wait is an
+ * operation of the worker's own, and one that is asleep in any operation for longer than `silence`
+ * stands still.
  *
  * Waits between workers have no deadline of their own (fl_abort_set.limits_waits): a slow worker
  * ends none. This file gives the limit: when all workers wait for each other for longer than
@@ -64,6 +65,8 @@ bool fl_standstill_is_hung(const fl_standstill *s, const fl_standstill_limits *l
 typedef struct fl_standstill_worker {
     fl_standstill training;
     fl_thread_look link;
+    int n_unanswered;      /* looks in a row, in this silence */
+    int64_t unanswered_us; /* of this silence, excused for that */
 } fl_standstill_worker;
 
 /* Look at a worker's process: *out is its state now or a moment ago. Returns false if that is not
@@ -72,7 +75,7 @@ typedef bool fl_standstill_looker(void *context, const fl_worker *worker, fl_pro
 
 /* All workers, at most ten times a second: sets waits_us, asleep_us, still_us and hung of workers
  * [n_workers], and moves heard_us on while a link wants a processor or pages from the disk and gets
- * none. */
+ * none; also, by at most `silence`, while `look` gets no answer. */
 typedef struct fl_standstill_watch {
     fl_standstill_worker *of; /* [n_workers] */
     bool trains;

@@ -169,16 +169,29 @@ static void test_slow_or_hung__sees_a_thread_that_computes(void **state)
     assert_false(fl_process_look_at(pid, &look));
 }
 
-static void test_slow_or_hung__sees_a_process_that_sleeps(void **state)
+/* A child that has come to its pause. */
+static pid_t start_sleeper(void)
 {
-    (void)state;
     fl_process_look look, later;
     pid_t pid = start_child(false);
-    do { /* until it has come to its pause */
+    do {
         assert_true(fl_process_look_at(pid, &look));
         nap(20000);
         assert_true(fl_process_look_at(pid, &later));
     } while (look.work.is_runnable || later.work.is_runnable || later.cpu_us != look.cpu_us);
+    return pid;
+}
+
+static void test_slow_or_hung__sees_a_process_that_sleeps(void **state)
+{
+    (void)state;
+    fl_process_look look, later;
+    pid_t pid = start_sleeper();
+    assert_true(fl_process_look_at(pid, &look));
+    nap(20000);
+    assert_true(fl_process_look_at(pid, &later));
+    assert_false(look.work.is_runnable || later.work.is_runnable);
+    assert_int_equal(later.cpu_us, look.cpu_us);
     assert_int_equal(later.work.n_major_faults, look.work.n_major_faults);
     end_child(pid);
 }
@@ -218,14 +231,14 @@ static bool look_at_once(void *context, const fl_worker *worker, fl_process_look
 
 /* A worker whose link was heard last a moment more than half of the silence ago; microseconds by
  * which the watch excuses it after some looks. */
-static int64_t excused_us(pid_t pid, int n_looks)
+static int64_t excused_us(fl_standstill_looker *looker, pid_t pid, int n_looks)
 {
     fl_standstill_watch watch;
     int64_t now_us = 1000 * (int64_t)SECOND_US, heard_us = now_us - limits.silence_us / 2 - 1;
     fl_worker worker = {.rank = 0, .pid = pid, .linked = true, .heard_us = heard_us};
     assert_int_equal(fl_standstill_watch_init(&watch, 1, false, &limits), FL_OK);
     watch.looked_us = now_us;
-    watch.look = look_at_once;
+    watch.look = looker;
     for (int i = 1; i <= n_looks; i++) {
         now_us += TURN_US;
         fl_standstill_watch_look(&watch, NULL, &worker, 1, now_us);
@@ -244,10 +257,72 @@ static void test_slow_or_hung__excuses_a_link_that_gets_no_processor(void **stat
         nap(1000);
         assert_true(fl_process_look_at(busy, &look));
     } while (!look.link.is_runnable);
-    assert_int_equal(excused_us(busy, 20), 20 * TURN_US);
-    assert_int_equal(excused_us(idle, 20), 0); /* no thread of its link wants anything */
+    assert_int_equal(excused_us(look_at_once, busy, 20), 20 * TURN_US);
+    assert_int_equal(excused_us(look_at_once, idle, 20),
+                     0); /* no thread of its link wants anything */
     end_child(busy);
     end_child(idle);
+}
+
+static bool get_no_answer(void *context, const fl_worker *worker, fl_process_look *out)
+{
+    (void)context;
+    (void)worker;
+    (void)out;
+    return false;
+}
+
+/* Would catch: a worker lost as silent because the agent, too, got no processor; and one that is
+ * never lost because the agent is stopped. */
+static void test_slow_or_hung__excuses_silence_while_the_agent_is_silent(void **state)
+{
+    (void)state;
+    int n_most = (int)(limits.silence_us / TURN_US);
+    assert_int_equal(excused_us(get_no_answer, 0, 1), 0); /* it has only been asked */
+    assert_int_equal(excused_us(get_no_answer, 0, 6), 5 * TURN_US);
+    assert_int_equal(excused_us(get_no_answer, 0, 3 * n_most), limits.silence_us);
+}
+
+/* A sleeping process whose training thread is in this operation while all waits are broken;
+ * microseconds until the watch finds that it hangs. */
+static int64_t leaves_after(pid_t pid, fl_flight_kind kind, bool has_reported, bool are_broken)
+{
+    fl_standstill_watch watch;
+    fl_flight *flight = NULL;
+    int64_t begun_us = 1000 * (int64_t)SECOND_US, now_us = begun_us;
+    fl_worker worker = {.rank = 0, .pid = pid, .linked = true, .ready = true};
+    worker.broken_us = has_reported ? begun_us : 0;
+    assert_int_equal(fl_flight_create(1, &flight), FL_OK);
+    fl_flight_join(flight, 0);
+    fl_flight_enter(kind, -1, -1, 0);
+    assert_int_equal(fl_standstill_watch_init(&watch, 1, true, &limits), FL_OK);
+    watch.look = look_at_once;
+    watch.waits_are_broken = are_broken;
+    while (!worker.hung && now_us - begun_us < 2 * limits.deadline_us) {
+        now_us += TURN_US;
+        worker.heard_us = now_us;
+        fl_standstill_watch_look(&watch, flight, &worker, 1, now_us);
+    }
+    fl_flight_leave();
+    fl_standstill_watch_fini(&watch);
+    fl_flight_destroy(&flight);
+    return worker.hung ? now_us - begun_us : -1;
+}
+
+/* Would catch: a run in which all wait for ever for the report of a worker that hangs in standby,
+ * or while it waits for the controller. */
+static void test_slow_or_hung__finds_who_does_not_regroup(void **state)
+{
+    (void)state;
+    pid_t pid = start_sleeper();
+    int64_t soon_us = limits.silence_us + SECOND_US;
+    assert_in_range(leaves_after(pid, FL_FLIGHT_STANDBY, false, true), 1, soon_us);
+    assert_in_range(leaves_after(pid, FL_FLIGHT_COMMAND, false, true), 1, soon_us);
+    assert_in_range(leaves_after(pid, FL_FLIGHT_RECEIVE, false, true), 1, soon_us);
+    assert_int_equal(leaves_after(pid, FL_FLIGHT_COMMAND, true, true), -1); /* for the plan */
+    assert_int_equal(leaves_after(pid, FL_FLIGHT_STANDBY, false, false), -1);
+    assert_int_equal(leaves_after(pid, FL_FLIGHT_COMMAND, false, false), -1);
+    end_child(pid);
 }
 
 /* A worker that is asleep in no operation; microseconds until the watch finds that it hangs. */
@@ -295,6 +370,8 @@ int main(void)
         cmocka_unit_test(test_slow_or_hung__counts_the_link_apart),
         cmocka_unit_test(test_slow_or_hung__takes_a_step_for_a_move),
         cmocka_unit_test(test_slow_or_hung__excuses_a_link_that_gets_no_processor),
+        cmocka_unit_test(test_slow_or_hung__excuses_silence_while_the_agent_is_silent),
+        cmocka_unit_test(test_slow_or_hung__finds_who_does_not_regroup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
