@@ -49,5 +49,18 @@ install(FILES LICENSE README.md ARCHITECTURE.md OPTIONAL DESTINATION ${CMAKE_INS
 # The layout of the source tree, so that links between the pages hold.
 install(DIRECTORY docs configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
   FILES_MATCHING PATTERN "*.md" PATTERN "*.json" PATTERN "*.svg" PATTERN "*.png" PATTERN "*.yaml" PATTERN "*.c")
-install(FILES launcher/cli/frostline.bash RENAME frostline
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+
+# Man pages and completion, which the program writes from its table of commands, compressed as
+# Debian has them.
+set(FL_PAGES "${PROJECT_BINARY_DIR}/share")
+find_program(GZIP gzip)
+if(GZIP)
+  set(compress_pages COMMAND "${GZIP}" -9 -n -f -r "${FL_PAGES}/man")
+endif()
+add_custom_command(TARGET frostline POST_BUILD
+  COMMAND "${CMAKE_COMMAND}" -E rm -rf "${FL_PAGES}"
+  COMMAND frostline pages "${FL_PAGES}"
+  ${compress_pages} VERBATIM)
+install(DIRECTORY "${FL_PAGES}/man/" DESTINATION ${CMAKE_INSTALL_MANDIR})
+install(DIRECTORY "${FL_PAGES}/bash-completion" "${FL_PAGES}/zsh" "${FL_PAGES}/fish"
+  DESTINATION ${CMAKE_INSTALL_DATADIR})

@@ -40,6 +40,27 @@ typedef struct fl_args {
     } given[FL_ARGS_MAX];
 } fl_args;
 
+enum { FL_CLI_EXIT_CODES = 6 };
+
+/* An exit code of the program, and its meaning in one line. */
+typedef struct fl_cli_exit_code {
+    int code;
+    const char *meaning;
+} fl_cli_exit_code;
+
+/* Those that every command may end with, in the order of the help. */
+extern const fl_cli_exit_code fl_cli_exit_codes[FL_CLI_EXIT_CODES];
+
+enum { FL_CLI_WORD_TEXT = 1024, FL_CLI_WORD_USAGE = 128 };
+
+/* A word with a meaning of its own among a command's operands, as `scale` of frostline ctl. */
+typedef struct fl_cli_word {
+    const char *name;
+    const char *doc;                  /* one sentence */
+    char usage[FL_CLI_WORD_USAGE];    /* "scale devices [force]" */
+    char arguments[FL_CLI_WORD_TEXT]; /* "devices: 1 to 64: ...", one a line; "": takes none */
+} fl_cli_word;
+
 typedef struct fl_cli_command {
     const char *name;
     const char *operand; /* "JOB.yaml"; NULL: takes none */
@@ -52,6 +73,7 @@ typedef struct fl_cli_command {
     /* Shows help about the arguments after the command's name. false: there is no such help, and
      * the help of the command itself is shown. */
     bool (*help)(int argc, char **argv);
+    bool (*word_at)(int index, fl_cli_word *out); /* false after the last; NULL: it has no words */
 } fl_cli_command;
 
 /* The commands of this room. */
@@ -71,6 +93,16 @@ int fl_main(int argc, char **argv, const fl_cli_command *const *commands);
 /* The last value given for this option, or NULL. */
 const char *fl_args_value(const fl_args *args, const char *name);
 bool fl_args_has(const fl_args *args, const char *name);
+
+/* "Elastic pipeline and data parallel training." */
+extern const char fl_cli_purpose[];
+
+/* "-k, --stages K" */
+enum { FL_CLI_OPTION_TEXT = 64 };
+const char *fl_cli_option_text(const fl_cli_option *option, char text[FL_CLI_OPTION_TEXT]);
+
+/* The option that every command has. */
+extern const fl_cli_option fl_cli_option_help;
 
 /* What --help prints: of all commands, and of one. */
 void fl_print_help(const fl_cli_command *const *commands);

@@ -25,12 +25,50 @@ static const int64_t FOREVER_MS = INT64_C(1) << 50;
 
 /* ---- help ---- */
 
+#define WATCH_DOC "Show events as they happen, until the run ends."
+
+/* "devices", "[force]" */
+static void name_arg(const fl_ctl_arg *arg, char *text, size_t size_bytes)
+{
+    snprintf(text, size_bytes, arg->required ? "%s" : "[%s]", arg->name);
+}
+
 static void print_arg(const fl_ctl_arg *arg)
 {
     char allowed[256], name[64];
-    snprintf(name, sizeof name, "%s%s%s", arg->required ? "" : "[", arg->name,
-             arg->required ? "" : "]");
+    name_arg(arg, name, sizeof name);
     printf("  %-12s %s: %s\n", name, fl_ctl_allowed(arg, allowed, sizeof allowed), arg->doc);
+}
+
+/* The command's arguments as a man page has them. */
+static void describe_args(const fl_ctl_command *c, fl_cli_word *out)
+{
+    size_t n_usage = (size_t)snprintf(out->usage, sizeof out->usage, "%s", c->name), n = 0;
+    for (const fl_ctl_arg *arg = c->args; arg->name != NULL; arg++) {
+        char allowed[256], name[64];
+        name_arg(arg, name, sizeof name);
+        if (n_usage < sizeof out->usage) {
+            n_usage +=
+                (size_t)snprintf(out->usage + n_usage, sizeof out->usage - n_usage, " %s", name);
+        }
+        if (n < sizeof out->arguments) {
+            n +=
+                (size_t)snprintf(out->arguments + n, sizeof out->arguments - n, "%s: %s: %s\n",
+                                 arg->name, fl_ctl_allowed(arg, allowed, sizeof allowed), arg->doc);
+        }
+    }
+}
+
+static bool word_at(int index, fl_cli_word *out)
+{
+    const fl_ctl_command *c = fl_ctl_command_at(index);
+    if (c != NULL) {
+        *out = (fl_cli_word){.name = c->name, .doc = c->doc};
+        describe_args(c, out);
+        return true;
+    }
+    *out = (fl_cli_word){.name = WATCH, .doc = WATCH_DOC, .usage = WATCH};
+    return index > 0 && fl_ctl_command_at(index - 1) != NULL; /* the last one */
 }
 
 static void print_ctl_help(const fl_ctl_command *c)
@@ -69,10 +107,10 @@ static bool help(int argc, char **argv)
     }
     fl_print_command_help(&fl_cli_command_ctl);
     printf("\ncommands:\n");
-    for (int i = 0; fl_ctl_command_at(i) != NULL; i++) {
-        printf("  %-10s %s\n", fl_ctl_command_at(i)->name, fl_ctl_command_at(i)->doc);
+    fl_cli_word word;
+    for (int i = 0; word_at(i, &word); i++) {
+        printf("  %-10s %s\n", word.name, word.doc);
     }
-    printf("  %-10s %s\n", WATCH, "Show events as they happen, until the run ends.");
     return true;
 }
 
@@ -367,4 +405,5 @@ const fl_cli_command fl_cli_command_ctl = {
                 {"--server", 0, "FILE", "the run's public key"}},
     .run = run_ctl,
     .help = help,
+    .word_at = word_at,
 };

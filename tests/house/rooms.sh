@@ -40,7 +40,8 @@ launcher/run: device nn data freeze cache autodp pipe control launcher/job launc
 launcher/report: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/report
 launcher/cli: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/run launcher/report launcher/cli
 launcher/top: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/cli launcher/top
-launcher/main: device launcher/cli launcher/top launcher/main
+launcher/pages: device launcher/cli launcher/pages
+launcher/main: device launcher/cli launcher/top launcher/pages launcher/main
 '
 
 # The line of `order` for a file or an included path; nothing if no line matches.

@@ -1,37 +1,99 @@
 #!/usr/bin/env bash
-# The completion for bash offers what there is: commands, their options, the commands of ctl.
+# The completion for bash, fish and zsh offers what there is: commands, their options, the words of
+# ctl, runs, fields. A shell that is not installed is named as skipped.
+# The functions are called by names that are put together.
+# shellcheck disable=SC2317
 set -uo pipefail
-source_dir=$1
 cd "$2" || exit 1
 PATH=$PWD:$PATH
-# shellcheck source=/dev/null
-. "$source_dir/launcher/cli/frostline.bash"
 failed=0
+work=$PWD/tests/completion
+share=$PWD/share
+rm -rf "$work"
+mkdir -p "$work/runs/first-run"
 
-offers() { # the words typed so far, the last one to be completed; "=" and all that is offered
-    local expected=${*: -1}
-    COMP_WORDS=("${@:1:$#-1}")
+# The words typed so far, the last one to be completed; "=" and all that is offered.
+cases=(
+    "frostline va|validate"
+    "frostline c|check-model ctl"
+    "frostline check-model job.yaml --l|--layer"
+    "frostline ctl pau|pause"
+    "frostline ctl first-run st|status stop"
+    "frostline ctl --j|--json"
+    "frostline run --run|--run-dir"
+    "frostline top --o|--once"
+    "frostline top fir|first-run"
+    "frostline rep|report"
+    "frostline exp|export"
+    "frostline export --f|--format"
+    "frostline tokenize --pie|--pieces"
+    "frostline report --o|--out"
+    "frostline help led|ledger"
+    "frostline schema train.lab|"
+    "frostline schema train.warm|train.warmup"
+    "frostline run job.yaml --set train.warm|train.warmup"
+)
+
+# shellcheck source=/dev/null
+. "$share/bash-completion/completions/frostline"
+offer_in_bash() {
+    read -ra COMP_WORDS <<<"$1"
     COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
     COMPREPLY=()
     _frostline
-    if [ "${COMPREPLY[*]}" != "$expected" ]; then
-        echo "'${COMP_WORDS[*]}' offers '${COMPREPLY[*]}', expected '$expected'"
-        failed=1
-    fi
+    echo "${COMPREPLY[*]}"
 }
 
-offers frostline va validate
-offers frostline c "check-model ctl"
-offers frostline check-model job.yaml --l --layer
-offers frostline ctl pau pause
-offers frostline ctl some-run st "status stop"
-offers frostline ctl --j --json
-offers frostline run --run --run-dir
-offers frostline top --o --once
-offers frostline rep report
-offers frostline exp export
-offers frostline export --f --format
-offers frostline tokenize --pie --pieces
-offers frostline report --o --out
-offers frostline help led ledger
+offer_in_fish() {
+    fish --no-config -c "source $share/fish/vendor_completions.d/frostline.fish
+        complete -C '$1' | string replace -r '\t.*' '' | sort" </dev/null | paste -sd' '
+}
+
+# A zsh in a terminal of its own completes the line; ctrl-x prints the line. What a menu offers cannot
+# be read, but a single match stands in the line afterwards.
+offer_in_zsh() {
+    local line
+    line=$(timeout 30 zsh -f -s -- "$share/zsh/vendor-completions" "$1" <<'TEXT'
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "fpath=($1 \$fpath); autoload -U compinit; compinit -u -D; PS1=; unsetopt beep
+show_line() { print -r -- \"<<\$BUFFER>>\"; BUFFER=; zle accept-line }
+zle -N show_line; bindkey '^X' show_line; bindkey '^I' complete-word; print -r re''ady"
+zpty -r shell found '*ready*'
+zpty -n -w shell $2$'\t\x18'
+zpty -r shell found '*<<*>>*'
+found=${found##*<<}
+print -r -- ${found%%>>*}
+zpty -d shell
+TEXT
+    )
+    line=${line%[ /]}
+    echo "${line##* }"
+}
+
+check_shell() { # its name, and how many matches it can show
+    local one offered expected n=0
+    if ! command -v "$1" >/dev/null; then
+        echo "$1: skipped, it is not installed"
+        return
+    fi
+    for one in "${cases[@]}"; do
+        expected=${one#*|}
+        if [ "$2" = one ] && [[ -z $expected || $expected == *' '* ]]; then
+            continue
+        fi
+        offered=$("offer_in_$1" "${one%|*}")
+        if [ "$offered" != "$expected" ]; then
+            echo "$1: '${one%|*}' offers '$offered', expected '$expected'"
+            failed=1
+        fi
+        n=$((n + 1))
+    done
+    echo "$1: $n lines completed"
+}
+
+cd "$work" || exit 1
+check_shell bash all
+check_shell fish all
+check_shell zsh one
 exit $failed

@@ -1,0 +1,82 @@
+/* Completion for bash: variables for each command, and a function that reads them. */
+#include "launcher/pages/completion.h"
+
+static const char *const kind_words[] = {
+    [FL_COMPLETES_NOTHING] = "nothing", [FL_COMPLETES_FILE] = "file",
+    [FL_COMPLETES_FOLDER] = "folder",   [FL_COMPLETES_RUN] = "run",
+    [FL_COMPLETES_FIELD] = "field",     [FL_COMPLETES_COMMAND] = "command",
+};
+
+static const char head[] =
+    "# Completion of frostline for bash. Made from the table of commands by frostline pages.\n"
+    "_frostline() {\n"
+    "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}\n"
+    "    local options='' values='' operand=nothing words='' candidates='' kind=''\n";
+
+static const char tail[] =
+    "    esac\n"
+    "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
+    "        candidates=\"$commands --help --version\"\n"
+    "        kind=nothing\n"
+    "    elif [[ \" $values \" =~ \\ \"$before\"=([a-z]+)\\  ]]; then\n"
+    "        kind=${BASH_REMATCH[1]}\n"
+    "    elif [[ $word == -* ]]; then\n"
+    "        candidates=$options\n"
+    "        kind=nothing\n"
+    "    else\n"
+    "        candidates=$words\n"
+    "        kind=$operand\n"
+    "    fi\n"
+    "    case $kind in\n"
+    "    run) [ ! -d runs ] || candidates+=\" $(cd runs && printf '%s ' *)\" ;;\n"
+    "    field) candidates=$(\"${COMP_WORDS[0]}\" schema 2>/dev/null | awk '{ print $1 }') ;;\n"
+    "    command) candidates=$commands ;;\n"
+    "    esac\n"
+    "    mapfile -t COMPREPLY < <(compgen -W \"$candidates\" -- \"$word\")\n"
+    "    if [ ${#COMPREPLY[@]} -eq 0 ]; then\n"
+    "        case $kind in\n"
+    "        file | run) mapfile -t COMPREPLY < <(compgen -f -- \"$word\") ;;\n"
+    "        folder) mapfile -t COMPREPLY < <(compgen -d -- \"$word\") ;;\n"
+    "        esac\n"
+    "    fi\n"
+    "}\n"
+    "complete -o filenames -F _frostline frostline\n";
+
+static void put_command(const fl_cli_command *command, FILE *out)
+{
+    fl_cli_word word;
+    fprintf(out, "    %s)\n        options='", command->name);
+    for (const fl_cli_option *o = command->options; o->name != NULL; o++) {
+        fprintf(out, "%s ", o->name);
+    }
+    fprintf(out, "%s'\n        values='", fl_cli_option_help.name);
+    for (const fl_cli_option *o = command->options; o->name != NULL; o++) {
+        if (o->value != NULL) {
+            const char *kind = kind_words[fl_completion_kind(o->value)];
+            fprintf(out, " %s=%s", o->name, kind);
+            if (o->letter != 0) {
+                fprintf(out, " -%c=%s", o->letter, kind);
+            }
+        }
+    }
+    fprintf(out, "'\n        operand=%s\n        words='",
+            kind_words[fl_completion_kind(command->operand)]);
+    for (int i = 0; command->word_at != NULL && command->word_at(i, &word); i++) {
+        fprintf(out, "%s%s", i == 0 ? "" : " ", word.name);
+    }
+    fputs("'\n        ;;\n", out);
+}
+
+void fl_completion_bash(const fl_cli_command *const *commands, FILE *out)
+{
+    fputs(head, out);
+    fputs("    local commands='", out);
+    for (int i = 0; commands[i] != NULL; i++) {
+        fprintf(out, "%s%s", i == 0 ? "" : " ", commands[i]->name);
+    }
+    fputs("'\n    case ${COMP_WORDS[1]:-} in\n", out);
+    for (int i = 0; commands[i] != NULL; i++) {
+        put_command(commands[i], out);
+    }
+    fputs(tail, out);
+}

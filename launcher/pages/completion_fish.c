@@ -1,0 +1,88 @@
+/* Completion for fish: a line for each command, option and word. */
+#include "launcher/pages/completion.h"
+
+static const char *const kind_arguments[] = {
+    [FL_COMPLETES_NOTHING] = " -f",
+    [FL_COMPLETES_FILE] = " -F",
+    [FL_COMPLETES_FOLDER] = " -f -a '(__fish_complete_directories)'",
+    [FL_COMPLETES_RUN] = " -F -a '(__frostline_runs)'",
+    [FL_COMPLETES_FIELD] = " -f -a '(__frostline_fields)'",
+    [FL_COMPLETES_COMMAND] = " -f -a '(__frostline_commands)'",
+};
+
+static const char head[] =
+    "# Completion of frostline for fish. Made from the table of commands by frostline pages.\n"
+    "function __frostline_is\n"
+    "    set -l words (commandline -opc)\n"
+    "    test (count $words) -gt 1; and test $words[2] = $argv[1]\n"
+    "end\n"
+    "function __frostline_begins\n"
+    "    test (count (commandline -opc)) -eq 1\n"
+    "end\n"
+    "function __frostline_runs\n"
+    "    for folder in runs/*/\n"
+    "        string replace -r '^runs/(.*)/$' '$1' $folder\n"
+    "    end\n"
+    "end\n"
+    "function __frostline_fields\n"
+    "    frostline schema 2>/dev/null | string replace -r ' .*' ''\n"
+    "end\n"
+    "complete -c frostline -f\n"
+    "complete -c frostline -n __frostline_begins -l help -d 'show a summary'\n"
+    "complete -c frostline -n __frostline_begins -l version -d 'show the version'\n";
+
+static void put_doc(FILE *out, const char *doc)
+{
+    fputs(" -d '", out);
+    for (; *doc != '\0'; doc++) {
+        if (*doc == '\'' || *doc == '\\') {
+            fputc('\\', out);
+        }
+        fputc(*doc, out);
+    }
+    fputs("'\n", out);
+}
+
+static void put_option(FILE *out, const fl_cli_command *command, const fl_cli_option *option)
+{
+    fprintf(out, "complete -c frostline -n '__frostline_is %s' -l %s", command->name,
+            option->name + 2);
+    if (option->letter != 0) {
+        fprintf(out, " -s %c", option->letter);
+    }
+    if (option->value != NULL) {
+        fprintf(out, " -r%s", kind_arguments[fl_completion_kind(option->value)]);
+    }
+    put_doc(out, option->doc);
+}
+
+static void put_command(FILE *out, const fl_cli_command *command)
+{
+    fl_cli_word word;
+    fprintf(out, "complete -c frostline -n __frostline_begins -a %s", command->name);
+    put_doc(out, command->summary);
+    for (const fl_cli_option *o = command->options; o->name != NULL; o++) {
+        put_option(out, command, o);
+    }
+    put_option(out, command, &fl_cli_option_help);
+    fprintf(out, "complete -c frostline -n '__frostline_is %s'%s\n", command->name,
+            kind_arguments[fl_completion_kind(command->operand)]);
+    for (int i = 0; command->word_at != NULL && command->word_at(i, &word); i++) {
+        fprintf(out, "complete -c frostline -n '__frostline_is %s' -a %s", command->name,
+                word.name);
+        put_doc(out, word.doc);
+    }
+}
+
+void fl_completion_fish(const fl_cli_command *const *commands, FILE *out)
+{
+    fputs(head, out);
+    fputs("function __frostline_commands\n    printf '%s\\n'", out);
+    for (int i = 0; commands[i] != NULL; i++) {
+        fprintf(out, " %s", commands[i]->name);
+    }
+    fputs("\nend\n", out);
+    for (int i = 0; commands[i] != NULL; i++) {
+        put_command(out, commands[i]);
+    }
+}

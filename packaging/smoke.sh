@@ -1,0 +1,79 @@
+#!/bin/bash
+# Whether an installed Frostline works: every part of the package is there, and a small job trains on
+# two workers, ends by SIGTERM, and continues. Needs no network and no data; takes some seconds.
+# PREFIX: where the package lies, if not in /usr.
+set -euo pipefail
+prefix=${PREFIX:-/usr}
+frostline=$prefix/bin/frostline
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export XDG_CACHE_HOME=$work/cache PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+
+fail() {
+    echo "smoke: $*" >&2
+    exit 1
+}
+
+"$frostline" --version
+
+# A page for each command, unless this system is set up to leave pages out, as images often are.
+if grep -qsE '^path-exclude=?/usr/share/(man|doc)' /etc/dpkg/dpkg.cfg.d/*; then
+    echo "smoke: skipped: man pages and documentation (dpkg leaves them out here)"
+else
+    for command in '' $("$frostline" --help | sed -nE '/^commands:/,/^$/s/^  ([a-z-]+) .*/-\1/p'); do
+        compgen -G "$prefix/share/man/man1/frostline$command.1*" >/dev/null ||
+            fail "there is no man page frostline$command"
+    done
+    [ -e "$prefix/share/doc/frostline/copyright" ] || fail "the documentation is missing"
+fi
+for file in share/bash-completion/completions/frostline lib/frostline/smoke include/frostline.h \
+    lib/systemd/system/frostline@.service; do
+    [ -e "$prefix/$file" ] || fail "not installed: $prefix/$file"
+done
+
+# 256 images of noise in two classes.
+mkdir "$work/data"
+for split in train t10k; do
+    {
+        printf '\000\000\010\003\000\000\001\000\000\000\000\034\000\000\000\034'
+        head -c $((256 * 784)) /dev/urandom
+    } >"$work/data/$split-images-idx3-ubyte"
+    {
+        printf '\000\000\010\001\000\000\001\000'
+        printf '\000\001%.0s' {1..128}
+    } >"$work/data/$split-labels-idx1-ubyte"
+done
+cat >"$work/job.yaml" <<TEXT
+name: smoke
+model: {kind: vit, blocks: 2, dim: 16, heads: 2, patch: 7}
+data: {kind: idx, path: $work/data}
+train: {epochs: 1, batch: 16}
+devices: {count: 2, cores: 1, memory: 256MiB}
+pipe: {k: 2}
+checkpoint: {every: 4 steps}
+run: {dir: $work/runs}
+TEXT
+"$frostline" validate "$work/job.yaml"
+"$frostline" run "$work/job.yaml" --run-dir "$work/runs/first" --set train.max_steps=8 ||
+    fail "the job failed"
+"$frostline" run --resume "$work/runs/first" --set train.max_steps=12 || fail "it does not continue"
+"$frostline" ledger "$work/runs/first"
+"$frostline" export "$work/runs/first" --to "$work/model" >/dev/null
+[ -s "$work/model/model.safetensors" ] || fail "no model was exported"
+
+# A job that does not fit is refused with a line.
+status=0
+"$frostline" validate "$work/job.yaml" --set pipe.k=99 2>"$work/refusal" || status=$?
+[ $status -eq 2 ] || fail "a wrong job ended with $status: $(cat "$work/refusal")"
+
+# The library, where there is a compiler with what it needs.
+example=$prefix/share/doc/frostline/examples/mixer.c
+if command -v cc >/dev/null && pkg-config --exists frostline 2>/dev/null && [ -e "$example" ] &&
+    read -ra flags <<<"$(pkg-config --cflags --libs frostline)" &&
+    cc -xc -o "$work/empty" - "${flags[@]}" <<<'int main(void){return 0;}' 2>/dev/null; then
+    cc "$example" -o "$work/mixer" "${flags[@]}"
+    echo "smoke: the example builds"
+else
+    echo "smoke: skipped: building with the library (no compiler, or -dev packages are missing)"
+fi
+echo "smoke: good"
