@@ -1,5 +1,6 @@
 /* How long a plan takes to choose: 1,024 devices and a ViT of 47 blocks (96 layers), with a memory
- * budget that never binds, one that asks for pipelines, and one that nothing fits.
+ * budget that never binds, one that asks for pipelines, and one that nothing fits; and the same
+ * devices as 128 hosts, all alike, and half of them slower.
  *
  *   build/release/bench/bench_planner [repeats]
  *
@@ -71,6 +72,22 @@ static void bench(fl_plan_input *input, const char *what, int n_workers, int64_t
     printf("%-34s %5d devices  %8.2f ms  %s\n", what, n_workers, best, text);
 }
 
+/* Hosts of 8 devices at 25 GbE; half of the hosts may be slower. */
+static void bench_hosts(const fl_plan_input *input, int n_workers, int64_t memory_bytes,
+                        int repeats)
+{
+    static fl_cluster cluster;
+    fl_plan_input mine = *input;
+    fl_cluster_init(&cluster, n_workers / 8, 8);
+    cluster.link[FL_LINK_HOSTS] = (fl_link_cost){30.0, 3000.0, 3000.0};
+    mine.cluster = &cluster;
+    bench(&mine, "hosts of 8", n_workers, memory_bytes, repeats);
+    for (int d = n_workers / 2; d < n_workers; d++) {
+        cluster.speed[d] = 0.6;
+    }
+    bench(&mine, "hosts of 8, half of them slower", n_workers, memory_bytes, repeats);
+}
+
 static fl_status run(int repeats)
 {
     fl_vit_config config = {.channels = 3,
@@ -85,7 +102,7 @@ static fl_status run(int repeats)
     fl_model *model = NULL;
     static fl_layer_memory memory[FL_MAX_LAYERS];
     static fl_profile profile;
-    fl_job job = {.train = {.batch = 8192}, .devices = {.cores = 1}};
+    fl_job job = {.train = {.batch = 8192, .accumulate = 1}, .devices = {.cores = 1}};
     job.pipe.schedule = FL_1F1B;
     job.autodp.bucket_bytes = 4 << 20;
     FL_TRY(fl_model_vit(&config, &model));
@@ -101,6 +118,9 @@ static fl_status run(int repeats)
         bench(&input, "memory asks for pipelines", DEVICES, (int64_t)160 << 20, repeats);
         bench(&input, "memory asks for long pipelines", DEVICES, (int64_t)60 << 20, repeats);
         bench(&input, "nothing fits", DEVICES, (int64_t)1 << 20, repeats);
+        bench_hosts(&input, SMALL_CLUSTER, (int64_t)1 << 40, repeats);
+        bench_hosts(&input, DEVICES, (int64_t)1 << 40, repeats);
+        bench_hosts(&input, DEVICES, (int64_t)160 << 20, repeats);
     }
     fl_model_destroy(&model);
     return status;
@@ -121,8 +141,8 @@ typedef struct ragged_run {
 
 static fl_status ragged_init(ragged_run *r)
 {
-    r->job =
-        (fl_job){.train = {.batch = SENTENCE_BATCH, .evaluate = true}, .devices = {.cores = 1}};
+    r->job = (fl_job){.train = {.batch = SENTENCE_BATCH, .accumulate = 1, .evaluate = true},
+                      .devices = {.cores = 1}};
     r->job.pipe.schedule = FL_1F1B;
     r->job.autodp.bucket_bytes = 4 << 20;
     FL_TRY(ragged_dataset(SENTENCES, ragged_like_sst2, false, &r->data));

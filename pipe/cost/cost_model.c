@@ -3,7 +3,7 @@
 #include "autodp/sampler.h"
 #include "autodp/split_work.h"
 #include "nn/model.h"
-#include "pipe/cost/schedule.h"
+#include "pipe/cost/cost_parts.h"
 
 #include <math.h>
 
@@ -12,7 +12,7 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
-static bool is_frozen(const fl_plan_input *input, int layer)
+bool fl__cost_is_frozen(const fl_plan_input *input, int layer)
 {
     return fl_model_block_of(input->model, layer) <= input->F;
 }
@@ -28,8 +28,7 @@ static double mean_tokens(const fl_plan_input *input)
     return input->ragged == NULL ? 0.0 : input->ragged->sizes->mean_tokens;
 }
 
-/* Bytes of a sample behind a layer, in the mean. */
-static double out_bytes(const fl_plan_input *input, int layer)
+double fl__cost_out_bytes(const fl_plan_input *input, int layer)
 {
     if (input->ragged == NULL) {
         return (double)input->profile->layer[layer].out_bytes;
@@ -52,14 +51,14 @@ static void read_frozen(fl_cost_table *t)
 {
     const fl_plan_input *input = t->input;
     int n = 0, kept = 0;
-    for (; n < t->n_layers && is_frozen(input, n); n++) {
+    for (; n < t->n_layers && fl__cost_is_frozen(input, n); n++) {
         kept += fl_model_block_of(input->model, n) <= input->kept;
     }
     if (input->cached_read == NULL || n == 0) {
         return;
     }
-    double read_us =
-        input->cached_read->call_us + input->cached_read->us_per_byte * out_bytes(input, n - 1);
+    double read_us = input->cached_read->call_us +
+                     input->cached_read->us_per_byte * fl__cost_out_bytes(input, n - 1);
     double there = 1.0 - input->missing, all_us = t->fwd_us[n], all_call_us = t->fwd_call_us[n];
     double kept_us = kept > 0 ? t->fwd_us[kept] - read_us : 0.0;
     double spared_us = there * (all_us - read_us) + input->missing * later(kept_us, 0.0);
@@ -82,6 +81,39 @@ static int64_t tied_params(const fl_model *model, int layer)
     return n;
 }
 
+/* What bounds need of the devices. */
+static void init_devices(fl_cost_table *t)
+{
+    const fl_cluster *c = t->input->cluster;
+    const fl_profile *profile = t->input->profile;
+    int n_on[FL_MAX_WORKERS] = {0};
+    t->fastest = 1.0;
+    t->thinnest = 0.0;
+    t->widest = FL_MAX_WORKERS;
+    t->nearest = t->between = (fl_link_cost){.latency_us = profile->link_us};
+    if (c == NULL) {
+        return;
+    }
+    t->widest = 0;
+    t->fastest = c->speed[0];
+    for (int d = 0; d < c->n_devices; d++) {
+        int n = ++n_on[c->host_of[d]];
+        t->widest = n > t->widest ? n : t->widest;
+        t->fastest = later(t->fastest, c->speed[d]);
+    }
+    t->thinnest = fl__cost_out_bytes(t->input, 0);
+    for (int i = 1; i + 1 < t->n_layers; i++) {
+        double size_bytes = fl__cost_out_bytes(t->input, i);
+        t->thinnest = size_bytes < t->thinnest ? size_bytes : t->thinnest;
+    }
+    t->between = fl_cluster_link(c, profile, FL_LINK_HOSTS);
+    t->nearest = fl_cluster_link(c, profile, FL_LINK_SOCKET);
+    for (int i = FL_LINK_HOST; i < (c->n_hosts > 1 ? FL_N_LINKS : FL_LINK_HOSTS); i++) {
+        fl_link_cost link = fl_cluster_link(c, profile, (fl_link_class)i);
+        t->nearest = link.latency_us < t->nearest.latency_us ? link : t->nearest;
+    }
+}
+
 void fl_cost_table_init(fl_cost_table *t, const fl_plan_input *input)
 {
     double tokens = mean_tokens(input);
@@ -92,7 +124,7 @@ void fl_cost_table_init(fl_cost_table *t, const fl_plan_input *input)
     t->n_trainable[0] = t->n_in_buckets[0] = 0;
     for (int i = 0; i < t->n_layers; i++) {
         const fl_layer_cost *c = &input->profile->layer[i];
-        bool trains = !is_frozen(input, i), full = trains || !has_frozen(c);
+        bool trains = !fl__cost_is_frozen(input, i), full = trains || !has_frozen(c);
         t->fwd_call_us[i + 1] = t->fwd_call_us[i] + (full ? c->fwd_call_us : c->frozen_call_us);
         t->fwd_us[i + 1] = t->fwd_us[i] + (full ? c->fwd_us + tokens * c->fwd_token_us
                                                 : c->frozen_us + tokens * c->frozen_token_us);
@@ -103,200 +135,125 @@ void fl_cost_table_init(fl_cost_table *t, const fl_plan_input *input)
             t->n_in_buckets[i] + (trains ? c->n_params - tied_params(input->model, i) : 0);
     }
     read_frozen(t);
+    init_devices(t);
     for (int i = 0; i < t->n_layers; i++) {
         t->heaviest = sample_us(t, i) > sample_us(t, t->heaviest) ? i : t->heaviest;
     }
 }
 
-/* Samples of a micro-batch on the replica with the largest share, in the mean. */
-static double micro_batch(const fl_cost_table *t, fl_grid grid)
+double fl__cost_micro_batch(const fl_cost_table *t, fl_grid grid)
 {
     return (double)fl_split_work_max(fl_sampler_batch(t->input->job), grid.R) / grid.M;
 }
 
-static double forward_us(const fl_cost_table *t, int first, int last, double n)
+double fl__cost_forward_us(const fl_cost_table *t, int first, int last, double n)
 {
     return t->fwd_call_us[last] - t->fwd_call_us[first] + n * (t->fwd_us[last] - t->fwd_us[first]);
 }
 
-static double backward_us(const fl_cost_table *t, int first, int last, double n)
+double fl__cost_backward_us(const fl_cost_table *t, int first, int last, double n)
 {
     return t->bwd_call_us[last] - t->bwd_call_us[first] + n * (t->bwd_us[last] - t->bwd_us[first]);
 }
 
-static double loss_us(const fl_cost_table *t, double n)
+double fl__cost_loss_us(const fl_cost_table *t, double n)
 {
     return t->input->profile->loss_call_us + n * t->input->profile->loss_us;
 }
 
 void fl_cost_model_layers(const fl_cost_table *t, fl_grid grid, double *cost)
 {
-    double n = micro_batch(t, grid);
+    double n = fl__cost_micro_batch(t, grid);
     for (int i = 0; i < t->n_layers; i++) {
-        cost[i] = forward_us(t, i, i + 1, n) + backward_us(t, i, i + 1, n);
+        cost[i] = fl__cost_forward_us(t, i, i + 1, n) + fl__cost_backward_us(t, i, i + 1, n);
     }
-    cost[t->n_layers - 1] += loss_us(t, n);
+    cost[t->n_layers - 1] += fl__cost_loss_us(t, n);
 }
 
 double fl_cost_model_compute(const fl_cost_table *t, fl_grid grid, const int *first, int stage)
 {
-    double n = micro_batch(t, grid);
-    double us = forward_us(t, first[stage], first[stage + 1], n) +
-                backward_us(t, first[stage], first[stage + 1], n);
-    return grid.M * (us + (stage == grid.K - 1 ? loss_us(t, n) : 0.0));
+    double n = fl__cost_micro_batch(t, grid);
+    double us = fl__cost_forward_us(t, first[stage], first[stage + 1], n) +
+                fl__cost_backward_us(t, first[stage], first[stage + 1], n);
+    return grid.M * (us + (stage == grid.K - 1 ? fl__cost_loss_us(t, n) : 0.0));
 }
 
-/* ---- communication ---- */
-
-static double message_us(const fl_plan_input *input, double size_bytes)
+/* Gradients that must go between hosts, because a host has fewer devices than there are replicas.
+ * A stage sends its gradients while its last micro-batch's backward runs, or later, so the stages
+ * take at least their mean of computing before that, and sending. All that the hosts send goes
+ * through their network interfaces. */
+static double crossing_bound_us(const fl_cost_table *t, fl_grid grid, double work, double backward)
 {
-    const fl_profile *p = input->profile;
-    return p->link_us + (size_bytes > 0.0 ? size_bytes / p->link_bytes_per_us : 0.0);
-}
-
-/* A ring of R sends 2 (R - 1) / R of the bytes from each, in 2 (R - 1) messages. The profile's rate
- * is that of two, for which the factor is 1. */
-static double bucket_us(const fl_plan_input *input, int R, int64_t n_params)
-{
-    const fl_profile *p = input->profile;
-    double size_bytes = 4.0 * (double)n_params;
-    return 2.0 * (R - 1) * p->link_us + 2.0 * (R - 1) / R * size_bytes / p->reduce_bytes_per_us;
-}
-
-/* How long after its last backward a stage has its gradients' sum. Buckets go out from the top down
- * while the last micro-batch's backward runs; they are cut as pipe/step/reduce.c cuts them. What is
- * hidden is not free: the communication thread works on the device's own cores. */
-static double reduce_tail_us(const fl_cost_table *t, int R, double n, int first, int last)
-{
-    const fl_plan_input *input = t->input;
-    int64_t bucket = input->job->autodp.bucket_bytes / 4;
-    double end = backward_us(t, first, last, n), sent = 0.0, busy = 0.0;
-    for (int top = last, low = last - 1; low >= first; low--) {
-        int64_t n_params = t->n_in_buckets[top] - t->n_in_buckets[low];
-        if (n_params > 0 && (n_params >= bucket || low == first)) {
-            double cost = bucket_us(input, R, n_params);
-            sent = later(sent, backward_us(t, low, last, n)) + cost;
-            busy += cost;
-            top = low;
-        }
+    const fl_cluster *c = t->input->cluster;
+    if (c == NULL || grid.R <= t->widest) {
+        return 0.0;
     }
-    return later(sent - end,
-                 busy * input->profile->reduce_cpu_share / (double)input->job->devices.cores);
+    int n_hosts = (grid.R + t->widest - 1) / t->widest;
+    double size_bytes = 4.0 * (double)t->n_in_buckets[t->n_layers];
+    double sum = 2.0 * (n_hosts - 1) / n_hosts * size_bytes / t->between.reduce_bytes_per_us;
+    return later((grid.M * work - backward + sum) / grid.K, sum * n_hosts / c->n_hosts);
 }
 
-/* When the tied parameters' gradients are summed, each over the owners of all its uses: after the
- * last of these has summed its layers' buckets. ready_us [K]: when each stage has. */
-static double tie_end_us(const fl_cost_table *t, fl_grid grid, const int *first,
-                         const double *ready_us)
+/* At least one message each way for each doubling of the number of workers, and between hosts. */
+static double commit_bound_us(const fl_cost_table *t, int n_workers)
 {
-    const fl_model *model = t->input->model;
-    double end = 0.0;
-    for (int i = 0; i < fl_model_n_ties(model); i++) {
-        const fl_tie *tie = fl_model_tie_at(model, i);
-        const fl_param_place at = tie->use[0];
-        const fl_param_spec *spec = &fl_model_params(model, at.layer)->spec[at.param];
-        int n_stages = 0;
-        double begin = end;
-        for (int s = 0, k = 0; s < grid.K; s++) {
-            bool here = false;
-            for (; k < tie->n && tie->use[k].layer < first[s + 1]; k++) {
-                here = true;
-            }
-            begin = here ? later(begin, ready_us[s]) : begin;
-            n_stages += here;
-        }
-        if (n_stages * grid.R > 1 && !is_frozen(t->input, at.layer)) {
-            end = begin + bucket_us(t->input, n_stages * grid.R, spec->rows * spec->cols);
-        }
+    int n_hosts = (n_workers + t->widest - 1) / t->widest;
+    if (n_workers == 1) {
+        return 0.0;
     }
-    return end;
-}
-
-/* One small all-reduce over all workers: up and down a tree, twice. */
-static double commit_us(const fl_plan_input *input, int n_workers)
-{
-    return n_workers == 1 ? 0.0 : 2.0 * ceil(log2(n_workers)) * input->profile->link_us;
+    return later(2.0 * ceil(log2(n_workers)) * t->nearest.latency_us,
+                 2.0 * ceil(log2(n_hosts)) * t->between.latency_us);
 }
 
 /* Stage s cannot begin before the stages below it have passed a micro-batch up, nor can they end
  * before it has passed one down: the pipeline takes at least what lies below plus M times the stage
  * itself. Splitting the work W so that this is the same for every stage makes the largest of them
  * smallest, at W / (1 - (1 - 1 / M)^K). Some stage has the heaviest layer, and some stage at least
- * 1 / K of the parameters. */
+ * 1 / K of the parameters. No device is faster than the fastest. */
 double fl_cost_model_bound(const fl_cost_table *t, fl_grid grid)
 {
     int K = grid.K, M = grid.M;
     const fl_plan_input *input = t->input;
-    double n = micro_batch(t, grid);
+    double n = fl__cost_micro_batch(t, grid);
     int end = t->n_layers, h = t->heaviest;
-    double work = forward_us(t, 0, end, n) + backward_us(t, 0, end, n) + loss_us(t, n);
+    double backward = fl__cost_backward_us(t, 0, end, n);
+    double work =
+        (fl__cost_forward_us(t, 0, end, n) + backward + fl__cost_loss_us(t, n)) / t->fastest;
     double spread = work / (1.0 - pow(1.0 - 1.0 / M, K));
-    double alone = M * (forward_us(t, h, h + 1, n) + backward_us(t, h, h + 1, n));
-    double optimizer = (double)t->n_trainable[end] / K * input->profile->optimizer_us_per_param;
-    return later(spread, alone) + commit_us(input, K * grid.R) + optimizer;
+    double alone = M *
+                   (fl__cost_forward_us(t, h, h + 1, n) + fl__cost_backward_us(t, h, h + 1, n)) /
+                   t->fastest;
+    double crossing = crossing_bound_us(t, grid, work, backward / t->fastest);
+    double optimizer =
+        (double)t->n_trainable[end] / K * input->profile->optimizer_us_per_param / t->fastest;
+    return later(later(spread, alone), crossing) + commit_bound_us(t, K * grid.R) + optimizer;
 }
 
-/* ---- the step ---- */
-
-/* Where a step's time goes, of one replica. */
-typedef struct parts {
-    double fwd_us[FL_MAX_STAGES], bwd_us[FL_MAX_STAGES], link_us[FL_MAX_STAGES];
-    double end_us[FL_MAX_STAGES]; /* of the pipeline, by stage */
-    double busiest_us, work_us;   /* the slowest stage's computing, and all stages' */
-    double optimizer_us;          /* the slowest stage's */
-} parts;
-
-static void cost_stages(const fl_cost_table *t, fl_grid grid, const int *first, parts *p)
+/* In hosts that are filled in blocks of b stages of one replica. */
+static double block_us(const fl_cost_table *t, fl_grid grid, int b, double bound_us)
 {
-    int K = grid.K;
-    const fl_profile *profile = t->input->profile;
-    double n = micro_batch(t, grid);
-    p->busiest_us = p->work_us = p->optimizer_us = 0.0;
-    for (int s = 0; s < K; s++) {
-        p->fwd_us[s] = forward_us(t, first[s], first[s + 1], n);
-        p->bwd_us[s] = backward_us(t, first[s], first[s + 1], n);
-        p->bwd_us[s] += s == K - 1 ? loss_us(t, n) : 0.0;
-        p->link_us[s] =
-            s == K - 1 ? 0.0 : message_us(t->input, n * out_bytes(t->input, first[s + 1] - 1));
-        double busy = grid.M * (p->fwd_us[s] + p->bwd_us[s]);
-        int64_t n_params = t->n_trainable[first[s + 1]] - t->n_trainable[first[s]];
-        p->busiest_us = later(p->busiest_us, busy);
-        p->work_us += busy;
-        p->optimizer_us =
-            later(p->optimizer_us, (double)n_params * profile->optimizer_us_per_param);
+    int width = t->widest, on_host = b < width ? b : width;
+    int beside = width / b < 1 ? 1 : (width / b < grid.R ? width / b : grid.R);
+    int n_hosts = (grid.R + beside - 1) / beside;
+    double n = fl__cost_micro_batch(t, grid), grads = 4.0 * (double)t->n_in_buckets[t->n_layers];
+    double summed = n_hosts == 1 ? 0.0
+                                 : 2.0 * (n_hosts - 1) / n_hosts * grads * on_host / grid.K /
+                                       t->between.reduce_bytes_per_us;
+    double hidden = fl__cost_backward_us(t, 0, t->n_layers, n) / grid.K * on_host / t->fastest;
+    int n_parts = (grid.K + on_host - 1) / on_host, n_sides = n_parts > 2 ? 2 : n_parts - 1;
+    double passed = n_sides * beside * grid.M * n * t->thinnest / t->between.bytes_per_us;
+    return later(bound_us, passed) + later(0.0, summed - hidden);
+}
+
+double fl_cost_model_estimate(const fl_cost_table *t, fl_grid grid)
+{
+    double bound = fl_cost_model_bound(t, grid), least = INFINITY;
+    if (t->input->cluster == NULL) {
+        return bound;
     }
-}
-
-/* With more devices than processors, work that would run side by side has to take turns: no
- * schedule does it faster than all processors together. */
-static double crowding(const fl_plan_input *input, int n_workers)
-{
-    double wanted = (double)n_workers * (double)input->job->devices.cores;
-    return input->n_processors > 0 ? wanted / input->n_processors : 0.0;
-}
-
-void fl_cost_model_price(const fl_cost_table *t, fl_grid grid, const int *first, fl_candidate *out)
-{
-    int K = grid.K, R = grid.R;
-    parts p = {0};
-    double n = micro_batch(t, grid), crowd = crowding(t->input, K * R);
-    double makespan = 0.0, reduced = 0.0, ready_us[FL_MAX_STAGES];
-    cost_stages(t, grid, first, &p);
-    fl_schedule_ends(t->input->job->pipe.schedule, K, grid.M, p.fwd_us, p.bwd_us, p.link_us, NULL,
-                     p.end_us);
-    for (int s = 0; s < K; s++) {
-        double tail = R == 1 ? 0.0 : reduce_tail_us(t, R, n, first[s], first[s + 1]);
-        makespan = later(makespan, p.end_us[s]);
-        ready_us[s] = p.end_us[s] + tail;
-        reduced = later(reduced, ready_us[s]);
+    for (int b = grid.K; b > 0; b /= 2) {
+        double us = block_us(t, grid, b, bound);
+        least = us < least ? us : least;
     }
-    reduced = later(reduced, tie_end_us(t, grid, first, ready_us));
-    double reduce = reduced - makespan;
-    makespan = later(makespan, p.work_us / K * crowd);
-    *out = (fl_candidate){.grid = grid, .reduce_us = reduce, .why_not = FL_OK};
-    out->step_us =
-        makespan + reduce + commit_us(t->input, K * R) + p.optimizer_us * later(1.0, crowd);
-    out->bubble =
-        out->step_us > 0.0 ? (makespan - p.busiest_us * later(1.0, crowd)) / out->step_us : 0.0;
-    out->bubble = later(out->bubble, 0.0);
+    return least;
 }

@@ -3,6 +3,7 @@
 #ifndef FL_PIPE_COST_COST_MODEL_H
 #define FL_PIPE_COST_COST_MODEL_H
 
+#include "pipe/cost/cluster.h"
 #include "pipe/cost/memory_model.h"
 #include "pipe/cost/plan.h"
 
@@ -28,6 +29,10 @@ typedef struct fl_plan_input {
     const fl_read_cost *cached_read; /* the profile's; NULL: the run has no cache */
     double missing; /* share of the steps to be priced in which samples are not in the cache, */
     int kept;       /* blocks whose stored output serves those steps instead; 0: none */
+    /* of n_workers devices or more, checked by fl_cluster_check; NULL: all are alike, in one host,
+     * whose links are those of the profile. With a cluster n_processors is not read: its hosts have
+     * processors for all their devices. */
+    const fl_cluster *cluster;
 } fl_plan_input;
 
 /* A plan that was considered, and its prediction. */
@@ -49,6 +54,10 @@ typedef struct fl_cost_table {
     double bwd_call_us[FL_MAX_LAYERS + 1], bwd_us[FL_MAX_LAYERS + 1];
     int64_t n_trainable[FL_MAX_LAYERS + 1];
     int64_t n_in_buckets[FL_MAX_LAYERS + 1]; /* the same without tied parameters */
+    double fastest;                          /* of the devices, relative to the profile's */
+    int widest;                              /* devices of the largest host */
+    fl_link_cost nearest, between;           /* the lowest latency; links between hosts */
+    double thinnest;                         /* bytes of a sample at the thinnest boundary */
 } fl_cost_table;
 
 /* The table is of one F, the input's; a grid's own F is not read below. */
@@ -58,15 +67,21 @@ void fl_cost_table_init(fl_cost_table *table, const fl_plan_input *input);
  * with the last: what a partition balances. */
 void fl_cost_model_layers(const fl_cost_table *table, fl_grid grid, double *cost);
 
-/* What stage `stage` computes in a step, microseconds: forward, backward, and the loss with the
- * last. first [K + 1]. */
+/* What stage `stage` computes in a step on the profile's device, microseconds: forward, backward,
+ * and the loss with the last. first [K + 1]. */
 double fl_cost_model_compute(const fl_cost_table *table, fl_grid grid, const int *first, int stage);
 
 /* No split of this grid takes less. Much cheaper to know than fl_cost_model_price. */
 double fl_cost_model_bound(const fl_cost_table *table, fl_grid grid);
 
-/* The step with these cuts: first [K + 1]. Fills out->grid, step_us, bubble and reduce_us. */
+/* About what the best layout on the cluster's hosts takes, when each has as many devices as the
+ * largest; not less than the bound, but maybe more than the price. Without a cluster, the bound. */
+double fl_cost_model_estimate(const fl_cost_table *table, fl_grid grid);
+
+/* The step with these cuts: first [K + 1]. Fills out->grid, step_us, bubble and reduce_us.
+ * device_of [K * R] which device has stage k of replica r: device_of[r * K + k]; read only where
+ *           the input has a cluster; NULL: device i has place i */
 void fl_cost_model_price(const fl_cost_table *table, fl_grid grid, const int *first,
-                         fl_candidate *out);
+                         const int *device_of, fl_candidate *out);
 
 #endif

@@ -158,6 +158,24 @@ int64_t fl_migrate_bytes(const fl_model *model, const fl_move *moves, int n, int
     return bytes;
 }
 
+void fl_migrate_link_bytes(const fl_model *model, const fl_cluster *cluster, const fl_move *moves,
+                           int n, int n_moments, int64_t *bytes)
+{
+    for (int i = 0; i < FL_N_LINKS; i++) {
+        bytes[i] = 0;
+    }
+    for (int i = 0; i < n; i++) {
+        const fl_move *m = &moves[i];
+        int64_t weights = 4 * fl_layout_count(model, m->layer, m->layer + 1);
+        if (m->from != m->to) {
+            bytes[fl_cluster_link_class(cluster, m->from, m->to)] += weights;
+        }
+        if (m->moments && m->moments_from != m->to) {
+            bytes[fl_cluster_link_class(cluster, m->moments_from, m->to)] += n_moments * weights;
+        }
+    }
+}
+
 /* Whether `layer` lies on `rank` under the plan. */
 static bool holds(const fl_plan *plan, fl_place place, int layer)
 {
@@ -194,15 +212,25 @@ static int64_t kept_bytes(const fl_model *model, const fl_plan *old, fl_place be
     return bytes;
 }
 
-void fl_migrate_place(const fl_model *model, const fl_plan *old, fl_plan *next, int n_moments,
-                      const bool *barred)
+/* Whether a place that is on device `on` may go to `rank`. */
+static bool is_near(const fl_cluster *cluster, int on, int rank)
+{
+    return cluster == NULL || (cluster->host_of[on] == cluster->host_of[rank] &&
+                               cluster->socket_of[on] == cluster->socket_of[rank] &&
+                               fl_cluster_is_alike(cluster, on, rank));
+}
+
+static void place_all(const fl_model *model, const fl_cluster *cluster, const fl_plan *old,
+                      fl_plan *next, int n_moments, const bool *barred)
 {
     bool taken[FL_MAX_WORKERS] = {false};
     for (int i = 0; i < next->K * next->R; i++) {
         fl_place after = {.active = true, .replica = i / next->K, .stage = i % next->K};
         int64_t most = -1;
+        int on = next->rank_of[i];
         for (int rank = 0; rank < next->n_workers; rank++) {
-            bool free = !taken[rank] && (barred == NULL || !barred[rank]);
+            bool free =
+                !taken[rank] && (barred == NULL || !barred[rank]) && is_near(cluster, on, rank);
             int64_t bytes =
                 !free ? -1
                       : kept_bytes(model, old, fl_plan_place(old, rank), next, after, n_moments);
@@ -213,6 +241,18 @@ void fl_migrate_place(const fl_model *model, const fl_plan *old, fl_plan *next, 
         }
         taken[next->rank_of[i]] = true;
     }
+}
+
+void fl_migrate_place(const fl_model *model, const fl_plan *old, fl_plan *next, int n_moments,
+                      const bool *barred)
+{
+    place_all(model, NULL, old, next, n_moments, barred);
+}
+
+void fl_migrate_place_near(const fl_model *model, const fl_cluster *cluster, const fl_plan *old,
+                           fl_plan *next, int n_moments, const bool *barred)
+{
+    place_all(model, cluster, old, next, n_moments, barred);
 }
 
 int64_t fl_migrate_state_bytes(const fl_model *model, const fl_plan *plan, int rank, int n_moments)

@@ -9,6 +9,8 @@
 #ifndef FL_PIPE_PLAN_MIGRATE_SCHEDULE_H
 #define FL_PIPE_PLAN_MIGRATE_SCHEDULE_H
 
+#include "pipe/cost/cluster.h"
+
 #include <frostline/plan.h>
 
 /* Which parts of a layer a worker need not receive, because it has them already. */
@@ -53,6 +55,12 @@ void fl_migrate_parked(const fl_model *model, const fl_plan *old, const fl_plan 
 void fl_migrate_place(const fl_model *model, const fl_plan *old, fl_plan *next, int n_moments,
                       const bool *barred);
 
+/* The same where the next plan's places are on a cluster's devices already: a place only goes to
+ * another device of its host that has the same speed and budget, so that what the plan costs stays.
+ * next->rank_of names devices that are not barred. Pure. */
+void fl_migrate_place_near(const fl_model *model, const fl_cluster *cluster, const fl_plan *old,
+                           fl_plan *next, int n_moments, const bool *barred);
+
 /* Which parts of each layer worker `rank` need not receive, because it has them already: in its
  * stage of the old plan or, for moments that thaw, parked.
  * handed  [n_layers] out: FL_HANDED_*. Pure. */
@@ -73,5 +81,9 @@ int64_t fl_migrate_least_bytes(const fl_model *model, const fl_plan *old, const 
 
 /* Bytes that the moves bring from one worker to another. Pure. */
 int64_t fl_migrate_bytes(const fl_model *model, const fl_move *moves, int n, int n_moments);
+
+/* The same by the class of the link: bytes [FL_N_LINKS] out. Pure. */
+void fl_migrate_link_bytes(const fl_model *model, const fl_cluster *cluster, const fl_move *moves,
+                           int n, int n_moments, int64_t *bytes);
 
 #endif

@@ -18,9 +18,10 @@ static fl_status check_counts(int n_layers, int n_stages)
  * 0 .. i - 1 make stages 0 .. k - 1 in the best way; cut[k][i] is where stage k - 1 begins then. */
 typedef struct table {
     int n_layers, n_stages;
-    double *before;  /* [n_layers + 1]: cost of the layers below */
-    double *slowest; /* [n_stages + 1][n_layers + 1] */
-    int *cut;        /* [n_stages + 1][n_layers + 1] */
+    double *before;         /* [n_layers + 1]: cost of the layers below */
+    double *slowest;        /* [n_stages + 1][n_layers + 1] */
+    int *cut;               /* [n_stages + 1][n_layers + 1] */
+    const double *slowness; /* [n_stages]; NULL: 1 */
     fl_stage_fits *fits;
     void *context;
 } table;
@@ -56,10 +57,10 @@ static void table_fini(table *t)
  * an even share, which makes the whole about O(L^2 log K). */
 static void best_cut(table *t, int k, int i)
 {
-    double best = INFINITY;
+    double best = INFINITY, slowness = t->slowness == NULL ? 1.0 : t->slowness[k - 1];
     int at = -1;
     for (int j = i - 1; j >= k - 1; j--) {
-        double mine = t->before[i] - t->before[j];
+        double mine = slowness * (t->before[i] - t->before[j]);
         if (mine >= best) {
             break;
         }
@@ -97,14 +98,24 @@ static fl_status solve(table *t, const double *cost, int *first)
     return FL_OK;
 }
 
-fl_status fl_partition_optimal(const double *cost, int n_layers, int n_stages, fl_stage_fits *fits,
-                               void *context, int *first)
+fl_status fl_partition_on(const double *cost, int n_layers, const double *slowness, int n_stages,
+                          fl_stage_fits *fits, void *context, int *first)
 {
     FL_TRY(check_counts(n_layers, n_stages));
-    table t = {.n_layers = n_layers, .n_stages = n_stages, .fits = fits, .context = context};
+    table t = {.n_layers = n_layers,
+               .n_stages = n_stages,
+               .slowness = slowness,
+               .fits = fits,
+               .context = context};
     fl_status status = solve(&t, cost, first);
     table_fini(&t);
     return status;
+}
+
+fl_status fl_partition_optimal(const double *cost, int n_layers, int n_stages, fl_stage_fits *fits,
+                               void *context, int *first)
+{
+    return fl_partition_on(cost, n_layers, NULL, n_stages, fits, context, first);
 }
 
 /* ---- the paper's Algorithm 1 ---- */

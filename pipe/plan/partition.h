@@ -16,6 +16,11 @@ typedef bool fl_stage_fits(void *context, int stage, int first, int last);
 fl_status fl_partition_optimal(const double *cost, int n_layers, int n_stages, fl_stage_fits *fits,
                                void *context, int *first) FL_MUST_CHECK;
 
+/* The same where stages run on devices of different speed: stage s takes slowness[s] times the
+ * cost of its layers; [n_stages], each > 0; NULL: 1. */
+fl_status fl_partition_on(const double *cost, int n_layers, const double *slowness, int n_stages,
+                          fl_stage_fits *fits, void *context, int *first) FL_MUST_CHECK;
+
 /* The paper's Algorithm 1: by parameter count, frozen layers weighing lambda_frozen = 1/6 of it.
  * Each stage takes layers while it stays below its even share of what is left, plus the variance of
  * the sizes that are left over the stages that are left, sizes in millions of parameters. The paper

@@ -8,10 +8,11 @@
 /* What a transition is expected to cost. Training stands still for cost_ms. */
 typedef struct fl_plan_change {
     int64_t move_bytes; /* weights and moments, from worker to worker */
-    double cost_ms;     /* a fixed part, and move_bytes at the link's rate */
+    double cost_ms;     /* a fixed part, and move_bytes at the rates of their links */
 } fl_plan_change;
 
 /* Give the places of `next` to the workers that already have most of what belongs there.
+ * With a cluster, next has places already, and they stay within their hosts.
  * drained  [n_workers] workers that must not have a place; enough others must be left */
 void fl_plan_change_place(const fl_plan_input *input, const fl_plan *running, fl_plan *next,
                           const bool *drained);

@@ -28,6 +28,11 @@ static fl_status check_sizes(const fl_plan_input *input)
         return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.count"), "%d workers; allowed: 1 .. %d",
                              input->n_workers, FL_MAX_WORKERS);
     }
+    if (input->cluster != NULL && input->cluster->n_devices < input->n_workers) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.count"),
+                             "%d workers, but the cluster has %d devices", input->n_workers,
+                             input->cluster->n_devices);
+    }
     return FL_OK;
 }
 
@@ -123,8 +128,9 @@ static fl_status list_one(list *l, int K, int R, int M)
         l->capacity = more;
     }
     fl_grid grid = {.F = l->input->F, .K = K, .R = R, .M = M};
-    l->options[l->n++] =
-        (fl_plan_option){.grid = grid, .bound_us = fl_cost_model_bound(l->price, grid)};
+    l->options[l->n++] = (fl_plan_option){.grid = grid,
+                                          .bound_us = fl_cost_model_bound(l->price, grid),
+                                          .estimate_us = fl_cost_model_estimate(l->price, grid)};
     return FL_OK;
 }
 
@@ -173,11 +179,11 @@ static fl_status list_r(list *l, int K)
     return FL_OK;
 }
 
-static int by_bound(const void *a, const void *b)
+static int by_estimate(const void *a, const void *b)
 {
     const fl_plan_option *x = a, *y = b;
-    if (x->bound_us != y->bound_us) {
-        return x->bound_us < y->bound_us ? -1 : 1;
+    if (x->estimate_us != y->estimate_us) {
+        return x->estimate_us < y->estimate_us ? -1 : 1;
     }
     fl_grid g = x->grid, h = y->grid;
     return g.K != h.K ? g.K - h.K : (g.M != h.M ? g.M - h.M : g.R - h.R);
@@ -192,7 +198,7 @@ static fl_status list_all(list *l)
         FL_TRY(list_r(l, K));
     }
     if (l->n > 0) {
-        qsort(l->options, l->n, sizeof(fl_plan_option), by_bound);
+        qsort(l->options, l->n, sizeof(fl_plan_option), by_estimate);
     }
     return FL_OK;
 }

@@ -2,8 +2,9 @@
  *   1  refuse what the job asks for and cannot be         fl_plan_options_check
  *   2  list every K, R and M that may be                  fl_plan_options_list
  *   3  in the order of what each takes at least:          consider_all
- *      split the layers, under the budget                 split
- *      where there are few splits, take the best by step  polish
+ *      lay it out on the devices in several ways,         fl_layouts_next
+ *      split the layers, under the budget                 fl_stage_split_choose
+ *      where there are few splits, take the best by step  fl_stage_split_polish
  *      price the step; keep the cheapest                  consider
  *   4  of the best K and R, the M that was tuned          prefer_tuned
  *   5  report them, cheapest first                        report
@@ -19,26 +20,30 @@
 #include "pipe/cost/cost_model.h"
 #include "pipe/cost/learn.h"
 #include "pipe/plan/capacity.h"
-#include "pipe/plan/migrate_schedule.h"
-#include "pipe/plan/partition.h"
+#include "pipe/plan/layouts.h"
 #include "pipe/plan/plan_options.h"
+#include "pipe/plan/stage_split.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+/* A candidate with its cuts and places. */
+typedef struct placed_plan {
+    fl_candidate c;
+    int first[FL_MAX_STAGES + 1];
+    int device_of[FL_MAX_WORKERS]; /* [R * K] */
+} placed_plan;
+
 typedef struct planner {
     const fl_plan_input *input;
-    int n_layers;
-    fl_memory_table *memory; /* of a sample; where lengths differ: of the grid at work */
-    fl_layer_memory *layers; /* [n_layers] of that grid */
-    fl_cost_table *price;
+    fl_stage_split_tables tables;
+    fl_layout_hosts *hosts; /* NULL: no cluster */
     fl_plan_option *options;
     size_t n_options;
     fl_candidate *seen; /* [n_options + 1]: and the one that was tuned */
     int n_seen;
-    fl_candidate best;
-    int best_first[FL_MAX_STAGES + 1];
+    placed_plan best;
     fl_candidate smallest; /* of those that do not fit, the one whose largest stage is smallest */
 } planner;
 
@@ -49,144 +54,10 @@ static int smaller(int a, int b)
 
 /* ---- 3: split and price ---- */
 
-typedef struct fit_question {
-    const planner *p;
-    fl_grid grid;
-    int64_t n_units;   /* a micro-batch is n_units times what p->memory holds */
-    int64_t n_samples; /* of a micro-batch */
-} fit_question;
-
-/* Where samples differ in length, the largest micro-batch is known exactly only after all batches
- * of the run were split for this R and M. Bounds are quick, and enough for what fits anyway, or
- * never. */
-typedef enum precision { AT_LEAST, AT_MOST, EXACTLY } precision;
-
-static fl_status find_capacity(const planner *p, fl_grid grid, precision how, fl_capacity *capacity)
+static void copy_ints(int *to, const int *from, int n)
 {
-    fl_run_batches *batches = p->input->batches;
-    return how == EXACTLY
-               ? fl_capacity_of_grid(batches, grid.R, grid.M, capacity)
-               : fl_capacity_bounds(batches, grid.R, grid.M, how == AT_LEAST ? capacity : NULL,
-                                    how == AT_MOST ? capacity : NULL);
-}
-
-static fl_status ask(const planner *p, fl_grid grid, precision how, fit_question *q)
-{
-    const fl_plan_input *input = p->input;
-    int64_t share = fl_split_work_max(fl_sampler_batch(input->job), grid.R);
-    fl_capacity capacity;
-    *q = (fit_question){.p = p, .grid = grid, .n_units = fl_split_work_max(share, grid.M)};
-    q->n_samples = q->n_units;
-    if (input->ragged == NULL) {
-        return FL_OK;
-    }
-    FL_TRY(find_capacity(p, grid, how, &capacity));
-    fl_memory_model_at(input->ragged, &capacity, p->layers);
-    fl_memory_table_init(p->memory, input->model, input->job, p->layers,
-                         fl_frozen_layers(input->model, input->F));
-    q->n_units = 1;
-    q->n_samples = fl_capacity_samples(&capacity);
-    return FL_OK;
-}
-
-static int64_t stage_bytes(const fit_question *q, int stage, int first, int last,
-                           fl_stage_memory *memory)
-{
-    fl_stage_place place = {.schedule = q->p->input->job->pipe.schedule,
-                            .K = q->grid.K,
-                            .M = q->grid.M,
-                            .stage = stage,
-                            .first = first,
-                            .last = last};
-    fl_memory_table_stage(q->p->memory, q->n_units, &place, memory);
-    return memory->total_bytes;
-}
-
-static bool stage_fits(void *context, int stage, int first, int last)
-{
-    const fit_question *q = context;
-    fl_stage_memory memory;
-    return stage_bytes(q, stage, first, last, &memory) <= q->p->input->job->devices.memory_bytes;
-}
-
-static int64_t largest_stage(const fit_question *q, const int *first, int *stage)
-{
-    int64_t most = 0;
-    for (int s = 0; s < q->grid.K; s++) {
-        fl_stage_memory memory;
-        int64_t bytes = stage_bytes(q, s, first[s], first[s + 1], &memory);
-        if (bytes > most) {
-            most = bytes;
-            *stage = s;
-        }
-    }
-    return most;
-}
-
-static fl_status split_greedy(const planner *p, int K, int *first)
-{
-    int64_t n_params[FL_MAX_LAYERS];
-    bool frozen[FL_MAX_LAYERS];
-    for (int i = 0; i < p->n_layers; i++) {
-        n_params[i] = fl_model_layer_n_params(p->input->model, i);
-        frozen[i] = fl_model_block_of(p->input->model, i) <= p->input->F;
-    }
-    return fl_partition_greedy(n_params, frozen, p->n_layers, K, first);
-}
-
-/* No split needs less than this for its largest stage: the stage that reads the samples needs room
- * for them and for the first layer, and all stages together for every layer once. */
-static int64_t least_bytes(const fit_question *q)
-{
-    fl_stage_memory m;
-    fl_stage_place all_layers = {
-        .schedule = FL_1F1B, .K = 1, .M = 1, .first = 0, .last = q->p->n_layers};
-    int64_t first = stage_bytes(q, 0, 0, 1, &m) - m.channel_bytes;
-    fl_memory_table_stage(q->p->memory, q->n_units, &all_layers, &m);
-    int64_t all = (m.params_bytes + m.slot_bytes) / q->grid.K;
-    return first > all ? first : all;
-}
-
-static fl_status split_fast(const fit_question *q, int *first)
-{
-    const planner *p = q->p;
-    double cost[FL_MAX_LAYERS];
-    if (p->input->job->pipe.partition == FL_PARTITION_GREEDY) {
-        return split_greedy(p, q->grid.K, first);
-    }
-    fl_cost_model_layers(p->price, q->grid, cost);
-    return fl_partition_optimal(cost, p->n_layers, q->grid.K, NULL, NULL, first);
-}
-
-/* The fastest split, or, if that is over the budget, the fastest that is not. *bytes is what the
- * largest stage needs; with FL_EBUDGET, what it would need at least. */
-static fl_status split(fit_question *q, int *first, int64_t *bytes)
-{
-    const planner *p = q->p;
-    double cost[FL_MAX_LAYERS];
-    int stage;
-    *bytes = least_bytes(q);
-    if (*bytes > p->input->job->devices.memory_bytes) {
-        return fl_fail(FL_EBUDGET, "no split fits");
-    }
-    FL_TRY(split_fast(q, first));
-    *bytes = largest_stage(q, first, &stage);
-    if (*bytes <= p->input->job->devices.memory_bytes) {
-        return FL_OK;
-    }
-    if (q->grid.K == 1 || p->input->job->pipe.partition == FL_PARTITION_GREEDY) {
-        return fl_fail(FL_EBUDGET, "no split fits");
-    }
-    fl_cost_model_layers(p->price, q->grid, cost);
-    FL_TRY(fl_partition_optimal(cost, p->n_layers, q->grid.K, stage_fits, q, first));
-    *bytes = largest_stage(q, first, &stage);
-    return FL_OK;
-}
-
-static void copy_cuts(int *to, const int *from, int K)
-{
-    for (int s = 0; s <= K; s++) {
-        to[s] = from[s];
+    for (int i = 0; i < n; i++) {
+        to[i] = from[i];
     }
 }
 
@@ -204,131 +75,135 @@ static bool is_better(const fl_candidate *a, const fl_candidate *b)
     return g.K != h.K ? g.K < h.K : (g.M != h.M ? g.M < h.M : g.R < h.R);
 }
 
-/* ---- the best split by the whole step ---- */
-
-/* The slowest stage decides most of a step, but not all of it: the pipeline fills and drains, and
- * gradients leave stage by stage. Where splits are few enough to look at each, that is done. */
-enum { FEW_SPLITS = 128 };
-
-static bool has_few_splits(const planner *p, int K)
+static void take(placed_plan *to, const placed_plan *from)
 {
-    int64_t n = 1;
-    for (int i = 1; i < K && n <= FEW_SPLITS; i++) {
-        n = n * (p->n_layers - i) / i;
-    }
-    return n <= FEW_SPLITS && p->input->job->pipe.partition == FL_PARTITION_OPTIMAL;
+    int K = from->c.grid.K, n = K * from->c.grid.R;
+    to->c = from->c;
+    copy_ints(to->first, from->first, K + 1);
+    copy_ints(to->device_of, from->device_of, n);
 }
 
-typedef struct polishing {
-    fit_question q;
-    int cuts[FL_MAX_STAGES + 1];
-    int *first; /* the best so far, */
-    fl_candidate *best;
-} polishing;
-
-static void try_cuts(polishing *t, int stage)
-{
-    const planner *p = t->q.p;
-    int K = t->q.grid.K, last = stage == K - 1 ? p->n_layers : p->n_layers - (K - 1 - stage);
-    for (int end = stage == K - 1 ? last : t->cuts[stage] + 1; end <= last; end++) {
-        t->cuts[stage + 1] = end;
-        if (!stage_fits(&t->q, stage, t->cuts[stage], end)) {
-            continue;
-        }
-        if (stage < K - 1) {
-            try_cuts(t, stage + 1);
-            continue;
-        }
-        fl_candidate c;
-        fl_cost_model_price(p->price, t->q.grid, t->cuts, &c);
-        if (c.step_us < t->best->step_us) {
-            *t->best = c;
-            copy_cuts(t->first, t->cuts, K);
-        }
-    }
-}
-
-/* c and first: those of the split with the fastest slowest stage, on the way in. */
-static void polish(const fit_question *q, int *first, fl_candidate *c)
-{
-    if (q->grid.K > 1 && has_few_splits(q->p, q->grid.K)) {
-        polishing t = {.q = *q, .first = first, .best = c};
-        try_cuts(&t, 0);
-    }
-}
-
-static fl_status split_with(const planner *p, fl_grid grid, precision how, fit_question *q,
-                            int *first, int64_t *bytes)
-{
-    FL_TRY(ask(p, grid, how, q));
-    return split(q, first, bytes);
-}
-
-static fl_status split_grid(const planner *p, fl_grid grid, fit_question *q, int *first,
-                            int64_t *bytes)
-{
-    if (p->input->ragged == NULL) {
-        return split_with(p, grid, EXACTLY, q, first, bytes);
-    }
-    fl_status status = split_with(p, grid, AT_MOST, q, first, bytes);
-    if (status == FL_EBUDGET) {
-        status = split_with(p, grid, AT_LEAST, q, first, bytes);
-        status = status == FL_OK ? split_with(p, grid, EXACTLY, q, first, bytes) : status;
-    }
-    return status;
-}
-
-/* The best split of this K, R and M, its price and its memory. FL_EBUDGET is the candidate's. */
-static fl_status look_at(const planner *p, fl_grid grid, int *first, fl_candidate *c)
-{
-    int64_t bytes = 0;
-    fit_question q;
-    *c = (fl_candidate){.grid = grid, .step_us = INFINITY};
-    fl_status status = split_grid(p, grid, &q, first, &bytes);
-    if (status != FL_OK && status != FL_EBUDGET) {
-        return status;
-    }
-    if (status == FL_OK) {
-        int stage;
-        fl_cost_model_price(p->price, grid, first, c);
-        polish(&q, first, c);
-        bytes = largest_stage(&q, first, &stage);
-    }
-    c->memory_bytes = bytes;
-    c->why_not = status;
-    return FL_OK;
-}
-
-static void take(planner *p, const fl_candidate *c, const int *first)
-{
-    p->best = *c;
-    copy_cuts(p->best_first, first, c->grid.K);
-}
-
-static fl_status consider(planner *p, fl_grid grid)
-{
+/* A layout of one K, R and M. Its cuts are those of the layout before where the stages' devices
+ * have the same memory and speed. */
+typedef struct trial {
+    fl_stage_split split;
     int first[FL_MAX_STAGES + 1];
-    fl_candidate *c = &p->seen[p->n_seen++];
-    FL_TRY(look_at(p, grid, first, c));
-    if (c->why_not == FL_OK && is_better(c, &p->best)) {
-        take(p, c, first);
+    int64_t bytes;
+    fl_status status;
+} trial;
+
+static void split_layout(const planner *p, fl_grid grid, const int *device_of, trial *t)
+{
+    fl_stage_split split;
+    fl_stage_split_init(&split, &p->tables, grid, device_of);
+    if (t->split.tables != NULL && fl_stage_split_is_same(&split, &t->split)) {
+        t->split.device_of = device_of;
+        return;
     }
-    if (c->why_not != FL_OK && c->memory_bytes < p->smallest.memory_bytes) {
-        p->smallest = *c;
+    t->split = split;
+    t->status = fl_stage_split_choose(&t->split, t->first, &t->bytes);
+}
+
+/* The price of the layout, and its memory. FL_EBUDGET is the candidate's. */
+static fl_status price_layout(const planner *p, fl_grid grid, trial *t, placed_plan *f)
+{
+    split_layout(p, grid, f->device_of, t);
+    f->c = (fl_candidate){.grid = grid, .step_us = INFINITY};
+    if (t->status != FL_OK && t->status != FL_EBUDGET) {
+        return t->status;
+    }
+    f->c.memory_bytes = t->bytes;
+    f->c.why_not = t->status;
+    if (t->status == FL_OK) {
+        int stage;
+        copy_ints(f->first, t->first, grid.K + 1);
+        fl_cost_model_price(p->tables.price, grid, f->first, f->device_of, &f->c);
+        fl_stage_split_polish(&t->split, f->first, &f->c);
+        (void)fl_stage_split_fits(&t->split, f->first, &stage, &f->c.memory_bytes);
     }
     return FL_OK;
+}
+
+/* A plan that fits is better than one that does not; of those, the one that needs less is. */
+static bool is_better_layout(const placed_plan *a, const placed_plan *b)
+{
+    return a->c.why_not == FL_OK || b->c.why_not == FL_OK
+               ? a->c.step_us < b->c.step_us - NANOSECOND_US
+               : a->c.memory_bytes < b->c.memory_bytes;
+}
+
+/* With hosts the bound is far below what most K, R and M take. Where there are many of them, those
+ * whose estimate is well above the best are left out, and the search has an end. */
+enum { MANY_OPTIONS = 2048, MOST_LOOKS = 64 };
+static const double WELL_ABOVE = 1.15;
+
+/* Whether what a layout computes is already more than the best takes: another layout of the same
+ * K, R and M only changes the rest. */
+static bool is_hopeless(const planner *p, const fl_candidate *c)
+{
+    return p->n_options > MANY_OPTIONS && c->step_us - c->reduce_us > p->best.c.step_us;
+}
+
+/* The best layout and split of this K, R and M. Where the bound says that it cannot be chosen, the
+ * first layout that fits is enough for the report. */
+static fl_status look_at(const planner *p, fl_grid grid, double bound_us, placed_plan *f)
+{
+    trial t = {.split.tables = NULL};
+    if (p->hosts == NULL) {
+        return price_layout(p, grid, &t, f);
+    }
+    placed_plan other;
+    fl_layouts layouts;
+    fl_layouts_init(&layouts, p->hosts, grid.K, grid.R);
+    bool has_first = fl_layouts_next(&layouts, f->device_of);
+    FL_TRY(price_layout(p, grid, &t, f));
+    bool is_lost = f->c.why_not == FL_OK &&
+                   (bound_us > p->best.c.step_us + NANOSECOND_US || is_hopeless(p, &f->c));
+    while (has_first && !is_lost && fl_layouts_next(&layouts, other.device_of)) {
+        FL_TRY(price_layout(p, grid, &t, &other));
+        if (is_better_layout(&other, f)) {
+            take(f, &other);
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status consider(planner *p, const fl_plan_option *option)
+{
+    placed_plan f;
+    FL_TRY(look_at(p, option->grid, option->bound_us, &f));
+    p->seen[p->n_seen++] = f.c;
+    if (f.c.why_not == FL_OK && is_better(&f.c, &p->best.c)) {
+        take(&p->best, &f);
+    }
+    if (f.c.why_not != FL_OK && f.c.memory_bytes < p->smallest.memory_bytes) {
+        p->smallest = f.c;
+    }
+    return FL_OK;
+}
+
+static bool is_enough(const planner *p, const fl_plan_option *option)
+{
+    bool found_one = !isinf(p->best.c.step_us);
+    return p->hosts != NULL && p->n_options > MANY_OPTIONS && found_one &&
+           (p->n_seen >= MOST_LOOKS || option->estimate_us > WELL_ABOVE * p->best.c.step_us);
 }
 
 /* What is left when the bound passes the best can only be worse; it is looked at only as far as
- * the caller has room for the report. */
+ * the caller has room for the report. With a cluster, options do not rise by their bound. */
 static fl_status consider_all(planner *p, int capacity)
 {
     FL_TRY(fl_alloc_array(p->n_options + 1, sizeof *p->seen, (void **)&p->seen));
     for (size_t i = 0; i < p->n_options; i++) {
-        if (p->options[i].bound_us > p->best.step_us + NANOSECOND_US && p->n_seen >= capacity) {
+        const fl_plan_option *option = &p->options[i];
+        bool is_worse =
+            option->bound_us > p->best.c.step_us + NANOSECOND_US && p->n_seen >= capacity;
+        if (is_enough(p, option) || (is_worse && p->hosts == NULL)) {
             break;
         }
-        FL_TRY(consider(p, p->options[i].grid));
+        if (!is_worse) {
+            FL_TRY(consider(p, option));
+        }
     }
     return FL_OK;
 }
@@ -349,18 +224,17 @@ static fl_status prefer_tuned(planner *p)
 {
     const fl_job *job = p->input->job;
     const fl_tuned *t = fl_profile_tuned(p->input->profile, fl_sampler_batch(job), p->input->F,
-                                         p->best.grid.K, p->best.grid.R);
-    if (job->pipe.m != FL_JOB_AUTO || t == NULL || t->M == p->best.grid.M ||
+                                         p->best.c.grid.K, p->best.c.grid.R);
+    if (job->pipe.m != FL_JOB_AUTO || t == NULL || t->M == p->best.c.grid.M ||
         t->M < job->train.accumulate || t->M > fl_split_work_max(fl_sampler_batch(job), t->R)) {
         return FL_OK;
     }
-    int first[FL_MAX_STAGES + 1];
-    fl_candidate c;
+    placed_plan f;
     fl_grid tuned = {.F = t->F, .K = t->K, .R = t->R, .M = t->M};
-    FL_TRY(look_at(p, tuned, first, &c));
-    if (c.why_not == FL_OK) {
-        take(p, &c, first);
-        note(p, &c);
+    FL_TRY(look_at(p, tuned, 0.0, &f));
+    if (f.c.why_not == FL_OK) {
+        take(&p->best, &f);
+        note(p, &f.c);
     }
     return FL_OK;
 }
@@ -383,28 +257,34 @@ static const char *bytes_text(int64_t size_bytes, char text[32])
 static fl_status refuse(const planner *p)
 {
     const fl_candidate *c = &p->smallest;
-    int cuts[FL_MAX_STAGES + 1], s = 0;
+    int cuts[FL_MAX_STAGES + 1], device_of[FL_MAX_WORKERS], s = 0;
+    int64_t bytes;
     char text[7][32];
     fl_stage_memory m;
     char slots[FL_COUNT_BYTES];
-    fit_question q;
-    FL_TRY(ask(p, c->grid, EXACTLY, &q));
-    FL_TRY(split_fast(&q, cuts));
-    largest_stage(&q, cuts, &s);
+    fl_stage_split q;
+    if (p->hosts != NULL) {
+        fl_layouts layouts;
+        fl_layouts_init(&layouts, p->hosts, c->grid.K, c->grid.R);
+        (void)fl_layouts_next(&layouts, device_of);
+    }
+    fl_stage_split_init(&q, &p->tables, c->grid, device_of);
+    FL_TRY(fl_stage_split_measure(&q, FL_SPLIT_EXACTLY));
+    FL_TRY(fl_stage_split_fast(&q, cuts));
+    (void)fl_stage_split_fits(&q, cuts, &s, &bytes);
     int first = cuts[s], last = cuts[s + 1];
-    stage_bytes(&q, s, first, last, &m);
-    return fl_fail_field(FL_EBUDGET, FL_FIELDS("devices.memory"),
-                         "stage %d (layers %d .. %d) of K = %d, R = %d, M = %d needs %s: "
-                         "parameters %s, activations %s (%s of %lld), temporaries %s, "
-                         "messages %s, samples read ahead %s; a device has %s%s",
-                         s, first, last - 1, c->grid.K, c->grid.R, c->grid.M,
-                         bytes_text(m.total_bytes, text[0]), bytes_text(m.params_bytes, text[1]),
-                         bytes_text(m.n_slots * m.slot_bytes, text[2]),
-                         fl_count(m.n_slots, "micro-batch", slots), (long long)q.n_samples,
-                         bytes_text(m.scratch_bytes, text[3]), bytes_text(m.channel_bytes, text[4]),
-                         bytes_text(m.loader_bytes, text[5]),
-                         bytes_text(p->input->job->devices.memory_bytes, text[6]),
-                         p->n_options > 1 ? "; no other plan that is allowed fits either" : "");
+    fl_stage_split_bytes(&q, s, first, last, &m);
+    return fl_fail_field(
+        FL_EBUDGET, FL_FIELDS("devices.memory"),
+        "stage %d (layers %d .. %d) of K = %d, R = %d, M = %d needs %s: "
+        "parameters %s, activations %s (%s of %lld), temporaries %s, "
+        "messages %s, samples read ahead %s; a device has %s%s",
+        s, first, last - 1, c->grid.K, c->grid.R, c->grid.M, bytes_text(m.total_bytes, text[0]),
+        bytes_text(m.params_bytes, text[1]), bytes_text(m.n_slots * m.slot_bytes, text[2]),
+        fl_count(m.n_slots, "micro-batch", slots), (long long)q.n_samples,
+        bytes_text(m.scratch_bytes, text[3]), bytes_text(m.channel_bytes, text[4]),
+        bytes_text(m.loader_bytes, text[5]), bytes_text(q.budget_bytes[s], text[6]),
+        p->n_options > 1 ? "; no other plan that is allowed fits either" : "");
 }
 
 static void fill_plan(const planner *p, fl_plan *plan)
@@ -412,17 +292,17 @@ static void fill_plan(const planner *p, fl_plan *plan)
     const fl_plan_input *input = p->input;
     *plan = (fl_plan){.generation = input->generation,
                       .F = input->F,
-                      .K = p->best.grid.K,
-                      .R = p->best.grid.R,
-                      .M = p->best.grid.M,
+                      .K = p->best.c.grid.K,
+                      .R = p->best.c.grid.R,
+                      .M = p->best.c.grid.M,
                       .schedule = input->job->pipe.schedule,
-                      .n_layers = p->n_layers,
+                      .n_layers = p->tables.n_layers,
                       .n_workers = input->n_workers,
-                      .predicted_step_us = p->best.step_us,
-                      .predicted_bubble = p->best.bubble};
-    copy_cuts(plan->first, p->best_first, plan->K);
+                      .predicted_step_us = p->best.c.step_us,
+                      .predicted_bubble = p->best.c.bubble};
+    copy_ints(plan->first, p->best.first, plan->K + 1);
     for (int i = 0; i < plan->K * plan->R; i++) {
-        plan->rank_of[i] = i;
+        plan->rank_of[i] = p->hosts == NULL ? i : p->best.device_of[i];
     }
 }
 
@@ -443,26 +323,37 @@ static void report(planner *p, fl_candidate *candidates, int capacity, int *n_ca
     }
 }
 
+static fl_status tables_init(fl_stage_split_tables *t, const fl_plan_input *input)
+{
+    *t = (fl_stage_split_tables){.input = input, .n_layers = fl_model_n_layers(input->model)};
+    FL_TRY(fl_alloc(sizeof *t->memory, (void **)&t->memory));
+    FL_TRY(fl_alloc(sizeof *t->price, (void **)&t->price));
+    FL_TRY(fl_alloc_array((size_t)t->n_layers, sizeof *t->layers, (void **)&t->layers));
+    fl_memory_table_init(t->memory, input->model, input->job, input->memory_one,
+                         fl_frozen_layers(input->model, input->F));
+    fl_cost_table_init(t->price, input);
+    return FL_OK;
+}
+
 static fl_status planner_init(planner *p, const fl_plan_input *input)
 {
     *p = (planner){.input = input,
-                   .n_layers = fl_model_n_layers(input->model),
-                   .best = {.step_us = INFINITY, .grid.K = INT32_MAX},
+                   .best.c = {.step_us = INFINITY, .grid.K = INT32_MAX},
                    .smallest = {.memory_bytes = INT64_MAX}};
-    FL_TRY(fl_alloc(sizeof *p->memory, (void **)&p->memory));
-    FL_TRY(fl_alloc(sizeof *p->price, (void **)&p->price));
-    FL_TRY(fl_alloc_array((size_t)p->n_layers, sizeof *p->layers, (void **)&p->layers));
-    fl_memory_table_init(p->memory, input->model, input->job, input->memory_one,
-                         fl_frozen_layers(input->model, input->F));
-    fl_cost_table_init(p->price, input);
+    FL_TRY(tables_init(&p->tables, input));
+    if (input->cluster != NULL) {
+        FL_TRY(fl_alloc(sizeof *p->hosts, (void **)&p->hosts));
+        fl_layout_hosts_init(p->hosts, input->cluster);
+    }
     return FL_OK;
 }
 
 static void planner_fini(planner *p)
 {
-    fl_free(p->memory);
-    fl_free(p->layers);
-    fl_free(p->price);
+    fl_free(p->tables.memory);
+    fl_free(p->tables.layers);
+    fl_free(p->tables.price);
+    fl_free(p->hosts);
     fl_free(p->options);
     fl_free(p->seen);
 }
@@ -471,15 +362,16 @@ static void planner_fini(planner *p)
 static fl_status measure_chosen(planner *p)
 {
     int stage;
-    fit_question q;
+    fl_stage_split q;
     if (p->input->ragged == NULL) {
         return FL_OK;
     }
-    FL_TRY(ask(p, p->best.grid, EXACTLY, &q));
-    p->best.memory_bytes = largest_stage(&q, p->best_first, &stage);
+    fl_stage_split_init(&q, &p->tables, p->best.c.grid, p->best.device_of);
+    FL_TRY(fl_stage_split_measure(&q, FL_SPLIT_EXACTLY));
+    (void)fl_stage_split_fits(&q, p->best.first, &stage, &p->best.c.memory_bytes);
     for (int i = 0; i < p->n_seen; i++) {
-        if (fl_grid_is_same(p->seen[i].grid, p->best.grid)) {
-            p->seen[i].memory_bytes = p->best.memory_bytes;
+        if (fl_grid_is_same(p->seen[i].grid, p->best.c.grid)) {
+            p->seen[i].memory_bytes = p->best.c.memory_bytes;
         }
     }
     return FL_OK;
@@ -487,9 +379,9 @@ static fl_status measure_chosen(planner *p)
 
 static fl_status choose(planner *p, int capacity)
 {
-    FL_TRY(fl_plan_options_list(p->input, p->price, &p->options, &p->n_options));
+    FL_TRY(fl_plan_options_list(p->input, p->tables.price, &p->options, &p->n_options));
     FL_TRY(consider_all(p, capacity));
-    if (isinf(p->best.step_us)) {
+    if (isinf(p->best.c.step_us)) {
         return refuse(p);
     }
     FL_TRY(prefer_tuned(p));
@@ -546,16 +438,22 @@ fl_status fl_plan_memory(const fl_plan_input *input, const fl_plan *plan, int st
     return FL_OK;
 }
 
-/* The largest stage of a given plan. */
-static fl_status plan_bytes(const fl_plan_input *input, const fl_plan *plan, int64_t *most)
+/* The largest stage of a given plan. FL_EBUDGET: some device has not the memory for its stage. */
+static fl_status check_bytes(const fl_plan_input *input, const fl_plan *plan, int64_t *most)
 {
+    bool fits = true;
     *most = 0;
     for (int s = 0; s < plan->K; s++) {
         fl_stage_memory memory;
         FL_TRY(fl_plan_memory(input, plan, s, &memory));
         *most = memory.total_bytes > *most ? memory.total_bytes : *most;
+        for (int r = 0; r < plan->R; r++) {
+            int rank = plan->rank_of[r * plan->K + s];
+            fits =
+                fits && memory.total_bytes <= fl_cluster_memory(input->cluster, input->job, rank);
+        }
     }
-    return FL_OK;
+    return fits ? FL_OK : FL_EBUDGET;
 }
 
 double fl_plan_predict(const fl_plan_input *input, const fl_plan *plan, fl_candidate *detail)
@@ -563,13 +461,10 @@ double fl_plan_predict(const fl_plan_input *input, const fl_plan *plan, fl_candi
     fl_cost_table price;
     fl_candidate c;
     fl_cost_table_init(&price, input);
-    fl_cost_model_price(&price, fl_plan_grid(plan), plan->first, &c);
+    fl_cost_model_price(&price, fl_plan_grid(plan), plan->first, plan->rank_of, &c);
     if (detail != NULL) {
         *detail = c;
-        detail->why_not = plan_bytes(input, plan, &detail->memory_bytes);
-        if (detail->memory_bytes > input->job->devices.memory_bytes) {
-            detail->why_not = FL_EBUDGET;
-        }
+        detail->why_not = check_bytes(input, plan, &detail->memory_bytes);
     }
     return c.step_us;
 }

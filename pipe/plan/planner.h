@@ -9,6 +9,8 @@
 /* The cheapest plan; ties go to smaller K, then smaller M. Where the job leaves M open and the
  * profile knows which M ran fastest with the K and R that were chosen, that one is taken. Every K,
  * R and M that could be better than the best is priced; in a small cluster that is all of them.
+ * Where the input has a cluster, its devices are the workers, and fl_layouts_next lists the ways to
+ * place the stages; each stage fits all devices that have it.
  * candidates [capacity] out, *n_candidates of them, cheapest first, then what does not fit;
  *            capacity may be 0, and then both may be NULL
  * Returns FL_EINVAL (K greater than layers, K * R greater than workers, M greater than a replica's

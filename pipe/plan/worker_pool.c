@@ -33,11 +33,29 @@ static void give_places(const fl_worker_pool *usable, fl_plan *plan)
     }
 }
 
+/* The devices that the planner's numbers mean. */
+static void take_devices(const fl_worker_pool *usable, const fl_plan_input *input, int n,
+                         fl_cluster *out)
+{
+    int kept[FL_MAX_WORKERS], n_kept = 0;
+    for (int i = 0; i < input->n_workers && n_kept < n; i++) {
+        if (!usable->drained[i]) {
+            kept[n_kept++] = i;
+        }
+    }
+    fl_cluster_take(input->cluster, kept, n_kept, out);
+}
+
 fl_status fl_worker_pool_choose(const fl_worker_pool *usable, const fl_plan_input *input,
                                 fl_plan *plan)
 {
     fl_plan_input some = *input;
+    fl_cluster devices;
     some.n_workers = fl_worker_pool_count(usable, input->n_workers);
+    if (input->cluster != NULL) {
+        take_devices(usable, input, some.n_workers, &devices);
+        some.cluster = &devices;
+    }
     FL_TRY(fl_plan_choose(&some, plan, NULL, 0, NULL));
     plan->n_workers = input->n_workers;
     give_places(usable, plan);

@@ -373,7 +373,7 @@ static double reduce_us(const fl_model *m, int F, int K, int R)
     }
     const fl_plan_input input = {.model = m, .job = &job, .profile = &profile, .F = F};
     fl_cost_table_init(&table, &input);
-    fl_cost_model_price(&table, (fl_grid){.F = F, .K = K, .R = R, .M = 1}, cuts[K], &out);
+    fl_cost_model_price(&table, (fl_grid){.F = F, .K = K, .R = R, .M = 1}, cuts[K], NULL, &out);
     return out.reduce_us;
 }
 

@@ -1,0 +1,59 @@
+/* The machines of a run as values: which device is in which host and socket, what each device has,
+ * and what messages cost over each class of link. */
+#ifndef FL_PIPE_COST_CLUSTER_H
+#define FL_PIPE_COST_CLUSTER_H
+
+#include <frostline/plan.h>
+
+/* The way between two devices. */
+typedef enum fl_link_class {
+    FL_LINK_SOCKET = 0, /* within a socket: processors or GPUs that share memory most directly */
+    FL_LINK_HOST = 1,   /* within a host, between sockets */
+    FL_LINK_HOSTS = 2,  /* between hosts */
+    FL_N_LINKS = 3
+} fl_link_class;
+
+/* What a link costs. A message of n bytes takes latency_us + n / bytes_per_us. Between hosts the
+ * rate is that of a host's network interface in one direction: its devices share it. */
+typedef struct fl_link_cost {
+    double latency_us;
+    double bytes_per_us;
+    double reduce_bytes_per_us; /* all-reduce between two, payload bytes per time */
+} fl_link_cost;
+
+/* Device d is the worker of rank d. About 24 KiB. */
+typedef struct fl_cluster {
+    int n_devices, n_hosts, n_sockets;
+    int host_of[FL_MAX_WORKERS];          /* 0 .. n_hosts - 1 */
+    int socket_of[FL_MAX_WORKERS];        /* 0 .. n_sockets - 1; each is in one host */
+    int64_t memory_bytes[FL_MAX_WORKERS]; /* budget; 0: devices.memory of the job */
+    double speed[FL_MAX_WORKERS];         /* relative to the profile's device: 2 is twice as fast */
+    fl_link_cost link[FL_N_LINKS];        /* rates that are 0: as the profile has them */
+} fl_cluster;
+
+/* Devices that are alike: n_hosts hosts of `devices` each, one socket a host, speed 1, the job's
+ * memory, and links as the profile has them. n_hosts * devices <= FL_MAX_WORKERS. Pure. */
+void fl_cluster_init(fl_cluster *cluster, int n_hosts, int devices);
+
+/* Whether counts and numbers are in range, devices of a socket share a host, and links between
+ * hosts, if there are any, have their own costs. FL_EINVAL and the first thing that is wrong. */
+fl_status fl_cluster_check(const fl_cluster *cluster) FL_MUST_CHECK;
+
+/* The class of the link between two devices; of a device to itself, FL_LINK_SOCKET. Pure. */
+fl_link_class fl_cluster_link_class(const fl_cluster *cluster, int a, int b);
+
+/* What that class costs, with the profile's costs for what the cluster does not state. Pure. */
+fl_link_cost fl_cluster_link(const fl_cluster *cluster, const fl_profile *profile,
+                             fl_link_class class);
+
+/* The budget of a device, bytes. cluster NULL: the job's. Pure. */
+int64_t fl_cluster_memory(const fl_cluster *cluster, const fl_job *job, int device);
+
+/* Whether two devices have the same speed and budget. Pure. */
+bool fl_cluster_is_alike(const fl_cluster *cluster, int a, int b);
+
+/* The n devices of [from->n_devices] in `kept`, in this order, as a cluster of their own: device i
+ * of *out is kept[i]. Hosts and sockets keep their numbers. Pure. */
+void fl_cluster_take(const fl_cluster *from, const int *kept, int n, fl_cluster *out);
+
+#endif
