@@ -409,6 +409,7 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     const fl_shutdown *shutdown = &controller->shutdown;
     FL_TRY(open_all(controller));
     report_start(controller);
+    fl_replan_begin(controller, fl_now_us());
     finish_epoch(controller);
     trace_as_asked(controller);
     run_loop(controller);
@@ -416,6 +417,8 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     fl_shutdown_conclude(controller);
     if (controller->options->recovered != NULL) {
         *controller->options->recovered = controller->recovery.sums;
+        controller->options->recovered->k = controller->elastic.k;
+        controller->options->recovered->r = controller->elastic.r;
     }
     fl_summary_result(controller, result);
     keep_model(controller, result);

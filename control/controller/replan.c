@@ -16,6 +16,32 @@ void fl_replan_joined(fl_controller *controller, int rank, int64_t now_us)
     r->n_tries = 0;
 }
 
+/* -1: there is none. */
+static int first_standby(const fl_plan *plan)
+{
+    for (int rank = 0; rank < plan->n_workers; rank++) {
+        if (!plan->departed[rank] && !fl_plan_place(plan, rank).active) {
+            return rank;
+        }
+    }
+    return -1;
+}
+
+void fl_replan_begin(fl_controller *controller, int64_t now_us)
+{
+    const fl_recovery_sums *sums = &controller->recovery.sums;
+    fl_elastic *e = &controller->elastic;
+    int rank = first_standby(&e->plan);
+    if (sums->returns_us == 0) {
+        return;
+    }
+    e->k = sums->k;
+    e->r = sums->r;
+    if (rank >= 0 && (e->k > 0 || controller->job.elastic.enabled)) {
+        fl_replan_joined(controller, rank, now_us);
+    }
+}
+
 /* ---- ② ---- */
 
 static bool can_change(const fl_controller *controller)

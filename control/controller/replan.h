@@ -21,6 +21,10 @@ typedef struct fl_replan {
     int n_tries;         /* since ① */
 } fl_replan;
 
+/* The run begins. One that has gone back to a snapshot or a checkpoint is to have the K and R that
+ * it was to have before; its plan may be an older one, and workers without a stage are all new. */
+void fl_replan_begin(fl_controller *controller, int64_t now_us);
+
 /* ① */
 void fl_replan_joined(fl_controller *controller, int rank, int64_t now_us);
 

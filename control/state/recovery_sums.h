@@ -12,6 +12,7 @@ typedef struct fl_recovery_sums {
     int64_t lost_us;      /* from each loss until all had switched to the plan after it */
     int64_t last_us;      /* of the last one */
     int64_t returns_us;   /* since when the run goes back; 0: it does not */
+    int k, r;             /* that the run is to have (control/elastic/elastic.h) */
     char why[600];        /* the last loss that none could make good, and why; "": none */
 } fl_recovery_sums;
 

@@ -1,6 +1,7 @@
 /* A lost worker is started again and joins, or one stood by for it: it gets work without a request.
  * Would catch: a worker that stands by for ever, a plan that stays smaller than the job asks for, a
  * step lost or repeated by the changes, a decision without a reason. */
+#include "device/clock.h"
 #include "support/lines.h"
 #include "support/live_run.h"
 #include "support/nap.h"
@@ -204,6 +205,54 @@ static void test_replan__what_a_person_has_asked_for_holds(void **state)
     live_clean(&run);
 }
 
+/* In shared memory: a worker that is started again waits at its beginning. */
+static atomic_bool *holds;
+
+static void hold_at_begin(const char *point, fl_worker_state *w)
+{
+    while (strcmp(point, "begin") == 0 && w->birth->incarnation > 1 && atomic_load(holds)) {
+        nap(1000);
+    }
+}
+
+static void await_event(live_run *run, const char *event, int n)
+{
+    while (count_events(run->dir, event, "") < n) {
+        live_await_step(run, live_status(run, "step") + 1);
+    }
+}
+
+/* Both workers are lost, one after the other: the run goes back to a snapshot that was taken with
+ * one replica. Would catch: a run that has all its workers again and leaves one of them idle. */
+static void test_replan__two_replicas_again_after_going_back(void **state)
+{
+    (void)state;
+    holds = shared_memory(sizeof *holds);
+    atomic_store(holds, true);
+    assert_int_equal(make_root(NULL), 0);
+    live_run run = live_start_again(&(scenario){
+        .name = "run",
+        .sets = JOB_SETS(TRAINING, "elastic.enabled", "false", "devices.count", "2", "pipe.k", "1",
+                         "autodp.r", "2", "pipe.m", "2", "fault.snapshot", "4 steps"),
+        .n_samples = LIVE_SAMPLES,
+        .adjust = use_slow_model,
+        .at_point = hold_at_begin});
+    kill_worker(&run, 1);
+    int n_taken = count_events(run.dir, "snapshot.taken", "");
+    await_event(&run, "snapshot.taken", n_taken + 2);
+    assert_int_equal(kill(live_process_of(&run, 0), SIGKILL), 0);
+    atomic_store(holds, false);
+    fl_ctl_client_close(&run.ctl);
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
+    while (count_events(run.dir, "transition.done", "as before the loss") == 0) {
+        assert_true(fl_left_ms(deadline_us) > 0);
+        nap(5000);
+    }
+    assert_int_equal(fl_ctl_client_open(run.dir, false, &run.ctl), FL_OK);
+    assert_int_equal(count_events(run.dir, "run.resumed", "the snapshot in memory"), 1);
+    check_run(&run, 1, 2, false);
+}
+
 /* ---- with the elastic controller: the best plan ---- */
 
 static void test_replan__the_best_plan_for_all(void **state)
@@ -225,6 +274,7 @@ int main(void)
         cmocka_unit_test(test_replan__two_replicas_of_two_stages_again),
         cmocka_unit_test(test_replan__a_worker_that_stands_by_replaces_the_lost_one),
         cmocka_unit_test(test_replan__what_a_person_has_asked_for_holds),
+        cmocka_unit_test(test_replan__two_replicas_again_after_going_back),
         cmocka_unit_test(test_replan__the_best_plan_for_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
