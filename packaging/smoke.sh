@@ -53,7 +53,7 @@ pipe: {k: 2}
 checkpoint: {every: 4 steps}
 run: {dir: $work/runs}
 TEXT
-"$frostline" validate "$work/job.yaml"
+"$frostline" doctor "$work/job.yaml" || fail "this host cannot run the job"
 "$frostline" run "$work/job.yaml" --run-dir "$work/runs/first" --set train.max_steps=8 ||
     fail "the job failed"
 "$frostline" run --resume "$work/runs/first" --set train.max_steps=12 || fail "it does not continue"

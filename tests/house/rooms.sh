@@ -41,7 +41,8 @@ launcher/report: device nn data freeze cache autodp pipe control launcher/job la
 launcher/cli: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/run launcher/report launcher/cli
 launcher/top: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/cli launcher/top
 launcher/pages: device launcher/cli launcher/pages
-launcher/main: device launcher/cli launcher/top launcher/pages launcher/main
+launcher/doctor: device nn data freeze cache autodp pipe control launcher/job launcher/run launcher/cli launcher/doctor
+launcher/main: device launcher/cli launcher/top launcher/pages launcher/doctor launcher/main
 '
 
 # The line of `order` for a file or an included path; nothing if no line matches.

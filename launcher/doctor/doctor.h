@@ -1,0 +1,70 @@
+/* What a run needs of a host, checked one thing after the other. Each function adds its findings;
+ * none fails. Threads: the process must have no others, since some checks fork. */
+#ifndef FL_LAUNCHER_DOCTOR_DOCTOR_H
+#define FL_LAUNCHER_DOCTOR_DOCTOR_H
+
+#include "device/host_limits.h"
+#include "launcher/doctor/findings.h"
+
+#include <frostline/job.h>
+#include <frostline/model.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Versions of the program and its libraries; whether ZeroMQ can encrypt. */
+void fl_doctor_look_at_program(fl_findings *findings);
+
+/* Processors, memory and limits. */
+void fl_doctor_look_at_machine(fl_findings *findings);
+
+/* The clocks; takes a few milliseconds. */
+void fl_doctor_look_at_clock(fl_findings *findings);
+
+/* Sockets of the addresses that workers use; whether processes can share memory. */
+void fl_doctor_look_at_links(fl_findings *findings);
+
+/* Folders that runs write to, and how much fits there.
+ * runs  where run directories are made */
+void fl_doctor_look_at_folders(const char *runs, fl_findings *findings);
+
+/* GPUs: the plugin, the driver, the devices, NCCL. wanted: the job computes on them */
+void fl_doctor_look_at_gpus(bool wanted, fl_findings *findings);
+
+/* Whether this host has what the job needs: every check that frostline validate makes, and the
+ * memory of the plan against what is free. The model and the data set are the job's. */
+void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                           fl_findings *findings);
+
+/* ---- judgements: pure ---- */
+
+/* Limits as getrlimit gives them; UINT64_MAX: none. */
+typedef struct fl_doctor_limits {
+    uint64_t files, files_most; /* the soft limit and the hard one */
+    uint64_t locked_bytes;
+    uint64_t processes;
+    uint64_t n_threads; /* of all users, now: this one has no more; 0: not known */
+    bool is_root;       /* the number of processes does not limit this user */
+} fl_doctor_limits;
+
+void fl_doctor_judge_limits(const fl_doctor_limits *limits, fl_findings *findings);
+
+typedef struct fl_doctor_clock {
+    int64_t n_back;       /* how often the monotonic clock went back */
+    double read_ns;       /* the time that one reading takes */
+    int64_t elapsed_us;   /* on the monotonic clock, while it was watched, */
+    int64_t real_us;      /* and on the clock of the day */
+    int64_t now_s;        /* seconds since 1970, on the clock of the day */
+    bool is_synchronized; /* as the kernel says */
+    char source[64];      /* "tsc"; "": not known */
+} fl_doctor_clock;
+
+void fl_doctor_judge_clock(const fl_doctor_clock *clock, fl_findings *findings);
+
+void fl_doctor_judge_machine(const fl_host_limits *machine, int n_online, fl_findings *findings);
+
+/* memory_bytes: of all workers together; available_bytes: 0: not known */
+void fl_doctor_judge_memory(int64_t memory_bytes, int n_workers, int64_t available_bytes,
+                            fl_findings *findings);
+
+#endif

@@ -1,0 +1,99 @@
+#include "launcher/doctor/findings.h"
+
+#include "control/events/json.h"
+#include "device/plural.h"
+
+#include <stdarg.h>
+
+fl_finding *fl_finding_add(fl_findings *findings, fl_verdict verdict, const char *check,
+                           const char *format, ...)
+{
+    findings->n += findings->n < FL_FINDINGS_MAX;
+    fl_finding *finding = &findings->of[findings->n - 1];
+    *finding = (fl_finding){.verdict = verdict, .check = check};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(finding->found, sizeof finding->found, format, args);
+    va_end(args);
+    return finding;
+}
+
+void fl_finding_advise(fl_finding *finding, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(finding->advice, sizeof finding->advice, format, args);
+    va_end(args);
+}
+
+fl_verdict fl_findings_verdict(const fl_findings *findings)
+{
+    fl_verdict worst = FL_VERDICT_OK;
+    for (int i = 0; i < findings->n; i++) {
+        worst = findings->of[i].verdict > worst ? findings->of[i].verdict : worst;
+    }
+    return worst;
+}
+
+const char *fl_verdict_text(fl_verdict verdict)
+{
+    static const char *const texts[] = {"ok", "warning", "error"};
+    return texts[verdict];
+}
+
+/* Characters that would steer a terminal become '?': a message may quote a file. */
+static void print_plain(FILE *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        fputc(c < 0x20 || c == 0x7F ? '?' : c, out);
+    }
+}
+
+void fl_findings_print(const fl_findings *findings, FILE *out)
+{
+    int n[3] = {0};
+    for (int i = 0; i < findings->n; i++) {
+        const fl_finding *f = &findings->of[i];
+        n[f->verdict]++;
+        fprintf(out, "%-8s %-10s ", fl_verdict_text(f->verdict), f->check);
+        print_plain(out, f->found);
+        fputc('\n', out);
+        if (f->advice[0] != '\0') {
+            fprintf(out, "%20s", "-> ");
+            print_plain(out, f->advice);
+            fputc('\n', out);
+        }
+    }
+    char warnings[FL_COUNT_BYTES], errors[FL_COUNT_BYTES];
+    fprintf(out, "%d ok, %s, %s\n", n[FL_VERDICT_OK],
+            fl_count(n[FL_VERDICT_WARNING], "warning", warnings),
+            fl_count(n[FL_VERDICT_ERROR], "error", errors));
+}
+
+fl_status fl_findings_print_json(const fl_findings *findings, FILE *out)
+{
+    fl_json json = {0};
+    fl_json_object(&json, NULL);
+    fl_json_text(&json, "version", FL_VERSION);
+    fl_json_text(&json, "verdict", fl_verdict_text(fl_findings_verdict(findings)));
+    fl_json_array(&json, "checks");
+    for (int i = 0; i < findings->n; i++) {
+        const fl_finding *f = &findings->of[i];
+        fl_json_object(&json, NULL);
+        fl_json_text(&json, "check", f->check);
+        fl_json_text(&json, "verdict", fl_verdict_text(f->verdict));
+        fl_json_text(&json, "found", f->found);
+        fl_json_text(&json, "advice", f->advice);
+        fl_json_close(&json, '}');
+    }
+    fl_json_close(&json, ']');
+    fl_json_close(&json, '}');
+    fl_json_newline(&json);
+    bool good = !json.broken;
+    if (good) {
+        fwrite(json.text, 1, json.n, out);
+    }
+    fl_json_fini(&json);
+    return good ? FL_OK : fl_fail(FL_ENOMEM, "no memory for the output");
+}

@@ -1,0 +1,132 @@
+/* Folders that a run writes to. */
+#include "launcher/doctor/doctor.h"
+
+#include "device/folders.h"
+#include "device/size_text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static const double FREE_LEAST = 1024.0 * 1024.0 * 1024.0;
+
+/* The folder itself, or the nearest one above it that exists: there a run makes it. */
+static void find_existing(const char *path, char found[PATH_MAX])
+{
+    snprintf(found, PATH_MAX, "%s", path);
+    while (access(found, F_OK) != 0 && errno == ENOENT) {
+        char *slash = strrchr(found, '/');
+        if (slash == NULL) {
+            snprintf(found, PATH_MAX, ".");
+        } else {
+            slash[slash == found] = '\0';
+        }
+        if (slash == found) {
+            return;
+        }
+    }
+}
+
+/* A file without a name is written, so nothing is left. Where the file system has no such files, a
+ * file is made and removed. Returns 0 or an errno. */
+static int try_file(const char *folder)
+{
+    char path[PATH_MAX + 64];
+    int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
+        snprintf(path, sizeof path, "%s/.frostline-doctor-%d", folder, (int)getpid());
+        fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+        unlink(path);
+    }
+    if (fd < 0) {
+        return errno;
+    }
+    int error = write(fd, "x", 1) == 1 ? 0 : errno;
+    close(fd);
+    return error;
+}
+
+/* The control socket lies in the run directory, which may be on a network's file system. */
+static int try_socket(const char *folder)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int at = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int error = at < 0 || fd < 0 ? errno : 0;
+    if (error == 0) {
+        snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/.frostline-%d", at,
+                 (int)getpid());
+        error = bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ? errno : 0;
+        unlink(address.sun_path);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (at >= 0) {
+        close(at);
+    }
+    return error;
+}
+
+static void look_at_runs(const char *runs, fl_findings *findings)
+{
+    char folder[PATH_MAX], left[FL_SIZE_TEXT_MAX];
+    struct statvfs fs;
+    find_existing(runs, folder);
+    int error = try_file(folder);
+    bool is_socket = error == 0;
+    error = error == 0 ? try_socket(folder) : error;
+    if (error != 0) {
+        fl_finding *f =
+            fl_finding_add(findings, FL_VERDICT_ERROR, "runs", "%s: %s%s", folder,
+                           is_socket ? "a socket cannot be made: " : "", strerror(error));
+        fl_finding_advise(f,
+                          "runs are written to %s: give this user the right to write there, or "
+                          "name another folder (run.dir, or frostline run --run-dir)",
+                          runs);
+        return;
+    }
+    double bytes = statvfs(folder, &fs) == 0 ? (double)fs.f_bavail * (double)fs.f_frsize : -1.0;
+    bool full = bytes >= 0.0 && bytes < FREE_LEAST;
+    fl_finding *f =
+        fl_finding_add(findings, full ? FL_VERDICT_WARNING : FL_VERDICT_OK, "runs",
+                       "%s can be written, %s are free", folder, fl_size_text(bytes, left));
+    if (full) {
+        fl_finding_advise(f, "make room: checkpoints and the model are written there");
+    }
+}
+
+static void look_at_cache(fl_findings *findings)
+{
+    char cache[PATH_MAX], folder[PATH_MAX];
+    fl_finding *f;
+    if (!fl_folders_cache(cache)) {
+        f = fl_finding_add(findings, FL_VERDICT_WARNING, "profiles",
+                           "the environment names no folder for what can be computed again");
+        fl_finding_advise(f, "set HOME or XDG_CACHE_HOME: without it, each run measures its layers "
+                             "anew");
+        return;
+    }
+    find_existing(cache, folder);
+    int error = try_file(folder);
+    if (error == 0) {
+        fl_finding_add(findings, FL_VERDICT_OK, "profiles", "kept in %s", cache);
+        return;
+    }
+    f = fl_finding_add(findings, FL_VERDICT_WARNING, "profiles", "%s: %s", folder, strerror(error));
+    fl_finding_advise(f,
+                      "each run measures its layers anew, until %s can be written or "
+                      "XDG_CACHE_HOME names another folder",
+                      cache);
+}
+
+void fl_doctor_look_at_folders(const char *runs, fl_findings *findings)
+{
+    look_at_runs(runs, findings);
+    look_at_cache(findings);
+}

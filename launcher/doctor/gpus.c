@@ -1,0 +1,48 @@
+/* GPUs, which a child process looks at, and NCCL. */
+#include "launcher/doctor/doctor.h"
+
+#include "autodp/nccl/library.h"
+#include "device/cuda/cuda.h"
+#include "device/size_text.h"
+#include "device/survey.h"
+
+#include <string.h>
+
+static void look_at_nccl(fl_findings *findings)
+{
+    fl_nccl nccl;
+    char version[FL_NCCL_VERSION_TEXT];
+    if (fl_nccl_load(&nccl) == FL_OK) {
+        fl_finding_add(findings, FL_VERDICT_OK, "NCCL", "%s",
+                       fl_nccl_version_text(nccl.version, version));
+    } else {
+        fl_finding_add(findings, FL_VERDICT_OK, "NCCL", "%s", fl_errmsg());
+    }
+}
+
+/* No job is at fault here. */
+static const char *without_field(const char *message)
+{
+    static const char field[] = "devices.kind: ";
+    size_t n = sizeof field - 1;
+    return strncmp(message, field, n) == 0 ? message + n : message;
+}
+
+void fl_doctor_look_at_gpus(bool wanted, fl_findings *findings)
+{
+    const fl_device_demand demand = {.kind = FL_DEVICE_CUDA, .budget_bytes = 0};
+    fl_device_survey devices;
+    if (fl_device_survey_make(&demand, &devices) != FL_OK) {
+        fl_finding *f = fl_finding_add(findings, wanted ? FL_VERDICT_ERROR : FL_VERDICT_OK, "GPUs",
+                                       "%s", without_field(fl_errmsg()));
+        fl_finding_advise(f, wanted ? "see docs/cuda.md; or devices.kind: cpu"
+                                    : "only needed for jobs with devices.kind: cuda");
+        return;
+    }
+    for (int i = 0; i < devices.n; i++) {
+        char memory[FL_SIZE_TEXT_MAX];
+        fl_finding_add(findings, FL_VERDICT_OK, "GPUs", "%d: %s, %s", i, devices.device[i].name,
+                       fl_size_text((double)devices.device[i].memory_bytes, memory));
+    }
+    look_at_nccl(findings);
+}

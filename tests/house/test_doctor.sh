@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# frostline doctor on this host, and on hosts that lack something: made by limits and name spaces.
+set -uo pipefail
+source_dir=$1
+program=$2/frostline
+work=$2/tests/doctor
+failed=0
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work" || exit 1
+if grep -q '^FL_SANITIZE:STRING=.' "$2/CMakeCache.txt"; then
+    echo "skipped: a sanitizer needs other limits"
+    exit 77
+fi
+
+# what; the exit code; a line that must be printed; the command
+expect() {
+    local what=$1 code=$2 line=$3 status=0
+    shift 3
+    "$@" >output 2>&1 || status=$?
+    if [ $status -ne "$code" ] || ! grep -qE -- "$line" output; then
+        echo "$what: exit code $status, expected $code and a line $line:"
+        cat output
+        failed=1
+    fi
+}
+# shellcheck disable=SC2317 # expect calls it
+limited() { # a limit of ulimit, then the command
+    (ulimit "$1" "$2" && shift 2 && "$@")
+}
+
+expect "this host" 0 '^ok +sockets ' "$program" doctor
+expect "this host, for programs" 0 '^\{"version": "[0-9.]+", "verdict": "(ok|warning)", "checks": \[' "$program" doctor --json
+expect "few files" 2 '^error +files +50 open' limited -n 50 "$program" doctor
+expect "fewer files than usual" 0 '^warning +files +512 open' limited -n 512 "$program" doctor
+expect "one processor" 0 '^(warning|ok) +processors +1 of' taskset -c "$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" "$program" doctor
+expect "no HOME" 0 '^warning +profiles ' env -u HOME -u XDG_CACHE_HOME "$program" doctor
+expect "a wrong plugin" 2 '^error +GPUs +.*FROSTLINE_CUDA_PLUGIN: none.so' \
+    env FROSTLINE_CUDA_PLUGIN=none.so "$program" doctor "$source_dir/configs/quickstart.yaml" --set devices.kind=cuda
+expect "a job without its data" 2 '^error +job +--set data.path=none' \
+    "$program" doctor "$source_dir/configs/quickstart.yaml" --set data.path=none
+expect "no such job" 2 '^error +job +none.yaml' "$program" doctor none.yaml
+if unshare -n true 2>/dev/null; then
+    expect "no loopback interface" 2 '^error +sockets +TCP over 127.0.0.1' unshare -n "$program" doctor
+else
+    echo "skipped: no loopback interface (name spaces are not allowed here)"
+fi
+left=$(ls -A)
+[ "$left" = output ] || { echo "files are left: $left" && failed=1; }
+exit $failed

@@ -1,0 +1,192 @@
+/* frostline doctor: what is judged from which facts, and what is printed. */
+#include "launcher/doctor/doctor.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+static const fl_finding *find_check(const fl_findings *findings, const char *check)
+{
+    for (int i = 0; i < findings->n; i++) {
+        if (strcmp(findings->of[i].check, check) == 0) {
+            return &findings->of[i];
+        }
+    }
+    fail_msg("no finding is called %s", check);
+    return NULL;
+}
+
+/* Whatever is not ok says what to do. */
+static void assert_verdict(const fl_findings *findings, const char *check, fl_verdict verdict)
+{
+    const fl_finding *f = find_check(findings, check);
+    assert_string_equal(fl_verdict_text(f->verdict), fl_verdict_text(verdict));
+    assert_true(f->found[0] != '\0');
+    assert_true(verdict == FL_VERDICT_OK || f->advice[0] != '\0');
+}
+
+static void test_doctor__limits_that_are_too_low_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t files, processes, n_threads;
+        bool is_root;
+        fl_verdict of_files, of_processes;
+    } table[] = {
+        {1024, 4096, 100, false, FL_VERDICT_OK, FL_VERDICT_OK},
+        {1023, 4096, 100, false, FL_VERDICT_WARNING, FL_VERDICT_OK},
+        {64, 4096, 100, false, FL_VERDICT_WARNING, FL_VERDICT_OK},
+        {63, 4096, 100, false, FL_VERDICT_ERROR, FL_VERDICT_OK},
+        {UINT64_MAX, UINT64_MAX, 100, false, FL_VERDICT_OK, FL_VERDICT_OK},
+        {1024, 256, 100, false, FL_VERDICT_OK, FL_VERDICT_WARNING},
+        {1024, 50, 100, false, FL_VERDICT_OK, FL_VERDICT_WARNING},
+        {1024, 50, 100, true, FL_VERDICT_OK, FL_VERDICT_OK},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        fl_findings findings = {0};
+        fl_doctor_limits limits = {.files = table[i].files,
+                                   .files_most = table[i].files,
+                                   .processes = table[i].processes,
+                                   .n_threads = table[i].n_threads,
+                                   .is_root = table[i].is_root};
+        fl_doctor_judge_limits(&limits, &findings);
+        assert_verdict(&findings, "files", table[i].of_files);
+        assert_verdict(&findings, "processes", table[i].of_processes);
+    }
+}
+
+static void test_doctor__a_clock_that_steps_goes_back_or_is_slow_is_named(void **state)
+{
+    (void)state;
+    static const fl_doctor_clock good = {
+        .read_ns = 30, .elapsed_us = 20000, .real_us = 20100, .now_s = 1790000000, .source = "tsc"};
+    fl_doctor_clock clock = good;
+    fl_findings findings = {0};
+    fl_doctor_judge_clock(&clock, &findings);
+    assert_verdict(&findings, "clock", FL_VERDICT_OK);
+    assert_verdict(&findings, "date", FL_VERDICT_OK);
+    for (int sign = -1; sign <= 1; sign += 2) {
+        findings.n = 0;
+        clock.real_us = good.elapsed_us + sign * INT64_C(3000);
+        fl_doctor_judge_clock(&clock, &findings);
+        assert_verdict(&findings, "date", FL_VERDICT_WARNING);
+    }
+    findings.n = 0;
+    clock = good;
+    clock.now_s = 1000;
+    clock.read_ns = 3000;
+    fl_doctor_judge_clock(&clock, &findings);
+    assert_verdict(&findings, "clock", FL_VERDICT_WARNING);
+    assert_verdict(&findings, "date", FL_VERDICT_WARNING);
+    findings.n = 0;
+    clock.n_back = 1;
+    fl_doctor_judge_clock(&clock, &findings);
+    assert_verdict(&findings, "clock", FL_VERDICT_ERROR);
+}
+
+static void test_doctor__limits_of_a_control_group_and_little_memory_are_named(void **state)
+{
+    (void)state;
+    static const int64_t gib = INT64_C(1) << 30;
+    fl_host_limits machine = {.affinity = 8,
+                              .processors = 8,
+                              .memory_bytes = 16 * gib,
+                              .total_bytes = 16 * gib,
+                              .available_bytes = 8 * gib};
+    fl_findings findings = {0};
+    fl_doctor_judge_machine(&machine, 8, &findings);
+    assert_verdict(&findings, "processors", FL_VERDICT_OK);
+    assert_verdict(&findings, "memory", FL_VERDICT_OK);
+    findings.n = 0;
+    machine.quota = 1.5;
+    machine.processors = 1;
+    machine.memory_bytes = gib / 8;
+    machine.available_bytes = gib / 8;
+    fl_doctor_judge_machine(&machine, 8, &findings);
+    assert_verdict(&findings, "processors", FL_VERDICT_WARNING);
+    assert_verdict(&findings, "memory", FL_VERDICT_WARNING);
+    assert_non_null(strstr(find_check(&findings, "processors")->found, "time of 1.5"));
+    assert_non_null(strstr(find_check(&findings, "memory")->found, "allows 128 MiB"));
+
+    findings.n = 0;
+    fl_doctor_judge_memory(3 * gib, 2, 2 * gib, &findings);
+    assert_verdict(&findings, "job memory", FL_VERDICT_ERROR);
+    findings.n = 0;
+    fl_doctor_judge_memory(3 * gib, 2, 3 * gib, &findings);
+    assert_verdict(&findings, "job memory", FL_VERDICT_OK);
+    findings.n = 0;
+    fl_doctor_judge_memory(3 * gib, 2, 0, &findings);
+    assert_verdict(&findings, "job memory", FL_VERDICT_OK);
+}
+
+/* The checks leave no file, and a folder that cannot be written is an error. */
+static void test_doctor__folders_are_tried_and_left_empty(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/frostline-doctor-XXXXXX", below[128];
+    fl_findings findings = {0};
+    assert_non_null(mkdtemp(folder));
+    snprintf(below, sizeof below, "%s/a/b", folder);
+    fl_doctor_look_at_folders(below, &findings);
+    assert_non_null(strstr(find_check(&findings, "runs")->found, folder));
+    assert_true(find_check(&findings, "runs")->verdict != FL_VERDICT_ERROR);
+    assert_int_equal(rmdir(folder), 0); /* it fails if anything is left */
+    findings.n = 0;
+    fl_doctor_look_at_folders("/proc/frostline", &findings);
+    assert_verdict(&findings, "runs", FL_VERDICT_ERROR);
+}
+
+/* Messages quote files: no character of theirs reaches the terminal, and JSON stays JSON. */
+static void test_doctor__findings_are_printed(void **state)
+{
+    (void)state;
+    fl_findings findings = {0};
+    char *text = NULL;
+    size_t n = 0;
+    fl_finding_add(&findings, FL_VERDICT_OK, "one", "good");
+    fl_finding *f = fl_finding_add(&findings, FL_VERDICT_ERROR, "two", "bad \x1b[31m \"quoted\"");
+    fl_finding_advise(f, "mend it");
+    FILE *out = open_memstream(&text, &n);
+    fl_findings_print(&findings, out);
+    fclose(out);
+    assert_string_equal(text, "ok       one        good\n"
+                              "error    two        bad ?[31m \"quoted\"\n"
+                              "                 -> mend it\n"
+                              "1 ok, 0 warnings, 1 error\n");
+    free(text);
+    out = open_memstream(&text, &n);
+    assert_int_equal(fl_findings_print_json(&findings, out), FL_OK);
+    fclose(out);
+    json_t *root = json_loads(text, 0, NULL);
+    assert_non_null(root);
+    assert_string_equal(json_string_value(json_object_get(root, "verdict")), "error");
+    json_t *two = json_array_get(json_object_get(root, "checks"), 1);
+    assert_string_equal(json_string_value(json_object_get(two, "advice")), "mend it");
+    assert_string_equal(json_string_value(json_object_get(two, "found")), f->found);
+    json_decref(root);
+    free(text);
+    for (int i = 0; i < 2 * FL_FINDINGS_MAX; i++) {
+        fl_finding_add(&findings, FL_VERDICT_OK, "many", "%d", i);
+    }
+    assert_int_equal(findings.n, FL_FINDINGS_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_doctor__limits_that_are_too_low_are_named),
+        cmocka_unit_test(test_doctor__a_clock_that_steps_goes_back_or_is_slow_is_named),
+        cmocka_unit_test(test_doctor__limits_of_a_control_group_and_little_memory_are_named),
+        cmocka_unit_test(test_doctor__folders_are_tried_and_left_empty),
+        cmocka_unit_test(test_doctor__findings_are_printed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
