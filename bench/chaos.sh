@@ -19,7 +19,8 @@
 # that last figure is above WITHIN ms, 5000 if unset.
 #
 # KINDS and SHAPES, lists such as "kill kill stop", choose what happens. fault.detect is DETECT, 1s if unset: a stopped
-# worker is noticed after 65 % of it. In $OUT_DIR stay chaos.times (milliseconds, kind, shape, run, wait for a processor) and, of a run that
+# worker is noticed after 65 % of it. fault.deadline is DEADLINE, 2s if unset: a training thread that stops in a read of
+# samples or between two operations is noticed after twice that. The head stops for PAUSE seconds, 1.5 if unset. In $OUT_DIR stay chaos.times (milliseconds, kind, shape, run, wait for a processor) and, of a run that
 # fails or has a wrong ledger, its directory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,13 +36,14 @@ within_ms=${WITHIN:-5000}
 read -r -a kinds <<<"${KINDS:-kill kill kill kill stop stop cut hang hang head}"
 read -r -a shapes <<<"${SHAPES:-wide wide deep single growing}"
 patience_s=${PATIENCE:-30}
+pause_s=${PAUSE:-1.5}
 injector=${INJECTOR:-$(dirname "$frostline")/bench/bench_fault}
 dir=$out_dir/chaos
 times=$dir.times
 : >"$times"
 n=0 scaled=0 survived=0 lost=0 doubled=0 repeated=0 again=0 runs=0 innocent=0
 declare -A of_kind=([kill]=0 [stop]=0 [cut]=0 [hang]=0 [head]=0)
-controller=0 shape=wide replicas=0 last_step=0 last_step_ms=0
+controller=0 shape=wide replicas=0 dormant=0 last_step=0 last_step_ms=0
 
 end_all() {
     local job
@@ -113,7 +115,7 @@ recovered() { # recovered FIELD: of the status
 start_run() {
     local sets=()
     rm -rf "$dir"
-    shape=${shapes[RANDOM % ${#shapes[@]}]} replicas=0
+    shape=${shapes[RANDOM % ${#shapes[@]}]} replicas=0 dormant=0
     case $shape in
     wide) replicas=2 sets=(--set devices.count=4 --set pipe.k=1 --set pipe.m=2) ;;
     deep) replicas=4 sets=(--set devices.count=4 --set pipe.k=2 --set pipe.m=2) ;;
@@ -126,7 +128,7 @@ start_run() {
     if [ $((RANDOM % 2)) = 0 ]; then sets+=(--set train.evaluate=false); fi
     "$frostline" run configs/quickstart.yaml --run-dir "$dir" --set devices.memory=64MiB --set fault.restarts=1000 \
         --set model.blocks=4 --set model.dim=32 --set data.samples=6400 --set train.batch=64 --set train.epochs=2000 \
-        --set fault.detect="${DETECT:-1s}" --set freeze.policy=schedule --set freeze.start=1 --set freeze.every=1 \
+        --set fault.detect="${DETECT:-1s}" --set fault.deadline="${DEADLINE:-2s}" --set freeze.policy=schedule --set freeze.start=1 --set freeze.every=1 \
         --set data.augment=none "${sets[@]}" >"$dir.log" 2>&1 </dev/null &
     controller=$!
     runs=$((runs + 1))
@@ -152,13 +154,13 @@ commit_head() {
     [ $((RANDOM % 2)) = 0 ] || target=$(pgrep -P $controller | head -n 1)
     before=$(last_recovery)
     waited >"$dir.waited"
-    begun=$(now_ms)
     kill -STOP "$target" 2>/dev/null || return 0
-    sleep 1.5
+    sleep "$pause_s"
     kill -CONT "$target"
+    begun=$(now_ms)
     until_true has_steps $(($(steps) + 2)) || return 1
-    record $((begun + 1500)) head
-    if [ "$(last_recovery)" != "$before" ]; then
+    record "$begun" head
+    if [ $dormant = 0 ] && [ "$(last_recovery)" != "$before" ]; then
         innocent=$((innocent + 1))
         echo "lost while the head was stopped: $(last_recovery)" >&2
     fi
@@ -188,7 +190,7 @@ keep_files() { # keep_files WHY: a copy of what the run has written so far
     status >"$dir.kept/run-$runs-$1-$n/status" || true
 }
 
-# One fault to a worker, and the next step.
+# One fault to a worker, and the next step. A thread that hangs in standby sleeps on: the run finds it later.
 commit_fault() {
     local pid state before begun kind=$1
     until_true may_lose_or_ask || return 1
@@ -211,6 +213,7 @@ commit_fault() {
         until_true sees_recovery "$before" || return 1
         [ "$last_step_ms" -le "$begun" ] || begun=$last_step_ms
     fi
+    [ "$kind $state" != "hang standby" ] || dormant=1
     until_true has_steps $(($(steps) + 1)) || return 1
     record "$begun" "$kind"
 }

@@ -30,14 +30,16 @@ int fl_break_watch_behind(const fl_controller *controller)
     return last < 0 ? 0 : last;
 }
 
-/* The patience grows while that does not help. */
+/* The only one that trains may wait in vain for another one in standby, to which it sends a command
+ * or its vote; asleep in an operation of its own, it is judged by itself. The patience grows while
+ * to regroup does not help. */
 static bool all_stand_still(const fl_controller *controller)
 {
     const fl_recovery *r = &controller->recovery;
     bool again = controller->stats.steps == r->idle_step;
     int doublings = !again ? 0 : r->n_idle < LONGER_MAX ? r->n_idle : LONGER_MAX;
     int64_t patience_us = controller->shutdown.limits.silence_us << doublings;
-    int n = 0;
+    int n = 0, n_waiting = 0;
     for (int i = 0; i < controller->n_workers; i++) {
         const fl_worker *w = &controller->workers[i];
         if (!fl_worker_is_awaited(w) || !w->place.active) {
@@ -46,9 +48,10 @@ static bool all_stand_still(const fl_controller *controller)
         if (w->waits_us <= patience_us && w->asleep_us <= patience_us) {
             return false;
         }
+        n_waiting += w->waits_us > patience_us;
         n++;
     }
-    return n > 1;
+    return n > 1 || n_waiting > 0;
 }
 
 static void count_idle(fl_controller *controller)

@@ -174,8 +174,9 @@ bool fl_joining_want(fl_controller *controller, int n, int64_t now_us)
                            "worker %d was started and ended before it had joined: see its log",
                            rank) == FL_OK;
         }
-        if (j->state == FL_JOINING_NONE && controller->workers[rank].departed && n_coming < n &&
-            can_join(controller)) {
+        bool is_out = j->state == FL_JOINING_NONE && controller->workers[rank].departed;
+        bool is_delayed = j->state == FL_JOINING_DELAYED && !j->wanted;
+        if ((is_out || is_delayed) && n_coming < n && can_join(controller)) {
             j->state = FL_JOINING_DELAYED;
             j->wanted = true;
             j->due_us = now_us;

@@ -181,6 +181,29 @@ static void test_joining__scale_brings_workers_back(void **state)
     free(losses);
 }
 
+/* Would catch: a request that waits for the delay of a restart, seconds after a third loss. */
+static void test_joining__scale_does_not_wait_for_a_restart(void **state)
+{
+    (void)state;
+    enum { LOSSES = 3 };
+    is_used = shared_memory(sizeof *is_used);
+    live_run run = live_start_with((const char *const[]){THREE_WORKERS, NULL}, nothing, go_slowly);
+    live_await_step(&run, 5);
+    for (int i = 1; i <= LOSSES; i++) {
+        assert_int_equal(kill(live_process_of(&run, STANDBY), SIGKILL), 0);
+        live_await_state(&run, STANDBY, "left");
+        if (i < LOSSES) {
+            live_await_state(&run, STANDBY, "standby");
+        }
+    }
+    live_do(&run, "scale", "{\"k\": 1, \"r\": 3}");
+    live_await_state(&run, STANDBY, "active");
+    live_interrupt(&run);
+    assert_int_equal(count_events(run.dir, "worker.restarted", "\"lost\""), LOSSES - 1);
+    assert_int_equal(count_events(run.dir, "worker.restarted", "\"requested\""), 1);
+    live_clean(&run);
+}
+
 /* ---- it may be lost again at any moment ---- */
 
 typedef struct join_case {
@@ -306,6 +329,7 @@ int main(void)
         cmocka_unit_test(test_joining__a_lost_worker_comes_back_and_gets_work),
         cmocka_unit_test(test_joining__a_worker_that_trained_comes_back),
         cmocka_unit_test(test_joining__scale_brings_workers_back),
+        cmocka_unit_test(test_joining__scale_does_not_wait_for_a_restart),
         cmocka_unit_test_setup_teardown(test_joining__may_fail_at_any_moment, make_root,
                                         remove_root),
         cmocka_unit_test(test_joining__a_loss_in_standby_does_not_explain_the_next_trouble),

@@ -172,6 +172,46 @@ static void test_standstill__a_worker_that_hangs_is_found_at_once(void **state)
     expect_named(&t, "worker 1 is in optimizer (step 5", "worker 0 waits for worker 1");
 }
 
+/* The worker without a stage hangs before the first command that needs it. */
+static void hang_in_standby(fl_flight_kind kind, int rank, int64_t step)
+{
+    (void)step;
+    while (kind == FL_FLIGHT_STANDBY && rank == *(const int *)scenario_here()->context) {
+        pause();
+    }
+}
+
+/* Would catch: workers that wait for ever for one that hangs in standby: two of them for its report
+ * of where it stands, a single one to send it a command. */
+static void test_standstill__a_worker_that_hangs_in_standby_is_found(void **state)
+{
+    (void)state;
+    const fl_script_entry freezes = {.step = 8, .f = 1, .k = -1, .r = -1, .m = -1};
+    const struct {
+        const char *name, *r, *count;
+        int who;
+    } cases[] = {{"one-trains", "1", "2", 1}, {"two-train", "2", "3", 2}};
+    for (int i = 0; i < 2; i++) {
+        scenario s = {.name = cases[i].name,
+                      .sets = JOB_SETS("pipe.k", "1", "autodp.r", cases[i].r, "pipe.m", "2",
+                                       "devices.count", cases[i].count, "train.batch", "12",
+                                       "train.epochs", "2", "train.evaluate", "false",
+                                       "fault.detect", "1s", "fault.deadline", "600s",
+                                       "fault.on_loss", "continue", "fault.restarts", "0"),
+                      .script = &freezes,
+                      .n_script = 1,
+                      .n_samples = 204,
+                      .at_operation = hang_in_standby,
+                      .context = &cases[i].who};
+        scenario_run(&s);
+        json_t *event = lost_event(s.dir);
+        assert_int_equal(number(event, "rank"), cases[i].who);
+        assert_string_equal(json_string_value(json_object_get(event, "how")), "hung");
+        assert_true(json_is_true(json_object_get(event, "goes_on")));
+        json_decref(event);
+    }
+}
+
 /* No worker stands still in an operation of its own, but all wait. */
 static void test_standstill__all_wait_for_each_other(void **state)
 {
@@ -198,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_standstill__stopped_in_an_all_reduce),
         cmocka_unit_test(test_standstill__stopped_in_a_transition),
         cmocka_unit_test(test_standstill__a_worker_that_hangs_is_found_at_once),
+        cmocka_unit_test(test_standstill__a_worker_that_hangs_in_standby_is_found),
         cmocka_unit_test(test_standstill__all_wait_for_each_other),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
