@@ -21,7 +21,7 @@ dir=$out_dir/churn
 controller=0
 trap '[ $controller = 0 ] || kill -KILL $controller 2>/dev/null || true' EXIT
 
-ctl() { "$frostline" ctl "$dir" "$@" --timeout 60; }
+ctl() { "$frostline" ctl "$dir" "$@" --timeout 600; }
 field() { awk -v name="$1:" '$1 == name { print $2 }' "/proc/$2/status"; } # field NAME PID
 generation() { ctl status --json | sed -nE 's/.*"generation": ([0-9]+).*/\1/p'; }
 process_of() { ctl status --json | sed -nE 's/.*"rank": '"$1"', "pid": ([0-9]+).*/\1/p'; }
