@@ -50,6 +50,7 @@ static recorder *mine;
 static int my_rank;
 static _Thread_local struct {
     track *track;
+    track *device;  /* of what this thread's device computes; NULL: nothing yet */
     uint64_t depth; /* may be beyond FL_FLIGHT_DEPTH: what lies deeper is not recorded */
     uint32_t generation;
     int32_t micro_batch;
@@ -110,6 +111,24 @@ static void end_change(track *t)
 
 /* ---- writing ---- */
 
+/* All but when it was left. */
+static void set_entry(slot *s, const fl_flight_entry *e)
+{
+    set(s, 0, (uint64_t)e->kind | (uint64_t)e->depth << 8 | (uint64_t)e->generation << 32);
+    set(s, 1, (uint64_t)e->step);
+    set(s, 2, pair(e->micro_batch, e->item));
+    set(s, 3, pair(e->peer, 0));
+    set(s, 4, (uint64_t)e->bytes);
+    set(s, 5, (uint64_t)e->entered_ns);
+}
+
+void fl_flight_stamp(fl_flight_entry *entry)
+{
+    entry->generation = here.generation;
+    entry->micro_batch = here.micro_batch;
+    entry->step = mine == NULL ? 0 : atomic_load_explicit(&mine->step, memory_order_relaxed);
+}
+
 void fl_flight_enter(fl_flight_kind kind, int peer, int item, int64_t bytes)
 {
     track *t = here.track;
@@ -117,19 +136,17 @@ void fl_flight_enter(fl_flight_kind kind, int peer, int item, int64_t bytes)
         return;
     }
     slot *s = &t->open[here.depth - 1];
-    int64_t step = atomic_load_explicit(&mine->step, memory_order_relaxed);
+    fl_flight_entry entry = {
+        .kind = kind, .depth = (int)here.depth - 1, .item = item, .peer = peer, .bytes = bytes};
+    fl_flight_stamp(&entry);
     begin_change(t);
-    set(s, 0, (uint64_t)kind | (here.depth - 1) << 8 | (uint64_t)here.generation << 32);
-    set(s, 1, (uint64_t)step);
-    set(s, 2, pair(here.micro_batch, item));
-    set(s, 3, pair(peer, 0));
-    set(s, 4, (uint64_t)bytes);
-    set(s, 5, (uint64_t)fl_now_ns());
+    entry.entered_ns = fl_now_ns();
+    set_entry(s, &entry);
     set(s, 6, 0);
     atomic_store_explicit(&t->depth, here.depth, memory_order_release);
     end_change(t);
     if (fl__flight_point != NULL) {
-        fl__flight_point(kind, my_rank, step);
+        fl__flight_point(kind, my_rank, entry.step);
     }
 }
 
@@ -149,6 +166,39 @@ void fl_flight_leave(void)
     atomic_store_explicit(&t->written, n + 1, memory_order_release);
     begin_change(t);
     atomic_store_explicit(&t->depth, here.depth, memory_order_release);
+    end_change(t);
+}
+
+/* A free track beside the main thread's; NULL: there is none. */
+static track *take_track(fl_flight_role role)
+{
+    for (int i = 1; mine != NULL && i < FL_FLIGHT_TRACKS; i++) {
+        int nobody = FL_FLIGHT_NOBODY;
+        if (atomic_compare_exchange_strong(&mine->tracks[i].role, &nobody, (int)role)) {
+            return &mine->tracks[i];
+        }
+    }
+    return NULL;
+}
+
+static bool take_device_track(void)
+{
+    here.device = take_track(FL_FLIGHT_DEVICE);
+    return here.device != NULL;
+}
+
+void fl_flight_computed(const fl_flight_entry *entry)
+{
+    if (here.track == NULL || (here.device == NULL && !take_device_track())) {
+        return;
+    }
+    track *t = here.device;
+    uint64_t n = next(&t->begun);
+    slot *to = &t->ring[n % FL_FLIGHT_RING];
+    set_entry(to, entry);
+    set(to, 6, (uint64_t)entry->left_ns);
+    atomic_store_explicit(&t->written, n + 1, memory_order_release);
+    begin_change(t);
     end_change(t);
 }
 
@@ -180,6 +230,7 @@ void fl_flight_step(int64_t step)
 static void hold(track *t, fl_flight_role role, uint32_t generation)
 {
     here.track = t;
+    here.device = NULL;
     here.depth = 0;
     here.generation = generation;
     here.micro_batch = -1;
@@ -191,17 +242,18 @@ static void hold(track *t, fl_flight_role role, uint32_t generation)
 
 void fl_flight_thread(fl_flight_role role, uint32_t generation)
 {
-    for (int i = 1; mine != NULL && i < FL_FLIGHT_TRACKS; i++) {
-        int nobody = FL_FLIGHT_NOBODY;
-        if (atomic_compare_exchange_strong(&mine->tracks[i].role, &nobody, (int)role)) {
-            hold(&mine->tracks[i], role, generation);
-            return;
-        }
+    track *t = take_track(role);
+    if (t != NULL) {
+        hold(t, role, generation);
     }
 }
 
 void fl_flight_thread_end(void)
 {
+    if (here.device != NULL) {
+        atomic_store_explicit(&here.device->role, FL_FLIGHT_NOBODY, memory_order_release);
+        here.device = NULL;
+    }
     if (here.track != NULL) {
         atomic_store_explicit(&here.track->role, FL_FLIGHT_NOBODY, memory_order_release);
         here.track = NULL;

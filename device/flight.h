@@ -87,16 +87,19 @@ typedef enum fl_flight_role {
     FL_FLIGHT_MAIN = 1,     /* the thread that trains; always track 0 */
     FL_FLIGHT_REDUCER = 2,  /* a group's communication thread */
     FL_FLIGHT_PREPARER = 3, /* the thread that opens the next generation */
+    FL_FLIGHT_DEVICE = 4,   /* no thread: what the worker's device has computed, by its events */
+    FL_FLIGHT_ROLES,
 } fl_flight_role;
 
 enum {
-    FL_FLIGHT_TRACKS = 6,  /* of a worker */
+    FL_FLIGHT_TRACKS = 7,  /* of a worker */
     FL_FLIGHT_DEPTH = 8,   /* operations within each other */
     FL_FLIGHT_RING = 8192, /* operations that a track remembers */
 };
 
 /* One operation. Times are of the host's monotonic clock, nanoseconds.
- * item     a layer, a bucket, or the number of a round; -1: none
+ * item     a layer, a bucket, or the number of a round; -1: none. Of the device's forward or
+ *          backward: the lowest layer; it goes up to the stage's last one
  * peer     the other worker's rank; -1: none, or several
  * left_ns  0: still inside */
 typedef struct fl_flight_entry {
@@ -129,6 +132,13 @@ void fl_flight_generation(uint32_t generation);
 
 /* The step that operations of every thread of this process bear from now on. */
 void fl_flight_step(int64_t step);
+
+/* Fill in the generation, step and micro-batch that this thread's operations bear now. */
+void fl_flight_stamp(fl_flight_entry *entry);
+
+/* What this thread's device has computed, as its events tell later: onto a track of its own, which
+ * the thread takes with the first one. Nothing happens on a thread that has no track. */
+void fl_flight_computed(const fl_flight_entry *entry);
 
 /* A thread beside the main one: take a free track, or none, and give it back. */
 void fl_flight_thread(fl_flight_role role, uint32_t generation);

@@ -129,6 +129,7 @@ static const char *role_text(fl_flight_role role)
     return role == FL_FLIGHT_MAIN       ? "main"
            : role == FL_FLIGHT_REDUCER  ? "all-reduce"
            : role == FL_FLIGHT_PREPARER ? "transition"
+           : role == FL_FLIGHT_DEVICE   ? "device"
                                         : "none";
 }
 

@@ -84,6 +84,8 @@ typedef struct fl_trace_worker {
     int64_t in_ns[FL_FLIGHT_N_CATEGORIES]; /* OTHER: outside any operation; PHASE: 0 */
     int64_t idle_ns, communication_ns;
     int64_t reduce_ns, hidden_ns; /* all-reduce transfers; hidden: while computing */
+    bool has_device;              /* the trace has what its device computed */
+    int64_t device_ns;            /* by the device's events; evaluations, too */
     double own_us, expected_us;   /* computing in training steps, measured and expected */
     double slowness; /* own / expected, divided by the median of the others' ratios; 0: unknown */
 } fl_trace_worker;

@@ -51,7 +51,7 @@ static void add_cost(const fl_trace_index *index, const fl_trace_event *event, c
     switch (e->kind) {
     case FL_FLIGHT_FORWARD:
         cost[stage].fwd_ns += took_ns;
-        cost[stage].n_forward += e->item == plan->first[stage];
+        cost[stage].n_forward += event->role == FL_FLIGHT_DEVICE || e->item == plan->first[stage];
         break;
     case FL_FLIGHT_BACKWARD:
     case FL_FLIGHT_LOSS:
@@ -72,7 +72,8 @@ static void gather_event(gathered *g, const fl_trace_event *event)
 {
     const fl_flight_entry *e = &event->e;
     const fl_plan *plan = fl_trace_plan(g->about, e->generation);
-    bool counts = fl__is_stage_work(e->kind) || e->kind == FL_FLIGHT_RECEIVE;
+    bool works = fl__is_stage_work(e->kind) && fl_trace_computes(g->index, event);
+    bool counts = works || e->kind == FL_FLIGHT_RECEIVE;
     if (plan == NULL || !counts || plan->K == 1 || !fl_trace_in_step(g->index, event)) {
         return;
     }
@@ -81,7 +82,7 @@ static void gather_event(gathered *g, const fl_trace_event *event)
         return;
     }
     add_cost(g->index, event, plan, costs_of(g, plan));
-    if (fl__is_stage_work(e->kind)) {
+    if (works) {
         g->windows[g->n_windows++] = (window){
             e->generation, e->step,    place.replica,
             e->entered_ns, e->left_ns, e->left_ns - e->entered_ns,

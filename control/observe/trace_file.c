@@ -17,6 +17,7 @@ static const char *role_text(int role)
 {
     return role == FL_FLIGHT_MAIN      ? "steps"
            : role == FL_FLIGHT_REDUCER ? "all-reduce"
+           : role == FL_FLIGHT_DEVICE  ? "device"
                                        : "transition";
 }
 
@@ -34,9 +35,12 @@ static fl_status put_object(fl_json *j, const char *before, FILE *file)
 }
 
 /* The operation's name in Perfetto: equal for equal work. */
-static void name_of(const fl_trace_about *about, const fl_flight_entry *e, char *text, size_t size)
+static void name_of(const fl_trace_about *about, const fl_trace_event *event, char *text,
+                    size_t size)
 {
-    bool layered = e->kind == FL_FLIGHT_FORWARD || e->kind == FL_FLIGHT_BACKWARD;
+    const fl_flight_entry *e = &event->e;
+    bool layered = event->role != FL_FLIGHT_DEVICE &&
+                   (e->kind == FL_FLIGHT_FORWARD || e->kind == FL_FLIGHT_BACKWARD);
     if (layered && e->item >= 0 && e->item < about->n_layers) {
         snprintf(text, size, "%s %d %s", fl_flight_text(e->kind), e->item,
                  about->layer[e->item].kind);
@@ -52,7 +56,7 @@ static void write_event(fl_json *j, const fl_trace_about *about, const fl_trace_
 {
     const fl_flight_entry *e = &event->e;
     char name[96];
-    name_of(about, e, name, sizeof name);
+    name_of(about, event, name, sizeof name);
     fl_json_object(j, NULL);
     fl_json_text(j, "name", name);
     fl_json_text(j, "cat", fl_flight_category_text(fl_flight_category_of(e->kind)));
@@ -102,7 +106,7 @@ static fl_status write_names(fl_json *j, const fl_trace_about *about, FILE *file
         }
         write_name(j, "process_name", rank, MAIN_THREAD, name);
         FL_TRY(put_object(j, rank == 0 ? "\n" : ",\n", file));
-        for (int role = FL_FLIGHT_MAIN; role <= FL_FLIGHT_PREPARER; role++) {
+        for (int role = FL_FLIGHT_MAIN; role < FL_FLIGHT_ROLES; role++) {
             write_name(j, "thread_name", rank, role, role_text(role));
             FL_TRY(put_object(j, ",\n", file));
         }
@@ -325,7 +329,7 @@ static fl_status read_event(const json_t *object, const fl_trace_about *about, f
     fl_flight_entry *e = &out->e;
     memset(out, 0, sizeof *out);
     FL_TRY(small(object, "pid", 0, about->n_workers - 1, &out->rank));
-    FL_TRY(small(object, "tid", FL_FLIGHT_MAIN, FL_FLIGHT_PREPARER, &out->role));
+    FL_TRY(small(object, "tid", FL_FLIGHT_MAIN, FL_FLIGHT_ROLES - 1, &out->role));
     FL_TRY(real(object, "ts", &ts));
     FL_TRY(real(object, "dur", &dur));
     FL_TRY(read_kind(args, &e->kind));

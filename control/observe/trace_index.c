@@ -152,6 +152,23 @@ bool fl_trace_in_step(const fl_trace_index *index, const fl_trace_event *event)
            event->e.left_ns <= index->spans[n - 1].left_ns;
 }
 
+bool fl_trace_computes(const fl_trace_index *index, const fl_trace_event *event)
+{
+    fl_flight_category category = fl_flight_category_of(event->e.kind);
+    bool on_device = index->has_device[event->rank];
+    return event->role == (on_device ? FL_FLIGHT_DEVICE : FL_FLIGHT_MAIN) &&
+           (category == FL_FLIGHT_IS_COMPUTE || category == FL_FLIGHT_IS_OPTIMIZER);
+}
+
+static void find_devices(fl_trace_index *index, const fl_trace_data *trace)
+{
+    for (size_t i = 0; i < trace->n; i++) {
+        const fl_trace_event *event = &trace->events[i];
+        index->has_device[event->rank] =
+            index->has_device[event->rank] || event->role == FL_FLIGHT_DEVICE;
+    }
+}
+
 /* ---- the whole index ---- */
 
 fl_status fl_trace_index_init(fl_trace_index *index, const fl_trace_data *trace)
@@ -166,6 +183,7 @@ fl_status fl_trace_index_init(fl_trace_index *index, const fl_trace_data *trace)
     }
     list_arrivals(index, trace);
     list_spans(index, trace);
+    find_devices(index, trace);
     return FL_OK;
 }
 

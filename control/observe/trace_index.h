@@ -18,6 +18,7 @@ typedef struct fl_trace_index {
     size_t n_arrivals;
     fl_trace_span *spans; /* the workers' training steps, in order */
     size_t n_spans;
+    bool has_device[FL_MAX_WORKERS]; /* the trace has what the worker's device computed */
 } fl_trace_index;
 
 /* FL_ENOMEM: it is then empty. */
@@ -30,6 +31,10 @@ int64_t fl_trace_came_ns(const fl_trace_index *index, const fl_trace_event *even
 
 /* Whether it is part of a training step: an evaluation, too, has forward passes. */
 bool fl_trace_in_step(const fl_trace_index *index, const fl_trace_event *event);
+
+/* Whether it computed: an operation of the device where the trace has these, because the main
+ * thread's then only tell when work was queued; else one of the main thread. */
+bool fl_trace_computes(const fl_trace_index *index, const fl_trace_event *event);
 
 /* ---- for the files of the analysis ---- */
 

@@ -17,7 +17,7 @@ typedef struct analysis {
 
 /* ---- parts of the time ---- */
 
-static void add_times(analysis *a, fl_trace_worker *w, const fl_trace_event *event, bool training)
+static void add_times(const analysis *a, fl_trace_worker *w, const fl_trace_event *event)
 {
     const fl_flight_entry *e = &event->e;
     fl_flight_category category = fl_flight_category_of(e->kind);
@@ -36,8 +36,20 @@ static void add_times(analysis *a, fl_trace_worker *w, const fl_trace_event *eve
     } else if (category == FL_FLIGHT_IS_WAIT) {
         w->idle_ns += took_ns;
     }
-    if (training && fl__is_stage_work(e->kind)) {
-        w->own_us += (double)took_ns * 1e-3;
+}
+
+/* What the stage computed, on the device or on the main thread. */
+static void add_own(const analysis *a, const fl_trace_event *event)
+{
+    fl_trace_worker *w = &a->report->worker[event->rank];
+    double took_us = (double)(event->e.left_ns - event->e.entered_ns) * 1e-3;
+    if (fl__is_stage_work(event->e.kind) && fl_trace_computes(&a->index, event) &&
+        fl_trace_in_step(&a->index, event)) {
+        w->own_us += took_us;
+    }
+    if (event->role == FL_FLIGHT_DEVICE) {
+        w->has_device = true;
+        w->device_ns += event->e.left_ns - event->e.entered_ns;
     }
 }
 
@@ -51,8 +63,9 @@ static void sum_times(analysis *a)
     for (size_t i = 0; i < a->trace->n; i++) {
         const fl_trace_event *event = &a->trace->events[i];
         int rank = event->rank;
+        add_own(a, event);
         if (event->role == FL_FLIGHT_MAIN) {
-            add_times(a, &a->report->worker[rank], event, fl_trace_in_step(&a->index, event));
+            add_times(a, &a->report->worker[rank], event);
             first_ns[rank] = fl__smaller(first_ns[rank], event->e.entered_ns);
             last_ns[rank] = fl__larger(last_ns[rank], event->e.left_ns);
         }
@@ -69,13 +82,6 @@ static void sum_times(analysis *a)
 
 /* ---- communication behind computing ---- */
 
-static bool is_computing(const fl_trace_event *event)
-{
-    fl_flight_category category = fl_flight_category_of(event->e.kind);
-    return event->role == FL_FLIGHT_MAIN &&
-           (category == FL_FLIGHT_IS_COMPUTE || category == FL_FLIGHT_IS_OPTIMIZER);
-}
-
 static int by_entered(const void *left, const void *right)
 {
     const fl_trace_event *a = left, *b = right;
@@ -85,7 +91,8 @@ static int by_entered(const void *left, const void *right)
 
 /* `own` [n] are one worker's operations by time. One thread computes and another transfers, so the
  * operations of each kind do not overlap. */
-static void overlap_of(fl_trace_worker *w, const fl_trace_event *own, size_t n)
+static void overlap_of(const fl_trace_index *index, fl_trace_worker *w, const fl_trace_event *own,
+                       size_t n)
 {
     size_t from = 0;
     for (size_t i = 0; i < n; i++) {
@@ -100,7 +107,7 @@ static void overlap_of(fl_trace_worker *w, const fl_trace_event *own, size_t n)
         for (size_t j = from; j < n && own[j].e.entered_ns < t->left_ns; j++) {
             int64_t begin = fl__larger(own[j].e.entered_ns, t->entered_ns);
             int64_t end = fl__smaller(own[j].e.left_ns, t->left_ns);
-            w->hidden_ns += is_computing(&own[j]) && end > begin ? end - begin : 0;
+            w->hidden_ns += fl_trace_computes(index, &own[j]) && end > begin ? end - begin : 0;
         }
     }
 }
@@ -112,7 +119,7 @@ static fl_status find_overlap(analysis *a)
     FL_TRY(fl_alloc_array(a->trace->n, sizeof *list, (void **)&list));
     for (size_t i = 0; i < a->trace->n; i++) {
         const fl_trace_event *event = &a->trace->events[i];
-        if (event->e.kind == FL_FLIGHT_REDUCE || is_computing(event)) {
+        if (event->e.kind == FL_FLIGHT_REDUCE || fl_trace_computes(&a->index, event)) {
             list[n++] = *event;
         }
     }
@@ -120,7 +127,7 @@ static fl_status find_overlap(analysis *a)
     for (size_t first = 0, end; first < n; first = end) {
         for (end = first + 1; end < n && list[end].rank == list[first].rank; end++) {
         }
-        overlap_of(&a->report->worker[list[first].rank], list + first, end - first);
+        overlap_of(&a->index, &a->report->worker[list[first].rank], list + first, end - first);
     }
     fl_free(list);
     return FL_OK;
@@ -146,7 +153,8 @@ static fl_status find_longest(analysis *a)
         const fl_flight_entry *e = &a->trace->events[i].e;
         bool layered = e->kind == FL_FLIGHT_FORWARD || e->kind == FL_FLIGHT_BACKWARD;
         int item = layered && e->item >= 0 && e->item < FL_MAX_LAYERS ? e->item : -1;
-        if (fl_flight_category_of(e->kind) != FL_FLIGHT_IS_PHASE) {
+        if (fl_flight_category_of(e->kind) != FL_FLIGHT_IS_PHASE &&
+            a->trace->events[i].role != FL_FLIGHT_DEVICE) {
             fl_trace_top *top = &all[(size_t)e->kind * ITEMS + (size_t)(item + 1)];
             top->kind = e->kind;
             top->item = item;
@@ -169,6 +177,15 @@ static fl_status find_longest(analysis *a)
 
 /* ---- stragglers ---- */
 
+/* The layers of a forward or backward: one on the main thread, on the device those from the item to
+ * the stage's last one. */
+static int layer_behind(const fl_plan *plan, const fl_trace_event *event)
+{
+    fl_place place = fl_plan_place(plan, event->rank);
+    bool all = event->role == FL_FLIGHT_DEVICE && place.active;
+    return all ? plan->first[place.stage + 1] : event->e.item + 1;
+}
+
 /* The expected time of the passes that were run: a frozen layer has no backward pass, a layer whose
  * output is cached no forward pass. */
 static void expect(analysis *a)
@@ -179,14 +196,17 @@ static void expect(analysis *a)
         const fl_flight_entry *e = &event->e;
         const fl_plan *plan = fl_trace_plan(about, e->generation);
         bool layered = e->kind == FL_FLIGHT_FORWARD || e->kind == FL_FLIGHT_BACKWARD;
-        if (plan == NULL || !layered || e->item < 0 || e->item >= about->n_layers ||
+        if (plan == NULL || !layered || e->item < 0 || !fl_trace_computes(&a->index, event) ||
             !fl_trace_in_step(&a->index, event)) {
             continue;
         }
-        const fl_trace_layer *layer = &about->layer[e->item];
         double samples = (double)about->batch / plan->R / plan->M;
-        double sample_us = e->kind == FL_FLIGHT_FORWARD ? layer->fwd_us : layer->bwd_us;
-        a->report->worker[event->rank].expected_us += samples * sample_us + layer->call_us / 2.0;
+        for (int l = e->item; l < layer_behind(plan, event) && l < about->n_layers; l++) {
+            const fl_trace_layer *layer = &about->layer[l];
+            double sample_us = e->kind == FL_FLIGHT_FORWARD ? layer->fwd_us : layer->bwd_us;
+            a->report->worker[event->rank].expected_us +=
+                samples * sample_us + layer->call_us / 2.0;
+        }
     }
 }
 

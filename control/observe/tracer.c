@@ -27,6 +27,7 @@ struct fl_tracer {
     const fl_run_facts *run;
     fl_event_log *log;
     bool active;
+    bool has_devices; /* some worker has a track of its device */
     fl_trace_data data;
     uint64_t cursor[][FL_FLIGHT_TRACKS]; /* [n_workers] */
 };
@@ -111,6 +112,7 @@ fl_status fl_tracer_request(fl_tracer *t, int64_t *first_step, int64_t n_steps)
     }
     memset(&t->data.about, 0, sizeof t->data.about);
     t->active = true;
+    t->has_devices = false;
     int64_t left = run->options->n_steps - wanted;
     t->data.about.n_workers = run->n_started;
     t->data.about.first_step = *first_step = wanted;
@@ -148,6 +150,7 @@ static fl_status drain_track(fl_tracer *t, int rank, int track)
     int n;
     fl_flight_look(flight, rank, track, &view);
     fl_flight_role role = track == 0 ? FL_FLIGHT_MAIN : view.role;
+    t->has_devices = t->has_devices || role == FL_FLIGHT_DEVICE;
     while ((n = fl_flight_read(flight, rank, track, &t->cursor[rank][track], entry, AT_ONCE,
                                &lost)) > 0) {
         for (int i = 0; i < n; i++) {
@@ -259,7 +262,9 @@ void fl_tracer_watch(fl_tracer *t)
         return;
     }
     /* Ask before draining: every operation that ended before the answer is then in the trace. */
-    bool over = is_over(run, t->data.about.first_step + t->data.about.n_steps);
+    int64_t end = t->data.about.first_step + t->data.about.n_steps;
+    /* What a device did behind the commit point of a step is known at that of the next one. */
+    bool over = is_over(run, t->has_devices ? end + 1 : end);
     bool last = state == FL_CONTROLLER_OVER;
     fl_status status = drain_workers(t);
     if (status != FL_OK || last || (over && state == FL_CONTROLLER_RUNNING)) {

@@ -111,6 +111,18 @@ static void print_pipelines(const report *r)
     }
 }
 
+/* Of workers whose device tells. */
+static void print_devices(const report *r)
+{
+    for (int i = 0; i < r->n_workers; i++) {
+        const fl_trace_worker *w = &r->worker[i];
+        if (w->has_device) {
+            printf("device      worker %d: %.3f ms, %.1f %% of wall\n", i, ms(w->device_ns),
+                   100 * share(w->device_ns, w->wall_ns));
+        }
+    }
+}
+
 static void print_stragglers(const report *r)
 {
     int n = 0;
@@ -168,6 +180,7 @@ static void worker_fields(fl_json *j, const fl_trace_worker *w, int rank)
     fl_json_rounded(j, "idle_share", share(w->idle_ns, w->wall_ns), 6);
     fl_json_rounded(j, "reduce_ms", ms(w->reduce_ns), 6);
     fl_json_rounded(j, "reduce_hidden_ms", ms(w->hidden_ns), 6);
+    fl_json_real(j, "device_ms", w->has_device ? ms(w->device_ns) : NAN);
     fl_json_rounded(j, "own_ms", w->own_us * 1e-3, 6);
     fl_json_rounded(j, "expected_ms", w->expected_us * 1e-3, 6);
     fl_json_real(j, "slowness", w->slowness > 0.0 ? w->slowness : NAN);
@@ -304,6 +317,7 @@ static fl_status report_on(const char *operand, bool as_json, fl_trace_data *tra
         print_shares(&r);
         print_categories(&r);
         print_pipelines(&r);
+        print_devices(&r);
         print_stragglers(&r);
         print_longest(&trace->about, &r);
     }

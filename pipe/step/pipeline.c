@@ -25,7 +25,9 @@ fl_status fl__pipeline_clear_sums(fl_pipeline *p)
 fl_status fl__pipeline_read_sums(fl_pipeline *p)
 {
     FL_TRY(fl_mirror_fetch(&p->sums_mirror, sizeof p->sums));
+    FL_TRY(fl_device_clock_anchor(&p->clock));
     FL_TRY(fl_pipeline_wait(p));
+    FL_TRY(fl_device_clock_waited(&p->clock));
     memcpy(&p->sums, p->sums_mirror.host, sizeof p->sums);
     return FL_OK;
 }
@@ -141,10 +143,13 @@ static fl_status end_evaluation(fl_pipeline *p, int slot)
     return fl_stage_loss(p->stage, slot, false, 0.0f, sums_on_device(p));
 }
 
-static fl_status begin_compute(fl_pipeline *p, int slot)
+static fl_status begin_compute(fl_pipeline *p, int slot, fl_flight_kind kind, int layer)
 {
-    return fl_device_clock_begin_labelled(&p->clock, FL_CLOCK_COMPUTE,
-                                          fl_stage_label(p->stage, slot));
+    const fl_clock_work work = {.part = FL_CLOCK_COMPUTE,
+                                .label = fl_stage_label(p->stage, slot),
+                                .kind = kind,
+                                .item = layer};
+    return fl_device_clock_begin(&p->clock, &work);
 }
 
 static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool training)
@@ -171,7 +176,7 @@ static fl_status run_forward(fl_pipeline *p, int micro_batch, int slot, bool tra
         fl_flight_leave();
         p->times.wait_us += fl_now_us() - begun;
     }
-    FL_TRY(begin_compute(p, slot));
+    FL_TRY(begin_compute(p, slot, FL_FLIGHT_FORWARD, fl_stage_entry(p->stage)));
     FL_TRY(fl_stage_forward(p->stage, slot, place_output(p), &output));
     if (p->search != NULL) {
         FL_TRY(fl__nonfinite_forward(p, slot));
@@ -223,7 +228,7 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
     if (!p->is_last && p->trains) {
         FL_TRY(take_grad_out(p, micro_batch, slot));
     }
-    FL_TRY(begin_compute(p, slot));
+    FL_TRY(begin_compute(p, slot, FL_FLIGHT_BACKWARD, fl_stage_params(p->stage)->first_trainable));
     if (p->is_last) {
         FL_TRY(
             fl_stage_loss(p->stage, slot, true, 1.0f / (float)p->now.n_targets, sums_on_device(p)));
@@ -271,7 +276,9 @@ static fl_status add_norms(fl_pipeline *p, double *head, double *blocks)
 {
     int first = p->o.plan->first[p->place.stage], last = p->o.plan->first[p->place.stage + 1];
     FL_TRY(fl_mirror_fetch(&p->sums_mirror, sizeof p->sums));
-    FL_TRY(fl_reduce_norms(&p->reduce, p->layer_squares)); /* waits for both */
+    FL_TRY(fl_device_clock_anchor(&p->clock));
+    FL_TRY(fl_reduce_norms(&p->reduce, p->layer_squares)); /* waits for all three */
+    FL_TRY(fl_device_clock_waited(&p->clock));
     fl_stage_settle(p->stage);
     memcpy(&p->sums, p->sums_mirror.host, sizeof p->sums);
     for (int layer = first; layer < last; layer++) {
@@ -338,13 +345,15 @@ bool fl_pipeline_is_summed(const fl_pipeline *p, int64_t *step)
 /* 6: the optimizer, or nothing but the end of a step that was not finite. */
 fl_status fl_pipeline_apply(fl_pipeline *p, double grad_norm, bool finite)
 {
+    const fl_clock_work optimizer = {
+        .part = FL_CLOCK_OPTIMIZER, .label = -1, .kind = FL_FLIGHT_OPTIMIZER, .item = -1};
     int64_t step = p->summed_step;
     if (step < 0) {
         return fl_fail(FL_EINTERNAL, "no step of this pipeline waits to be applied");
     }
     p->summed_step = -1;
     fl_flight_enter(FL_FLIGHT_OPTIMIZER, -1, -1, 0);
-    FL_TRY(fl_device_clock_begin(&p->clock, FL_CLOCK_OPTIMIZER));
+    FL_TRY(fl_device_clock_begin(&p->clock, &optimizer));
     FL_TRY(finite ? optimize(p, step, p->lr, grad_norm)
                   : fl_params_clear_grad(fl_stage_params(p->stage)));
     FL_TRY(fl_device_clock_end(&p->clock));

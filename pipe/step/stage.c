@@ -503,6 +503,11 @@ fl_params *fl_stage_params(fl_stage *stage)
     return &stage->params;
 }
 
+int fl_stage_entry(const fl_stage *stage)
+{
+    return stage->o.enter;
+}
+
 const int64_t *fl_stage_samples(const fl_stage *stage, int slot_index)
 {
     return stage->slots[slot_index].what.ids;

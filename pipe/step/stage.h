@@ -133,6 +133,9 @@ fl_status fl_stage_backward(fl_stage *stage, int slot, bool want_grad_in, void *
 
 fl_params *fl_stage_params(fl_stage *stage);
 
+/* The layer at which micro-batches enter. */
+int fl_stage_entry(const fl_stage *stage);
+
 /* The id of the i-th sample of the slot's micro-batch. */
 int64_t fl_stage_sample(const fl_stage *stage, int slot, int64_t i);
 

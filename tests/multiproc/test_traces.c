@@ -23,7 +23,8 @@ enum { START = 5, STEPS = 20 };
 typedef struct traced {
     const char *name, *k, *r, *m, *devices, *batch, *steps, *schedule;
     int64_t layer_us;
-    int slow; /* this worker takes three times as long; -1: none */
+    int slow;           /* this worker takes three times as long; -1: none */
+    const char *device; /* NULL: cpu */
 } traced;
 
 /* A device whose computing is a wait: its workers share processors, and yet take their time. One
@@ -35,7 +36,7 @@ static void take_time(fl_flight_kind kind, int rank, int64_t step)
     static int n_passed;
     const traced *t = scenario_here()->context;
     bool computes = kind == FL_FLIGHT_FORWARD || kind == FL_FLIGHT_BACKWARD;
-    if (computes && ++n_passed % LAYERS_A_WAIT == 0) {
+    if (t->layer_us > 0 && computes && ++n_passed % LAYERS_A_WAIT == 0) {
         nap(LAYERS_A_WAIT * t->layer_us * (rank == t->slow ? 3 : 1));
     }
 }
@@ -51,6 +52,7 @@ static fl_trace_data *trace_of(const traced *t, scenario *s)
                                      "train.epochs", "20", "trace.start", "5", "trace.steps", "20",
                                      "train.evaluate", "false", "fault.detect", "20s"),
                     .n_samples = 1920,
+                    .device = t->device,
                     .at_operation = take_time,
                     .context = t};
     scenario_run(s);
@@ -87,7 +89,7 @@ static void test_traces__times_add_up(void **state)
     fl_trace_report r;
     enum { M = 4 };
     scenario s;
-    traced t = {"sums", "2", "1", "4", "2", "96", "40", "1f1b", 300, -1};
+    traced t = {"sums", "2", "1", "4", "2", "96", "40", "1f1b", 300, -1, NULL};
     fl_trace_data *trace = trace_of(&t, &s);
     assert_int_equal(trace->about.lost, 0);
     assert_int_equal(count_events(s.dir, "\"trace.written\"", "trace-5-24.json"), 1);
@@ -123,13 +125,67 @@ static void test_traces__times_add_up(void **state)
     drop(trace);
 }
 
+static int count_on_device(const fl_trace_data *trace, int rank, fl_flight_kind kind)
+{
+    int n = 0;
+    for (size_t i = 0; i < trace->n; i++) {
+        const fl_trace_event *event = &trace->events[i];
+        n += event->rank == rank && event->role == FL_FLIGHT_DEVICE && event->e.kind == kind;
+    }
+    return n;
+}
+
+/* The end of a worker's step; 0: it is not in the trace. */
+static int64_t step_left_ns(const fl_trace_data *trace, int rank, int64_t step)
+{
+    for (size_t i = 0; i < trace->n; i++) {
+        const fl_trace_event *event = &trace->events[i];
+        if (event->rank == rank && event->e.kind == FL_FLIGHT_STEP && event->e.step == step) {
+            return event->e.left_ns;
+        }
+    }
+    return 0;
+}
+
+/* On a device that computes later than it is called. Would catch: work of a step that is missing,
+ * or lies behind the end of the step that waited for it. */
+static void test_traces__tell_what_a_device_computed(void **state)
+{
+    (void)state;
+    enum { M = 4 };
+    scenario s;
+    fl_trace_report r;
+    traced t = {"device", "2", "1", "4", "2", "32", "40", "1f1b", 0, -1, "async-test"};
+    fl_trace_data *trace = trace_of(&t, &s);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(count_on_device(trace, rank, FL_FLIGHT_FORWARD), STEPS * M);
+        assert_int_equal(count_on_device(trace, rank, FL_FLIGHT_BACKWARD), STEPS * M);
+        assert_int_equal(count_on_device(trace, rank, FL_FLIGHT_OPTIMIZER), STEPS);
+    }
+    for (size_t i = 0; i < trace->n; i++) {
+        const fl_trace_event *event = &trace->events[i];
+        bool inside = event->role == FL_FLIGHT_DEVICE && event->e.kind != FL_FLIGHT_OPTIMIZER;
+        if (inside) {
+            assert_true(event->e.left_ns <= step_left_ns(trace, event->rank, event->e.step));
+            assert_true(event->e.left_ns > event->e.entered_ns);
+        }
+    }
+    assert_int_equal(fl_trace_analyse(trace, &r), FL_OK);
+    assert_int_equal(r.n_pipelines, STEPS);
+    assert_true(r.bubble > 0.0 && r.bubble < 1.0);
+    assert_true(r.worker[0].has_device && r.worker[0].device_ns > 0);
+    assert_true(r.worker[0].expected_us > 0.0);
+    fl_trace_report_fini(&r);
+    drop(trace);
+}
+
 /* Would catch: naming a worker that only waited as the slow one. */
 static void test_traces__a_slowed_worker_is_named(void **state)
 {
     (void)state;
     fl_trace_report r;
     scenario s;
-    traced t = {"slow", "1", "2", "2", "2", "32", "120", "1f1b", 250, 1};
+    traced t = {"slow", "1", "2", "2", "2", "32", "120", "1f1b", 250, 1, NULL};
     fl_trace_data *trace = trace_of(&t, &s);
     assert_int_equal(fl_trace_analyse(trace, &r), FL_OK);
     print_message("slowness %.2f and %.2f\n", r.worker[0].slowness, r.worker[1].slowness);
@@ -146,6 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_traces__times_add_up),
+        cmocka_unit_test(test_traces__tell_what_a_device_computed),
         cmocka_unit_test(test_traces__a_slowed_worker_is_named),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);

@@ -7,7 +7,9 @@
 #include "tests/shim/standin.h"
 
 #include "device/alloc.h"
+#include "device/clock.h"
 #include "device/cuda/cuda.h"
+#include "device/flight.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,6 +44,7 @@ typedef struct scene {
     int F, n_steps;
     bool evaluates;
     int64_t kernel_us, graph_us; /* as standin_set_costs takes them */
+    bool real_time;
 } scene;
 
 static fl_device *open_cuda(run_way way)
@@ -83,6 +86,7 @@ static fl_status take_step(one_worker *w, int64_t step, outcome *out)
     fl_global_batch batch = one_worker_batch(w, FL_TRAIN, step % EPOCH_STEPS, ids);
     batch.step = step;
     batch.epoch = step / EPOCH_STEPS;
+    fl_flight_step(step);
     FL_TRY(fl_pipeline_prefetch(w->generation.pipeline, &batch));
     int64_t before = standin_host_waits();
     FL_TRY(fl_pipeline_step(w->generation.pipeline, &batch, 0.05, 0.0, &result));
@@ -135,6 +139,9 @@ static void run_on_cuda(const scene *s, run_way way, const char *entry, int n, o
 {
     fl_device *d = open_cuda(way);
     standin_set_costs(s->kernel_us, s->graph_us);
+    if (s->real_time) {
+        standin_use_real_time();
+    }
     fl_status status = run_steps(s, d, entry, n, out);
     assert_string_equal(status == FL_OK ? "" : fl_errmsg(), "");
     fl_device_destroy(&d);
@@ -299,6 +306,53 @@ static void test_step__takes_the_way_that_is_faster(void **state)
     close_scene(&s);
 }
 
+/* The intervals of the device's events, in the flight recorder: each forward and backward of a
+ * micro-batch, and the optimizer but for the last step's, one behind the other, by calls as by
+ * graphs; and the host still waits once. */
+static void check_recorded(const fl_flight *flight, uint64_t *cursor, int64_t begun_ns)
+{
+    enum { EACH = STEPS * MICRO_BATCHES, ROUNDING_NS = 3000, ROOM = 4 * EACH };
+    static fl_flight_entry e[ROOM];
+    uint64_t lost = 0;
+    int n_of[FL_FLIGHT_KINDS] = {0};
+    int n = fl_flight_read(flight, 0, 1, cursor, e, ROOM, &lost);
+    assert_int_equal(n, 2 * EACH + STEPS - 1);
+    for (int i = 0; i < n; i++) {
+        n_of[e[i].kind]++;
+        assert_true(e[i].entered_ns >= begun_ns && e[i].left_ns >= e[i].entered_ns);
+        if (i > 0 && e[i].step == e[i - 1].step) {
+            assert_true(e[i].entered_ns >= e[i - 1].left_ns - ROUNDING_NS);
+        }
+        if (e[i].kind != FL_FLIGHT_OPTIMIZER) {
+            assert_in_range(e[i].micro_batch, 0, MICRO_BATCHES - 1);
+            assert_int_equal(e[i].item, 0);
+        }
+    }
+    assert_int_equal(n_of[FL_FLIGHT_FORWARD], EACH);
+    assert_int_equal(n_of[FL_FLIGHT_BACKWARD], EACH);
+    assert_int_equal(n_of[FL_FLIGHT_OPTIMIZER], STEPS - 1);
+}
+
+static void test_step__tells_when_the_device_computed(void **state)
+{
+    (void)state;
+    static fl_flight *flight; /* this process records into it until it ends */
+    static outcome out;
+    uint64_t cursor = 0;
+    scene s = equal_scene();
+    s.evaluates = false;
+    s.real_time = true;
+    assert_int_equal(fl_flight_create(1, &flight), FL_OK);
+    fl_flight_join(flight, 0);
+    for (run_way way = BY_CALLS; way <= BY_GRAPHS; way++) {
+        int64_t begun_ns = fl_now_ns();
+        run_on_cuda(&s, way, NULL, 0, &out);
+        assert_int_equal(out.host_waits, 1);
+        check_recorded(flight, &cursor, begun_ns);
+    }
+    close_scene(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +362,7 @@ int main(void)
         cmocka_unit_test(test_step__drops_what_the_cpu_drops),
         cmocka_unit_test(test_step__survives_the_failure_of_every_graph_call),
         cmocka_unit_test(test_step__takes_the_way_that_is_faster),
+        cmocka_unit_test(test_step__tells_when_the_device_computed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -159,6 +159,59 @@ static void test_flight__deeper_operations_are_left_out(void **state)
     fl_flight_destroy(&flight);
 }
 
+static void note_computed(int micro_batch, int64_t at_ns)
+{
+    fl_flight_entry e = {.kind = FL_FLIGHT_FORWARD,
+                         .item = 4,
+                         .peer = -1,
+                         .entered_ns = at_ns,
+                         .left_ns = at_ns + 10};
+    fl_flight_micro_batch(micro_batch);
+    fl_flight_stamp(&e);
+    fl_flight_computed(&e);
+}
+
+static void compute_on_device(void)
+{
+    fl_flight_generation(7);
+    fl_flight_step(37);
+    fl_flight_enter(FL_FLIGHT_STEP, -1, -1, 0);
+    note_computed(0, 1000);
+    note_computed(1, 2000);
+    fl_flight_leave();
+}
+
+/* Would catch: what a device computed among the main thread's operations, or with the time of the
+ * note. */
+static void test_flight__a_device_has_a_track_of_its_own(void **state)
+{
+    (void)state;
+    fl_flight *flight = create();
+    fl_flight_view view;
+    fl_flight_entry e[4];
+    uint64_t cursor = 0, lost = 0;
+    assert_int_equal(in_worker(flight, compute_on_device), 0);
+    assert_int_equal(fl_flight_written(flight, ME, 0), 1);
+    fl_flight_look(flight, ME, 1, &view);
+    assert_int_equal(view.role, FL_FLIGHT_DEVICE);
+    assert_int_equal(view.depth, 0);
+    assert_int_equal(fl_flight_read(flight, ME, 1, &cursor, e, 4, &lost), 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(e[i].kind, FL_FLIGHT_FORWARD);
+        assert_int_equal(e[i].generation, 7);
+        assert_int_equal(e[i].step, 37);
+        assert_int_equal(e[i].micro_batch, i);
+        assert_int_equal(e[i].item, 4);
+        assert_int_equal(e[i].peer, -1);
+        assert_int_equal(e[i].entered_ns, 1000 * (i + 1));
+        assert_int_equal(e[i].left_ns, 1000 * (i + 1) + 10);
+    }
+    fl_flight_clear(flight, ME); /* the next process of this rank begins without it */
+    assert_int_equal(in_worker(flight, compute_on_device), 0);
+    assert_int_equal(fl_flight_written(flight, ME, 1), 4);
+    fl_flight_destroy(&flight);
+}
+
 static void *one_thread(void *number)
 {
     fl_flight_thread(FL_FLIGHT_REDUCER, 9);
@@ -303,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_flight__remembers_the_newest_and_counts_the_lost),
         cmocka_unit_test(test_flight__deeper_operations_are_left_out),
         cmocka_unit_test(test_flight__threads_have_tracks_of_their_own),
+        cmocka_unit_test(test_flight__a_device_has_a_track_of_its_own),
         cmocka_unit_test(test_flight__a_running_worker_is_read_whole),
         cmocka_unit_test(test_flight__without_a_recorder_nothing_happens),
         cmocka_unit_test(test_flight__every_kind_has_a_name_of_its_own),

@@ -150,6 +150,67 @@ static void test_trace__shares_by_hand(void **state)
     drop(t);
 }
 
+/* Two stages of three layers each on devices that compute after their work was queued: worker 0
+ * from 0 to 10 and 27 to 37, worker 1 from 11 to 26. */
+static fl_trace_data *two_devices(void)
+{
+    static const struct {
+        int rank;
+        fl_flight_kind kind;
+        double from, to;
+    } computed[] = {{0, FL_FLIGHT_FORWARD, 0, 10},
+                    {0, FL_FLIGHT_BACKWARD, 27, 37},
+                    {1, FL_FLIGHT_FORWARD, 11, 16},
+                    {1, FL_FLIGHT_BACKWARD, 16, 26}};
+    fl_trace_data *t = trace_of(2, 2, 1, 1, FL_GPIPE);
+    fl_trace_about *about = &t->about;
+    about->n_layers = 6;
+    for (int i = 0; i < 6; i++) {
+        about->layer[i] = (fl_trace_layer){.fwd_us = 1000.0, .bwd_us = 2000.0, .kind = "layer"};
+    }
+    for (int k = 0; k <= 2; k++) {
+        about->plan[0].first[k] = 3 * k;
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        put(t, rank, FL_FLIGHT_STEP, 0, 40);
+        put(t, rank, FL_FLIGHT_FORWARD, 0, 0.25)->item = 3 * rank;
+        put(t, rank, FL_FLIGHT_LAUNCH, 0.25, 0.5);
+        put(t, rank, FL_FLIGHT_NORMS, 0.5, 40);
+    }
+    for (size_t i = 0; i < sizeof computed / sizeof *computed; i++) {
+        fl_flight_entry *e =
+            put(t, computed[i].rank, computed[i].kind, computed[i].from, computed[i].to);
+        e->item = 3 * computed[i].rank + 1; /* the lowest layer is frozen, its output cached */
+        t->events[t->n - 1].role = FL_FLIGHT_DEVICE;
+    }
+    put(t, 0, FL_FLIGHT_REDUCE, 30, 40)->item = 0;
+    return t;
+}
+
+/* Would catch: the time of calls that only queue work taken for the time that the work takes. */
+static void test_trace__devices_tell_when_they_compute(void **state)
+{
+    (void)state;
+    fl_trace_data *t = two_devices();
+    fl_trace_report r;
+    assert_int_equal(fl_trace_analyse(t, &r), FL_OK);
+    const fl_trace_worker *w = r.worker;
+    assert_true(w[0].has_device && w[1].has_device);
+    near((double)w[0].device_ns, 20e6);
+    near((double)w[1].device_ns, 15e6);
+    near(w[0].own_us, 20000);
+    near(w[1].own_us, 15000);
+    near(w[0].expected_us, 8 * 2 * 3000.0); /* layers 1 and 2, for 8 samples */
+    near(w[0].slowness, 20.0 / 15.0);
+    near((double)w[0].hidden_ns, 7e6); /* of 30 .. 40, until 37 */
+    near((double)w[0].in_ns[FL_FLIGHT_IS_COMPUTE], 40e6);
+    assert_int_equal(r.n_pipelines, 1);
+    near(r.bubble, 1.0 - 35.0 / 74.0);
+    near(r.schedule_bubble, 1.0 - 35.0 / 70.0); /* no message is in this trace */
+    fl_trace_report_fini(&r);
+    drop(t);
+}
+
 /* Would catch: an evaluation's forward passes counted as a pipeline's work. */
 static void test_trace__evaluations_are_no_steps(void **state)
 {
@@ -367,6 +428,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trace__shares_by_hand),
+        cmocka_unit_test(test_trace__devices_tell_when_they_compute),
         cmocka_unit_test(test_trace__evaluations_are_no_steps),
         cmocka_unit_test(test_trace__overlap_by_hand),
         cmocka_unit_test(test_trace__the_longest_operations),
