@@ -121,7 +121,7 @@ static const refusal refusals[] = {
      "but it is in exclusive mode; allowed: one worker for each device, or `nvidia-smi -c 0` "
      "first"},
     {"memory=5368709120", 3, "devices.memory",
-     "devices.memory: 3 workers of 2.0 GiB each, and 1.3 GiB for their workspaces and processes, "
+     "devices.memory: 3 workers of 2.0 GiB each, and 1.5 GiB for their workspaces and processes, "
      "but 5.0 GiB of 5.0 GiB are free on CUDA device 0 (Stand-in, compute capability 9.0)"},
     {"die=9", 1, "devices.kind",
      "devices.kind: the process that looked for CUDA devices was killed by signal 9 (Killed)"},
@@ -145,11 +145,12 @@ static void test_survey__takes_what_just_fits(void **state)
     (void)state;
     use_plugin(STANDIN, "devices=2,mode=3");
     assert_int_equal(survey(2), FL_OK);
-    /* Of a GPU: two budgets of 2 GiB, two times 96 MiB beside them, and a second process. */
-    use_plugin(STANDIN, "devices=2,memory=5033164800");
+    /* Of a GPU: two budgets of 2 GiB, two times 168 MiB beside them, and a second process: 4,944
+     * MiB. */
+    use_plugin(STANDIN, "devices=2,memory=5184159744");
     assert_int_equal(survey(4), FL_OK);
     assert_int_equal(survey(5), FL_ENOTSUP);
-    use_plugin(STANDIN, "devices=2,memory=5033164799");
+    use_plugin(STANDIN, "devices=2,memory=5184159743");
     assert_int_equal(survey(2), FL_OK);
     assert_int_equal(survey(4), FL_ENOTSUP);
 }
