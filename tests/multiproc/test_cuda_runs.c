@@ -262,6 +262,13 @@ static int64_t size_of(const char *name)
     return stat(path, &what) == 0 ? (int64_t)what.st_size : 0;
 }
 
+static int unlink_in_root(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    return unlink(path);
+}
+
 /* Would catch: a run that does not read what the one before it has kept; one that keeps nothing;
  * answers of another version that are believed. */
 static void test_cuda_run__asks_the_library_once_for_all_runs(void **state)
@@ -277,6 +284,7 @@ static void test_cuda_run__asks_the_library_once_for_all_runs(void **state)
                       "pipe: {profile: costs.yaml}\n");
     static const char command[] = "run asks.yaml --run-dir asks-%d --set devices.kind=cuda "
                                   "--set run.save_model=true";
+    static const char predict[] = "predict asks-1 --set devices.kind=cuda --out told-%d.jsonl";
     program_run(root, 0, command, 1);
     int64_t first = size_of("asked");
     assert_true(first > 0);
@@ -289,6 +297,14 @@ static void test_cuda_run__asks_the_library_once_for_all_runs(void **state)
     assert_int_equal(size_of("asked"), then);
     program_run(root, 0, command, 4);
     assert_int_equal(size_of("asked"), then);
+    program_run(root, 0, predict, 1); /* without a loss, in micro-batches of its own */
+    int64_t later = size_of("asked");
+    program_run(root, 0, predict, 2);
+    assert_int_equal(size_of("asked"), later);
+    assert_int_equal(unlink_in_root("costs.yaml.algorithms"), 0); /* which predict had used */
+    program_run(root, 0, predict, 3);
+    then = size_of("asked");
+    assert_true(then > later);
     snprintf(options, sizeof options, "devices=1,version=130200,asked=%s/asked", root);
     use_standin(options);
     program_run(root, 0, command, 3);
