@@ -8,8 +8,9 @@
 #   LLMC             a folder with llm.c's source; it is built there. Without it, llm.c is left out
 #   PRECISION        bf16 (default), tf32 or fp32, of all programs; llm.c is built for it
 #   PEAK             the GPU's TFLOPS without sparsity, as 989 of an H100 in bf16: adds the MFU
-#   TRIAL=cpu        a trial of this script: small models on this machine's processors, without
-#                    llm.c; in fp32 unless PRECISION is bf16
+#   TRIAL=cpu        a trial of this script: small models on this machine's processors, in fp32
+#                    unless PRECISION is bf16. What needs more than that is left out by name: PyTorch
+#                    where PYTHON has none; of llm.c, its program for processors is built and not run
 # It prints a table; the rates of all rounds are in build/bench/gpu.rates. A part that fails is named,
 # and the exit code is 1.
 set -euo pipefail
@@ -37,19 +38,28 @@ fp32) llmc_build=FP32 llmc_tf32=0 ;;
     exit 2
     ;;
 esac
+has_torch=1
 if ! "$python" -c 'import torch, safetensors' 2>/dev/null; then
-    echo "$0: $python has no torch and safetensors; see the first lines of $0" >&2
-    exit 2
+    has_torch=
+    if [ "${TRIAL:-}" != cpu ]; then
+        echo "$0: $python has no torch and safetensors; see the first lines of $0" >&2
+        exit 2
+    fi
+    PEAK=0 # BERT has another size then
+    echo "$0: PyTorch is left out: $python has no torch and safetensors"
 fi
 
 # What is measured: all peers take these sizes.
 kind=cuda
 data=$out_dir/gpu-data
+memory=${MEMORY:-32GiB}
+llmc_program=train_gpt2cu
 n_samples=2000
 tokens=1024
 declare -A batch=([gpt2]=16 [vit]=128 [bert]=128)
 shape=(--set model.blocks=12 --set model.dim=768 --set model.heads=12)
 small=()
+bert_sets=()
 peer=(--peak "${PEAK:-0}" --steps "$steps" --precision "$precision")
 case ${TRIAL:-} in
 '') ;;
@@ -61,8 +71,11 @@ cpu)
     batch=([gpt2]=4 [vit]=4 [bert]=4)
     shape=(--set model.blocks=2 --set model.dim=32 --set model.heads=2)
     small=(--tiny)
-    llmc=
+    memory=${MEMORY:-1GiB}
+    llmc_program=train_gpt2
     precision=${PRECISION:-fp32}
+    text=${TEXT:-README.md}
+    tokenizer=${TOKENIZER:-tests/reference/hf_gpt2/model}
     if [ "$precision" = tf32 ]; then
         echo "$0: PRECISION: found 'tf32', allowed with TRIAL=cpu: fp32 or bf16" >&2
         exit 2
@@ -93,13 +106,13 @@ frostline_rate() {
         ;;
     bert)
         config=configs/sst2-minilm.yaml
-        sets=(--set model.path="$data/bert" --set data.text=text
+        sets=("${bert_sets[@]}" --set model.path="$bert" --set data.text=text
             --set data.path="{train: $data/table.tsv, test: $data/table.tsv}")
         ;;
     esac
     [ "$precision" = fp32 ] || sets+=(--set train.precision="$precision")
     train_job "gpu-$name" $config "${sets[@]}" --set devices.kind=$kind --set devices.count=1 \
-        --set devices.memory="${MEMORY:-32GiB}" --set train.batch="${batch[$name]}" \
+        --set devices.memory="$memory" --set train.batch="${batch[$name]}" \
         --set train.evaluate=false --set data.validation=none --set checkpoint.every=none \
         --set train.epochs=1000 --set train.max_steps=$((steps + 10)) || return
     "$python" bench/peer_gpu.py mfu --model "$name" "${peer[@]}" \
@@ -142,12 +155,23 @@ measure() {
 mkdir -p "$data"
 [ -d "$data/images" ] || "$python" bench/peer_gpu.py images "$data/images" $n_samples
 [ -f "$data/table.tsv" ] || "$python" bench/peer_gpu.py table "$data/table.tsv" $n_samples
-[ -f "$data/bert/vocab.txt" ] || "$python" bench/peer_gpu.py bert "$data/bert" "${small[@]}"
-if [ -n "$llmc" ]; then
-    [ -f "$data/tokens.bin" ] || "$python" bench/peer_gpu.py tokens "$data/tokens.bin" 4000000
-    if ! make -C "$llmc" -B train_gpt2cu PRECISION=$llmc_build >"$out_dir/llmc-build.log" 2>&1; then
+bert=$data/bert
+if [ -z "$has_torch" ]; then
+    bert=tests/reference/hf_bert/base # a small one, with 40 positions
+    bert_sets=(--set data.max_tokens=40)
+elif [ ! -f "$bert/vocab.txt" ]; then
+    "$python" bench/peer_gpu.py bert "$bert" "${small[@]}"
+fi
+if [ -z "$llmc" ]; then
+    echo "$0: llm.c is left out: no source was given (LLMC)"
+else
+    [ -f "$data/tokens.bin" ] || "$python" bench/peer_gpu.py tokens "$data/tokens.bin" $((2000 * n_samples))
+    if ! make -C "$llmc" -B $llmc_program PRECISION=$llmc_build >"$out_dir/llmc-build.log" 2>&1; then
         echo "$0: llm.c was not built; see $out_dir/llmc-build.log" >&2
         failed=1
+        llmc=
+    elif [ "$kind" = cpu ]; then
+        echo "$0: llm.c is built and not run: its $llmc_program has one size, and reads gpt2_124M.bin"
         llmc=
     fi
 fi
@@ -164,14 +188,15 @@ fi
 for ((round = 0; round < rounds; round++)); do
     for name in "${names[@]}"; do
         measure "$name" frostline
-        measure "$name" pytorch
+        [ -z "$has_torch" ] || measure "$name" pytorch
         if [ -n "$llmc" ] && [ "$name" = gpt2 ]; then
             measure gpt2 llm.c
         fi
     done
 done
 
-printf '\n| %s, one GPU | program | median of %s | MFU |\n|---|---|---|---|\n' "$precision" "$rounds"
+printf '\n| %s, one %s | program | median of %s | MFU |\n|---|---|---|---|\n' "$precision" \
+    "$([ $kind = cpu ] && echo CPU || echo GPU)" "$rounds"
 for name in "${names[@]}"; do
     for program in frostline pytorch llm.c; do
         of_this=$(grep "^$name $program " "$rates" || true)
