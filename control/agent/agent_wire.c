@@ -5,7 +5,7 @@
 
 #include <frostline/plan.h>
 
-enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 1 };
+enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 2 };
 
 /* ---- bodies ---- */
 
@@ -41,6 +41,7 @@ static void put_birth(fl_writer *w, const fl_worker_birth *b)
     fl_wire_put_plan(w, &b->plan);
     for (int layer = 0; layer < b->plan.n_layers; layer++) {
         fl_put(w, (uint32_t)b->parked[layer], 4);
+        fl_put_i64(w, b->since[layer]);
     }
 }
 
@@ -49,7 +50,9 @@ static bool get_parked(fl_reader *r, fl_worker_birth *b)
     bool good = true;
     for (int layer = 0; layer < b->plan.n_layers; layer++) {
         b->parked[layer] = fl_get_i32(r);
-        good = good && b->parked[layer] >= -1 && b->parked[layer] < b->plan.n_workers;
+        b->since[layer] = fl_get_i64(r);
+        good = good && b->parked[layer] >= -1 && b->parked[layer] < b->plan.n_workers &&
+               b->since[layer] >= 0;
     }
     return good;
 }

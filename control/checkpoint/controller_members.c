@@ -19,6 +19,9 @@ static const fl_member a_bool[] = {{.name = "", .type = FL_MEMBER_BOOL}};
 static const fl_member a_rank[] = {
     {.name = "", .type = FL_MEMBER_INT, .least = -1, .most = FL_MAX_WORKERS - 1}};
 
+static const fl_member a_step[] = {
+    {.name = "", .type = FL_MEMBER_INT64, .least = 0, .most = INT64_MAX}};
+
 /* ---- what is counted ---- */
 
 static int64_t count_metrics(const void *of)
@@ -228,6 +231,7 @@ const fl_member fl_controller_state_members[] = {
     FL_M_TRUTH(fl_controller_state, started),
     FL_M_ARRAY(fl_controller_state, pinned, a_bool, FL_MAX_LAYERS, count_pinned),
     FL_M_ARRAY(fl_controller_state, parked, a_rank, FL_MAX_LAYERS, count_layers),
+    FL_M_ARRAY(fl_controller_state, since, a_step, FL_MAX_LAYERS, count_layers),
     FL_M_OBJECT(fl_controller_state, warming, warmup),
     {.name = "devices",
      .type = FL_MEMBER_INT,

@@ -1,5 +1,6 @@
 #include "control/checkpoint/controller_state.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -32,6 +33,7 @@ static void capture_decisions(const fl_elastic *elastic, fl_controller_state *ou
         out->due_at = origin_of_due(&elastic->due, elastic->run->stats->steps);
         out->n_layers = fl_model_n_layers(input->model);
         memcpy(out->parked, d->parked, (size_t)out->n_layers * sizeof *d->parked);
+        memcpy(out->since, d->since, (size_t)out->n_layers * sizeof *d->since);
     }
 }
 
@@ -100,6 +102,11 @@ fl_status fl_controller_state_check(const fl_controller_state *state, const char
             return fl_fail(FL_EFORMAT, "%s.parked[%d]: found %d, the run has %d workers", where, i,
                            state->parked[i], state->n_workers);
         }
+        if (state->since[i] > state->stats.steps) {
+            return fl_fail(FL_EFORMAT,
+                           "%s.since[%d]: found step %" PRId64 ", the run has done %" PRId64, where,
+                           i, state->since[i], state->stats.steps);
+        }
     }
     if (!(state->lr > 0.0 && isfinite(state->lr) && state->alpha > 0.0 && state->alpha < 1.0)) {
         return fl_fail(FL_EFORMAT, "%s: lr %g, alpha %g: no job has these values", where, state->lr,
@@ -123,6 +130,7 @@ static void restore_decisions(const fl_controller_state *state, int64_t step, fl
         d->started = state->started;
         d->warming = state->warming;
         memcpy(d->parked, state->parked, (size_t)state->n_layers * sizeof *d->parked);
+        memcpy(d->since, state->since, (size_t)state->n_layers * sizeof *d->since);
     }
 }
 

@@ -15,11 +15,12 @@ typedef struct fl_controller_state {
 
     /* freezing */
     fl_norms norms;
-    int64_t heard;              /* steps whose norms have arrived */
-    int64_t due_at;             /* the step that the pending decision is based on; -1: none */
-    bool started;               /* whether a decision before the first step was looked for */
-    bool pinned[FL_MAX_LAYERS]; /* [norms.L] element i: block i + 1 must not be frozen */
-    int parked[FL_MAX_LAYERS];  /* [n_layers] the rank that keeps a frozen layer's moments; -1 */
+    int64_t heard;                /* steps whose norms have arrived */
+    int64_t due_at;               /* the step that the pending decision is based on; -1: none */
+    bool started;                 /* whether a decision before the first step was looked for */
+    bool pinned[FL_MAX_LAYERS];   /* [norms.L] element i: block i + 1 must not be frozen */
+    int parked[FL_MAX_LAYERS];    /* [n_layers] the rank that keeps a frozen layer's moments; -1 */
+    int64_t since[FL_MAX_LAYERS]; /* [n_layers] as in fl_parked */
     fl_cache_warmup warming;
 
     /* plans */

@@ -4,6 +4,7 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
+#include "nn/model.h"
 #include "pipe/plan/migrate_schedule.h"
 
 #include <inttypes.h>
@@ -40,6 +41,22 @@ static bool name_orphans(const fl_controller *controller, const bool *lost, char
              fl_model_layer_name(model, first), last > first ? " to " : "",
              last > first ? fl_model_layer_name(model, last) : "");
     return true;
+}
+
+/* Which frozen layers lose the moments that were kept for a thaw. */
+static void list_lost_moments(fl_controller *controller, const bool *lost)
+{
+    const fl_model *model = controller->options->plan_input->model;
+    fl_recovery *r = &controller->recovery;
+    unsigned char orphans[FL_MAX_LAYERS];
+    (void)fl_migrate_orphans(model, &controller->elastic.plan, controller->elastic.decide.parked,
+                             lost, orphans);
+    r->n_no_moments = 0;
+    for (int layer = 0; layer < controller->elastic.plan.n_layers; layer++) {
+        if ((orphans[layer] & FL_ORPHAN_MOMENTS) && fl_model_params(model, layer)->n > 0) {
+            r->no_moments[r->n_no_moments++] = fl_model_layer_name(model, layer);
+        }
+    }
 }
 
 /* Those that are lost under the running plan, with `rank`. */
@@ -376,6 +393,7 @@ static bool order_regroup(fl_controller *controller, int64_t now_us, char *why, 
     if (!choose_plan(controller, &order.plan, why, size_bytes)) {
         return false;
     }
+    list_lost_moments(controller, lost);
     fl_elastic_force(elastic, &order.plan, r->text);
     r->resolved_us = now_us;
     r->state = FL_RECOVERY_MOVING;
@@ -397,7 +415,9 @@ static void end_recovery(fl_controller *controller, int64_t now_us)
     const fl_recovered done = {.why = r->text,
                                .step = r->step,
                                .collect_us = r->resolved_us - r->begun_us,
-                               .move_us = now_us - r->resolved_us};
+                               .move_us = now_us - r->resolved_us,
+                               .no_moments = r->no_moments,
+                               .n_no_moments = r->n_no_moments};
     fl_event_log_recovered(&controller->log, &done, &controller->elastic.plan);
 }
 

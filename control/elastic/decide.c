@@ -29,6 +29,7 @@ fl_status fl_decide_open(fl_elastic *elastic)
         return FL_OK; /* the layers of the model are unknown: the plan stays */
     }
     size_t n = (size_t)fl_model_n_layers(input->model);
+    FL_TRY(fl_alloc_array(n, sizeof *d->since, (void **)&d->since));
     FL_TRY(fl_alloc_array(n, sizeof *d->parked, (void **)&d->parked));
     for (size_t i = 0; i < n; i++) {
         d->parked[i] = -1;
@@ -40,7 +41,9 @@ fl_status fl_decide_open(fl_elastic *elastic)
 void fl_decide_close(fl_elastic *elastic)
 {
     fl_free(elastic->decide.parked);
+    fl_free(elastic->decide.since);
     elastic->decide.parked = NULL;
+    elastic->decide.since = NULL;
 }
 
 /* ---- ① ---- */
@@ -241,12 +244,24 @@ bool fl_decide_keeps(const fl_elastic *elastic, int rank)
     return false;
 }
 
+static void move_moments(fl_elastic *elastic, int64_t step)
+{
+    const fl_model *model = elastic->run->options->plan_input->model;
+    const fl_plan *next = &elastic->transition.next;
+    const bool *lost = elastic->transition.lost;
+    fl_decide *d = &elastic->decide;
+    d->n_fresh = fl_migrate_fresh(model, &elastic->plan, next, d->parked, lost, d->fresh);
+    for (int layer = 0; layer < next->n_layers; layer++) {
+        d->since[layer] = d->fresh[layer] ? step : d->since[layer];
+    }
+    fl_migrate_parked(model, &elastic->plan, next, lost, d->parked);
+}
+
 void fl_decide_switching(fl_elastic *elastic, int64_t step)
 {
     const fl_plan *next = &elastic->transition.next;
     if (elastic->decide.parked != NULL) {
-        fl_migrate_parked(elastic->run->options->plan_input->model, &elastic->plan, next,
-                          elastic->transition.lost, elastic->decide.parked);
+        move_moments(elastic, step);
     }
     fl_cache_warmup_move(&elastic->decide.warming, next->F, step,
                          elastic->run->stats->steps_per_epoch);

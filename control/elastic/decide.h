@@ -15,6 +15,9 @@ typedef struct fl_decide {
     int64_t due_at; /* the step count that the pending decision is based on; -1: none is pending */
     bool started;   /* whether a decision before the first step was due has been checked */
     int *parked;    /* [n_layers] the rank that keeps a frozen layer's moments; -1: no rank */
+    int64_t *since; /* [n_layers] as in fl_parked */
+    bool fresh[FL_MAX_LAYERS]; /* layers that the last change thawed without moments ... */
+    int n_fresh;               /* ... and how many of them have any */
     fl_cache_warmup warming;
     fl_freeze_decision policy; /* the newest decision, and what was done about it */
     fl_decision decision;

@@ -182,6 +182,34 @@ static void frozen_uses_field(fl_json *j, const fl_elastic *elastic)
     }
 }
 
+/* Layers that thaw with moments of zero, because the worker that kept theirs was lost. */
+static void fresh_field(fl_json *j, const fl_elastic *elastic)
+{
+    const fl_decide *d = &elastic->decide;
+    const fl_model *model = elastic->run->options->model;
+    if (d->n_fresh == 0 || model == NULL) {
+        return;
+    }
+    fl_json_array(j, "fresh_moments");
+    for (int layer = 0; layer < elastic->plan.n_layers; layer++) {
+        if (d->fresh[layer] && fl_model_params(model, layer)->n > 0) {
+            fl_json_text(j, NULL, fl_model_layer_name(model, layer));
+        }
+    }
+    fl_json_close(j, ']');
+}
+
+static void tell_fresh(const fl_elastic *elastic)
+{
+    int n = elastic->decide.n_fresh;
+    if (n > 0) {
+        fl_progress_note(&elastic->log->progress,
+                         "  %d %s with new optimizer moments: the worker that kept the old ones "
+                         "was lost",
+                         n, n == 1 ? "layer thaws" : "layers thaw");
+    }
+}
+
 /* Two lines of at most 100 columns, mostly 80: the change, its reason, its expected gain. The event
  * has the whole of `why`. */
 static void tell_transition(fl_elastic *elastic)
@@ -210,6 +238,7 @@ static void tell_transition(fl_elastic *elastic)
                          "  layers above keep %d %s frozen: tied to one of a frozen block", n,
                          n == 1 ? "parameter" : "parameters");
     }
+    tell_fresh(elastic);
 }
 
 void fl_event_log_transition(fl_elastic *elastic)
@@ -220,6 +249,7 @@ void fl_event_log_transition(fl_elastic *elastic)
     fl_fields_plan(j, &elastic->plan);
     fl_fields_places(j, &elastic->plan);
     frozen_uses_field(j, elastic);
+    fresh_field(j, elastic);
     fl_json_text(j, "why", e->why);
     fl_json_integer(j, "step", e->first_step);
     fl_json_rounded(j, "step_ms", e->old_step_ms, 3);

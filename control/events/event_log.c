@@ -347,6 +347,17 @@ void fl_event_log_agent_lost(fl_event_log *log, const char *text)
     fl_event_log_end(log);
 }
 
+static void lost_moments_field(fl_json *j, const fl_recovered *r)
+{
+    if (r->n_no_moments > 0) {
+        fl_json_array(j, "lost_moments");
+        for (int i = 0; i < r->n_no_moments; i++) {
+            fl_json_text(j, NULL, r->no_moments[i]);
+        }
+        fl_json_close(j, ']');
+    }
+}
+
 void fl_event_log_recovered(fl_event_log *log, const fl_recovered *r, const fl_plan *plan)
 {
     double seconds = (double)(r->collect_us + r->move_us) * 1e-6;
@@ -356,6 +367,7 @@ void fl_event_log_recovered(fl_event_log *log, const fl_recovered *r, const fl_p
     fl_json_integer(j, "step", r->step);
     fl_fields_plan(j, plan);
     fl_fields_places(j, plan);
+    lost_moments_field(j, r);
     fl_json_rounded(j, "collect_ms", (double)r->collect_us * 1e-3, 3);
     fl_json_rounded(j, "move_ms", (double)r->move_us * 1e-3, 3);
     fl_event_log_end(log);

@@ -110,11 +110,14 @@ void fl_event_log_missing(fl_event_log *log, const fl_worker *worker, fl_loss_ki
 /* The workers that were left have regrouped.
  * why         what happened, as a sentence
  * step        finished steps, from which they go on
- * collect_us  until all had reported where they stand; move_us: from then until all had switched */
+ * collect_us  until all had reported where they stand; move_us: from then until all had switched
+ * no_moments  [n_no_moments] names of frozen layers whose parked moments are lost */
 typedef struct fl_recovered {
     const char *why;
     int64_t step;
     int64_t collect_us, move_us;
+    const char *const *no_moments;
+    int n_no_moments;
 } fl_recovered;
 void fl_event_log_recovered(fl_event_log *log, const fl_recovered *recovered, const fl_plan *plan);
 void fl_event_log_stopping(fl_event_log *log, const char *why, int64_t steps);

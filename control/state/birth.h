@@ -20,6 +20,8 @@ typedef struct fl_worker_birth {
     bool evaluates;       /* the evaluation that is due after `step` steps is still to come */
     int parked[FL_MAX_LAYERS]; /* [plan.n_layers] the rank that keeps the moments of a frozen layer,
                                   -1: none does */
+    int64_t since[FL_MAX_LAYERS]; /* [plan.n_layers] the step from which the optimizer counts the
+                                     steps of a layer's moments (pipe/state/migrate.h) */
 } fl_worker_birth;
 
 /* The birth of the workers of a run that begins at its first step. */

@@ -255,6 +255,7 @@ static void birth_of(const fl_preparation *p, fl_worker_birth *birth)
     *birth = p->resume->start;
     birth->plan = *p->plan;
     memcpy(birth->parked, p->resume->checkpoint->controller.parked, sizeof birth->parked);
+    memcpy(birth->since, p->resume->checkpoint->controller.since, sizeof birth->since);
 }
 
 static fl_controller_options controller_of(fl_preparation *p, run_files *f,

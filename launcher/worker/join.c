@@ -20,6 +20,7 @@ typedef struct run_state {
     fl_run_position position;
     fl_message_counts counts;
     int32_t parked[FL_MAX_LAYERS];
+    int64_t since[FL_MAX_LAYERS];
 } run_state;
 
 _Static_assert(sizeof(run_state) <= FL_MESSAGE_MAX_BYTES, "the run's state is one message");
@@ -33,6 +34,7 @@ static void put_state(const fl_worker_state *w, run_state *s)
     s->counts = fl_message_count(w->messages);
     for (int layer = 0; layer < w->parked.n_layers; layer++) {
         s->parked[layer] = w->parked.rank[layer];
+        s->since[layer] = w->parked.since[layer];
     }
 }
 
@@ -47,6 +49,7 @@ static void take_state(fl_worker_state *w, const run_state *s)
     fl_message_follow(w->messages, &counts);
     for (int layer = 0; layer < w->parked.n_layers; layer++) {
         w->parked.rank[layer] = s->parked[layer];
+        w->parked.since[layer] = s->since[layer];
     }
 }
 

@@ -341,10 +341,10 @@ static fl_status migrate_state(fl_worker_state *w)
 
 /* ---- ⑥ ---- */
 
-static fl_status hand_over(fl_worker_state *w, fl_migrate_stats *stats)
+static fl_status hand_over(fl_worker_state *w, int64_t step, fl_migrate_stats *stats)
 {
     fl_params *from = fl_generation_params(w->now);
-    FL_TRY(fl_migration_finish(w->migration, stats));
+    FL_TRY(fl_migration_finish(w->migration, step, stats));
     if (gives_way(w)) {
         fl_params_drop_state(from);
     }
@@ -395,7 +395,7 @@ fl_status fl_transition_finish(fl_worker_state *w, int64_t step, fl_transition_p
     fl_migrate_stats stats;
     int64_t begun = fl_now_us();
     fl_flight_enter(FL_FLIGHT_SWITCH, -1, -1, 0);
-    FL_TRY(hand_over(w, &stats));
+    FL_TRY(hand_over(w, step, &stats));
     fl__reach("migrated", w);
     switch_over(w);
     fl_worker_checkpoint_follow(w, step);

@@ -8,6 +8,8 @@
 #include "nn/optimizer.h"
 #include "pipe/state/checkpoint_source.h"
 
+#include <string.h>
+
 enum { HEARTBEATS_PER_DETECT = 10 };
 
 typedef fl_worker_state worker;
@@ -94,6 +96,10 @@ static fl_status open_from(worker *w, const fl_state_source *source)
 {
     int n_moments = fl_optimizer_n_moments(w->c->job->train.optimizer);
     FL_TRY(open_first(w, source));
+    memcpy(w->parked.since, w->birth->since, (size_t)w->parked.n_layers * sizeof *w->parked.since);
+    if (fl_generation_params(w->now) != NULL) {
+        fl_generation_params(w->now)->since = w->parked.since;
+    }
     return fl_parked_load(&w->parked, w->c->model, n_moments, w->birth->parked, w->rank, source);
 }
 

@@ -85,19 +85,32 @@ int fl_migrate_orphans(const fl_model *model, const fl_plan *old, const int *par
 }
 
 /* Whether somebody can send what the move brings. */
-static fl_status check_sources(const fl_move *m, const bool *lost)
+static fl_status check_source(const fl_move *m)
 {
     if (m->from < 0) {
         return fl_fail(FL_EPEER, "every worker that had layer %d is lost", m->layer);
     }
-    if (m->moments && m->moments_from < 0) {
-        return fl_fail(FL_EINTERNAL, "no worker keeps the moments of layer %d", m->layer);
-    }
-    if (m->moments && is_lost(lost, m->moments_from)) {
-        return fl_fail(FL_EPEER, "the moments of layer %d are lost with worker %d", m->layer,
-                       m->moments_from);
-    }
     return FL_OK;
+}
+
+/* Whether the layer trains from now on, and nobody has moments for it. */
+static bool is_fresh(int layer, int frozen_before, int frozen_after, const int *parked,
+                     const bool *lost)
+{
+    return layer < frozen_before && layer >= frozen_after &&
+           (parked[layer] < 0 || is_lost(lost, parked[layer]));
+}
+
+int fl_migrate_fresh(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                     const int *parked, const bool *lost, bool *fresh)
+{
+    int frozen_before = fl_frozen_layers(model, old->F);
+    int frozen_after = fl_frozen_layers(model, next->F), n = 0;
+    for (int layer = 0; layer < next->n_layers; layer++) {
+        fresh[layer] = is_fresh(layer, frozen_before, frozen_after, parked, lost);
+        n += fresh[layer] && fl_layout_count(model, layer, layer + 1) > 0;
+    }
+    return n;
 }
 
 fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const fl_plan *next,
@@ -118,10 +131,11 @@ fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const f
             m->layer = layer;
             m->to = fl_plan_rank(next, r, stage_of(next, layer));
             m->from = nearest(old, stage_of(old, layer), m->to, lost, sent);
-            m->moments = layer >= frozen_after;
-            m->moments_from = layer < frozen_before ? parked[layer] : m->from;
+            m->moments = layer >= frozen_after &&
+                         !is_fresh(layer, frozen_before, frozen_after, parked, lost);
+            m->moments_from = m->moments && layer < frozen_before ? parked[layer] : m->from;
             m->to_parked = false;
-            FL_TRY(check_sources(m, lost));
+            FL_TRY(check_source(m));
         }
         int keeper = layer >= frozen_after
                          ? -1

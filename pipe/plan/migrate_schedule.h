@@ -5,7 +5,8 @@
  * from the same worker. When a layer freezes, the old plan's first replica parks its moments; when
  * it thaws, they come back from there. A worker that departs hands over the moments that it parked,
  * too. A worker that is lost hands over nothing: what it had comes from the other owners, and what
- * it alone had is an orphan. */
+ * it alone had is an orphan. A layer whose parked moments are orphans thaws with fresh ones: zeros,
+ * and the optimizer counts the layer's steps from there (fl_migrate_fresh). */
 #ifndef FL_PIPE_PLAN_MIGRATE_SCHEDULE_H
 #define FL_PIPE_PLAN_MIGRATE_SCHEDULE_H
 
@@ -20,7 +21,7 @@ enum { FL_HANDED_WEIGHT = 1, FL_HANDED_MOMENTS = 2 };
 typedef struct fl_move {
     int layer;
     int from, to;     /* ranks */
-    bool moments;     /* with the weights; false: the layer is frozen in the new plan */
+    bool moments;     /* with the weights; false: the layer is frozen in the new plan, or fresh */
     int moments_from; /* a rank; differs from `from` when the layer thaws */
     bool to_parked;   /* the moments of a frozen layer, and nothing else, find a new keeper */
 } fl_move;
@@ -36,14 +37,22 @@ enum { FL_ORPHAN_WEIGHTS = 1, FL_ORPHAN_MOMENTS = 2 };
 int fl_migrate_orphans(const fl_model *model, const fl_plan *old, const int *parked,
                        const bool *lost, unsigned char *orphans);
 
-/* parked   [n_layers] the rank that keeps a frozen layer's moments, -1: none; see below
- * lost     [n_workers] workers that hand over nothing and have no place in the next plan; NULL:
- * none moves    [capacity] out; capacity n_layers * (next->R + 1) always suffices Returns  FL_EPEER
- * when the next plan needs an orphan; FL_EINTERNAL when no place ever kept the moments of a layer
- * that thaws. Threads  pure; any */
+/* parked   [n_layers] the rank that keeps a frozen layer's moments, -1: no rank; see below
+ * lost     [n_workers] hand over nothing and have no place in the next plan; NULL: none is lost
+ * moves    [capacity] out; capacity n_layers * (next->R + 1) always suffices
+ * Returns  FL_EPEER when the weights of a layer are orphans
+ * Threads  pure; any */
 fl_status fl_migrate_schedule(const fl_model *model, const fl_plan *old, const fl_plan *next,
                               const int *parked, const bool *lost, fl_move *moves, int capacity,
                               int *n_moves) FL_MUST_CHECK;
+
+/* Which layers train under the next plan, and not under the old one, while no living worker keeps
+ * their moments: they begin with moments of zero.
+ * fresh    [n_layers] out
+ * Returns  the number of those that have parameters
+ * Threads  pure; any */
+int fl_migrate_fresh(const fl_model *model, const fl_plan *old, const fl_plan *next,
+                     const int *parked, const bool *lost, bool *fresh);
 
 /* Bring `parked` [n_layers] from the old plan to the next: -1 for moments that are lost. Pure. */
 void fl_migrate_parked(const fl_model *model, const fl_plan *old, const fl_plan *next,

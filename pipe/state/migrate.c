@@ -3,8 +3,9 @@
  *   ② what this worker sends and receives, made ready list_moves, fl_transfers_open
  *   ③ all transfers posted at once, then waited for   fl_migration_exchange
  *   ④ what stays here is handed over                  hand_over
- *   ⑤ park the moments of what froze, drop others     update_parked
- * ① and ② happen while training continues; ③ to ⑤ while training is paused, and allocate nothing.
+ *   ⑤ layers that thaw with fresh moments count anew  begin_fresh
+ *   ⑥ park the moments of what froze, drop others     update_parked
+ * ① and ② happen while training continues; ③ to ⑥ while training is paused, and allocate nothing.
  * Between ③ and ④ all workers meet: see launcher/worker/transition.c. */
 #include "pipe/state/migrate.h"
 #include "pipe/cost/layout.h"
@@ -25,6 +26,9 @@ fl_status fl_parked_init(fl_parked *parked, fl_device *device, int n_layers)
     }
     if (status == FL_OK) {
         status = fl_alloc_array(n, sizeof *parked->n, (void **)&parked->n);
+    }
+    if (status == FL_OK) {
+        status = fl_alloc_array(n, sizeof *parked->since, (void **)&parked->since);
     }
     for (int i = 0; status == FL_OK && i < n_layers; i++) {
         parked->rank[i] = -1;
@@ -113,6 +117,7 @@ void fl_parked_fini(fl_parked *parked)
     fl_free(parked->rank);
     fl_free(parked->moments);
     fl_free(parked->n);
+    fl_free(parked->since);
     memset(parked, 0, sizeof *parked);
 }
 
@@ -124,6 +129,7 @@ struct fl_migration {
     float **arriving;    /* [n_layers] room for moments that this worker is to keep from now on */
     int64_t *n_arriving; /* [n_layers] floats */
     float **thawing;     /* [n_layers] device memory for parked moments that lie apart from it */
+    bool *fresh;         /* [n_layers] layers that thaw without moments */
     fl_transfers *transfers;
     fl_migrate_stats stats;
 };
@@ -265,6 +271,7 @@ static fl_status plan_moves(fl_migration *m, fl_move *moves, int capacity, fl_tr
                                &n));
     memcpy(m->next_rank, o->parked->rank, (size_t)o->next->n_layers * sizeof *m->next_rank);
     fl_migrate_parked(o->model, o->old, o->next, o->lost, m->next_rank);
+    (void)fl_migrate_fresh(o->model, o->old, o->next, o->parked->rank, o->lost, m->fresh);
     FL_TRY(list_moves(m, moves, n, &l));
     if (is_apart(o->parked)) {
         FL_TRY(take_copies(m));
@@ -282,6 +289,7 @@ static fl_status fill(fl_migration *m)
     FL_TRY(fl_alloc_array(n_layers, sizeof *m->arriving, (void **)&m->arriving));
     FL_TRY(fl_alloc_array(n_layers, sizeof *m->n_arriving, (void **)&m->n_arriving));
     FL_TRY(fl_alloc_array(n_layers, sizeof *m->thawing, (void **)&m->thawing));
+    FL_TRY(fl_alloc_array(n_layers, sizeof *m->fresh, (void **)&m->fresh));
     fl_status status = fl_alloc_array((size_t)capacity, sizeof *moves, (void **)&moves);
     if (status == FL_OK) {
         /* Weights and moments of every layer, to each replica. */
@@ -322,6 +330,7 @@ void fl_migration_close(fl_migration **migration)
         fl_device_drop(m->o.parked->device, m->thawing[i],
                        (size_t)m->o.parked->n[i] * sizeof(float));
     }
+    fl_free(m->fresh);
     fl_free(m->thawing);
     fl_free(m->n_arriving);
     fl_free(m->arriving);
@@ -383,6 +392,63 @@ static fl_status hand_over(fl_migration *m)
 
 /* ---- ⑤ ---- */
 
+/* Another layer's copy of a tied parameter may have trained moments; all copies get the same
+ * updates only if all begin anew. */
+static fl_status clear_copy(fl_params *to, fl_param_place at)
+{
+    const fl_param_spec *spec = fl_model_params(to->model, at.layer)->spec;
+    int64_t n = fl_params_layer_count(to, at.layer), in = 0;
+    float *moments = to->moments[at.layer - to->first];
+    for (int i = 0; i < at.param; i++) {
+        in += fl_layout_param(&spec[i]);
+    }
+    size_t size_bytes = (size_t)fl_layout_param(&spec[at.param]) * sizeof(float);
+    for (int k = 0; k < to->n_moments; k++) {
+        FL_TRY(
+            to->device->ops->fill_zero(to->device, to->stream, moments + k * n + in, size_bytes));
+    }
+    return FL_OK;
+}
+
+static bool has_fresh_use(const fl_migration *m, const fl_tie *tie)
+{
+    bool any = false;
+    for (int k = 0; k < tie->n; k++) {
+        any = any || m->fresh[tie->use[k].layer];
+    }
+    return any;
+}
+
+static fl_status clear_copies(const fl_migration *m)
+{
+    fl_params *to = m->o.to;
+    for (int i = 0; i < fl_model_n_ties(m->o.model); i++) {
+        const fl_tie *tie = fl_model_tie_at(m->o.model, i);
+        for (int k = 0; has_fresh_use(m, tie) && k < tie->n; k++) {
+            fl_param_place at = tie->use[k];
+            if (at.layer >= to->first_trainable && at.layer < to->last && !m->fresh[at.layer]) {
+                FL_TRY(clear_copy(to, at));
+            }
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status begin_fresh(fl_migration *m, int64_t step)
+{
+    fl_parked *parked = m->o.parked;
+    for (int layer = 0; layer < parked->n_layers; layer++) {
+        parked->since[layer] = m->fresh[layer] ? step : parked->since[layer];
+    }
+    if (m->o.to == NULL) {
+        return FL_OK;
+    }
+    m->o.to->since = parked->since;
+    return clear_copies(m);
+}
+
+/* ---- ⑥ ---- */
+
 /* The moments of a layer that freezes here. */
 static fl_status park(fl_migration *m, int layer, piece p)
 {
@@ -425,9 +491,10 @@ fl_status fl_migration_exchange(fl_migration *m, int64_t deadline_us)
     return fl_transfers_run(m->transfers, deadline_us);
 }
 
-fl_status fl_migration_finish(fl_migration *m, fl_migrate_stats *stats)
+fl_status fl_migration_finish(fl_migration *m, int64_t step, fl_migrate_stats *stats)
 {
     FL_TRY(hand_over(m));
+    FL_TRY(begin_fresh(m, step));
     FL_TRY(update_parked(m));
     *stats = m->stats;
     stats->device_bytes = fl_transfers_device_bytes(m->transfers);

@@ -16,6 +16,9 @@ typedef struct fl_parked {
     int *rank; /* [n_layers] the rank that keeps the layer's moments; the same on every worker */
     float **moments; /* [n_layers] as fl_params has them; NULL: not here */
     int64_t *n;      /* [n_layers] floats in moments[layer] */
+    /* [n_layers] the step (from 0) whose update was the first of the moments that the layer has, or
+     * had when it froze; the same on every worker. Not 0 after a thaw with fresh ones. */
+    int64_t *since;
 } fl_parked;
 
 fl_status fl_parked_init(fl_parked *parked, fl_device *device, int n_layers) FL_MUST_CHECK;
@@ -63,7 +66,9 @@ fl_status fl_migration_exchange(fl_migration *migration, int64_t deadline_us) FL
 
 /* Hand over what stays on this worker: from here on `to` has its state, and the parked moments are
  * those of the next plan. Only when every worker has exchanged; it waits for none of them. Fails
- * with the device alone. */
-fl_status fl_migration_finish(fl_migration *migration, fl_migrate_stats *stats) FL_MUST_CHECK;
+ * with the device alone.
+ * step  the first one of the next plan: fresh moments count from it */
+fl_status fl_migration_finish(fl_migration *migration, int64_t step,
+                              fl_migrate_stats *stats) FL_MUST_CHECK;
 
 #endif

@@ -204,6 +204,8 @@ static fl_status take_lists(fl_params *p)
         p->n_updates += fl_model_params(p->model, layer)->n;
     }
     FL_TRY(fl_alloc_array((size_t)p->n_updates, sizeof *p->update, (void **)&p->update));
+    FL_TRY(
+        fl_alloc_array((size_t)p->n_updates, sizeof *p->update_since, (void **)&p->update_since));
     size_t n_sums = n_layers + (size_t)p->n_ties;
     FL_TRY(fl_alloc_array(n_sums, sizeof *p->square_sum, (void **)&p->square_sum));
     FL_TRY(fl_alloc_array((size_t)p->n_ties, sizeof *p->tie_square, (void **)&p->tie_square));
@@ -316,6 +318,7 @@ void fl_params_fini(fl_params *p)
                    (size_t)(p->last - p->first + p->n_ties) * sizeof *p->squares);
     fl_free(p->tie_square);
     fl_free(p->update);
+    fl_free(p->update_since);
     fl_free(p->square_sum);
     fl_free(p->layer);
     fl_free(p->weight);
@@ -326,9 +329,22 @@ void fl_params_fini(fl_params *p)
     memset(p, 0, sizeof *p);
 }
 
-/* The updates of one layer's parameters; returns how many. */
-static int list_updates(fl_params *p, const fl_job *job, int layer, fl_update *list)
+static int64_t since_of(const fl_params *p, int layer, int param)
 {
+    int tie = p->since == NULL ? -1 : fl_model_tie_of(p->model, layer, param);
+    int64_t since = p->since == NULL ? 0 : p->since[layer];
+    const fl_tie *uses = tie < 0 ? NULL : fl_model_tie_at(p->model, tie);
+    for (int k = 0; uses != NULL && k < uses->n; k++) {
+        int64_t other = p->since[uses->use[k].layer];
+        since = other > since ? other : since;
+    }
+    return since;
+}
+
+/* The updates of one layer's parameters, from p->update[at] on; returns how many. */
+static int list_updates(fl_params *p, const fl_job *job, int layer, int at)
+{
+    fl_update *list = p->update + at;
     const fl_param_list *params = fl_model_params(p->model, layer);
     const fl_layer_params *mine = &p->layer[layer - p->first];
     int64_t n = fl_params_layer_count(p, layer), in = 0;
@@ -338,6 +354,7 @@ static int list_updates(fl_params *p, const fl_job *job, int layer, fl_update *l
         const fl_param_spec *spec = &params->spec[i];
         fl_weight *w = &mine->weight[i];
         if (mine->grad[i] != NULL) { /* a tied parameter may be frozen in a layer that trains */
+            p->update_since[at + n_updates] = since_of(p, layer, i);
             fl_update *update = &list[n_updates++];
             w->version++;
             *update =
@@ -372,9 +389,14 @@ fl_status fl_params_step(fl_params *p, const fl_job *job, int64_t step, double l
 {
     int n = 0;
     for (int layer = p->first_trainable; layer < p->last; layer++) {
-        n += list_updates(p, job, layer, p->update + n);
+        n += list_updates(p, job, layer, n);
     }
-    FL_TRY(fl_optimizer_step(p->device, p->stream, job, step, lr, grad_scale, p->update, n));
+    for (int i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && p->update_since[end] == p->update_since[i]; end++) {
+        }
+        FL_TRY(fl_optimizer_step(p->device, p->stream, job, step - p->update_since[i], lr,
+                                 grad_scale, p->update + i, end - i));
+    }
     return fl_params_clear_grad(p);
 }
 

@@ -40,8 +40,11 @@ typedef struct fl_params {
     int64_t *layer_at;      /* [last - first + 1] elements of the layers before each */
     int64_t *grad_at;       /* [last - first + 1] where its gradients begin, then the first tie's */
     int n_ties;
-    fl_params_tie *tie; /* [n_ties], in the model's order */
-    fl_update *update;  /* [n_updates] a step's list: a tensor for each trainable parameter */
+    fl_params_tie *tie;    /* [n_ties], in the model's order */
+    fl_update *update;     /* [n_updates] a step's list: a tensor for each trainable parameter */
+    int64_t *update_since; /* [n_updates] the step from which the optimizer counts its steps */
+    const int64_t *since;  /* [layers of the model] the same for each layer's moments; borrowed, set
+                            * by its owner (fl_parked, migrate.h); NULL: 0 for all */
     int n_updates;
     fl_square_sum *square_sum; /* [last - first + n_ties] the list of the gradient norms' sums */
     double *squares;           /* [last - first + n_ties] their results: device memory, a few bytes
@@ -95,7 +98,9 @@ fl_status fl_params_read_weights(const fl_params *params, int layer, float *room
 int64_t fl_params_grad_at(const fl_params *params, int layer);
 
 /* Give the stream one optimizer step over everything trainable, then the clearing of the gradients.
- * step counts from 0. */
+ * step counts from 0. AdamW corrects its moments for the steps that made them: those of a layer
+ * from params->since, those of a tied parameter from the latest of its uses, because all begin
+ * anew when one does. */
 fl_status fl_params_step(fl_params *params, const fl_job *job, int64_t step, double lr,
                          double grad_scale) FL_MUST_CHECK;
 

@@ -1,8 +1,10 @@
 /* Blocks that froze and thaw again continue with the moments that they had, wherever they thaw: on
  * the worker that kept the moments, on other workers, or on several. The test records the moments
  * when a block freezes and compares them bit by bit after it has thawed: two runs that both lose
- * the moments would not differ from each other. */
+ * the moments would not differ from each other. Where the worker that kept them was lost, they thaw
+ * with moments of zero, and the optimizer counts their steps from there. */
 #include "pipe/cost/plan.h"
+#include "support/lines.h"
 #include "support/scenario.h"
 
 #include <setjmp.h>
@@ -139,6 +141,68 @@ static void test_thaw__brings_the_moments_back(void **state)
                   (fl_script_entry){.step = 20, .f = 0, .k = 1, .r = 3, .m = 2});
 }
 
+/* ---- without the worker that kept them ---- */
+
+enum { FREEZE_AT = 5, KILL_AT = 12, THAW_AT = 22, EPOCHS = 3 };
+
+static void kill_the_first(fl_worker_state *w)
+{
+    if (atomic_load(&scenario_here()->outcome->n_deeds) == 1) {
+        kill_this_worker(w);
+    }
+}
+
+/* At the switch that thaws them: moments of zero, which count from this step. */
+static void look_at_fresh(const char *point, fl_worker_state *w)
+{
+    static float now[FLOATS_MAX];
+    const fl_params *p = fl_generation_params(w->now);
+    bool thawed = strcmp(point, "switch") == 0 && w->now->plan.F == 0 && p != NULL;
+    for (int layer = 0; thawed && layer < p->last; layer++) {
+        int64_t n = floats_of(p, layer);
+        bool is_zero = n <= FLOATS_MAX;
+        for (int64_t i = 0; is_zero && i < n; i++) {
+            if (i == 0) {
+                read_device(p, p->moments[layer - p->first], n, now);
+            }
+            is_zero = now[i] == 0.0f;
+        }
+        bool frozen = layer < fl_frozen_layers(w->c->model, FROZEN);
+        int64_t since = frozen ? THAW_AT : 0;
+        bool good = n == 0 || (is_zero == frozen && p->since[layer] == since);
+        atomic_fetch_add(good ? &across->n_same : &across->n_different, n > 0);
+    }
+}
+
+/* Three replicas; the first one keeps the moments. Two are left, and thaw what froze. */
+static void test_thaw__begins_anew_where_the_moments_are_lost(void **state)
+{
+    (void)state;
+    char script[80];
+    snprintf(script, sizeof script, "[{step: %d, f: %d}, {step: %d, f: 0}]", FREEZE_AT, FROZEN,
+             THAW_AT);
+    scenario s = {.name = "lost",
+                  .sets = JOB_SETS("pipe.k", "1", "autodp.r", "3", "pipe.m", "1", "devices.count",
+                                   "3", "train.batch", "10", "train.epochs", "3", "train.evaluate",
+                                   "false", "fault.restarts", "0", "fault.on_loss", "continue",
+                                   "elastic.script", script),
+                  .n_samples = SAMPLES,
+                  .blocks = BLOCKS,
+                  .dropout = 0.1f,
+                  .at = {{.point = "step", .who = 0, .step = KILL_AT, .act = kill_the_first}},
+                  .at_point = look_at_fresh};
+    memset(across, 0, sizeof *across);
+    scenario_start(&s);
+    expect_end(&s, FL_OK);
+    assert_int_equal(across->n_different, 0);
+    assert_true(across->n_same >= 2 * BLOCKS); /* all layers of at least one replica */
+    assert_int_equal(count_events(s.dir, "\"run.recovered\"", "\"lost_moments\": [\""), 1);
+    assert_int_equal(count_events(s.dir, "\"transition.done\"", "\"fresh_moments\": [\""), 1);
+    assert_int_equal(count_events(s.dir, "\"run.finished\"", ""), 1);
+    check_exactly_once(s.dir, EPOCHS, SAMPLES);
+    scenario_forget(&s);
+}
+
 static int set_up(void **state)
 {
     across = shared_memory(sizeof *across);
@@ -149,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_thaw__brings_the_moments_back),
+        cmocka_unit_test(test_thaw__begins_anew_where_the_moments_are_lost),
     };
     return cmocka_run_group_tests(tests, set_up, remove_root);
 }

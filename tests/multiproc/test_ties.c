@@ -206,12 +206,42 @@ static void test_ties__hold_through_transitions(void **state)
     free(b);
 }
 
+static void kill_the_first(fl_worker_state *w)
+{
+    if (atomic_load(&scenario_here()->outcome->n_deeds) == 1) {
+        kill_this_worker(w);
+    }
+}
+
+/* The worker that kept the moments of the first block is lost: its layers thaw with moments of
+ * zero, while a copy of the matrix above it still has those of the steps before the freeze. */
+static void test_ties__hold_where_one_copy_has_lost_its_moments(void **state)
+{
+    (void)state;
+    char script[80];
+    snprintf(script, sizeof script, "[{step: %d, f: 1}, {step: %d, f: 0}]", FREEZE, THAW);
+    scenario s = {.name = "lost",
+                  .sets = JOB_SETS("devices.count", "2", "pipe.k", "1", "autodp.r", "2", "pipe.m",
+                                   "1", "train.batch", "10", "train.epochs", "3", "train.evaluate",
+                                   "false", "train.hash_weights", "1", "fault.restarts", "0",
+                                   "fault.on_loss", "continue", "elastic.script", script),
+                  .n_samples = N_SAMPLES,
+                  .adjust = make_tied,
+                  .at = {{.point = "step", .who = 0, .step = 14, .act = kill_the_first}}};
+    scenario_start(&s);
+    expect_end(&s, FL_OK);
+    check_copies(&s, FREEZE, THAW);
+    assert_int_equal(count_events(s.dir, "transition.done", "\"fresh_moments\": [\""), 1);
+    scenario_forget(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ties__every_plan_computes_the_same),
         cmocka_unit_test(test_ties__change_what_is_computed),
         cmocka_unit_test(test_ties__hold_through_transitions),
+        cmocka_unit_test(test_ties__hold_where_one_copy_has_lost_its_moments),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

@@ -102,6 +102,7 @@ static void make_agree(fl_controller_state *state, int64_t step)
     state->tune.racing = state->tune.racing && state->tune.tuner.n > 0;
     for (int i = 0; i < FL_MAX_LAYERS; i++) {
         state->parked[i] = i >= LAYERS ? 0 : i == 0 ? 1 : -1;
+        state->since[i] = i == 1 ? step / 2 : 0;
     }
     memset(state->usable.drained, 0, sizeof state->usable.drained);
 }

@@ -35,7 +35,8 @@ static const fl_agent_frame frames[] = {
                .end_step = 100,
                .n_skipped = 2,
                .evaluates = true,
-               .parked = {2, -1, -1, -1, -1}}},
+               .parked = {2, -1, -1, -1, -1},
+               .since = {0, 39, 0, 0, 7}}},
     {.type = FL_AGENT_KILL, .rank = 1023, .incarnation = UINT32_MAX},
     {.type = FL_AGENT_LOOK, .rank = 0, .incarnation = 2},
     {.type = FL_AGENT_END},
@@ -140,7 +141,7 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     (void)state;
     enum { VERSION_AT = 4, TYPE_AT = 6, RANK_AT = 8, INCARNATION_AT = 12 };
     assert_refused_with(0, 0, 0);                            /* magic */
-    assert_refused_with(0, VERSION_AT, 2);                   /* a later version */
+    assert_refused_with(0, VERSION_AT, 3);                   /* a later version */
     assert_refused_with(0, TYPE_AT, 0);                      /* no type */
     assert_refused_with(0, TYPE_AT, 6);                      /* unknown types */
     assert_refused_with(0, TYPE_AT + 1, 1);                  /* 0x101 */

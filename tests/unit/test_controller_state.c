@@ -110,6 +110,7 @@ static void test_state__what_is_restored_is_captured_again(void **state)
         for (int i = 0; i < FL_MAX_LAYERS; i++) {
             bool of_block = i < first->norms.L;
             first->parked[i] = i >= first->n_layers ? 0 : i % WORKERS - 1;
+            first->since[i] = i >= first->n_layers ? 0 : 7 * i;
             first->pinned[i] = of_block && first->pinned[i];
             first->norms.sum[i] = of_block ? (double)i / seed : 0.0;
             first->norms.norm[i] = of_block ? (double)seed / (i + 1) : 0.0;

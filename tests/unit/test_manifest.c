@@ -180,9 +180,9 @@ typedef struct change {
 } change;
 
 static const change changes[] = {
-    {"\"version\": 1,", "\"version\": 2,", FL_ENOTSUP,
-     "m.json: version 2 of the format; this program (frostline " FL_VERSION ") reads version 1"},
-    {"\"version\": 1,", "\"version\": \"1\",", FL_EFORMAT, "m.json: version: found no integer"},
+    {"\"version\": 2,", "\"version\": 1,", FL_ENOTSUP,
+     "m.json: version 1 of the format; this program (frostline " FL_VERSION ") reads version 2"},
+    {"\"version\": 2,", "\"version\": \"2\",", FL_EFORMAT, "m.json: version: found no integer"},
     {"frostline-checkpoint", "frozen-checkpoint", FL_EFORMAT,
      "m.json: format: found frozen-checkpoint, allowed: frostline-checkpoint"},
     {"\"step\": 500,", "\"step\": -1,", FL_EFORMAT,
@@ -203,6 +203,10 @@ static const change changes[] = {
     {"\"rank_of\": [0, 1]", "\"rank_of\": [1, 1]", FL_EFORMAT, "m.json: plan: "},
     {"\"parked\": [1, -1, -1]", "\"parked\": [2, -1, -1]", FL_EFORMAT,
      "m.json: controller.parked[0]: found 2, the run has 2 workers"},
+    {"\"since\": [0, 250, 0]", "\"since\": [0, 501, 0]", FL_EFORMAT,
+     "m.json: controller.since[1]: found step 501, the run has done 500"},
+    {"\"since\": [0, 250, 0]", "\"since\": [0, -1, 0]", FL_EFORMAT,
+     "m.json: controller.since[1]: found -1, allowed: "},
     {"\"lr_factor\": ", "\"lr_factor\": -", FL_EFORMAT,
      "m.json: worker.lr_factor: found -0.1, allowed: a number above 0"},
     {"\"end_step\": 1500", "\"end_step\": 499", FL_EFORMAT,

@@ -258,6 +258,30 @@ static void test_migrate__a_replica_covers_what_was_lost(void **state)
     }
 }
 
+/* Layer 0 thaws with its moments, the other layers below n_frozen without, and no move brings what
+ * nobody has. */
+static void check_fresh(const fl_plan *old, const fl_plan *thawed, const int *parked,
+                        const bool *lost, int n_frozen)
+{
+    fl_move moves[LAYERS_MAX * (WORKERS + 1)];
+    bool fresh[LAYERS_MAX];
+    int n = 0, n_with_params = 0;
+    assert_int_equal(fl_migrate_schedule(model, old, thawed, parked, lost, moves,
+                                         LAYERS_MAX * (WORKERS + 1), &n),
+                     FL_OK);
+    assert_int_equal(n, n_layers * thawed->R);
+    for (int i = 0; i < n; i++) {
+        int layer = moves[i].layer;
+        assert_int_equal(moves[i].moments, layer == 0 || layer >= n_frozen);
+        assert_int_equal(moves[i].moments_from, layer == 0 ? 1 : moves[i].from);
+        n_with_params += layer > 0 && layer < n_frozen && fl_model_params(model, layer)->n > 0;
+    }
+    assert_int_equal(fl_migrate_fresh(model, old, thawed, parked, lost, fresh), n_with_params);
+    for (int layer = 0; layer < n_layers; layer++) {
+        assert_int_equal(fresh[layer], layer > 0 && layer < n_frozen);
+    }
+}
+
 /* Frozen layers lose their moments with the worker that keeps them, and keep their weights. */
 static void test_migrate__parked_moments_are_lost_alone(void **state)
 {
@@ -281,27 +305,31 @@ static void test_migrate__parked_moments_are_lost_alone(void **state)
     assert_int_equal(fl_migrate_schedule(model, &old, &next, parked, lost, moves,
                                          LAYERS_MAX * (WORKERS + 1), &n),
                      FL_OK);
-    assert_int_equal(fl_migrate_schedule(model, &old, &thawed, parked, lost, moves,
-                                         LAYERS_MAX * (WORKERS + 1), &n),
-                     FL_EPEER);
-    assert_string_equal(fl_errmsg(), "the moments of layer 1 are lost with worker 5");
+    check_fresh(&old, &thawed, parked, lost, n_frozen); /* with the plan that follows the loss */
     fl_migrate_parked(model, &old, &next, lost, parked);
     assert_int_equal(parked[0], 1);
     for (int layer = 1; layer < n_layers; layer++) {
         assert_int_equal(parked[layer], -1);
     }
+    check_fresh(&next, &thawed, parked, NULL, n_frozen); /* with a later one */
+    fl_migrate_parked(model, &next, &thawed, NULL, parked);
+    assert_int_equal(parked[0], -1);
 }
 
-/* Whether the next plan needs what the lost workers alone had. */
-static bool needs_orphan(const fl_plan *next, const unsigned char *orphans)
+/* Each layer that trains gets moments, unless it is fresh: it was frozen, and its moments are
+ * orphans. */
+static void check_moments(const history *h, const fl_plan *next, const bool *lost,
+                          const unsigned char *orphans, const fl_move *moves, int n)
 {
-    int n_frozen = fl_frozen_layers(model, next->F);
-    bool needs = false;
-    for (int layer = 0; layer < n_layers; layer++) {
-        needs = needs || (orphans[layer] & FL_ORPHAN_WEIGHTS) != 0 ||
-                (layer >= n_frozen && orphans[layer] != 0);
+    int before = fl_frozen_layers(model, h->first.F), after = fl_frozen_layers(model, next->F);
+    bool fresh[LAYERS_MAX];
+    (void)fl_migrate_fresh(model, &h->first, next, h->parked, lost, fresh);
+    for (int i = 0; i < n; i++) {
+        int layer = moves[i].layer;
+        assert_int_equal(fresh[layer], layer >= after && layer < before &&
+                                           (orphans[layer] & FL_ORPHAN_MOMENTS) != 0);
+        assert_true(moves[i].to_parked || moves[i].moments == (layer >= after && !fresh[layer]));
     }
-    return needs;
 }
 
 /* Each place of the next plan gets each of its layers once, from a living worker. */
@@ -320,7 +348,7 @@ static void check_sources(const fl_plan *next, const bool *lost, const fl_move *
     assert_int_equal(n_got, n_layers * next->R);
 }
 
-/* The survivors go on if and only if nothing that they need is an orphan. */
+/* The survivors go on if and only if no layer's weights are orphans. */
 static void test_migrate__survivors_take_over(void **state)
 {
     (void)state;
@@ -340,12 +368,13 @@ static void test_migrate__survivors_take_over(void **state)
         fl_plan next = plan_of(h.second.F, 1 + drawn(mine, 410, n_left), 1);
         next.R = 1 + drawn(mine, 411, n_left / next.K);
         fl_migrate_place(model, &h.first, &next, MOMENTS, lost);
-        (void)fl_migrate_orphans(model, &h.first, h.parked, lost, orphans);
+        int n_gone = fl_migrate_orphans(model, &h.first, h.parked, lost, orphans);
         fl_status status = fl_migrate_schedule(model, &h.first, &next, h.parked, lost, moves,
                                                n_layers * (next.R + 1), &n);
-        assert_int_equal(status, needs_orphan(&next, orphans) ? FL_EPEER : FL_OK);
+        assert_int_equal(status, n_gone > 0 ? FL_EPEER : FL_OK);
         if (status == FL_OK) {
             check_sources(&next, lost, moves, n);
+            check_moments(&h, &next, lost, orphans, moves, n);
             fl_migrate_parked(model, &h.first, &next, lost, h.parked);
             for (int layer = 0; layer < n_layers; layer++) {
                 assert_true(h.parked[layer] < 0 || !lost[h.parked[layer]]);

@@ -76,10 +76,68 @@ static void test_read_weights__waits_for_a_copy_where_one_is_needed(void **state
     fl_device_destroy(&d);
 }
 
+/* Three steps of all layers, with the same gradients in every run. */
+static void take_steps(fl_params *p, fl_device *d, fl_model *model, const int64_t *since,
+                       int64_t first_step)
+{
+    fl_job job;
+    fl_drawn_state drawn = {.model = model, .seed = 3};
+    fl_state_source source = fl_drawn_source(&drawn);
+    fl_params_options o = {.device = d,
+                           .model = model,
+                           .last = fl_model_n_layers(model),
+                           .n_moments = 2,
+                           .source = &source};
+    fl_job_defaults(&job);
+    assert_int_equal(fl_params_init(p, &o), FL_OK);
+    p->since = since;
+    for (int64_t step = first_step; step < first_step + 3; step++) {
+        for (int64_t i = 0; i < p->n_grad; i++) {
+            p->grad[i] = (float)(i % 7 - 3) * 0.01f;
+        }
+        assert_int_equal(fl_params_step(p, &job, step, 1e-2, 1.0), FL_OK);
+    }
+}
+
+/* Moments of zero need the corrections of the first steps, however far the run is: with those of
+ * step 40 AdamW's first update would be three times too large. A layer with fresh moments moves as
+ * in the run's first steps, and its neighbours as before. */
+static void test_params__fresh_moments_count_from_their_own_step(void **state)
+{
+    (void)state;
+    enum { AT = 40, FRESH = 1 };
+    fl_device *d = NULL;
+    fl_model *model = NULL;
+    fl_params first, fresh, later;
+    assert_int_equal(fl_device_cpu_create(1, NULL, (size_t)1 << 28, &d), FL_OK);
+    assert_int_equal(fl_toy_model(2, 0.0f, &model), FL_OK);
+    int n_layers = fl_model_n_layers(model), n_compared = 0;
+    int64_t since[FL_MAX_LAYERS] = {[FRESH] = AT};
+    take_steps(&first, d, model, NULL, 0);
+    take_steps(&later, d, model, NULL, AT);
+    take_steps(&fresh, d, model, since, AT);
+    for (int layer = 0; layer < n_layers; layer++) {
+        size_t n = (size_t)fl_params_layer_count(&fresh, layer) * sizeof(float);
+        if (n > 0) {
+            const fl_params *same = layer == FRESH ? &first : &later;
+            assert_memory_equal(fresh.weight[layer], same->weight[layer], n);
+            assert_memory_not_equal(first.weight[layer], later.weight[layer], n);
+            n_compared++;
+        }
+    }
+    assert_true(n_compared > 2 && fl_params_layer_count(&fresh, FRESH) > 0);
+    fl_params_fini(&first);
+    fl_params_fini(&later);
+    fl_params_fini(&fresh);
+    fl_model_destroy(&model);
+    fl_device_destroy(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_read_weights__waits_for_a_copy_where_one_is_needed),
+        cmocka_unit_test(test_params__fresh_moments_count_from_their_own_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -274,6 +274,29 @@ static void test_tie__copies_stay_equal_to_the_last_bit(void **state)
     fl_stage_destroy(&stage);
 }
 
+/* One of the layers that use the matrix has thawed with fresh moments: its copy is not to move
+ * otherwise than the others. */
+static void test_tie__copies_stay_equal_after_a_fresh_thaw(void **state)
+{
+    (void)state;
+    fl_job job;
+    fl_job_defaults(&job);
+    fl_stage *stage = stage_of(model, 0, TIED_LAYERS, 0);
+    fl_params *p = fl_stage_params(stage);
+    int64_t since[LAYERS_MAX] = {0};
+    since[tied_layer[1]] = 30;
+    p->since = since;
+    for (int step = 30; step < 33; step++) {
+        (void)pass(stage, true);
+        assert_int_equal(fl_params_step(p, &job, step, 1e-2, 1.0), FL_OK);
+        for (int k = 1; k < TIED_USES; k++) {
+            assert_memory_equal(weights(stage, tied_layer[k]), weights(stage, tied_layer[0]),
+                                N * sizeof(float));
+        }
+    }
+    fl_stage_destroy(&stage);
+}
+
 /* A block of frozen layers gives the same outputs from now on, so the matrix that one of them uses
  * may not change, also where it is used above. */
 static void test_tie__freezes_with_its_lowest_block(void **state)
@@ -403,6 +426,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_tie__gradient_is_that_of_all_uses, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tie__copies_stay_equal_to_the_last_bit, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_tie__copies_stay_equal_after_a_fresh_thaw, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_tie__freezes_with_its_lowest_block, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tie__the_planner_counts_the_sum_over_stages, set_up,
