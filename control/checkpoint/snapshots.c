@@ -3,6 +3,7 @@
 #include "control/checkpoint/parts.h"
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/log.h"
 
 #include <string.h>
 
@@ -11,7 +12,22 @@ enum { AUTO_LEAST_MS = 5000, AUTO_SHARE = 100 /* of the time: 1 % */ };
 void fl_kept_snapshot_fini(fl_kept_snapshot *kept)
 {
     fl__checkpoints_free_one(&kept->checkpoint);
+    fl__checkpoints_free_one(&kept->older);
     fl_snapshot_close(&kept->memory);
+}
+
+void fl_kept_snapshot_check(fl_kept_snapshot *kept)
+{
+    while (kept->checkpoint != NULL && fl_snapshot_check(&kept->memory, kept->slot) != FL_OK) {
+        fl_log(FL_LOG_WARN,
+               "the snapshot in memory of step %lld is damaged and is not used: %s; %s",
+               (long long)kept->checkpoint->step, fl_errmsg(),
+               kept->older != NULL ? "the one before it takes its place" : "there is no other one");
+        fl__checkpoints_free_one(&kept->checkpoint);
+        kept->checkpoint = kept->older;
+        kept->slot = 1 - kept->slot;
+        kept->older = NULL;
+    }
 }
 
 void fl_snapshots_open(fl_snapshots *s)
@@ -59,6 +75,7 @@ static void ask_workers(fl_snapshots *s, int64_t step, int64_t now_us)
     s->asked = true;
     s->target = step;
     s->slot = any ? 1 - s->kept->slot : 0;
+    fl__checkpoints_free_one(&s->kept->older); /* it lay there */
     s->asked_us = s->last_us = now_us;
     s->last_step = step;
     s->n_reports = 0;
@@ -165,7 +182,7 @@ static void tell_taken(const fl_snapshots *s)
 
 static void keep_copy(fl_snapshots *s)
 {
-    fl__checkpoints_free_one(&s->kept->checkpoint);
+    s->kept->older = s->kept->checkpoint;
     s->kept->checkpoint = s->captured;
     s->kept->slot = s->slot;
     s->captured = NULL;

@@ -9,6 +9,9 @@
  * A snapshot whose workers were further than asked for, or that a loss or a change of the plan came
  * across, is dropped; the one before stays, and the next one comes when it is due.
  *
+ * The snapshot before the newest one stays until its slot is needed: the run goes back to it if the
+ * newest one turns out to be damaged (fl_kept_snapshot_check).
+ *
  * `auto` takes them as often as costs less than 1 % of the time, at most every 5 s, and while the
  * plan has one replica: with more, each layer has another owner. */
 #ifndef FL_CONTROL_CHECKPOINT_SNAPSHOTS_H
@@ -22,7 +25,12 @@ typedef struct fl_kept_snapshot {
     fl_snapshot memory;        /* no slots: this run makes no snapshots */
     fl_checkpoint *checkpoint; /* of the last complete one, without files; NULL: there is none */
     int slot;                  /* where that lies */
+    fl_checkpoint *older;      /* the one before, in the other slot; NULL: there is none */
 } fl_kept_snapshot;
+
+/* Before a run goes back: compare the newest snapshot with its hashes. One that is damaged is
+ * dropped, with a warning, and the older one takes its place. Reads the snapshot's whole memory. */
+void fl_kept_snapshot_check(fl_kept_snapshot *kept);
 
 void fl_kept_snapshot_fini(fl_kept_snapshot *kept);
 

@@ -453,8 +453,12 @@ typedef struct run_losses {
 static bool may_return(run_losses *l, const fl_job *job, fl_status status,
                        const fl_run_result *result)
 {
+    if (status != FL_EFAILED || !result->worker_lost) {
+        return false;
+    }
+    fl_kept_snapshot_check(&l->kept);
     int64_t newest = find_newest(&l->kept, result->run_dir);
-    if (status != FL_EFAILED || !result->worker_lost || newest < 0) {
+    if (newest < 0) {
         return false;
     }
     l->n = l->n == 0 || newest > l->lost_at ? 1 : l->n + 1;

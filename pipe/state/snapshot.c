@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <xxhash.h>
 
 static int64_t count_layer(const fl_model *model, int n_moments, int layer)
 {
@@ -19,11 +20,24 @@ static int64_t count_slot(const fl_snapshot *s)
     return s->layer_at[fl_model_n_layers(s->model)];
 }
 
-enum { HEAD_BYTES = 4096 }; /* the request; the slots begin on a page */
+enum { SEALS_AT = 64, PAGE_BYTES = 4096 };
+_Static_assert(sizeof(fl_snapshot_wanted) <= SEALS_AT, "the seals lie behind the request");
+
+static size_t count_seals(const fl_snapshot *s)
+{
+    return (size_t)fl_model_n_layers(s->model) * FL_SNAPSHOT_PARTS;
+}
+
+/* The request and the seals; the slots begin on a page. */
+static size_t head_bytes(const fl_snapshot *s)
+{
+    size_t n = SEALS_AT + FL_SNAPSHOT_SLOTS * count_seals(s) * sizeof(fl_snapshot_seal);
+    return (n + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
 
 static size_t memory_bytes(const fl_snapshot *s)
 {
-    return HEAD_BYTES + (size_t)count_slot(s) * FL_SNAPSHOT_SLOTS * sizeof(float);
+    return head_bytes(s) + (size_t)count_slot(s) * FL_SNAPSHOT_SLOTS * sizeof(float);
 }
 
 int64_t fl_snapshot_bytes(const fl_model *model, int n_moments)
@@ -45,7 +59,8 @@ static fl_status map_memory(fl_snapshot *s)
     }
     s->memory = at;
     s->wanted = (fl_snapshot_wanted *)at;
-    s->slots = (void *)(at + HEAD_BYTES);
+    s->seals = (void *)(at + SEALS_AT);
+    s->slots = (void *)(at + head_bytes(s));
     return FL_OK;
 }
 
@@ -78,11 +93,45 @@ static float *slot_of(const fl_snapshot *s, int slot)
     return s->slots + slot * count_slot(s);
 }
 
+/* ---- seals ---- */
+
+static fl_snapshot_seal *seal_of(const fl_snapshot *s, int slot, int layer, int part)
+{
+    return s->seals + (size_t)slot * count_seals(s) + (size_t)(layer * FL_SNAPSHOT_PARTS + part);
+}
+
+/* The hash of a layer's weights, part 0, or moments, part 1, as they lie in the slot. */
+static uint64_t hash_part(const fl_snapshot *s, int slot, int layer, int part)
+{
+    int64_t n_weights = fl_layout_count(s->model, layer, layer + 1);
+    int64_t n = part == 0 ? n_weights : n_weights * s->n_moments;
+    const float *from = slot_of(s, slot) + s->layer_at[layer] + (part == 0 ? 0 : n_weights);
+    return XXH3_64bits(from, (size_t)n * sizeof(float));
+}
+
+fl_status fl_snapshot_check(const fl_snapshot *s, int slot)
+{
+    for (int layer = 0; layer < fl_model_n_layers(s->model); layer++) {
+        for (int part = 0; part < FL_SNAPSHOT_PARTS; part++) {
+            const fl_snapshot_seal *seal = seal_of(s, slot, layer, part);
+            if (seal->serial != 0 && seal->hash != hash_part(s, slot, layer, part)) {
+                return fl_fail(FL_EFORMAT, "the %s of %s are not those that were copied",
+                               part == 0 ? "weights" : "moments",
+                               fl_model_layer_name(s->model, layer));
+            }
+        }
+    }
+    return FL_OK;
+}
+
 /* ---- filling ---- */
 
 void fl_snapshot_want(const fl_snapshot *s, int64_t serial, int slot)
 {
     atomic_store(&s->wanted->serial, 0);
+    if (serial != 0) {
+        memset(seal_of(s, slot, 0, 0), 0, count_seals(s) * sizeof(fl_snapshot_seal));
+    }
     atomic_store(&s->wanted->slot, slot);
     atomic_store(&s->wanted->serial, serial);
 }
@@ -115,19 +164,24 @@ static fl_status put_moments(const fl_snapshot *s, const fl_checkpoint_state *st
     return p->device->ops->copy_out(p->device, p->stream, to, from, size_bytes);
 }
 
+static int writer_of(const fl_snapshot *s, const fl_checkpoint_state *state, int layer, int part)
+{
+    return fl_checkpoint_writer_rank(s->model, state->plan, state->parked->rank, s->n_moments,
+                                     part == 0 ? FL_CHECKPOINT_WEIGHTS : FL_CHECKPOINT_MOMENTS,
+                                     layer);
+}
+
 static fl_status put_layers(const fl_snapshot *s, float *slot, const fl_checkpoint_state *state,
                             int rank, int64_t *n)
 {
     for (int layer = 0; layer < fl_model_n_layers(s->model); layer++) {
         int64_t n_weights = fl_layout_count(s->model, layer, layer + 1);
         float *to = slot + s->layer_at[layer];
-        if (fl_checkpoint_writer_rank(s->model, state->plan, state->parked->rank, s->n_moments,
-                                      FL_CHECKPOINT_WEIGHTS, layer) == rank) {
+        if (writer_of(s, state, layer, 0) == rank) {
             FL_TRY(put_weights(s, state->params, layer, to));
             *n += n_weights;
         }
-        if (fl_checkpoint_writer_rank(s->model, state->plan, state->parked->rank, s->n_moments,
-                                      FL_CHECKPOINT_MOMENTS, layer) == rank) {
+        if (writer_of(s, state, layer, 1) == rank) {
             FL_TRY(put_moments(s, state, layer, to + n_weights));
             *n += n_weights * s->n_moments;
         }
@@ -135,22 +189,40 @@ static fl_status put_layers(const fl_snapshot *s, float *slot, const fl_checkpoi
     return FL_OK;
 }
 
+/* Once the copies are complete. */
+static void seal_layers(const fl_snapshot *s, int slot, int64_t serial,
+                        const fl_checkpoint_state *state, int rank)
+{
+    for (int layer = 0; layer < fl_model_n_layers(s->model); layer++) {
+        for (int part = 0; part < FL_SNAPSHOT_PARTS; part++) {
+            if (writer_of(s, state, layer, part) == rank) {
+                fl_snapshot_seal *seal = seal_of(s, slot, layer, part);
+                seal->hash = hash_part(s, slot, layer, part);
+                seal->serial = serial;
+            }
+        }
+    }
+}
+
 fl_status fl_snapshot_put(const fl_snapshot *s, int64_t serial, const fl_checkpoint_state *state,
                           int rank, int64_t *bytes)
 {
     int64_t n = 0;
     fl_failure failure; /* copies that are under way end before the slot is used again */
-    float *slot = slot_of(s, atomic_load(&s->wanted->slot));
+    int slot = atomic_load(&s->wanted->slot);
     *bytes = 0;
     if (atomic_load(&s->wanted->serial) != serial) {
         return FL_ESTALE;
     }
-    fl_failure_keep(&failure, put_layers(s, slot, state, rank, &n));
+    fl_failure_keep(&failure, put_layers(s, slot_of(s, slot), state, rank, &n));
     fl_status synced =
         state->params == NULL
             ? FL_OK
             : state->params->device->ops->sync(state->params->device, state->params->stream);
     *bytes = n * (int64_t)sizeof(float);
+    if (failure.status == FL_OK && synced == FL_OK) {
+        seal_layers(s, slot, serial, state, rank);
+    }
     return failure.status == FL_OK ? synced : fl_failure_raise(&failure);
 }
 

@@ -2,6 +2,7 @@
  * checkpoint by itself. Would catch: a sample that is lost or used twice on the way back, a run
  * that ends although it has a checkpoint, one that restarts for ever, and a message that hides the
  * first loss. */
+#include "nn/model.h"
 #include "support/lines.h"
 #include "support/nap.h"
 #include "support/scenario.h"
@@ -120,6 +121,38 @@ static void test_restart__brings_parked_moments_back(void **state)
     free(expected);
 }
 
+/* Both slots: at any time one may be about to be filled. */
+static void kill_once_damaged(fl_worker_state *w)
+{
+    const fl_snapshot *s = w->c->snapshot;
+    if (atomic_load(&scenario_here()->outcome->n_deeds) == 1) {
+        while (count_events(scenario_here()->dir, "\"snapshot.taken\"", "") == 0) {
+            nap(500);
+        }
+        s->slots[1] += 1.0f;
+        s->slots[s->layer_at[fl_model_n_layers(s->model)] + 1] += 1.0f;
+        kill_later(w);
+    }
+}
+
+/* A damaged snapshot is no state of the run: it goes back to the checkpoint, although that is not
+ * newer. */
+static void test_restart__a_damaged_snapshot_is_not_used(void **state)
+{
+    (void)state;
+    scenario s;
+    start(&s, "damaged",
+          JOB_SETS(STAGES, "checkpoint.every", "4 steps", "fault.snapshot", "1 steps"),
+          kill_once_damaged);
+    expect_end(&s, FL_OK);
+    double *losses = losses_of(&s, STEPS);
+    assert_true(worst_difference(losses, one, 0, STEPS) <= TOLERANCE);
+    assert_int_equal(count_events(s.dir, "\"run.resumed\"", ""), 1);
+    assert_int_equal(count_events(s.dir, "\"run.resumed\"", "the snapshot in memory"), 0);
+    free(losses);
+    scenario_forget(&s);
+}
+
 static void test_restart__ends_without_a_checkpoint(void **state)
 {
     (void)state;
@@ -165,6 +198,7 @@ int main(void)
         cmocka_unit_test(test_restart__goes_back_to_the_newest_checkpoint),
         cmocka_unit_test(test_restart__goes_back_to_a_snapshot),
         cmocka_unit_test(test_restart__brings_parked_moments_back),
+        cmocka_unit_test(test_restart__a_damaged_snapshot_is_not_used),
         cmocka_unit_test(test_restart__ends_without_a_checkpoint),
         cmocka_unit_test(test_restart__gives_up_after_fault_restarts),
     };

@@ -1,8 +1,9 @@
 /* What workers copy into the snapshot, and what is read back: to the last bit, of every plan. Would
  * catch: a layer that nobody copies, moments of the wrong parameter, a slot that is written after
- * it was given up. */
-#include "pipe/state/snapshot.h"
+ * it was given up, one that was damaged and is taken for a state of the run. */
+#include "control/checkpoint/snapshots.h"
 
+#include "device/alloc.h"
 #include "device/async/async.h"
 #include "nn/model.h"
 #include "support/saved_state.h"
@@ -86,6 +87,7 @@ static void round_trip(fl_device *device, int F, int K, int R, int n_workers)
     fl_snapshot_want(&snapshot, 1, 1);
     assert_int_equal(put_all(1) * FL_SNAPSHOT_SLOTS, fl_snapshot_bytes(model, SAVED_MOMENTS));
     expect_slot(1, &truth);
+    assert_int_equal(fl_snapshot_check(&snapshot, 1), FL_OK);
     saved_run_close(&run);
     fl_snapshot_close(&snapshot);
 }
@@ -152,6 +154,78 @@ static void test_snapshot__outlives_its_worker(void **state)
     fl_snapshot_close(&snapshot);
 }
 
+static int64_t slot_floats(void)
+{
+    return snapshot.layer_at[fl_model_n_layers(model)];
+}
+
+/* One bit of any byte of a slot, wherever it is; padding that nobody copied is part of the hash. */
+static void test_snapshot__damage_is_found(void **state)
+{
+    (void)state;
+    saved_truth truth = {.model = model, .version = 3};
+    assert_int_equal(fl_snapshot_open(model, SAVED_MOMENTS, &snapshot), FL_OK);
+    open_run(cpu, &truth, 2, 2, 1, 3);
+    fl_snapshot_want(&snapshot, 1, 1);
+    (void)put_all(1);
+    unsigned char *bytes = (unsigned char *)(snapshot.slots + slot_floats());
+    int64_t n = slot_floats() * (int64_t)sizeof(float);
+    for (int64_t at = 0; at < n; at += n / 97) {
+        bytes[at] ^= 0x10;
+        assert_int_equal(fl_snapshot_check(&snapshot, 1), FL_EFORMAT);
+        bytes[at] ^= 0x10;
+    }
+    bytes[0] ^= 1;
+    assert_int_equal(fl_snapshot_check(&snapshot, 1), FL_EFORMAT);
+    assert_non_null(strstr(fl_errmsg(), fl_model_layer_name(model, 0)));
+    assert_int_equal(fl_snapshot_check(&snapshot, 0), FL_OK); /* nobody filled it */
+    bytes[0] ^= 1;
+    assert_int_equal(fl_snapshot_check(&snapshot, 1), FL_OK);
+    saved_run_close(&run);
+    fl_snapshot_close(&snapshot);
+}
+
+static fl_checkpoint *checkpoint_of(int64_t step)
+{
+    fl_checkpoint *c = NULL;
+    assert_int_equal(fl_alloc(sizeof *c, (void **)&c), FL_OK);
+    c->step = step;
+    return c;
+}
+
+static void fill_slot(int64_t serial, int slot, saved_truth *truth)
+{
+    open_run(cpu, truth, 0, 2, 1, 2);
+    fl_snapshot_want(&snapshot, serial, slot);
+    (void)put_all(serial);
+    fl_snapshot_want(&snapshot, 0, 0);
+    saved_run_close(&run);
+}
+
+/* The newest one is not damaged; it is, and then the one before it, too. */
+static void test_snapshot__the_older_one_takes_the_place(void **state)
+{
+    (void)state;
+    saved_truth first = {.model = model, .version = 1}, second = {.model = model, .version = 2};
+    assert_int_equal(fl_snapshot_open(model, SAVED_MOMENTS, &snapshot), FL_OK);
+    fill_slot(1, 0, &first);
+    fill_slot(2, 1, &second);
+    fl_kept_snapshot kept = {
+        .memory = snapshot, .checkpoint = checkpoint_of(20), .slot = 1, .older = checkpoint_of(10)};
+    fl_kept_snapshot_check(&kept);
+    assert_int_equal(kept.checkpoint->step, 20);
+    snapshot.slots[slot_floats() + 3] += 1.0f;
+    fl_kept_snapshot_check(&kept);
+    assert_int_equal(kept.checkpoint->step, 10);
+    assert_int_equal(kept.slot, 0);
+    assert_null(kept.older);
+    expect_slot(0, &first);
+    snapshot.slots[3] += 1.0f;
+    fl_kept_snapshot_check(&kept);
+    assert_null(kept.checkpoint);
+    fl_kept_snapshot_fini(&kept);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -175,6 +249,8 @@ int main(void)
         cmocka_unit_test(test_snapshot__comes_from_an_asynchronous_device),
         cmocka_unit_test(test_snapshot__an_old_request_writes_nothing),
         cmocka_unit_test(test_snapshot__outlives_its_worker),
+        cmocka_unit_test(test_snapshot__damage_is_found),
+        cmocka_unit_test(test_snapshot__the_older_one_takes_the_place),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
