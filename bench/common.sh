@@ -76,6 +76,23 @@ median() {
         END { if (NR == 0) exit 1; print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
 }
 
+# The median of the numbers on standard input, and the two of them that enclose the median of all
+# such numbers with a probability of at least 95 % (the sign test); "- -" for fewer than 6.
+median_interval() {
+    sort -g | awk '{ v[NR] = $1 }
+        END {
+            if (NR == 0) exit 1
+            middle = NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2
+            p = sum = 0.5 ^ NR # that at most k of NR lie below
+            for (k = 0; sum <= 0.025; k++) {
+                p *= (NR - k) / (k + 1)
+                sum += p
+            }
+            if (k == 0) print middle, "-", "-"
+            else print middle, v[k], v[NR + 1 - k]
+        }'
+}
+
 # quartile_ms DIR: the lower quartile of the steps: what is above it is mostly other programs' use of
 # the processors.
 quartile_ms() {
