@@ -143,7 +143,7 @@ start_run() {
 # Another owner for each layer, or a snapshot to go back to.
 may_lose() {
     if [ $replicas = 0 ]; then
-        [ "$(recovered snapshot_step)" -ge 0 ]
+        [ -n "$(recovered snapshot_step)" ] # no number, but -1: none yet
     else
         [ "$(workers | grep -c active)" -ge $replicas ]
     fi
