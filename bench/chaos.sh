@@ -172,8 +172,9 @@ commit_head() {
 }
 # How long each thread of the run has waited for a processor so far: "TASK NANOSECONDS".
 waited() {
-    local pids
-    pids="$controller $(pgrep -P $controller | tr '\n' ' ') $(workers | cut -d ' ' -f 1 | tr '\n' ' ')"
+    local agent pids
+    agent=$(pgrep -P $controller | head -n 1)
+    pids="$controller $agent $(pgrep -P "${agent:-0}" | tr '\n' ' ')"
     # shellcheck disable=SC2046,SC2086
     awk '{ print FILENAME, $2 }' $(printf '/proc/%s/task/*/schedstat ' $pids) 2>/dev/null || true
 }
