@@ -1,7 +1,9 @@
 /* frostline plan: what run would choose on this machine, and what else there is. */
 #include "control/events/fields.h"
+#include "device/alloc.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/job_context.h"
+#include "launcher/job/cluster_file.h"
 #include "launcher/run/run.h"
 
 #include <stdio.h>
@@ -12,7 +14,8 @@ enum { FROZEN_MAX = 64, ROWS_MAX = 16 };
 
 typedef struct plan_table {
     const fl_model *model;
-    fl_json *json; /* NULL: for people */
+    fl_json *json;                  /* NULL: for people */
+    const fl_cluster_file *cluster; /* NULL: this machine */
 } plan_table;
 
 static bool is_choice(const fl_plan *plan, const fl_candidate *c)
@@ -43,6 +46,49 @@ static void print_stages(const plan_table *t, const fl_plan *plan)
     }
 }
 
+/* "host a: replica 0 stages 0 .. 3, replica 2 stage 1". */
+static void print_host(const fl_cluster_file *file, const fl_plan *plan, int host)
+{
+    int n = plan->K * plan->R, n_places = 0;
+    printf("host %s:", file->name[host]);
+    for (int at = 0; at < n; at++) {
+        int first = at % plan->K, last = first;
+        if (file->cluster.host_of[plan->rank_of[at]] != host) {
+            continue;
+        }
+        while (last + 1 < plan->K && file->cluster.host_of[plan->rank_of[at + 1]] == host) {
+            at++;
+            last++;
+        }
+        printf("%s replica %d stage", n_places++ == 0 ? "" : ",", at / plan->K);
+        printf(last > first ? "s %d .. %d" : " %d", first, last);
+    }
+    printf(n_places == 0 ? " no stage\n" : "\n");
+}
+
+static void print_hosts(const fl_cluster_file *file, const fl_plan *plan)
+{
+    for (int host = 0; host < file->cluster.n_hosts; host++) {
+        print_host(file, plan, host);
+    }
+    printf("predicted step: %.2f ms\n", plan->predicted_step_us * 1e-3);
+}
+
+static void put_hosts(fl_json *j, const fl_cluster_file *file, const fl_plan *plan)
+{
+    fl_json_array(j, "places");
+    for (int at = 0; at < plan->K * plan->R; at++) {
+        int device = plan->rank_of[at];
+        fl_json_object(j, NULL);
+        fl_json_integer(j, "replica", at / plan->K);
+        fl_json_integer(j, "stage", at % plan->K);
+        fl_json_integer(j, "device", device);
+        fl_json_text(j, "host", file->name[file->cluster.host_of[device]]);
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+}
+
 static void print_text(const plan_table *t, const fl_plan *plan, const char *why_not,
                        const fl_candidate *candidates, int n)
 {
@@ -61,6 +107,9 @@ static void print_text(const plan_table *t, const fl_plan *plan, const char *why
     }
     printf("plan: %s\n", fl_plan_text(plan, text, sizeof text));
     print_stages(t, plan);
+    if (t->cluster != NULL) {
+        print_hosts(t->cluster, plan);
+    }
 }
 
 static void put_json(const plan_table *t, const fl_plan *plan, const char *why_not,
@@ -80,6 +129,9 @@ static void put_json(const plan_table *t, const fl_plan *plan, const char *why_n
         fl_json_text(j, NULL, fl_model_layer_name(t->model, layer));
     }
     fl_json_close(j, ']');
+    if (t->cluster != NULL) {
+        put_hosts(j, t->cluster, plan);
+    }
     fl_json_array(j, "candidates");
     for (int i = 0; i < n; i++) {
         const fl_candidate *c = &candidates[i];
@@ -148,16 +200,19 @@ static fl_status read_frozen(const fl_args *args, int L, int *frozen, int *n)
     return FL_OK;
 }
 
-static fl_status show_plans(const fl_args *args, const fl_job_context *w)
+static fl_status show_plans(const fl_args *args, const fl_job_context *w,
+                            const fl_cluster_file *cluster)
 {
     int frozen[FROZEN_MAX], n;
     fl_json json = {0};
-    plan_table t = {.model = w->model, .json = fl_args_has(args, "--json") ? &json : NULL};
+    plan_table t = {
+        .model = w->model, .json = fl_args_has(args, "--json") ? &json : NULL, .cluster = cluster};
     FL_TRY(read_frozen(args, fl_model_n_blocks(w->model), frozen, &n));
     fl_json_array(&json, NULL);
     fl_plan_request request = {.frozen = frozen,
                                .n = n,
                                .profile = fl_args_value(args, "--profile"),
+                               .cluster = cluster == NULL ? NULL : &cluster->cluster,
                                .costs = costs_seen,
                                .devices = devices_seen,
                                .seen = seen,
@@ -174,14 +229,29 @@ static fl_status show_plans(const fl_args *args, const fl_job_context *w)
     return status;
 }
 
+/* *cluster: NULL without a path; else the caller's, by fl_free, also after a failure. */
+static fl_status load_cluster(const char *path, fl_cluster_file **cluster)
+{
+    if (path == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(fl_alloc(sizeof **cluster, (void **)cluster));
+    return fl_cluster_file_load(path, *cluster);
+}
+
 static int run_plan(const fl_args *args)
 {
     fl_job_context w = {0};
-    fl_status status = fl_job_context_init(args, &w);
+    fl_cluster_file *cluster = NULL;
+    fl_status status = load_cluster(fl_args_value(args, "--cluster"), &cluster);
     if (status == FL_OK) {
-        status = show_plans(args, &w);
+        status = fl_job_context_init(args, &w);
+    }
+    if (status == FL_OK) {
+        status = show_plans(args, &w, cluster);
     }
     fl_job_context_fini(&w);
+    fl_free(cluster);
     return fl_job_context_finish(status);
 }
 
@@ -191,9 +261,10 @@ const fl_cli_command fl_cli_command_plan = {
     .summary = "Show which plan would be chosen, and the alternatives.",
     .details = "Measures the costs of the layers unless they are known, and starts no run. For\n"
                "each K, R and M it prints the predicted step time, the bubble and the memory of\n"
-               "the largest stage.\n",
+               "the largest stage. With --cluster the plan is for the hosts of a file.\n",
     .options = {{"--frozen", 0, "N", "plan also with the first N blocks frozen; repeatable"},
                 {"--profile", 0, "FILE", "take the costs from FILE, even of another device"},
+                {"--cluster", 0, "FILE", "plan for the hosts, devices and links of FILE"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"},
                 {"--json", 0, NULL, "for programs"}},
     .run = run_plan,

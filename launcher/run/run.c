@@ -68,16 +68,27 @@ static fl_status some_fit(fl_preparation *p, const int *frozen, int n)
     return status == FL_OK ? FL_OK : fl_failure_raise(&first);
 }
 
+/* From here on, plans are for the devices of the cluster. */
+static void take_cluster(fl_preparation *p, const fl_cluster *cluster)
+{
+    if (cluster != NULL) {
+        p->cluster = cluster;
+        p->n_workers = p->n_ranks = p->batches->n_workers = cluster->n_devices;
+    }
+}
+
 static fl_status plan_each(fl_preparation *p, const fl_plan_request *request)
 {
     FL_TRY(fl_preparation_check(p));
     FL_TRY(fl_run_plan_open_cache(p));
     fl_run_plan_guess(p);
-    FL_TRY(some_fit(p, request->frozen, request->n));
+    int n_here = p->n_workers; /* workers that this machine measures with */
     fl_costs_options costs = fl_run_plan_costs(p, request->profile);
+    take_cluster(p, request->cluster);
+    FL_TRY(some_fit(p, request->frozen, request->n));
     FL_TRY(fl_costs_get(&costs, p->costs, p->profile));
     request->costs(request->context, &p->costs->origin);
-    request->devices(request->context, &p->devices, p->n_workers);
+    request->devices(request->context, &p->devices, n_here);
     for (int i = 0; i < request->n; i++) {
         fl_status status = fl_run_plan_choose(p, request->frozen[i]);
         if (status != FL_OK && status != FL_EBUDGET) {

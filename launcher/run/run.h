@@ -20,6 +20,7 @@ typedef struct fl_plan_request {
     const int *frozen; /* [n] numbers of frozen blocks, each planned in turn */
     int n;
     const char *profile; /* take the costs from this file, without measuring; NULL: as a run */
+    const fl_cluster *cluster; /* plan for its devices, in place of this machine's; NULL: none */
     void (*costs)(void *context, const fl_costs_origin *origin); /* called once, before any plan */
     void (*devices)(void *context, const fl_device_survey *devices, int n_workers); /* then this */
     /* why_not: NULL, or why nothing fits (then only F of *plan is valid); candidates

@@ -29,6 +29,7 @@ static void set_input(fl_preparation *p, int F)
                                .n_workers = p->n_workers,
                                .F = F,
                                .generation = 1,
+                               .cluster = p->cluster,
                                .cached_read = p->activations == NULL ? NULL : &p->profile->read};
 }
 

@@ -1,0 +1,331 @@
+#include "launcher/job/cluster_file.h"
+
+#include "device/alloc.h"
+#include "device/failure.h"
+#include "launcher/job/field.h"
+#include "launcher/job/job.h"
+#include "launcher/job/node.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what a mapping may have ---- */
+
+enum { HOST_KEYS = 5, LINK_KEYS = 3, KEYS_MAX = 5 };
+
+static const fl_field host_key[HOST_KEYS] = {
+    {.path = "name", .type = FL_FIELD_TEXT},
+    {.path = "devices", .type = FL_FIELD_INTEGER, .least = 1, .most = FL_MAX_WORKERS},
+    {.path = "sockets", .type = FL_FIELD_INTEGER, .least = 1, .most = FL_MAX_WORKERS},
+    {.path = "memory", .type = FL_FIELD_SIZE, .least = 1 << 20, .most = (int64_t)1 << 50},
+    {.path = "speed", .type = FL_FIELD_NUMBER, .low = 0.001, .high = 1000.0},
+};
+
+static const fl_field link_key[LINK_KEYS] = {
+    {.path = "latency_us", .type = FL_FIELD_NUMBER, .low = 0.0, .high = 1e6},
+    {.path = "bandwidth", .type = FL_FIELD_SIZE, .least = 1 << 10, .most = (int64_t)1 << 50},
+    {.path = "all_reduce", .type = FL_FIELD_SIZE, .least = 1 << 10, .most = (int64_t)1 << 50},
+};
+
+static const char *const link_name[FL_N_LINKS] = {"within_socket", "within_host", "between_hosts"};
+static const char *const section_name[] = {"hosts", "links"};
+
+/* The state of reading one file. */
+typedef struct cluster_reader {
+    const char *file;
+    yaml_document_t *document;
+    fl_cluster_file *out;
+} cluster_reader;
+
+/* Prefix the current failure with "file:line:column: field: ". */
+static fl_status at(const cluster_reader *r, const yaml_node_t *node, const char *field,
+                    fl_status status)
+{
+    return status == FL_OK ? FL_OK
+                           : fl_within(status, "%s:%zu:%zu: %s", r->file, node->start_mark.line + 1,
+                                       node->start_mark.column + 1, field);
+}
+
+static fl_status refuse_node(const cluster_reader *r, const yaml_node_t *node, const char *field,
+                             const char *allowed)
+{
+    char shown[FL_SHOWN_MAX];
+    return at(r, node, field,
+              fl_fail(FL_EINVAL, "found %s, allowed: %s", fl_node_found(node, shown), allowed));
+}
+
+static bool is_name(const yaml_node_t *node, const char *name)
+{
+    return node->type == YAML_SCALAR_NODE && node->data.scalar.length == strlen(name) &&
+           memcmp(fl_node_text(node), name, strlen(name)) == 0;
+}
+
+/* ---- a mapping of values ---- */
+
+/* The values of one mapping; given[i]: key i is there. */
+typedef struct values {
+    const fl_field *key;
+    int n_keys;
+    const char *path; /* of the mapping, for messages */
+    bool given[KEYS_MAX];
+    fl__value value[KEYS_MAX];
+} values;
+
+static void join_keys(const values *v, char *text, size_t size_bytes)
+{
+    size_t used = (size_t)snprintf(text, size_bytes, "a mapping with ");
+    for (int i = 0; i < v->n_keys && used < size_bytes; i++) {
+        used += (size_t)snprintf(text + used, size_bytes - used, "%s%s", i == 0 ? "" : ", ",
+                                 v->key[i].path);
+    }
+}
+
+static fl_status read_value(const cluster_reader *r, values *v, int i, const yaml_node_t *node)
+{
+    char allowed[FL_FIELD_ALLOWED_MAX], field[FL_TEXT_MAX];
+    snprintf(field, sizeof field, "%s.%s", v->path, v->key[i].path);
+    if (v->given[i]) {
+        return at(r, node, field, fl_fail(FL_EINVAL, "repeated, it stands there already"));
+    }
+    if (node->type != YAML_SCALAR_NODE || fl_node_is_null(node)) {
+        return refuse_node(r, node, field, fl_field_allowed(&v->key[i], allowed));
+    }
+    v->given[i] = true;
+    return at(r, node, field,
+              fl__field_take(&v->key[i], fl_node_text(node), node->data.scalar.length,
+                             fl_node_is_quoted(node), &v->value[i]));
+}
+
+/* The first n_required keys must be there. */
+static fl_status read_values(const cluster_reader *r, const yaml_node_t *node, int n_required,
+                             values *v)
+{
+    char keys[FL_FIELD_ALLOWED_MAX];
+    join_keys(v, keys, sizeof keys);
+    if (node->type != YAML_MAPPING_NODE) {
+        return refuse_node(r, node, v->path, keys);
+    }
+    for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start;
+         pair < node->data.mapping.pairs.top; pair++) {
+        const yaml_node_t *key = yaml_document_get_node(r->document, pair->key);
+        int i = 0;
+        while (i < v->n_keys && !is_name(key, v->key[i].path)) {
+            i++;
+        }
+        if (i == v->n_keys) {
+            return refuse_node(r, key, v->path, keys);
+        }
+        FL_TRY(read_value(r, v, i, yaml_document_get_node(r->document, pair->value)));
+    }
+    for (int i = 0; i < n_required; i++) {
+        if (!v->given[i]) {
+            return at(r, node, v->path,
+                      fl_fail(FL_EINVAL, "found no %s, allowed: %s", v->key[i].path, keys));
+        }
+    }
+    return FL_OK;
+}
+
+/* ---- hosts ---- */
+
+static void add_devices(fl_cluster *c, const values *v)
+{
+    int n = (int)v->value[1].integer, n_sockets = v->given[2] ? (int)v->value[2].integer : 1;
+    for (int i = 0; i < n; i++) {
+        int d = c->n_devices++;
+        c->host_of[d] = c->n_hosts;
+        c->socket_of[d] = c->n_sockets + (int)((int64_t)i * n_sockets / n);
+        c->memory_bytes[d] = v->given[3] ? v->value[3].integer : 0;
+        c->speed[d] = v->given[4] ? v->value[4].number : 1.0;
+    }
+    c->n_hosts++;
+    c->n_sockets += n_sockets;
+}
+
+static fl_status check_host(const cluster_reader *r, const yaml_node_t *node, const values *v)
+{
+    const fl_cluster *c = &r->out->cluster;
+    const char *name = v->value[0].text;
+    int64_t n = v->value[1].integer, n_sockets = v->given[2] ? v->value[2].integer : 1;
+    if (name[0] == '\0' || strlen(name) >= FL_HOST_NAME_MAX) {
+        return at(r, node, "hosts.name",
+                  fl_fail(FL_EINVAL, "found a name of %zu bytes, allowed: 1 .. %d", strlen(name),
+                          FL_HOST_NAME_MAX - 1));
+    }
+    for (int i = 0; i < c->n_hosts; i++) {
+        if (strcmp(r->out->name[i], name) == 0) {
+            return at(r, node, "hosts.name",
+                      fl_fail(FL_EINVAL, "found %s twice, allowed: names that differ", name));
+        }
+    }
+    if (n_sockets > n) {
+        return at(r, node, "hosts.sockets",
+                  fl_fail(FL_EINVAL,
+                          "found %lld, but the host has %lld devices; allowed: 1 .. %lld",
+                          (long long)n_sockets, (long long)n, (long long)n));
+    }
+    if (c->n_devices + n > FL_MAX_WORKERS) {
+        return at(r, node, "hosts",
+                  fl_fail(FL_EINVAL, "found %lld devices up to here, allowed: at most %d",
+                          (long long)(c->n_devices + n), FL_MAX_WORKERS));
+    }
+    return FL_OK;
+}
+
+static fl_status read_hosts(cluster_reader *r, const yaml_node_t *list)
+{
+    fl_cluster_file *out = r->out;
+    if (list->type != YAML_SEQUENCE_NODE ||
+        list->data.sequence.items.start == list->data.sequence.items.top) {
+        return refuse_node(r, list, "hosts", "a list of hosts, at least one");
+    }
+    for (const yaml_node_item_t *item = list->data.sequence.items.start;
+         item < list->data.sequence.items.top; item++) {
+        const yaml_node_t *node = yaml_document_get_node(r->document, *item);
+        values v = {.key = host_key, .n_keys = HOST_KEYS, .path = "hosts"};
+        FL_TRY(read_values(r, node, 2, &v));
+        FL_TRY(check_host(r, node, &v));
+        snprintf(out->name[out->cluster.n_hosts], FL_HOST_NAME_MAX, "%s", v.value[0].text);
+        add_devices(&out->cluster, &v);
+    }
+    return FL_OK;
+}
+
+/* ---- links ---- */
+
+static fl_status read_link(cluster_reader *r, const yaml_node_t *key, const yaml_node_t *node)
+{
+    static const double BYTES_PER_US = 1e-6; /* of a byte in a second */
+    char path[64];
+    int class = 0;
+    while (class < FL_N_LINKS && !is_name(key, link_name[class])) {
+        class ++;
+    }
+    if (class == FL_N_LINKS) {
+        return refuse_node(r, key, "links", "within_socket, within_host, between_hosts");
+    }
+    snprintf(path, sizeof path, "links.%s", link_name[class]);
+    fl_link_cost *link = &r->out->cluster.link[class];
+    if (link->bytes_per_us > 0.0) {
+        return at(r, key, path, fl_fail(FL_EINVAL, "repeated, it stands there already"));
+    }
+    values v = {.key = link_key, .n_keys = LINK_KEYS, .path = path};
+    FL_TRY(read_values(r, node, 2, &v));
+    link->latency_us = v.value[0].number;
+    link->bytes_per_us = (double)v.value[1].integer * BYTES_PER_US;
+    link->reduce_bytes_per_us =
+        v.given[2] ? (double)v.value[2].integer * BYTES_PER_US : link->bytes_per_us;
+    return FL_OK;
+}
+
+static fl_status read_links(cluster_reader *r, const yaml_node_t *mapping)
+{
+    if (mapping->type != YAML_MAPPING_NODE) {
+        return refuse_node(r, mapping, "links",
+                           "a mapping with within_socket, within_host, between_hosts");
+    }
+    for (const yaml_node_pair_t *pair = mapping->data.mapping.pairs.start;
+         pair < mapping->data.mapping.pairs.top; pair++) {
+        FL_TRY(read_link(r, yaml_document_get_node(r->document, pair->key),
+                         yaml_document_get_node(r->document, pair->value)));
+    }
+    return FL_OK;
+}
+
+/* ---- the file ---- */
+
+static fl_status read_sections(cluster_reader *r, const yaml_node_t *root)
+{
+    bool given[2] = {false};
+    for (const yaml_node_pair_t *pair = root->data.mapping.pairs.start;
+         pair < root->data.mapping.pairs.top; pair++) {
+        const yaml_node_t *key = yaml_document_get_node(r->document, pair->key);
+        const yaml_node_t *value = yaml_document_get_node(r->document, pair->value);
+        int i = is_name(key, section_name[0]) ? 0 : 1;
+        if (!is_name(key, section_name[i])) {
+            return refuse_node(r, key, "cluster", "hosts, links");
+        }
+        if (given[i]) {
+            return at(r, key, section_name[i],
+                      fl_fail(FL_EINVAL, "repeated, it stands there already"));
+        }
+        given[i] = true;
+        FL_TRY(i == 0 ? read_hosts(r, value) : read_links(r, value));
+    }
+    if (!given[0]) {
+        return at(r, root, "cluster",
+                  fl_fail(FL_EINVAL, "found no hosts, allowed: a list of them"));
+    }
+    if (r->out->cluster.n_hosts > 1 && r->out->cluster.link[FL_LINK_HOSTS].bytes_per_us == 0.0) {
+        return at(r, root, "links.between_hosts",
+                  fl_fail(FL_EINVAL,
+                          "found nothing for %d hosts, allowed: {latency_us: ..., "
+                          "bandwidth: ...}",
+                          r->out->cluster.n_hosts));
+    }
+    return FL_OK;
+}
+
+static fl_status read_document(cluster_reader *r)
+{
+    const yaml_node_t *root = yaml_document_get_root_node(r->document);
+    if (root == NULL) {
+        return fl_fail(FL_EINVAL,
+                       "%s:1:1: cluster: found nothing, allowed: a mapping with hosts, links",
+                       r->file);
+    }
+    if (root->type != YAML_MAPPING_NODE) {
+        return refuse_node(r, root, "cluster", "a mapping with hosts, links");
+    }
+    FL_TRY(read_sections(r, root));
+    fl_status status = fl_cluster_check(&r->out->cluster);
+    return status == FL_OK ? FL_OK : fl_within(status, "%s", r->file);
+}
+
+fl_status fl_cluster_file_parse(const char *name, const char *text, size_t size_bytes,
+                                fl_cluster_file *out)
+{
+    yaml_parser_t parser;
+    yaml_document_t document;
+    memset(out, 0, sizeof *out);
+    FL_TRY(fl_job_screen(name, text, size_bytes));
+    if (!yaml_parser_initialize(&parser)) {
+        return fl_fail(FL_ENOMEM, "%s: out of memory", name);
+    }
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size_bytes);
+    fl_status status = FL_OK;
+    if (yaml_parser_load(&parser, &document)) {
+        cluster_reader r = {.file = name, .document = &document, .out = out};
+        status = read_document(&r);
+        yaml_document_delete(&document);
+    } else { /* the screening has parsed the whole file: no other cause */
+        status = fl_fail(FL_ENOMEM, "%s: out of memory", name);
+    }
+    yaml_parser_delete(&parser);
+    return status;
+}
+
+static fl_status read_stream(const char *path, FILE *file, fl_cluster_file *out)
+{
+    size_t capacity = FL_JOB_FILE_MAX + 1; /* one more detects a longer file */
+    void *text = NULL;
+    FL_TRY(fl_alloc(capacity, &text));
+    size_t length = fread(text, 1, capacity, file);
+    fl_status status = ferror(file)
+                           ? fl_fail(FL_EIO, "%s: cannot be read: %s", path, strerror(errno))
+                           : fl_cluster_file_parse(path, text, length, out);
+    fl_free(text);
+    return status;
+}
+
+fl_status fl_cluster_file_load(const char *path, fl_cluster_file *out)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return fl_fail(FL_EIO, "%s: cannot be opened: %s", path, strerror(errno));
+    }
+    fl_status status = read_stream(path, file, out);
+    fclose(file);
+    return status;
+}

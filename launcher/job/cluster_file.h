@@ -1,0 +1,33 @@
+/* The file of `frostline plan --cluster`: hosts, their devices and the links between them.
+ *
+ *     hosts:
+ *       - {name: a, devices: 8}
+ *       - {name: b, devices: 8, sockets: 2, memory: 40GiB, speed: 0.5}
+ *     links:
+ *       within_host: {latency_us: 5, bandwidth: 8GiB}
+ *       between_hosts: {latency_us: 30, bandwidth: 3GiB}
+ */
+#ifndef FL_LAUNCHER_JOB_CLUSTER_FILE_H
+#define FL_LAUNCHER_JOB_CLUSTER_FILE_H
+
+#include "pipe/cost/cluster.h"
+
+#include <stddef.h>
+
+enum { FL_HOST_NAME_MAX = 64 };
+
+/* About 88 KiB. */
+typedef struct fl_cluster_file {
+    fl_cluster cluster;                          /* passes fl_cluster_check */
+    char name[FL_MAX_WORKERS][FL_HOST_NAME_MAX]; /* of each host */
+} fl_cluster_file;
+
+/* Read the file. FL_EIO: it cannot be read; FL_EINVAL with "file:line:column: field: found ...,
+ * allowed: ..."; *out is then undefined. */
+fl_status fl_cluster_file_load(const char *path, fl_cluster_file *out) FL_MUST_CHECK;
+
+/* The same of a text. name: of the file, for messages. */
+fl_status fl_cluster_file_parse(const char *name, const char *text, size_t size_bytes,
+                                fl_cluster_file *out) FL_MUST_CHECK;
+
+#endif
