@@ -104,6 +104,7 @@ bool fl_stage_split_fits(const fl_stage_split *q, const int *first, int *stage, 
 {
     bool fits = true;
     int64_t most = 0, worst = INT64_MIN;
+    *stage = 0;
     for (int s = 0; s < q->grid.K; s++) {
         fl_stage_memory memory;
         int64_t needed = fl_stage_split_bytes(q, s, first[s], first[s + 1], &memory);

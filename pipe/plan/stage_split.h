@@ -36,34 +36,34 @@ typedef struct fl_stage_split {
 } fl_stage_split;
 
 /* The places of the split on their devices, without its micro-batches. */
-void fl_stage_split_init(fl_stage_split *split, const fl_stage_split_tables *tables, fl_grid grid,
+void fl_stage_split_init(fl_stage_split *q, const fl_stage_split_tables *tables, fl_grid grid,
                          const int *device_of);
 
 /* Whether stages have the same budgets and speeds on other devices: then cuts are the same. */
 bool fl_stage_split_is_same(const fl_stage_split *a, const fl_stage_split *b);
 
 /* The largest micro-batches, by bounds or exactly. FL_ENOMEM. */
-fl_status fl_stage_split_measure(fl_stage_split *split,
+fl_status fl_stage_split_measure(fl_stage_split *q,
                                  fl_stage_split_precision precision) FL_MUST_CHECK;
 
 /* What a stage of these layers needs. */
-int64_t fl_stage_split_bytes(const fl_stage_split *split, int stage, int first, int last,
+int64_t fl_stage_split_bytes(const fl_stage_split *q, int stage, int first, int last,
                              fl_stage_memory *memory);
 
 /* The stage that needs most, or most beyond its budget, and how much that is; whether every stage
  * fits. first [K + 1]. */
-bool fl_stage_split_fits(const fl_stage_split *split, const int *first, int *stage, int64_t *bytes);
+bool fl_stage_split_fits(const fl_stage_split *q, const int *first, int *stage, int64_t *bytes);
 
 /* The cuts with the fastest slowest stage, whatever they need. */
-fl_status fl_stage_split_fast(const fl_stage_split *split, int *first) FL_MUST_CHECK;
+fl_status fl_stage_split_fast(const fl_stage_split *q, int *first) FL_MUST_CHECK;
 
 /* The fastest cuts that fit, measured as precisely as needed. *bytes is what the largest stage
  * needs; with FL_EBUDGET, what it would need at least. */
-fl_status fl_stage_split_choose(fl_stage_split *split, int *first, int64_t *bytes) FL_MUST_CHECK;
+fl_status fl_stage_split_choose(fl_stage_split *q, int *first, int64_t *bytes) FL_MUST_CHECK;
 
 /* The slowest stage decides most of a step, but not all of it: the pipeline fills and drains, and
  * gradients leave stage by stage. Where splits are few enough to look at each, the best by the
  * whole step is taken: first and *best, on the way in, are what fl_stage_split_choose found. */
-void fl_stage_split_polish(const fl_stage_split *split, int *first, fl_candidate *best);
+void fl_stage_split_polish(const fl_stage_split *q, int *first, fl_candidate *best);
 
 #endif
