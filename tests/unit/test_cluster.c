@@ -260,6 +260,25 @@ static void test_cluster__a_slow_device_gets_fewer_layers(void **state)
     situation_fini(&s);
 }
 
+/* So many splits that only the partition finds the cuts: 40 layers at the speeds 1, 1 and 1 / 2. */
+static void test_cluster__cuts_of_many_layers_follow_the_speeds(void **state)
+{
+    (void)state;
+    situation s;
+    fl_cluster c;
+    situation_init(&s, 40, 3, 64);
+    cluster_between(&c, 3, 1, (fl_link_cost){0.0, 1e6, 1e6});
+    c.speed[2] = 0.5;
+    s.input.cluster = &c;
+    s.job.pipe.k = 3;
+    fl_plan plan = chosen(&s);
+    for (int k = 0; k < 3; k++) {
+        int n = plan.first[k + 1] - plan.first[k];
+        assert_int_equal(n, plan.rank_of[k] == 2 ? 8 : 16);
+    }
+    situation_fini(&s);
+}
+
 /* A stage must fit the device that has it: the small one holds three of ten layers. */
 static void test_cluster__a_stage_fits_its_own_device(void **state)
 {
@@ -493,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_cluster__one_host_is_as_none),
         cmocka_unit_test(test_cluster__pipelines_cross_only_where_it_is_faster),
         cmocka_unit_test(test_cluster__a_slow_device_gets_fewer_layers),
+        cmocka_unit_test(test_cluster__cuts_of_many_layers_follow_the_speeds),
         cmocka_unit_test(test_cluster__a_stage_fits_its_own_device),
         cmocka_unit_test(test_cluster__chooses_as_brute_force),
         cmocka_unit_test(test_cluster__moves_are_priced_by_their_links),
