@@ -8,11 +8,8 @@
  */
 #include "autodp/nccl/nccl_group.h"
 #include "device/clock.h"
-#include "device/flight.h"
 #include "device/thread.h"
 #include "device/thread_priority.h"
-
-#include <string.h>
 
 enum { PROGRESS_US = 50, IDLE_US = 10 * 1000, SLICE_US = 10 * 1000, STOP_MS = 2000 };
 
@@ -197,8 +194,8 @@ fl_status fl__nccl_threads_start(nccl_group *g)
 bool fl__nccl_threads_stop(nccl_group *g)
 {
     int64_t until_us = fl_deadline_us(STOP_MS);
-    bool in_time = !g->stuck;
     pthread_mutex_lock(&g->mutex);
+    bool in_time = !g->stuck;
     g->stop = true;
     pthread_cond_broadcast(&g->work);
     pthread_cond_broadcast(&g->alarm);

@@ -182,7 +182,11 @@ fl_status fl__nccl_lane_create(nccl_group *g, uint32_t id, bool buckets, const i
     g->lanes = lane;
     pthread_mutex_unlock(&g->mutex);
     /* From here on the lane is the group's, also after a failure. */
-    FL_TRY(lane->my_place == 0 ? tell_id(lane) : expect_id(lane));
+    status = lane->my_place == 0 ? tell_id(lane) : expect_id(lane);
+    if (status != FL_OK) {
+        lane->buckets = false; /* no other bucket finds it */
+        return status;
+    }
     *out = lane;
     return FL_OK;
 }
@@ -205,6 +209,22 @@ fl_status fl__nccl_lane_connected(nccl_lane *lane, int64_t deadline_us)
 
 /* ---- closing ---- */
 
+static nccl_lane_state state_of(nccl_lane *lane)
+{
+    pthread_mutex_lock(&lane->group->mutex);
+    nccl_lane_state state = lane->state;
+    pthread_mutex_unlock(&lane->group->mutex);
+    return state;
+}
+
+static bool is_stuck(nccl_group *g)
+{
+    pthread_mutex_lock(&g->mutex);
+    bool stuck = g->stuck;
+    pthread_mutex_unlock(&g->mutex);
+    return stuck;
+}
+
 static bool has_work(nccl_lane *lane)
 {
     nccl_group *g = lane->group;
@@ -222,7 +242,7 @@ bool fl__nccl_lane_quiet(nccl_lane *lane)
     nccl_group *g = lane->group;
     fl_device *d = g->base.device;
     if (!has_work(lane)) {
-        return !g->stuck;
+        return !is_stuck(g);
     }
     if (!fl__nccl_lane_abort(lane)) {
         return false;
@@ -243,7 +263,7 @@ static void run_on_all(nccl_group *g, size_t job_at, int64_t until_us)
 {
     for (nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
         nccl_job *job = (nccl_job *)(void *)((char *)lane + job_at);
-        fl_status status = lane->state == NCCL_LANE_OPEN ? fl__nccl_job_queue(job, -1) : FL_OK;
+        fl_status status = state_of(lane) == NCCL_LANE_OPEN ? fl__nccl_job_queue(job, -1) : FL_OK;
         (void)status; /* of a group that has broken: the lane is aborted */
     }
     pthread_mutex_lock(&g->mutex);
@@ -265,7 +285,7 @@ bool fl__nccl_lanes_end(nccl_group *g)
         run_on_all(g, offsetof(nccl_lane, destroy), fl_deadline_us(2 * FINALIZE_MS));
     }
     for (nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
-        all = (lane->state == NCCL_LANE_CLOSED || fl__nccl_lane_abort(lane)) && all;
+        all = (state_of(lane) == NCCL_LANE_CLOSED || fl__nccl_lane_abort(lane)) && all;
         for (int place = 0; place < lane->n_members; place++) {
             fl_net_buffer_destroy(&lane->told[place]);
         }

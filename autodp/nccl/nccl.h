@@ -5,6 +5,8 @@
 
 #include "autodp/group/backend.h"
 
+#include <frostline/job.h>
+
 /* Channels and buckets use NCCL where all their members can: the same version of it, and each on a
  * device of its own, since NCCL refuses two ranks on one. The others go through host memory, as
  * those of fl_host_group_ops do. All members of a group must be opened with the same table.
@@ -13,5 +15,8 @@
  * A bucket is summed by ncclAllReduce, in the order of additions that NCCL chooses for its owners.
  * A reduce-scatter is an all-reduce, too, so that it has the same bits. */
 extern const fl_group_ops fl_nccl_group_ops;
+
+/* Fill backend and every_pair as the job's autodp.transport says; options->device is filled. */
+void fl_nccl_choose(const fl_job *job, fl_group_options *options);
 
 #endif

@@ -105,6 +105,27 @@ static void group_close(fl_group *group)
     fl_free(g);
 }
 
+/* Which pairs use NCCL, and why the others do not. One member says it for all. */
+static void log_choice(const nccl_group *g)
+{
+    char version[FL_NCCL_VERSION_TEXT], reason[512] = "";
+    int n_pairs = g->base.size * (g->base.size - 1) / 2, n = 0;
+    for (int a = 0; a < g->base.size; a++) {
+        for (int b = a + 1; b < g->base.size; b++) {
+            n += fl_nccl_survey_pair(&g->survey, a, b);
+        }
+    }
+    if (g->base.index != 0 || n_pairs == 0) {
+        return;
+    }
+    if (fl_nccl_survey_check(&g->survey, 0) != FL_OK) {
+        snprintf(reason, sizeof reason, "; %s", fl_errmsg());
+    }
+    fl_log(FL_LOG_INFO, "generation %u: %d of %d pairs of workers exchange data over NCCL%s%s%s",
+           g->base.generation, n, n_pairs, n > 0 ? " " : "",
+           n > 0 ? fl_nccl_version_text(g->nccl.version, version) : "", reason);
+}
+
 static fl_status open_parts(nccl_group *g, const fl_group_options *options)
 {
     fl_group_options host = *options;
@@ -113,7 +134,9 @@ static fl_status open_parts(nccl_group *g, const fl_group_options *options)
     g->net = fl_host_group_net(g->host);
     FL_TRY(fl_nccl_survey_make(g->host, fl_deadline_us(options->open_timeout_ms), &g->survey,
                                &g->nccl));
-    return options->every_pair ? fl_nccl_survey_check(&g->survey, options->index) : FL_OK;
+    FL_TRY(options->every_pair ? fl_nccl_survey_check(&g->survey, options->index) : FL_OK);
+    log_choice(g);
+    return FL_OK;
 }
 
 static fl_status group_open(const fl_group_options *options, fl_group **out)

@@ -106,7 +106,8 @@ static fl_status refuse_pair(const fl_nccl_survey *s, int a, int b, int me)
     char text[2][FL_NCCL_VERSION_TEXT];
     const fl_nccl_member *x = &s->member[a], *y = &s->member[b];
     if (x->version == 0 || y->version == 0) {
-        int without = x->version == 0 ? a : b;
+        bool mine = s->member[me].version == 0; /* this member knows its reason */
+        int without = mine ? me : x->version == 0 ? a : b;
         return fl_fail(FL_ENOTSUP,
                        "members %d and %d cannot use NCCL with each other: member %d has none%s%s",
                        a, b, without, without == me ? ": " : "", without == me ? s->reason : "");

@@ -28,6 +28,13 @@ typedef enum fl_precision {
 } fl_precision;
 typedef enum fl_decay { FL_DECAY_CONSTANT = 0, FL_DECAY_LINEAR = 1, FL_DECAY_COSINE = 2 } fl_decay;
 /* What happens after a step whose loss or gradient norm is infinite or not a number. */
+/* How workers exchange activations and gradients. FL_TRANSPORT_AUTO: over NCCL where a pair of
+ * workers can use it, through host memory elsewhere. */
+typedef enum fl_transport {
+    FL_TRANSPORT_AUTO = 0,
+    FL_TRANSPORT_HOST = 1,
+    FL_TRANSPORT_NCCL = 2
+} fl_transport;
 typedef enum fl_on_loss { FL_ON_LOSS_CONTINUE = 0, FL_ON_LOSS_STOP = 1 } fl_on_loss;
 typedef enum fl_on_nonfinite { FL_ON_NONFINITE_STOP = 0, FL_ON_NONFINITE_SKIP = 1 } fl_on_nonfinite;
 /* FL_MODEL_PROGRAM and FL_DATA_PROGRAM: what a program gave to fl_run. Frostline writes them into
@@ -204,6 +211,7 @@ typedef struct fl_job {
     struct {
         int64_t r;
         int64_t bucket_bytes;
+        fl_transport transport;
     } autodp;
     struct {
         bool enabled; /* K, R and M may change while the run goes on */

@@ -185,6 +185,17 @@ static fl_status check_precision(const fl_job *job)
                          fl_device_kind_name(job->devices.kind));
 }
 
+static fl_status check_transport(const fl_job *job)
+{
+    if (job->autodp.transport != FL_TRANSPORT_NCCL ||
+        !fl_device_kind_has_host_memory(job->devices.kind)) {
+        return FL_OK;
+    }
+    return fl_fail_field(FL_EINVAL, FL_FIELDS("autodp.transport", "devices.kind"),
+                         "found nccl, with devices.kind %s allowed: auto or host",
+                         fl_device_kind_name(job->devices.kind));
+}
+
 /* What fl_sampler_batch counts, for a message. */
 static const char *step_name(const fl_job *job)
 {
@@ -381,6 +392,7 @@ fl_status fl_job_check(const fl_job *job)
     FL_TRY(check_data(job));
     FL_TRY(check_devices(job));
     FL_TRY(check_precision(job));
+    FL_TRY(check_transport(job));
     FL_TRY(check_accumulate(job));
     FL_TRY(check_batch(job));
     FL_TRY(check_stop(job));

@@ -749,6 +749,15 @@ static const fl_field fields[] = {
      .least = 4 * KIB,
      .most = GIB,
      .doc = "Gradients are all-reduced in buckets of about this size."},
+    {.path = "autodp.transport",
+     .type = FL_FIELD_CHOICE,
+     .offset = AT(autodp.transport),
+     .initial = "auto",
+     .choices = CHOICES("auto", "host", "nccl"),
+     .doc =
+         "How workers exchange activations and gradients. auto: over NCCL where a pair of workers "
+         "can use it, through host memory elsewhere; nccl: a pair that cannot is an error; "
+         "docs/nccl.md."},
 
     {.path = "elastic.enabled",
      .type = FL_FIELD_BOOLEAN,

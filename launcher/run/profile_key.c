@@ -95,9 +95,10 @@ void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_
     fl_field_format(fl_schema_field(fl_schema_find("train.precision")), job, precision);
     snprintf(key->text[3], size, "%.16s, cached as %s", precision,
              fl_dtype_name(fl_job_cache_dtype(job)));
-    snprintf(key->text[4], size, "%s, dropout %g, buckets of %" PRId64 " bytes",
+    snprintf(key->text[4], size, "%s, dropout %g, buckets of %" PRId64 " bytes%s",
              job->train.optimizer == FL_SGD ? "sgd" : "adamw", fl_job_dropout(job),
-             job->autodp.bucket_bytes);
+             job->autodp.bucket_bytes,
+             job->autodp.transport == FL_TRANSPORT_HOST ? " through host memory" : "");
     for (int i = 0; i < FL_PROFILE_KEY_PARTS; i++) {
         key->name[i] = names[i];
         make_plain(key->text[i]);

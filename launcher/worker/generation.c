@@ -1,7 +1,9 @@
 #include "launcher/worker/generation.h"
 #include "pipe/cost/plan.h"
 
+#include "autodp/nccl/nccl.h"
 #include "device/alloc.h"
+#include "device/clock.h"
 #include "nn/optimizer.h"
 #include "pipe/plan/migrate_schedule.h"
 
@@ -18,6 +20,7 @@ static fl_status open_group(const fl_generation_options *o, fl_generation *m)
                                 .open_timeout_ms = job->fault.deadline_ms,
                                 .wait_timeout_ms = job->fault.deadline_ms,
                                 .abort_set = o->abort_set};
+    fl_nccl_choose(job, &options);
     return fl_group_open(&options, &m->group);
 }
 
@@ -112,7 +115,8 @@ fl_status fl_generation_open(const fl_generation_options *options, fl_generation
         return FL_OK;
     }
     FL_TRY(open_group(options, member));
-    return open_pipeline(options, member);
+    FL_TRY(open_pipeline(options, member));
+    return fl_group_connect(member->group, fl_deadline_us(options->worker->job->fault.deadline_ms));
 }
 
 fl_params *fl_generation_params(const fl_generation *m)

@@ -1,6 +1,7 @@
 /* Messages and an all-reduce between two children, over the very channels and buckets that a run
  * uses: a message is written into its place and received into other memory, as in a pipeline. */
 #include "autodp/group/group.h"
+#include "autodp/nccl/nccl.h"
 #include "autodp/split_work.h"
 #include "device/clock.h"
 #include "pipe/cost/memory.h"
@@ -68,6 +69,7 @@ static fl_status open_pair(pair *p)
                                 .kv = p->o->kv,
                                 .open_timeout_ms = p->o->timeout_ms,
                                 .wait_timeout_ms = p->o->timeout_ms};
+    fl_nccl_choose(p->o->job, &options);
     FL_TRY(fl_group_open(&options, &p->group));
     FL_TRY(
         fl_channel_open(p->group, true, peer, me == 0 ? PING_ID : PONG_ID, size, DEPTH, &p->out));

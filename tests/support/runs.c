@@ -35,6 +35,10 @@ void set_test_device(fl_job *job)
     if (kind != NULL) {
         must(fl_job_set(job, "devices.kind", kind));
     }
+    const char *transport = getenv("FL_TEST_TRANSPORT");
+    if (transport != NULL) {
+        must(fl_job_set(job, "autodp.transport", transport));
+    }
 }
 
 void hush(void)

@@ -14,7 +14,8 @@ void must(fl_status status);
 /* One field of a job, which must be right. */
 void set(fl_job *job, const char *path, int value);
 
-/* devices.kind as FL_TEST_DEVICE of the environment has it; without that, as it is. */
+/* devices.kind as FL_TEST_DEVICE of the environment has it, and autodp.transport as
+ * FL_TEST_TRANSPORT; without them, as they are. */
 void set_test_device(fl_job *job);
 
 /* From here on this process prints nothing on standard output. */

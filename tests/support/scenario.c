@@ -185,6 +185,7 @@ static void fill_job(const scenario *s, fl_job *job)
     set_test_device(job);
     if (s->device != NULL) {
         must(fl_job_set(job, "devices.kind", s->device));
+        must(fl_job_set(job, "autodp.transport", "auto"));
     }
     must(fl_job_set(job, "checkpoint.every", "none")); /* a test that needs some says when */
     must(fl_job_set(job, "fault.on_loss", "stop"));    /* as one that wants the others to go on */

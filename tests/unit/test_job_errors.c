@@ -482,6 +482,8 @@ static const broken files[] = {
     {"train: {precision: tf32}\ndevices: {kind: async-test}\n",
      "job.yaml:1:20: train.precision: found tf32, with devices.kind async-test allowed: fp32 or "
      "bf16"},
+    {"autodp: {transport: nccl}\n",
+     "job.yaml:1:21: autodp.transport: found nccl, with devices.kind cpu allowed: auto or host"},
     {"train: {accumulate: 0}\n",
      "job.yaml:1:21: train.accumulate: found '0', allowed: an integer from 1 to 4096 (batches)"},
     {"train: {batch: 1048576, accumulate: 2}\n",

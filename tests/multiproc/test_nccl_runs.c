@@ -1,0 +1,174 @@
+/* Whole runs whose workers exchange activations and gradients over NCCL, for which a library stands
+ * in, on the asynchronous test device: as on one CPU, step by step, through pipelines, replicas and
+ * transitions; a library that is missing; a collective that never ends. */
+#include "support/lines.h"
+#include "support/scenario.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_SAMPLES = 120, STEPS = 20 };
+
+static const char standin[] = FL_BINARY_DIR "/tests/nccl_standin.so";
+
+static const char *const common[] = {"train.batch",
+                                     "12",
+                                     "train.epochs",
+                                     "2",
+                                     "devices.count",
+                                     "4",
+                                     "autodp.bucket",
+                                     "16KiB",
+                                     "fault.detect",
+                                     "2s",
+                                     "fault.deadline",
+                                     "4s",
+                                     "elastic.enabled",
+                                     "true",
+                                     NULL};
+
+static void use_library(const char *file, const char *options)
+{
+    assert_int_equal(setenv("FROSTLINE_NCCL", file, 1), 0);
+    assert_int_equal(setenv("FROSTLINE_NCCL_STANDIN", options, 1), 0);
+}
+
+/* It does what the job says without a word of its own, so it is asked for here. */
+static fl_status ask_for_nccl(fl_job *job, fl_model **model, fl_dataset *data)
+{
+    (void)model;
+    (void)data;
+    return fl_job_set(job, "autodp.transport", "nccl");
+}
+
+static scenario scenario_of(const char *name, const char *const *plan)
+{
+    return (scenario){.name = name,
+                      .sets = common,
+                      .more = plan,
+                      .device = "async-test",
+                      .n_samples = N_SAMPLES,
+                      .dropout = 0.1f,
+                      .adjust = ask_for_nccl};
+}
+
+/* ---- where nothing fails ---- */
+
+static int count_lines(const char *dir, int worker, const char *text)
+{
+    char path[FOLDER_SIZE + 64], line[2048];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/worker-%d.log", dir, worker);
+    FILE *log = fopen(path, "r");
+    while (log != NULL && fgets(line, sizeof line, log) != NULL) {
+        n += strstr(line, text) != NULL;
+    }
+    if (log != NULL) {
+        fclose(log);
+    }
+    return n;
+}
+
+/* How many generations were opened over NCCL: one worker of each says so. */
+static int count_generations(const scenario *s)
+{
+    int n = 0;
+    for (int worker = 0; worker < 4; worker++) {
+        n += count_lines(s->dir, worker, "pairs of workers exchange data over NCCL 2.28.9");
+    }
+    return n;
+}
+
+static void compare_with_one_cpu(scenario *s, int n_generations)
+{
+    double *want = losses_of_one(common, N_SAMPLES, STEPS);
+    scenario_run(s);
+    double *got = losses_of(s, STEPS);
+    double worst = worst_difference(got, want, 0, STEPS);
+    if (!(worst <= 1e-5)) {
+        fail_msg("%s: losses differ by %g", s->name, worst);
+    }
+    check_exactly_once(s->dir, 2, N_SAMPLES);
+    assert_true(count_generations(s) >= n_generations);
+    free(want);
+    free(got);
+}
+
+static void test_nccl_run__trains_as_one_worker_does(void **state)
+{
+    (void)state;
+    use_library(standin, "");
+    scenario s = scenario_of("grid", JOB_SETS("pipe.k", "2", "autodp.r", "2", "pipe.m", "2"));
+    compare_with_one_cpu(&s, 1);
+}
+
+/* Communicators are opened beside those that are in use, and those are closed. */
+static void test_nccl_run__changes_its_plan(void **state)
+{
+    (void)state;
+    static const fl_script_entry script[] = {{.step = 4, .f = 0, .k = 1, .r = 4, .m = 1},
+                                             {.step = 9, .f = 0, .k = 4, .r = 1, .m = 4},
+                                             {.step = 14, .f = 0, .k = 1, .r = 3, .m = 2}};
+    use_library(standin, "");
+    scenario s = scenario_of("changes", JOB_SETS("pipe.k", "2", "autodp.r", "2", "pipe.m", "2"));
+    s.script = script;
+    s.n_script = sizeof script / sizeof *script;
+    compare_with_one_cpu(&s, 4);
+}
+
+/* ---- failures ---- */
+
+static void test_nccl_run__ends_with_the_reason_if_there_is_no_library(void **state)
+{
+    (void)state;
+    use_library("/nowhere/libnccl.so.2", "");
+    scenario s = scenario_of("missing", JOB_SETS("pipe.k", "2", "autodp.r", "1", "pipe.m", "2"));
+    scenario_start(&s);
+    scenario_wait(&s);
+    if (s.outcome->status == FL_OK ||
+        strstr(s.outcome->message, "NCCL cannot be loaded: /nowhere/libnccl.so.2") == NULL) {
+        fail_msg("'%s'", s.outcome->message);
+    }
+    scenario_forget(&s);
+}
+
+/* Catches a wait for the device that nobody ends: all workers leave the collective, and the run is
+ * over, within the deadline of the job and not of this test. */
+static void test_nccl_run__leaves_a_collective_that_never_ends(void **state)
+{
+    (void)state;
+    use_library(standin, "stall=AllReduce:12");
+    scenario s = scenario_of("stall", JOB_SETS("pipe.k", "1", "autodp.r", "2", "pipe.m", "2",
+                                               "pipe.profile", "none", "fault.on_loss", "stop"));
+    scenario_start(&s);
+    expect_end(&s, FL_EFAILED);
+    scenario_forget(&s);
+}
+
+/* A library that cannot be loaded is no failure where the job leaves the choice. */
+static void test_nccl_run__goes_through_host_memory_without_a_library(void **state)
+{
+    (void)state;
+    use_library("/nowhere/libnccl.so.2", "");
+    scenario s = scenario_of("auto", JOB_SETS("pipe.k", "2", "autodp.r", "1", "pipe.m", "2"));
+    s.adjust = NULL;
+    scenario_run(&s);
+    assert_int_equal(count_generations(&s), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nccl_run__trains_as_one_worker_does),
+        cmocka_unit_test(test_nccl_run__changes_its_plan),
+        cmocka_unit_test(test_nccl_run__ends_with_the_reason_if_there_is_no_library),
+        cmocka_unit_test(test_nccl_run__leaves_a_collective_that_never_ends),
+        cmocka_unit_test(test_nccl_run__goes_through_host_memory_without_a_library),
+    };
+    return cmocka_run_group_tests(tests, make_root, remove_root);
+}

@@ -1,0 +1,106 @@
+/* Which members of a group can use NCCL with each other. Catches two ranks on one device, or of two
+ * versions, in one communicator, and a refusal that does not name the pair and the reason. */
+#include "autodp/nccl/nccl.h"
+#include "autodp/nccl/survey.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* 0 and 1 have a device each, 2 shares that of 0, 3 has another version, 4 has no library. */
+static fl_nccl_member members[] = {{22809, 7}, {22809, 9}, {22809, 7}, {22304, 11}, {0, 0}};
+
+static const fl_nccl_survey survey = {
+    .n = sizeof members / sizeof *members, .member = members, .reason = "no such file"};
+
+static void test_nccl_survey__tells_pairs_that_can_use_it(void **state)
+{
+    (void)state;
+    static const bool can[5][5] = {{false, true, false, false, false},
+                                   {true, false, true, false, false},
+                                   {false, true, false, false, false},
+                                   {false, false, false, false, false},
+                                   {false, false, false, false, false}};
+    for (int a = 0; a < survey.n; a++) {
+        for (int b = 0; b < survey.n; b++) {
+            assert_int_equal(fl_nccl_survey_pair(&survey, a, b), can[a][b]);
+        }
+    }
+}
+
+static void test_nccl_survey__asks_all_pairs_of_a_set(void **state)
+{
+    (void)state;
+    assert_true(fl_nccl_survey_all(&survey, (const int[]){1}, 1));
+    assert_true(fl_nccl_survey_all(&survey, (const int[]){2, 1}, 2));
+    assert_false(fl_nccl_survey_all(&survey, (const int[]){0, 1, 2}, 3));
+    assert_false(fl_nccl_survey_all(&survey, (const int[]){1, 0, 4}, 3));
+}
+
+static void check_refusal(int first, int n, int me, const char *reason)
+{
+    fl_nccl_survey part = survey;
+    part.member = members + first;
+    part.n = n;
+    assert_int_equal(fl_nccl_survey_check(&part, me), FL_ENOTSUP);
+    if (strstr(fl_errmsg(), reason) == NULL || strchr(fl_errmsg(), '\n') != NULL) {
+        fail_msg("'%s'", fl_errmsg());
+    }
+}
+
+static void test_nccl_survey__names_the_pair_and_the_reason(void **state)
+{
+    (void)state;
+    fl_nccl_survey two = survey;
+    two.n = 2;
+    assert_int_equal(fl_nccl_survey_check(&two, 0), FL_OK);
+    check_refusal(0, 3, 0,
+                  "members 0 and 2 cannot use NCCL with each other: they share one device");
+    check_refusal(2, 2, 0,
+                  "members 0 and 1 cannot use NCCL with each other: their versions are "
+                  "2.28.9 and 2.23.4");
+    check_refusal(3, 2, 0, "member 1 has none");
+    check_refusal(3, 2, 1, "member 1 has none: no such file");
+}
+
+/* Devices that compute in host memory have no streams for a library. */
+static void test_nccl_choice__follows_the_job_and_the_device(void **state)
+{
+    (void)state;
+    fl_device *cpu = NULL;
+    fl_job job = {.autodp.transport = FL_TRANSPORT_AUTO};
+    assert_int_equal(fl_device_cpu_create(1, NULL, 1 << 20, &cpu), FL_OK);
+    fl_group_options options = {.device = cpu};
+    fl_nccl_choose(&job, &options);
+    assert_null(options.backend);
+    fl_device_ops apart = *cpu->ops;
+    apart.host_memory = false;
+    fl_device gpu = *cpu;
+    gpu.ops = &apart;
+    options.device = &gpu;
+    fl_nccl_choose(&job, &options);
+    assert_ptr_equal(options.backend, &fl_nccl_group_ops);
+    assert_false(options.every_pair);
+    job.autodp.transport = FL_TRANSPORT_NCCL;
+    fl_nccl_choose(&job, &options);
+    assert_true(options.backend == &fl_nccl_group_ops && options.every_pair);
+    job.autodp.transport = FL_TRANSPORT_HOST;
+    fl_nccl_choose(&job, &options);
+    assert_true(options.backend == NULL && !options.every_pair);
+    fl_device_destroy(&cpu);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nccl_survey__tells_pairs_that_can_use_it),
+        cmocka_unit_test(test_nccl_survey__asks_all_pairs_of_a_set),
+        cmocka_unit_test(test_nccl_survey__names_the_pair_and_the_reason),
+        cmocka_unit_test(test_nccl_choice__follows_the_job_and_the_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
