@@ -38,6 +38,7 @@ if(GZIP)
 endif()
 install(FILES packaging/copyright DESTINATION ${doc})
 install(PROGRAMS packaging/smoke.sh RENAME smoke DESTINATION ${CMAKE_INSTALL_LIBDIR}/frostline)
+install(PROGRAMS packaging/service.sh RENAME service DESTINATION ${CMAKE_INSTALL_LIBDIR}/frostline)
 install(FILES packaging/frostline@.service DESTINATION lib/systemd/system)
 
 # The package holds what is built already: cpack does not build the tests first.

@@ -55,6 +55,10 @@ apt-get update -q >/dev/null
 apt-get install -y -q --no-install-recommends /frostline.deb >/install.log 2>&1 || { tail /install.log; exit 1; }
 echo "packages after: $(dpkg-query -W | wc -l)"
 /usr/lib/frostline/smoke
+apt-get install -y -q --no-install-recommends $(dpkg-query -W -f '${Suggests}' frostline | tr -d ,) >/install.log 2>&1 || { tail /install.log; exit 1; }
+echo "packages with those that are suggested: $(dpkg-query -W | wc -l)"
+/usr/lib/frostline/smoke | tee /smoke.log | tail -n 2
+grep -q 'the example builds' /smoke.log
 dpkg --audit
 dpkg -r frostline >/dev/null
 [ ! -e /usr/bin/frostline ]

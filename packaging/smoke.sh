@@ -61,6 +61,27 @@ TEXT
 "$frostline" export "$work/runs/first" --to "$work/model" >/dev/null
 [ -s "$work/model/model.safetensors" ] || fail "no model was exported"
 
+# The service: what was cut off before its first checkpoint begins anew, what was ended continues,
+# and what is finished is left alone.
+mkdir -p "$work/service/run/checkpoints"
+cd "$work/service"
+touch run/job.yaml run/events.jsonl
+export FROSTLINE=$frostline
+"$prefix/lib/frostline/service" "$work/job.yaml" >begun 2>&1 &
+controller=$!
+until [ -s run/steps.jsonl ] || ! kill -0 $controller 2>/dev/null; do sleep 0.1; done
+kill -TERM $controller 2>/dev/null || true
+status=0
+wait $controller || status=$?
+[ $status -eq 5 ] || [ $status -eq 0 ] || fail "the service ended with $status: $(cat begun)"
+compgen -G "run.*/job.yaml" >/dev/null || fail "the service did not keep the run without a checkpoint: $(cat begun)"
+"$prefix/lib/frostline/service" "$work/job.yaml" >continued 2>&1 ||
+    fail "the service does not continue its job: $(cat continued)"
+"$prefix/lib/frostline/service" "$work/job.yaml" >again || fail "a finished job is no success"
+grep -q 'the job is finished' again || fail "the service trained a finished job: $(cat again)"
+cd "$work"
+echo "smoke: the service began with exit code $status, continued, and left the finished job alone"
+
 # A job that does not fit is refused with a line.
 status=0
 "$frostline" validate "$work/job.yaml" --set pipe.k=99 2>"$work/refusal" || status=$?

@@ -53,7 +53,7 @@ else
 fi
 unit=$work/root/usr/lib/systemd/system/frostline@.service
 [ -e "$unit" ] || unit=$work/root/lib/systemd/system/frostline@.service
-grep -q '^ExecStart=.*frostline run --resume' "$unit" || fail "the unit does not continue runs"
+grep -q '^ExecStart=/usr/lib/frostline/service ' "$unit" || fail "the unit does not start the service's script"
 if command -v lintian >/dev/null; then
     lintian --allow-root --fail-on error "$package" || failed=1
 else
