@@ -3,7 +3,7 @@
 # which goes back to a snapshot in memory, taken every 20 steps; Frostline with fault.on_loss=stop, resumed from its
 # checkpoint; and PyTorch under torchrun, which restarts both processes from their
 # checkpoint. The same ViT, batch and number of workers, a checkpoint after every 100 steps; worker 1 is killed at
-# step 250. What counts is the time from the kill until a step beyond the last one before it is done.
+# step 250 (KILL_AT). What counts is the time from the kill until a step beyond the last one before it is done.
 #   python3 -m venv V && V/bin/pip install torch numpy && bench/loss_vs_restart.sh V/bin [ROUNDS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,7 +14,7 @@ need_program
 bin=${1:?the folder of the programs of a Python environment with torch}
 rounds=${2:-3}
 data=${DATA:-/usr/share/datasets/fashion-mnist}
-kill_at=250
+kill_at=${KILL_AT:-250}
 shape=(--set model.blocks=4 --set model.dim=64 --set model.heads=4 --set model.patch=7 --set model.dropout=0
     --set train.batch=128 --set train.evaluate=false --set data.augment=none --set data.path="$data"
     --set devices.count=2 --set pipe.k=1 --set pipe.m=1 --set autodp.r=2 --set train.max_steps=600
