@@ -79,6 +79,13 @@ fault fault_of(const char *call)
     return found;
 }
 
+void nccl_standin_end_faults(void)
+{
+    pthread_mutex_lock(&lock);
+    wanted.n = 0;
+    pthread_mutex_unlock(&lock);
+}
+
 int fault_version(int version)
 {
     return wanted.version == 0 ? version : wanted.version;
