@@ -28,9 +28,11 @@ static fl_status check_result(const nccl_lane *lane, const char *call, fl_nccl_r
         return FL_OK;
     }
     const char *detail = nccl->GetLastError(NULL);
-    return fl_fail(status_of(result), "%s %u: %s: %s%s%s", lane->buckets ? "bucket" : "channel",
+    bool opens = lane->state != NCCL_LANE_OPEN;
+    return fl_fail(status_of(result), "%s %u: %s: %s%s%s%s", lane->buckets ? "bucket" : "channel",
                    lane->id, call, nccl->GetErrorString(result),
-                   detail == NULL || *detail == '\0' ? "" : ": ", detail == NULL ? "" : detail);
+                   detail == NULL || *detail == '\0' ? "" : ": ", detail == NULL ? "" : detail,
+                   opens ? "; autodp.transport: host does without NCCL" : "");
 }
 
 /* FL_NCCL_IN_PROGRESS in *result: the communicator's last call has not ended. */
