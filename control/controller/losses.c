@@ -203,6 +203,14 @@ static void watch_recovery(fl_controller *controller, int64_t now_us)
     }
 }
 
+static void note_missed(fl_controller *controller, fl_loss_kind kind, int who, int64_t now_us)
+{
+    if (kind == FL_LOSS_SILENT || kind == FL_LOSS_HUNG) {
+        fl_worker *w = &controller->workers[who];
+        w->missed_us = kind == FL_LOSS_SILENT ? now_us - w->heard_us : w->still_us;
+    }
+}
+
 void fl_losses_watch(fl_controller *controller, int64_t now_us)
 {
     int who = -1;
@@ -211,6 +219,7 @@ void fl_losses_watch(fl_controller *controller, int64_t now_us)
                              controller->n_workers, now_us);
     fl_loss_kind kind = fl_watch_judge(controller->workers, controller->n_workers,
                                        &controller->shutdown.limits, now_us, &who);
+    note_missed(controller, kind, who, now_us);
     if (kind != FL_LOSS_NONE && is_spare(controller, kind, who)) {
         go_on_without(controller, kind, who, now_us);
     } else if (kind != FL_LOSS_NONE || fl_break_watch_is_due(controller, now_us, &kind, &who)) {

@@ -188,6 +188,12 @@ const char *fl_watch_kind_text(fl_loss_kind kind)
     return "none";
 }
 
+/* The message of a loss is written again later, when these times have changed. */
+static double missed_s(const fl_worker *w, int64_t so_far_us)
+{
+    return (double)(w->missed_us != 0 ? w->missed_us : so_far_us) * 1e-6;
+}
+
 static void describe_loss(const fl_worker *w, fl_loss_kind kind, int64_t now_us, char *text,
                           size_t size)
 {
@@ -205,11 +211,11 @@ static void describe_loss(const fl_worker *w, fl_loss_kind kind, int64_t now_us,
         break;
     case FL_LOSS_SILENT:
         snprintf(text, size, "did not answer for %.1f s (it was in: %s)",
-                 (double)(now_us - w->heard_us) * 1e-6, w->operation);
+                 missed_s(w, now_us - w->heard_us), w->operation);
         break;
     case FL_LOSS_HUNG:
         snprintf(text, size, "has stood still for %.1f s, although its link answers (it is in: %s)",
-                 (double)w->still_us * 1e-6, w->operation);
+                 missed_s(w, w->still_us), w->operation);
         break;
     case FL_LOSS_NEVER_READY:
         snprintf(text, size, "was not ready %.0f s after its start (%s%s)",

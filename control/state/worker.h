@@ -34,6 +34,7 @@ typedef struct fl_worker {
     int64_t still_us;        /* it has been in an operation of its own, */
     int64_t asleep_us;       /* for this long asleep, in one that waits for no disk */
     bool hung;               /* longer than it may */
+    int64_t missed_us;       /* its silence or standstill when it counted as lost */
     bool lost;               /* the run goes on without it; then it has departed, too */
     int64_t left_us;         /* it has left its generation, and nothing explains that yet */
     int64_t broken_us;       /* it has reported where it stands, and waits to regroup */

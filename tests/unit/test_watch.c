@@ -273,6 +273,16 @@ static void test_watch__says_it_in_words(void **state)
     assert_text(&w[0], FL_LOSS_HUNG,
                 "worker 0 (stage 0 of replica 0) has stood still for 3.3 s, although its link "
                 "answers (it is in: forward) at step 10");
+    /* Its last words came after that, and nothing stands still any more. */
+    w[0].missed_us = 3400000;
+    w[0].heard_us = NOW + 500000;
+    w[0].still_us = 0;
+    assert_text(&w[0], FL_LOSS_SILENT,
+                "worker 0 (stage 0 of replica 0) did not answer for 3.4 s (it was in: forward) at "
+                "step 10");
+    assert_text(&w[0], FL_LOSS_HUNG,
+                "worker 0 (stage 0 of replica 0) has stood still for 3.4 s, although its link "
+                "answers (it is in: forward) at step 10");
     w[2].linked = false;
     assert_text(&w[2], FL_LOSS_NEVER_READY,
                 "worker 2 (stage 2 of replica 0) was not ready 20 s after its start (it never "
