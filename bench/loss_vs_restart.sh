@@ -55,7 +55,7 @@ kill_worker() {
 goes_on() {
     rm -rf "$dir"
     start run configs/vit-fashion.yaml --run-dir "$dir" "${shape[@]}"
-    wait_for has_lines "$dir/steps.jsonl" $kill_at
+    wait_for has_lines "$dir/steps.jsonl" "$kill_at"
     local begun steps
     begun=$(now)
     kill_worker
@@ -70,7 +70,7 @@ goes_back() {
     rm -rf "$dir"
     start run configs/vit-fashion.yaml --run-dir "$dir" "${shape[@]}" --set pipe.k=2 --set autodp.r=1 --set pipe.m=4 \
         --set fault.snapshot="20 steps"
-    wait_for has_lines "$dir/steps.jsonl" $kill_at
+    wait_for has_lines "$dir/steps.jsonl" "$kill_at"
     local begun before from
     begun=$(now)
     kill_worker
@@ -85,7 +85,7 @@ goes_back() {
 resumes() {
     rm -rf "$dir"
     start run configs/vit-fashion.yaml --run-dir "$dir" "${shape[@]}" --set fault.on_loss=stop
-    wait_for has_lines "$dir/steps.jsonl" $kill_at
+    wait_for has_lines "$dir/steps.jsonl" "$kill_at"
     local begun before from
     begun=$(now)
     kill_worker
@@ -105,7 +105,7 @@ restarts() {
     "$bin/torchrun" --nproc-per-node 2 --max-restarts 3 bench/peer_vit.py --mode torchrun --steps 600 --blocks 4 --dim 64 \
         --heads 4 --patch 7 --batch 128 --data "$data" --keep "$keep" --steps-file "$log" >"$dir.log" 2>&1 &
     pid=$!
-    wait_for awk_reached "$log" $kill_at
+    wait_for awk_reached "$log" "$kill_at"
     begun=$(now)
     kill -KILL "$(awk '$4 == 1 { p = $3 } END { print p }' "$log")"
     before=$(awk '$1 > m { m = $1 } END { print m }' "$log")

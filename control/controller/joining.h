@@ -51,8 +51,9 @@ void fl_joining_lost(fl_controller *controller, int rank, int64_t now_us);
 bool fl_joining_is_half_in(const fl_controller *controller, int rank);
 
 /* A request wants `n` more workers: start processes of ranks that were lost or have left, unless
- * they are on their way already; one whose restart is delayed is started at once. Returns false, with fl_errmsg, if fewer than `n` can be started,
- * or if one that was started for a request has ended before it joined. */
+ * they are on their way already; one whose restart is delayed is started at once. Returns false,
+ * with fl_errmsg, if fewer than `n` can be started, or if one that was started for a request has
+ * ended before it joined. */
 bool fl_joining_want(fl_controller *controller, int n, int64_t now_us);
 
 /* Drive it, in every turn of the loop. */

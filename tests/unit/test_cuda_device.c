@@ -478,7 +478,7 @@ static void test_cuda_survey__deals_workers_to_devices_in_turn(void **state)
 {
     (void)state;
     static const int n_workers[] = {1, 2, 3, 7, 0}, n_used[] = {1, 2, 3, 3, 3};
-    /* Of three workers: their budgets, 168 MiB beside each, and the processes of the further two. */
+    /* Three workers: budgets, 168 MiB beside each, the processes of the further two. */
     const size_t memory_bytes = 3 * (300 + ((size_t)168 << 20)) + 2 * ((size_t)512 << 20);
     const fl_cuda_plugin *plugin = standin_plugin();
     standin_set_devices(3, 0);
