@@ -38,6 +38,7 @@ typedef struct fl_shutdown {
                             */
     const char *stopped_by; /* for the message of FL_ESTOPPED */
     int signal;             /* that asked the run to stop first; 0: none did */
+    int64_t terminated_us;  /* the first SIGTERM */
     int64_t patience_us;    /* after SIGTERM: when the run has had enough time to stop */
     char message[4096];     /* why the run ended */
 } fl_shutdown;

@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+enum { SAME_REQUEST_US = 1000000 };
+
 /* who: a signal, a callback or a client. at_once: the signal that would end the run at once. */
 static void stop_softly(fl_controller *controller, const char *who, const char *at_once)
 {
@@ -69,8 +71,17 @@ static void note_signal(fl_controller *controller, int number)
     shutdown->signal = number;
     if (number == SIGTERM) {
         shutdown->stopped_by = "SIGTERM";
-        shutdown->patience_us = fl_now_us() + controller->options->job->fault.deadline_ms * 1000;
+        shutdown->terminated_us = fl_now_us();
+        shutdown->patience_us =
+            shutdown->terminated_us + controller->options->job->fault.deadline_ms * 1000;
     }
+}
+
+/* timeout(1) sends SIGTERM to its child, and at once to the whole process group: that is one. */
+static bool is_same_request(const fl_shutdown *shutdown, int number)
+{
+    return number == SIGTERM && shutdown->terminated_us > 0 &&
+           fl_now_us() - shutdown->terminated_us < SAME_REQUEST_US;
 }
 
 void fl_stop_request_watch(fl_controller *controller, int64_t now_us)
@@ -95,6 +106,9 @@ void fl_stop_request_signals(fl_controller *controller)
         if (!fl_signals_is_stop(number)) {
             fl_log(FL_LOG_WARN, "ignored signal %d (%s); SIGTERM stops the run", number,
                    strsignal(number));
+            continue;
+        }
+        if (is_same_request(&controller->shutdown, number)) {
             continue;
         }
         controller->shutdown.phase.n_stops++;

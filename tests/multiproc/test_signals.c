@@ -2,6 +2,7 @@
  * does, or does nothing. None leaves workers or socket files. */
 #include "autodp/ledger.h"
 #include "support/fake_checks.h"
+#include "support/nap.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -66,6 +67,29 @@ static void test_signals__two_at_once_leave_an_incomplete_ledger(void **state)
     assert_int_equal(fl_ledger_judge(&proof), FL_LEDGER_INCOMPLETE);
     fl_ledger_proof_fini(&proof);
     assert_file_contains(&run, "summary.txt", "incomplete record");
+    fake_clean(&run);
+}
+
+/* Would catch: SIGTERM as timeout(1) sends it, to the controller and at once to its process group,
+ * that is taken for two requests, of which the second kills the workers with their records. */
+static void test_signals__of_a_timeout_are_one_request(void **state)
+{
+    (void)state;
+    char path[256];
+    fl_ledger_proof proof;
+    fake_run run = endless();
+    fake_start(&run);
+    assert_true(fake_await_steps(&run, 8));
+    kill(run.controller, SIGTERM);
+    nap(2000); /* otherwise the kernel makes one of them */
+    kill(-run.controller, SIGTERM);
+    fake_outcome outcome = fake_finish(&run);
+    assert_nothing_left(&run);
+    assert_int_equal(outcome.status, FL_ESTOPPED);
+    snprintf(path, sizeof path, "%s/ledger.bin", run.dir);
+    assert_int_equal(fl_ledger_prove(path, &proof), FL_OK);
+    assert_true(proof.has_end);
+    fl_ledger_proof_fini(&proof);
     fake_clean(&run);
 }
 
@@ -135,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_signals__that_ask_for_the_end_stop_the_run),
         cmocka_unit_test(test_signals__two_at_once_leave_an_incomplete_ledger),
+        cmocka_unit_test(test_signals__of_a_timeout_are_one_request),
         cmocka_unit_test(test_signals__that_ask_for_nothing_do_nothing),
         cmocka_unit_test(test_signals__to_a_worker_are_named),
         cmocka_unit_test(test_signals__stop_a_standby_worker_that_listens_late),
