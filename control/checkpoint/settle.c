@@ -119,14 +119,16 @@ void fl_checkpoints_part(fl_checkpoints *c, int rank, const fl_checkpoint_part_r
     }
 }
 
-/* A worker that has left for a while reports nothing any more. */
+/* A worker that has left for a while reports nothing any more; nor does one that has joined after
+ * the others had saved the state. */
 static bool is_awaited(const fl_checkpoints *c, const fl_collection *collection, int rank,
                        int64_t now_us)
 {
     const fl_worker *w = &c->run->workers[rank];
     const fl_plan *plan = is_captured(c, collection->step) ? &c->captured->plan : c->run->plan;
     bool left = w->exited_us != 0 && now_us - w->exited_us > LEFT_MS * 1000;
-    return !collection->reported[rank] && !plan->departed[rank] && !left;
+    bool came_later = collection->n_parts > 0 && w->since > collection->generation;
+    return !collection->reported[rank] && !plan->departed[rank] && !left && !came_later;
 }
 
 bool fl__checkpoints_is_complete(const fl_checkpoints *c, const fl_collection *collection,

@@ -60,7 +60,7 @@ static void enter_joining(fl_elastic *elastic)
                  &(fl_command){.kind = FL_COMMAND_COMMIT, .due_step = e->due_step, .due = e->due});
     for (int rank = 0; rank < elastic->plan.n_workers; rank++) {
         if (joins(e, rank)) {
-            fl_worker_enter(&elastic->workers[rank]);
+            fl_worker_enter(&elastic->workers[rank], elastic->plan.generation);
         }
     }
 }

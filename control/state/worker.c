@@ -41,8 +41,9 @@ void fl_worker_begin_again(fl_worker *worker, int64_t now_us)
     snprintf(worker->operation, sizeof worker->operation, "starting");
 }
 
-void fl_worker_enter(fl_worker *worker)
+void fl_worker_enter(fl_worker *worker, uint32_t generation)
 {
+    worker->since = generation;
     worker->joins = worker->departed = worker->exit_reported = false;
 }
 

@@ -17,8 +17,9 @@ typedef struct fl_worker {
     fl_place place;
     int64_t spawned_us, heard_us;
     bool linked, ready, done;
-    bool joins;    /* not a member yet: its loss does not end the run. `departed` holds, too */
-    bool departed; /* not a member any more: its loss does not end the run */
+    bool joins;     /* not a member yet: its loss does not end the run. `departed` holds, too */
+    uint32_t since; /* the first generation of which this process is a member; 0: the run's first */
+    bool departed;  /* not a member any more: its loss does not end the run */
     int64_t departed_us; /* when it departed */
     bool exit_reported;  /* the exit of the departed worker was reported */
     int64_t steps;       /* finished steps, as last reported */
@@ -65,8 +66,8 @@ const char *fl_worker_state_text(const fl_worker *worker);
 /* A new process of the rank is started, for a worker that joins the run. */
 void fl_worker_begin_again(fl_worker *worker, int64_t now_us);
 
-/* The worker is a member of the run from now on. */
-void fl_worker_enter(fl_worker *worker);
+/* The worker is a member of the run from now on, the begin of this generation. */
+void fl_worker_enter(fl_worker *worker, uint32_t generation);
 
 /* The worker is no longer a member of the run. */
 void fl_worker_depart(fl_worker *worker, int64_t now_us);

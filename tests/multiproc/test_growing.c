@@ -125,9 +125,29 @@ static void test_growing__resumes_with_the_workers_that_it_had(void **state)
     free(losses);
 }
 
+/* Would catch: a checkpoint that was begun when a worker joined, and waits for the part of that
+ * one. */
+static void test_growing__does_not_hold_up_checkpoints(void **state)
+{
+    (void)state;
+    live_run run =
+        start((const char *const[]){TRAINING, "devices.count", "1", "devices.max", "4",
+                                    "checkpoint.every", "1 steps", "fault.deadline", "20s", NULL});
+    for (int r = 2; r <= 4; r++) {
+        char args[32];
+        snprintf(args, sizeof args, "{\"k\": 1, \"r\": %d}", r);
+        scale(&run, args, r);
+        live_do(&run, "checkpoint", "{}");
+    }
+    live_interrupt(&run);
+    assert_int_equal(count_events(run.dir, "checkpoint.failed", ""), 0);
+    live_clean(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_growing__does_not_hold_up_checkpoints),
         cmocka_unit_test(test_growing__one_to_two_to_four_and_back),
         cmocka_unit_test(test_growing__without_the_elastic_controller),
         cmocka_unit_test(test_growing__resumes_with_the_workers_that_it_had),
