@@ -41,6 +41,12 @@ install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHIN
 # If it was built: ./quickstart and ./check do so.
 install(FILES "${PROJECT_BINARY_DIR}/libfrostline_cuda.so" OPTIONAL
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/frostline)
+# CMake strips what is a target of its own; nvcc makes this file.
+install(CODE "
+  set(plugin \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/frostline/libfrostline_cuda.so\")
+  if(CMAKE_INSTALL_DO_STRIP AND EXISTS \"\${plugin}\")
+    execute_process(COMMAND \"${CMAKE_STRIP}\" --strip-unneeded \"\${plugin}\")
+  endif()")
 install(FILES "${PROJECT_BINARY_DIR}/frostline.pc"
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES "${PROJECT_BINARY_DIR}/frostlineConfig.cmake"
