@@ -72,12 +72,16 @@ struct fl_bucket {
     int n_owners, my_place; /* among the owners in their order */
 };
 
+/* What every backend's bucket begins with; `options` are those of bucket_create, of which this
+ * member is an owner. Threads: pure; any. */
+fl_bucket fl_bucket_common(fl_group *group, const fl_bucket_options *options);
+
 /* Moves everything through host memory, which every device can copy to and from: shared memory
  * between members of one host, Gloo's sockets between hosts. */
 extern const fl_group_ops fl_host_group_ops;
 
 /* The net of a group of fl_host_group_ops, which lives as long as the group: a backend that uses
- * such a group learns from it who is still there. */
+ * such a group learns from it which members are connected. */
 fl_net *fl_host_group_net(fl_group *group);
 
 #endif

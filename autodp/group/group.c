@@ -219,6 +219,20 @@ fl_status fl_channel_receive_to(fl_channel *c, void *to, size_t size_bytes, fl_s
 
 /* ---- buckets ---- */
 
+fl_bucket fl_bucket_common(fl_group *group, const fl_bucket_options *o)
+{
+    fl_bucket common = {.group = group,
+                        .id = o->id,
+                        .data = o->data,
+                        .dtype = o->dtype,
+                        .n = o->n,
+                        .n_owners = o->n_owners};
+    for (int i = 0; i < o->n_owners; i++) {
+        common.my_place = o->owners[i] == group->index ? i : common.my_place;
+    }
+    return common;
+}
+
 fl_status fl_bucket_create(fl_group *group, const fl_bucket_options *o, fl_bucket **out)
 {
     bool mine = false;

@@ -208,15 +208,7 @@ fl_status fl__nccl_bucket_create(fl_group *group, const fl_bucket_options *o, fl
     }
     nccl_bucket *b = NULL;
     FL_TRY(fl_alloc(sizeof *b, (void **)&b));
-    b->base = (fl_bucket){.group = group,
-                          .id = o->id,
-                          .data = o->data,
-                          .dtype = o->dtype,
-                          .n = o->n,
-                          .n_owners = o->n_owners};
-    for (int i = 0; i < o->n_owners; i++) {
-        b->base.my_place = o->owners[i] == group->index ? i : b->base.my_place;
-    }
+    b->base = fl_bucket_common(group, o);
     fl_status status = set_up(b, o);
     if (status != FL_OK) {
         fl__nccl_bucket_destroy(&b->base);

@@ -1,5 +1,5 @@
 /* The training group over NCCL: opening, closing, failures, and the table. Sums of scalars, the
- * watch over who is still there, and all pairs that cannot use NCCL are the host group's. */
+ * watch over connections, and all pairs that cannot use NCCL belong to the host group. */
 #include "autodp/nccl/nccl_group.h"
 #include "autodp/nccl/nccl.h"
 

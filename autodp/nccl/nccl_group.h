@@ -101,7 +101,7 @@ struct nccl_lane {
 
 struct nccl_group {
     fl_group base;
-    fl_group *host; /* sums, pairs without NCCL, and who is still there */
+    fl_group *host; /* sums, pairs without NCCL, and the connections to all members */
     fl_net *net;    /* of `host` */
     int64_t open_timeout_ms, wait_timeout_ms;
     fl_nccl_survey survey;

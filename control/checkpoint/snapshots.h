@@ -23,9 +23,9 @@
 /* What outlives the controller that made it. A struct of zeros holds nothing. */
 typedef struct fl_kept_snapshot {
     fl_snapshot memory;        /* no slots: this run makes no snapshots */
-    fl_checkpoint *checkpoint; /* of the last complete one, without files; NULL: there is none */
+    fl_checkpoint *checkpoint; /* of the newest complete snapshot, without files; or NULL */
     int slot;                  /* where that lies */
-    fl_checkpoint *older;      /* the one before, in the other slot; NULL: there is none */
+    fl_checkpoint *older;      /* of the snapshot before it, in the other slot; or NULL */
 } fl_kept_snapshot;
 
 /* Before a run goes back: compare the newest snapshot with its hashes. One that is damaged is
@@ -75,7 +75,7 @@ void fl_snapshots_reported(fl_snapshots *snapshots, int rank, const fl_snapshot_
 /* A worker was lost, and the others regroup. */
 void fl_snapshots_interrupt(fl_snapshots *snapshots);
 
-/* The step of the one that is kept; -1: there is none. */
+/* The step of the newest complete snapshot; -1 without one. */
 int64_t fl_snapshots_step(const fl_snapshots *snapshots);
 
 /* Drive them, in every turn of the loop. paused: the run pauses at a control point. */

@@ -16,7 +16,7 @@ void fl_replan_joined(fl_controller *controller, int rank, int64_t now_us)
     r->n_tries = 0;
 }
 
-/* -1: there is none. */
+/* The lowest rank that stands by; -1 if all workers have a stage. */
 static int first_standby(const fl_plan *plan)
 {
     for (int rank = 0; rank < plan->n_workers; rank++) {

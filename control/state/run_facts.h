@@ -15,7 +15,7 @@ typedef struct fl_run_facts {
     const fl_phase *phase;
     const fl_run_stats *stats;
     int n_workers;            /* ranks: the workers that the run may have */
-    int n_started;            /* of the first so many, processes have been started */
+    int n_started;            /* ranks below this have had a process */
     const fl_worker *workers; /* [n_workers] */
     const fl_flight *flight;  /* current and latest operations of the workers */
 } fl_run_facts;

@@ -1,5 +1,6 @@
 /* frostline doctor: what is judged from which facts, and what is printed. */
 #include "launcher/doctor/doctor.h"
+#include "support/folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -131,9 +132,9 @@ static void test_doctor__limits_of_a_control_group_and_little_memory_are_named(v
 static void test_doctor__folders_are_tried_and_left_empty(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/frostline-doctor-XXXXXX", below[128];
+    char folder[FOLDER_SIZE], below[128];
     fl_findings findings = {0};
-    assert_non_null(mkdtemp(folder));
+    make_folder(folder);
     snprintf(below, sizeof below, "%s/a/b", folder);
     fl_doctor_look_at_folders(below, &findings);
     const fl_finding *runs = find_check(&findings, "runs");
