@@ -281,6 +281,9 @@ bool fl__nccl_lanes_end(nccl_group *g)
 {
     bool all = true;
     if (fl__nccl_state(g) == FL_OK) {
+        pthread_mutex_lock(&g->mutex);
+        g->closing = true;
+        pthread_mutex_unlock(&g->mutex);
         run_on_all(g, offsetof(nccl_lane, finalize), fl_deadline_us(FINALIZE_MS));
         run_on_all(g, offsetof(nccl_lane, destroy), fl_deadline_us(2 * FINALIZE_MS));
     }

@@ -25,7 +25,7 @@ void fl__nccl_break(nccl_group *g, fl_status why, const char *format, ...)
     vsnprintf(g->message, sizeof g->message, format, arguments);
     va_end(arguments);
     g->failed = why;
-    if (g->net != NULL) {
+    if (g->net != NULL && !g->closing) {
         fl_net_abort(g->net, fl_status_is_regroup(why) ? why : FL_ESTALE);
     }
     pthread_cond_signal(&g->alarm);

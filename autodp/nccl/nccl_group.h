@@ -118,13 +118,15 @@ struct nccl_group {
     int64_t call_until_us;  /* when that must have ended */
     int64_t abort_since_us; /* the watch thread is in an abort since then; 0: it is in none */
     bool stuck;             /* a thread does not come back from NCCL: what it uses stays */
+    bool closing;           /* the generation has ended well: no failure concerns the others */
     fl_status failed;       /* the first failure */
     char message[512];
 
     atomic_int_fast64_t sent_bytes, received_bytes, reduce_wait_us;
 };
 
-/* nccl_group.c. Note a failure, and break the net, so that all members leave. The first one stays.
+/* nccl_group.c. Note a failure, and break the net, so that all members leave; a group that closes
+ * in order keeps its failure to itself. The first failure stays.
  * `why` may be a code that ends this worker; the others learn that it is lost. With the mutex. */
 void fl__nccl_break(nccl_group *g, fl_status why, const char *format, ...) FL_PRINTF(3, 4);
 
