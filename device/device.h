@@ -155,6 +155,9 @@ typedef struct fl_device_ops {
     fl_status (*sum_squares_many)(fl_device *d, fl_stream *s, const fl_square_sum *list, int n);
 } fl_device_ops;
 
+/* Beside the budget of each worker, its GPU has this room for captured work. */
+enum { FL_DEVICE_GRAPH_ROOM_BYTES = 64 << 20 };
+
 struct fl_device {
     const fl_device_ops *ops;
     int n_threads;       /* compute threads that a kernel may use */
@@ -163,6 +166,9 @@ struct fl_device {
     _Atomic size_t used_bytes;
     _Atomic size_t peak_bytes;
     _Atomic size_t workspace_bytes; /* of kernels, outside the budget */
+    /* Of captured work that exists: pieces, and the driver's memory for them, outside the budget.
+     */
+    _Atomic size_t graph_nodes, graph_bytes;
 };
 
 /* One process drives one CPU device: sets the compute threads of this process (OpenMP) to n_threads

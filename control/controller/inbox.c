@@ -208,6 +208,7 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         break;
     case FL_WIRE_GRAPHS:
         fl_graph_sums_add(&worker->graphs, &frame->graphs);
+        fl_learn_graphs(&controller->elastic, worker->rank, &frame->graphs);
         fl_event_log_graphs(&controller->log, worker->rank, &frame->graphs);
         break;
     case FL_WIRE_CACHE:

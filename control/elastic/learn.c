@@ -5,6 +5,7 @@
 
 #include "device/alloc.h"
 #include "pipe/cost/cost_model.h"
+#include "pipe/cost/schedule.h"
 #include "pipe/measure/quantile.h"
 
 enum { WARM_UP_STEPS = 2 };
@@ -39,6 +40,21 @@ void fl_learn_time(fl_elastic *elastic, int rank, uint32_t generation, const fl_
         fl_learn_worker *w = &l->of[rank];
         w->compute_us[w->n++ % FL_LEARN_STEPS] = (double)report->compute_us;
     }
+}
+
+void fl_learn_graphs(fl_elastic *elastic, int rank, const fl_graphs_report *report)
+{
+    fl_learn *l = &elastic->learn;
+    const fl_plan *plan = &elastic->plan;
+    fl_place place = fl_plan_place(plan, rank);
+    if (l->of == NULL || report->generation != l->generation || !place.active) {
+        return;
+    }
+    int n_layers = plan->first[place.stage + 1] - plan->first[place.stage];
+    int n_slots = fl_schedule_in_flight(plan->schedule, plan->K, plan->M, place.stage);
+    fl_profile_learn_graphs(elastic->run->options->learned, n_layers, n_slots, report->graphs.bytes,
+                            !l->knows_graphs);
+    l->knows_graphs = true;
 }
 
 /* The steps of a generation after its warm-up count. Of their times the lower quartile is used:

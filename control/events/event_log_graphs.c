@@ -32,6 +32,8 @@ void fl_event_log_graphs(fl_event_log *log, int rank, const fl_graphs_report *r)
     fl_json_integer(j, "captures", r->graphs.captures);
     fl_json_integer(j, "launches", r->graphs.launches);
     fl_json_integer(j, "calls", r->graphs.calls);
+    fl_json_integer(j, "nodes", r->graphs.nodes);
+    fl_json_integer(j, "memory_bytes", r->graphs.bytes);
     fl_json_integer(j, "shapes", r->graphs.shapes);
     fl_json_integer(j, "shapes_by_graph", r->graphs.by_graph);
     fl_json_integer(j, "generation", r->generation);

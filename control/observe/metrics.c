@@ -378,6 +378,11 @@ static int64_t calls_of(const fl_metrics_worker *w)
     return w->graphs.calls;
 }
 
+static int64_t graph_memory_of(const fl_metrics_worker *w)
+{
+    return w->graphs.memory_bytes;
+}
+
 static void put_shapes(out *o, const fl_metrics *m)
 {
     static const char *const name = "frostline_worker_graph_shapes";
@@ -407,6 +412,8 @@ static void put_graphs(out *o, const fl_metrics *m)
         each(o, m, "frostline_worker_graph_calls_total", "counter",
              "Forwards and backwards computed call by call, though the device has graphs.",
              calls_of);
+        each(o, m, "frostline_worker_graph_memory_bytes", "gauge",
+             "The driver's memory for these graphs, outside the budget.", graph_memory_of);
         put_shapes(o, m);
     }
 }

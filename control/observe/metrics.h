@@ -25,6 +25,7 @@ typedef struct fl_metrics_graphs {
     bool any; /* the worker's device has graphs */
     int64_t captures, launches, calls;
     int n_measured, n_by_graphs, n_by_calls; /* shapes of the running plan */
+    int64_t memory_bytes;                    /* the driver's for the graphs */
 } fl_metrics_graphs;
 
 typedef struct fl_metrics_worker {

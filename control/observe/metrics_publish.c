@@ -122,7 +122,8 @@ static void gather_graphs(const fl_graph_sums *sums, fl_metrics_graphs *out)
                                .calls = total.calls,
                                .n_measured = sums->n_shapes[FL_STAGE_MEASURED],
                                .n_by_graphs = sums->n_shapes[FL_STAGE_BY_GRAPHS],
-                               .n_by_calls = sums->n_shapes[FL_STAGE_BY_CALLS]};
+                               .n_by_calls = sums->n_shapes[FL_STAGE_BY_CALLS],
+                               .memory_bytes = sums->memory_bytes};
 }
 
 static void gather_worker(const fl_run_view *view, int rank, fl_metrics_worker *out)

@@ -16,9 +16,19 @@ void fl_graph_sums_add(fl_graph_sums *sums, const fl_graphs_report *report)
                                                                        : sums->before;
     sums->any = true;
     sums->generation = report->generation;
+    sums->step = report->step;
+    sums->memory_bytes = g->bytes;
     sums->now = (fl_graph_counts){g->captures, g->launches, g->calls};
     memset(sums->n_shapes, 0, sizeof sums->n_shapes);
     for (int i = 0; i < g->shapes; i++) {
         sums->n_shapes[g->shape[i].way]++;
     }
+}
+
+void fl_graph_sums_end(fl_graph_sums *sums)
+{
+    sums->before = fl_graph_sums_total(sums);
+    sums->now = (fl_graph_counts){0};
+    sums->memory_bytes = 0;
+    memset(sums->n_shapes, 0, sizeof sums->n_shapes);
 }

@@ -11,7 +11,11 @@
 #include "device/alloc.h"
 #include "device/cuda/parts.h"
 
-enum { WEIGHTS_FIRST = 16 };
+enum {
+    WEIGHTS_FIRST = 16,
+    NODE_BYTES = 4096,         /* of a node at least: its parameters may have as many */
+    NODE_MOST_BYTES = 1 << 20, /* more is not the graph's */
+};
 
 /* A weight whose bf16 copy the work reads, and that of its bias. */
 typedef struct weight_use {
@@ -26,14 +30,48 @@ struct fl_graph {
     weight_use *uses;   /* [n] */
     int n;
     size_t room;
+    size_t nodes, bytes; /* as the device's counts have them */
+    bool launched;
 };
+
+/* ---- the driver's memory ---- */
+
+/* What is free on the device; 0: the runtime does not say. */
+static size_t free_bytes_of(const fl__cuda *c)
+{
+    size_t n = 0;
+    return c->plugin->memory_free(&n) == FL_CUDA_OK ? n : 0;
+}
+
+/* Let the device's counts have `bytes` for this graph. */
+static void count_graph(fl__cuda *c, fl_graph *g, size_t nodes, size_t bytes)
+{
+    atomic_fetch_add(&c->base.graph_nodes, nodes - g->nodes);
+    atomic_fetch_add(&c->base.graph_bytes, bytes - g->bytes);
+    g->nodes = nodes;
+    g->bytes = bytes;
+}
+
+/* The graph's part of what was free before and is not now. The driver takes memory in large pieces,
+ * which serve several graphs, and other processes take some of the same device at any time: so no
+ * graph counts less than its nodes take at least, nor what its nodes cannot have taken. */
+static void count_taken(fl__cuda *c, fl_graph *g, size_t before)
+{
+    size_t after = free_bytes_of(c);
+    size_t taken = after > 0 && before > after ? before - after : 0;
+    size_t least = g->nodes * NODE_BYTES;
+    taken = taken > g->nodes * NODE_MOST_BYTES ? 0 : g->bytes + taken;
+    taken = taken > g->bytes ? taken : g->bytes;
+    count_graph(c, g, g->nodes, taken > least ? taken : least);
+}
 
 /* ---- what a capture notes ---- */
 
-static void drop_graph(const fl__cuda *c, fl_graph **graph)
+static void drop_graph(fl__cuda *c, fl_graph **graph)
 {
     fl_graph *g = *graph;
     if (g != NULL) {
+        count_graph(c, g, 0, 0);
         if (g->executable != NULL) {
             FL__CUDA_GIVE(c, executable_destroy, g->executable);
         }
@@ -98,15 +136,22 @@ fl_status fl__cuda_capture_begin(fl_device *d, fl_stream *stream)
 
 /* Put what was captured into the executable graph of `old`, if there is one that can take it, or
  * into one of its own. */
-static fl_status make_executable(const fl__cuda *c, fl_graph *g, fl_graph *old, void *captured)
+static fl_status make_executable(fl__cuda *c, fl_graph *g, fl_graph *old, void *captured)
 {
     if (old != NULL && c->plugin->graph_update(old->executable, captured) == FL_CUDA_OK) {
         g->executable = old->executable;
+        g->launched = old->launched;
         old->executable = NULL;
+        count_graph(c, g, old->nodes, old->bytes);
+        count_graph(c, old, 0, 0);
         return FL_OK;
     }
-    return fl__cuda_status(c, "graph_instantiate",
-                           c->plugin->graph_instantiate(captured, &g->executable));
+    size_t before = free_bytes_of(c), nodes = 0;
+    FL_TRY(fl__cuda_status(c, "graph_instantiate",
+                           c->plugin->graph_instantiate(captured, &g->executable)));
+    count_graph(c, g, c->plugin->graph_nodes(captured, &nodes) == FL_CUDA_OK ? nodes : 0, 0);
+    count_taken(c, g, before);
+    return FL_OK;
 }
 
 fl_status fl__cuda_capture_end(fl_device *d, fl_stream *stream, fl_graph **graph)
@@ -163,7 +208,12 @@ fl_status fl__cuda_graph_launch(fl_device *d, fl_stream *stream, fl_graph *g)
                            c->number);
         }
     }
+    size_t before = g->launched ? 0 : free_bytes_of(c);
     FL__CUDA_CALL(c, graph_launch, g->executable, s->queue.stream);
+    if (!g->launched) { /* the driver may bring it to the device only now */
+        g->launched = true;
+        count_taken(c, g, before);
+    }
     return FL_OK;
 }
 

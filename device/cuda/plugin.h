@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Goes up when the table, launches.h or an argument of a kernel changes. */
-enum { FL_CUDA_PLUGIN_VERSION = 7 };
+enum { FL_CUDA_PLUGIN_VERSION = 8 };
 
 /* The name of the table in the plugin's file. */
 #define FL_CUDA_PLUGIN_TABLE "fl_cuda_plugin_table"
@@ -75,6 +75,7 @@ typedef struct fl_cuda_plugin {
 
     int (*memory_take)(size_t size_bytes, void **out); /* 256-aligned, not cleared */
     int (*memory_give)(void *memory);
+    int (*memory_free)(size_t *size_bytes); /* of the device, that no process holds */
     /* CUDA IPC: the base of an allocation, for other processes of the machine, and theirs here */
     int (*ipc_export)(void *memory, fl_cuda_handle *out);
     int (*ipc_open)(const fl_cuda_handle *handle, void **out);
@@ -107,6 +108,7 @@ typedef struct fl_cuda_plugin {
     int (*capture_begin)(void *stream);
     int (*capture_end)(void *stream, void **graph);
     int (*graph_destroy)(void *graph);
+    int (*graph_nodes)(void *graph, size_t *n); /* its kernels, copies and fills */
     int (*graph_instantiate)(void *graph, void **executable);
     /* the work of `graph` takes the place of its own; it fails for a graph of another form */
     int (*graph_update)(void *executable, void *graph);

@@ -124,6 +124,12 @@ static int memory_give(void *memory)
     return cudaFree(memory);
 }
 
+static int memory_free(size_t *size_bytes)
+{
+    size_t all;
+    return forgiven(cudaMemGetInfo(size_bytes, &all));
+}
+
 static_assert(sizeof(fl_cuda_handle) == sizeof(cudaIpcMemHandle_t), "the runtime's handle");
 
 static int ipc_export(void *memory, fl_cuda_handle *out)
@@ -256,6 +262,11 @@ static int graph_destroy(void *graph)
     return cudaGraphDestroy(graph_of(graph));
 }
 
+static int graph_nodes(void *graph, size_t *n)
+{
+    return forgiven(cudaGraphGetNodes(graph_of(graph), nullptr, n));
+}
+
 static int graph_instantiate(void *graph, void **executable)
 {
     return forgiven(cudaGraphInstantiate(reinterpret_cast<cudaGraphExec_t *>(executable),
@@ -297,6 +308,7 @@ extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_p
     device_wait,
     memory_take,
     memory_give,
+    memory_free,
     ipc_export,
     ipc_open,
     ipc_close,
@@ -319,6 +331,7 @@ extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_p
     capture_begin,
     capture_end,
     graph_destroy,
+    graph_nodes,
     graph_instantiate,
     graph_update,
     graph_launch,

@@ -11,12 +11,12 @@ enum {
     WORKSPACE_BYTES = 2 * 32 * MIB, /* of two streams: cuBLASLt may ask so much for each */
     MESSAGE_BYTES = 32 * MIB,       /* the last part of messages, which lie in whole 2 MiB */
     TRANSFER_BYTES = 8 * MIB,       /* of weights and moments on their way to another worker */
-    GRAPH_BYTES = 64 * MIB,         /* an estimate: the driver's, for graphs of up to 32 shapes */
 };
 
 /* What a worker takes of the device beside its budget, at most. bf16 copies of weights lie in the
  * budget. */
-static const size_t BESIDE_BYTES = WORKSPACE_BYTES + MESSAGE_BYTES + TRANSFER_BYTES + GRAPH_BYTES;
+static const size_t BESIDE_BYTES =
+    WORKSPACE_BYTES + MESSAGE_BYTES + TRANSFER_BYTES + FL_DEVICE_GRAPH_ROOM_BYTES;
 
 /* Of a process that uses the device: kernels, stacks, the driver's own. The process that looks has
  * one of its own while it does, so the first worker's is not in the free memory any more. */

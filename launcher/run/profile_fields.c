@@ -21,6 +21,11 @@ const fl_profile_field fl__profile_costs[] = {
     {.name = NULL},
 };
 
+const fl_profile_field fl__profile_graphs[] = {
+    {"graph_layer_bytes", FL_PROFILE_WHOLE, offsetof(fl_profile, graph_layer_bytes), false, 0},
+    {.name = NULL},
+};
+
 const fl_profile_field fl__profile_layer[] = {
     {LAYER(fwd_call_us), false, 0},
     {LAYER(fwd_us), false, 0},

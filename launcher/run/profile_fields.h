@@ -8,8 +8,13 @@
 
 #define FL_PROFILE_FIRST_LINE "# A profile of frostline: what layers cost. It may be deleted.\n"
 
-/* Format 3 has no costs of tokens. */
-enum { FL_PROFILE_FORMAT = 4, FL_PROFILE_OLDEST_FORMAT = 3, FL_PROFILE_FIELDS_MAX = 16 };
+/* Format 3 has no costs of tokens, format 4 no memory of graphs. */
+enum {
+    FL_PROFILE_FORMAT = 5,
+    FL_PROFILE_TOKENS_FORMAT = 4,
+    FL_PROFILE_OLDEST_FORMAT = 3,
+    FL_PROFILE_FIELDS_MAX = 16
+};
 
 typedef enum fl_profile_type {
     FL_PROFILE_REAL,  /* double, finite */
@@ -25,8 +30,9 @@ typedef struct fl_profile_field {
     int64_t least;
 } fl_profile_field;
 
-/* Fields of one mapping in the file; ended by a NULL name. Those of tokens are a layer's, too. */
-extern const fl_profile_field fl__profile_costs[], fl__profile_layer[], fl__profile_tokens[],
-    fl__profile_tuned[];
+/* Fields of one mapping in the file; ended by a NULL name. Those of tokens are a layer's, too,
+ * and that of graphs is a cost's. */
+extern const fl_profile_field fl__profile_costs[], fl__profile_graphs[], fl__profile_layer[],
+    fl__profile_tokens[], fl__profile_tuned[];
 
 #endif

@@ -155,7 +155,7 @@ static fl_status read_layers(const profile_reader *r, const yaml_node_t *root, f
     for (int i = 0; i < p->n_layers; i++) {
         FL_TRY(item_at(r, list, i, "layers", &item));
         FL_TRY(read_numbers(r, item, fl__profile_layer, &p->layer[i]));
-        if (r->format > FL_PROFILE_OLDEST_FORMAT) {
+        if (r->format >= FL_PROFILE_TOKENS_FORMAT) {
             FL_TRY(read_numbers(r, item, fl__profile_tokens, &p->layer[i]));
         }
         FL_TRY(check_layer(r, item, i, &p->layer[i]));
@@ -223,6 +223,9 @@ static fl_status read_root(profile_reader *r, fl_profile *p, fl_profile_about *a
     snprintf(about->measured, sizeof about->measured, "%s", fl_node_text(node));
     FL_TRY(get_of_type(r, root, "costs", YAML_MAPPING_NODE, &node));
     FL_TRY(read_numbers(r, node, fl__profile_costs, p));
+    if (r->format == FL_PROFILE_FORMAT) {
+        FL_TRY(read_numbers(r, node, fl__profile_graphs, p));
+    }
     FL_TRY(read_layers(r, root, p));
     return read_tuned(r, root, p);
 }

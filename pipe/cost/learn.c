@@ -75,6 +75,14 @@ void fl_profile_learn(fl_profile *profile, const fl_plan_input *input, const fl_
     learn(profile, &price, plan, live);
 }
 
+void fl_profile_learn_graphs(fl_profile *profile, int n_layers, int n_slots, int64_t size_bytes,
+                             bool first)
+{
+    int64_t pieces = (int64_t)n_layers * n_slots, each = (size_bytes + pieces - 1) / pieces;
+    bool larger = first || each > profile->graph_layer_bytes;
+    profile->graph_layer_bytes = larger ? each : profile->graph_layer_bytes;
+}
+
 static int find(const fl_profile *profile, int64_t batch, int F, int K, int R)
 {
     for (int i = 0; i < profile->n_tuned; i++) {

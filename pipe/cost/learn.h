@@ -18,6 +18,12 @@ typedef struct fl_live_stage {
 void fl_profile_learn(fl_profile *profile, const fl_plan_input *input, const fl_plan *plan,
                       const fl_live_stage *live);
 
+/* A stage of n_layers layers with n_slots micro-batches in flight has captured work, for which the
+ * driver of its device holds size_bytes. first: the run's first report takes the place of what is
+ * known from earlier runs; later ones can only add. */
+void fl_profile_learn_graphs(fl_profile *profile, int n_layers, int n_slots, int64_t size_bytes,
+                             bool first);
+
 /* The tuned M for this batch, F, K and R; NULL: there is none. Borrowed. */
 const fl_tuned *fl_profile_tuned(const fl_profile *profile, int64_t batch, int F, int K, int R);
 

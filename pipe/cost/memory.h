@@ -20,6 +20,7 @@ typedef struct fl_stage_memory {
     int64_t copies_bytes;  /* bf16 copies of weights, on a GPU */
     int64_t window_bytes;  /* cached rows of a micro-batch, on a device with memory of its own */
     int64_t tier_bytes;    /* cache.device */
+    int64_t graphs_bytes;  /* the driver's for captured work, beyond FL_DEVICE_GRAPH_ROOM_BYTES */
     int64_t total_bytes;   /* all of it, with every slot */
     /* Contained in the above: the largest message from the stage below, and to the one above; one
      * gradient buffer. */
@@ -41,6 +42,9 @@ typedef struct fl_layer_memory {
      * gradient of its input, which the lowest layer that trains does not need. */
     int64_t forward_flops, backward_flops, lowest_backward_flops;
     int64_t n_samples, n_targets; /* of the micro-batch; one target a row unless more is known */
+    /* The driver's memory for the layer's captured work in one slot, of all shapes, as the profile
+     * has it; the same for any micro-batch. 0: unknown. */
+    int64_t graph_bytes;
 } fl_layer_memory;
 
 /* memory [n_layers] out, for a micro-batch of n_samples samples of this shape. What layers take
@@ -96,6 +100,7 @@ typedef struct fl_memory_table {
     int n_frozen;
     int64_t n_weights[FL_MAX_LAYERS + 1]; /* below this layer, padding included */
     int64_t n_samples, n_targets;
+    int64_t graph_bytes; /* of each layer, as in fl_layer_memory */
     int64_t kept_bytes[FL_MAX_LAYERS + 1];
     int64_t in_bytes[FL_MAX_LAYERS], out_bytes[FL_MAX_LAYERS];
     int64_t frozen_out_bytes;                             /* of the last frozen layer; 0: none */

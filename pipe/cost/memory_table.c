@@ -1,5 +1,6 @@
 /* Composes what a stage needs from sums and maxima over its layers: once by walking them, once from
  * a table that answers for any run of layers in O(1). */
+#include "device/device.h"
 #include "nn/optimizer.h"
 #include "pipe/cost/batch_tables.h"
 #include "pipe/cost/layout.h"
@@ -11,7 +12,7 @@ enum { PIECE_BYTES = 64 }; /* what an arena rounds to */
 /* A run of layers, for one unit of samples. Of the trainable ones: n_trainable, n_grad, out_max. */
 typedef struct layers {
     int64_t n_weights, n_trainable, n_grad, kept_bytes, in_bytes, out_bytes, out_max, scratch_max;
-    int64_t n_samples, n_targets;
+    int64_t n_samples, n_targets, graph_bytes;
     int64_t frozen_out_max; /* of the frozen ones, when the frost line lies inside; else 0 */
     int64_t frozen_out;     /* the same of the last of them: what the cache keeps */
     int64_t in_ahead_bytes, frozen_out_ahead_max; /* the same of what is read ahead */
@@ -71,6 +72,15 @@ static int64_t copies_bytes(const layers *l, const fl_job *job)
     return copied ? (int64_t)fl_dtype_size(FL_BF16) * l->n_weights : 0;
 }
 
+/* Captured work lies outside the budget, where there is room for some of it. */
+static int64_t graphs_bytes(const layers *l, const fl_job *job, const fl_stage_place *place,
+                            int64_t n_slots)
+{
+    int64_t all = (place->last - place->first) * n_slots * l->graph_bytes;
+    bool captured = job->devices.kind == FL_DEVICE_CUDA;
+    return captured ? larger(0, all - FL_DEVICE_GRAPH_ROOM_BYTES) : 0;
+}
+
 /* n: how many units of samples a micro-batch has. */
 static void compose(const layers *l, int64_t n, const fl_job *job, const fl_stage_place *place,
                     fl_stage_memory *out)
@@ -93,13 +103,14 @@ static void compose(const layers *l, int64_t n, const fl_job *job, const fl_stag
     out->loader_bytes = is_first ? ahead_bytes(l, n, job, place->M) : 0;
     out->tables_bytes = tables_bytes(l, n, job, place, out->n_slots);
     out->copies_bytes = copies_bytes(l, job);
+    out->graphs_bytes = graphs_bytes(l, job, place, out->n_slots);
     count_cache(l, n, job, place, out);
     out->in_bytes = in;
     out->out_bytes = n * l->out_bytes;
     out->grad_bytes = boundary;
     out->total_bytes = out->params_bytes + out->n_slots * out->slot_bytes + out->scratch_bytes +
                        out->channel_bytes + out->loader_bytes + out->tables_bytes +
-                       out->copies_bytes + out->window_bytes + out->tier_bytes;
+                       out->copies_bytes + out->window_bytes + out->tier_bytes + out->graphs_bytes;
 }
 
 fl_stage_place fl_plan_stage(const fl_plan *plan, int stage)
@@ -127,6 +138,7 @@ void fl_memory_stage(const fl_model *model, const fl_job *job, const fl_layer_me
                 .n_trainable = fl_layout_count(model, trainable, last),
                 .n_samples = memory[first].n_samples,
                 .n_targets = memory[last - 1].n_targets,
+                .graph_bytes = memory[first].graph_bytes,
                 .in_bytes = memory[first].in_bytes,
                 .in_ahead_bytes = memory[first].in_ahead_bytes,
                 .out_bytes = memory[last - 1].out_bytes,
@@ -180,6 +192,7 @@ void fl_memory_table_init(fl_memory_table *table, const fl_model *model, const f
     table->kept_bytes[0] = 0;
     table->n_samples = memory[0].n_samples;
     table->n_targets = memory[n - 1].n_targets;
+    table->graph_bytes = memory[0].graph_bytes;
     table->in_ahead_bytes = memory[0].in_ahead_bytes;
     table->frozen_out_bytes = n_frozen > 0 ? memory[n_frozen - 1].out_bytes : 0;
     table->out_ahead_bytes_max[0] = 0;
@@ -212,6 +225,7 @@ void fl_memory_table_stage(const fl_memory_table *table, int64_t n_samples,
                 .kept_bytes = table->kept_bytes[last] - table->kept_bytes[first],
                 .n_samples = table->n_samples,
                 .n_targets = table->n_targets,
+                .graph_bytes = table->graph_bytes,
                 .in_bytes = table->in_bytes[first],
                 .out_bytes = table->out_bytes[last - 1],
                 .out_max = run_max(table->out_max, trainable, last),

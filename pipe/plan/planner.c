@@ -331,6 +331,7 @@ static fl_status tables_init(fl_stage_split_tables *t, const fl_plan_input *inpu
     FL_TRY(fl_alloc_array((size_t)t->n_layers, sizeof *t->layers, (void **)&t->layers));
     fl_memory_table_init(t->memory, input->model, input->job, input->memory_one,
                          fl_frozen_layers(input->model, input->F));
+    t->memory->graph_bytes = input->profile->graph_layer_bytes;
     fl_cost_table_init(t->price, input);
     return FL_OK;
 }
@@ -434,6 +435,7 @@ fl_status fl_plan_memory(const fl_plan_input *input, const fl_plan *plan, int st
         FL_TRY(fl_capacity_of_plan(input->batches, plan, &capacity));
         fl_memory_model_at(input->ragged, &capacity, layers);
     }
+    layers[place.first].graph_bytes = input->profile->graph_layer_bytes;
     fl_memory_stage(input->model, input->job, layers, n_frozen, &place, memory);
     return FL_OK;
 }

@@ -75,6 +75,7 @@ fl_status fl_stage_split_measure(fl_stage_split *q, fl_stage_split_precision pre
     fl_memory_model_at(input->ragged, &capacity, t->layers);
     fl_memory_table_init(t->memory, input->model, input->job, t->layers,
                          fl_frozen_layers(input->model, input->F));
+    t->memory->graph_bytes = input->profile->graph_layer_bytes;
     q->n_units = 1;
     q->n_samples = fl_capacity_samples(&capacity);
     return FL_OK;

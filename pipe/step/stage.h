@@ -181,8 +181,9 @@ typedef struct fl_stage_shape_report {
 typedef struct fl_stage_graph_report {
     int64_t captures, launches; /* of a forward, or of a piece of backward */
     int64_t calls;              /* forwards, backwards and pieces that ran call by call */
-    int shapes, by_graph;       /* of micro-batches: seen; those that graphs are faster for */
-    bool given_up;              /* something failed: all runs call by call from then on */
+    int64_t nodes, bytes; /* of the device's graphs now: pieces of work; the driver's memory */
+    int shapes, by_graph; /* of micro-batches: seen; those that graphs are faster for */
+    bool given_up;        /* something failed: all runs call by call from then on */
     char reason[FL_STAGE_REASON_BYTES];
     fl_stage_shape_report shape[FL_STAGE_SHAPES]; /* [shapes] */
 } fl_stage_graph_report;

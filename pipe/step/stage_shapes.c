@@ -309,6 +309,8 @@ static double mean_of(const fl__shape_times *t)
 void fl_stage_graphs(const fl_stage *stage, fl_stage_graph_report *report)
 {
     *report = stage->graphs;
+    report->nodes = (int64_t)stage->o.device->graph_nodes;
+    report->bytes = (int64_t)stage->o.device->graph_bytes;
     for (int i = 0; i < stage->n_shapes; i++) {
         const fl_stage_shape *shape = stage->shapes_seen[i];
         report->shape[i] = (fl_stage_shape_report){.training = shape->training,

@@ -131,6 +131,13 @@ int standin__describe_device(int number, fl_cuda_facts *out)
     return surroundings.describe_code;
 }
 
+int standin__memory_free(size_t *size_bytes)
+{
+    FAIL_OR_GO_ON("memory_free");
+    *size_bytes = standin.memory_bytes - standin.used_bytes;
+    return 0;
+}
+
 int standin__identify_device(int number, fl_cuda_identity *out)
 {
     FAIL_OR_GO_ON("identify_device");

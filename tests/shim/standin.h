@@ -8,6 +8,9 @@
 
 #include "device/cuda/plugin.h"
 
+/* The driver's memory for each piece of work of a graph. */
+enum { STANDIN_NODE_BYTES = 8192 };
+
 /* The table, under the name that a plugin exports it by. */
 extern const fl_cuda_plugin fl_cuda_plugin_table;
 

@@ -19,6 +19,7 @@ enum { STANDIN_INVALID_VALUE = 1, STANDIN_NOT_REGISTERED = 713, STANDIN_NOT_SUPP
     X(device_wait, (void))                                                                         \
     X(memory_take, (size_t size_bytes, void **out))                                                \
     X(memory_give, (void *memory))                                                                 \
+    X(memory_free, (size_t * size_bytes))                                                          \
     X(ipc_export, (void *memory, fl_cuda_handle *out))                                             \
     X(ipc_open, (const fl_cuda_handle *handle, void **out))                                        \
     X(ipc_close, (void *memory))                                                                   \
@@ -41,6 +42,7 @@ enum { STANDIN_INVALID_VALUE = 1, STANDIN_NOT_REGISTERED = 713, STANDIN_NOT_SUPP
     X(capture_begin, (void *stream))                                                               \
     X(capture_end, (void *stream, void **graph))                                                   \
     X(graph_destroy, (void *graph))                                                                \
+    X(graph_nodes, (void *graph, size_t *n))                                                       \
     X(graph_instantiate, (void *graph, void **executable))                                         \
     X(graph_update, (void *executable, void *graph))                                               \
     X(graph_launch, (void *executable, void *stream))                                              \

@@ -137,9 +137,17 @@ int standin__graph_destroy(void *graph)
     return drop_graph("graph_destroy", graph);
 }
 
+int standin__graph_nodes(void *graph, size_t *n)
+{
+    FAIL_OR_GO_ON("graph_nodes");
+    *n = (size_t)shim_graph_nodes(graph);
+    return 0;
+}
+
 int standin__executable_destroy(void *executable)
 {
     void *graph = *(void **)executable;
+    standin.used_bytes -= (size_t)shim_graph_nodes(graph) * STANDIN_NODE_BYTES;
     free(executable);
     return drop_graph("executable_destroy", graph);
 }
@@ -153,6 +161,7 @@ int standin__graph_instantiate(void *graph, void **executable)
     }
     *made = shim_graph_dup(graph);
     *executable = made;
+    standin.used_bytes += (size_t)shim_graph_nodes(graph) * STANDIN_NODE_BYTES;
     standin.outstanding++;
     return 0;
 }

@@ -105,6 +105,33 @@ static void test_graph__does_the_work_at_each_launch(void **state)
     close_rig(&r);
 }
 
+/* The driver's memory for graphs, as it is measured, or estimated where that says nothing; a graph
+ * that takes another's place takes its memory, too. Would catch counts that only grow. */
+static void test_graph__counts_its_memory_while_it_exists(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fails;
+        size_t node_bytes;
+    } rows[] = {{"", STANDIN_NODE_BYTES}, {"memory_free", 4096}, {"graph_nodes", 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        rig r = open_rig();
+        for (int turn = 0; turn < 2; turn++) {
+            standin_fail(rows[i].fails, 1, 999);
+            assert_int_equal(r.d->graph_bytes, (size_t)turn * 2 * rows[i].node_bytes);
+            assert_int_equal(capture_sum(&r), FL_OK);
+            assert_int_equal(r.d->graph_bytes, 2 * rows[i].node_bytes);
+            assert_int_equal(r.d->graph_nodes, rows[i].node_bytes == 0 ? 0 : 2);
+        }
+        assert_int_equal(r.d->ops->graph_launch(r.d, r.s, r.graph), FL_OK);
+        assert_int_equal(r.d->graph_bytes, 2 * rows[i].node_bytes);
+        r.d->ops->graph_destroy(r.d, &r.graph);
+        assert_int_equal(r.d->graph_bytes, 0);
+        assert_int_equal(r.d->graph_nodes, 0);
+        close_rig(&r);
+    }
+}
+
 /* A stream must be usable, and nothing may remain, whichever call fails. */
 static void test_graph__leaves_the_stream_usable_whichever_call_fails(void **state)
 {
@@ -323,6 +350,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_graph__does_the_work_at_each_launch),
+        cmocka_unit_test(test_graph__counts_its_memory_while_it_exists),
         cmocka_unit_test(test_graph__leaves_the_stream_usable_whichever_call_fails),
         cmocka_unit_test(test_capture__refuses_what_cannot_be_captured),
         cmocka_unit_test(test_graph__is_refused_when_its_workspace_has_moved),

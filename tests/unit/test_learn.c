@@ -104,6 +104,21 @@ static void test_learn__passes_over_what_is_odd(void **state)
     fl_model_destroy(&r.model);
 }
 
+/* The memory of captured work: a run's first report takes the place of what earlier runs left,
+ * later ones of the run can only raise it. */
+static void test_learn__keeps_the_memory_of_graphs(void **state)
+{
+    (void)state;
+    static fl_profile p;
+    p.graph_layer_bytes = 9000;
+    fl_profile_learn_graphs(&p, 3, 2, 6001, true);
+    assert_int_equal(p.graph_layer_bytes, 1001);
+    fl_profile_learn_graphs(&p, 3, 2, 600, false);
+    assert_int_equal(p.graph_layer_bytes, 1001);
+    fl_profile_learn_graphs(&p, 1, 1, 2000, false);
+    assert_int_equal(p.graph_layer_bytes, 2000);
+}
+
 static void test_tuned__remembers_the_newest(void **state)
 {
     (void)state;
@@ -129,6 +144,7 @@ int main(void)
         cmocka_unit_test(test_learn__converges),
         cmocka_unit_test(test_learn__knows_what_is_frozen),
         cmocka_unit_test(test_learn__passes_over_what_is_odd),
+        cmocka_unit_test(test_learn__keeps_the_memory_of_graphs),
         cmocka_unit_test(test_tuned__remembers_the_newest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

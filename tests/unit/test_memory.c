@@ -554,12 +554,19 @@ static void test_memory__table_agrees_with_the_walk(void **state)
     fl_memory_table *table = malloc(sizeof *table);
     assert_non_null(table);
     assert_int_equal(fl_memory_measure(model, &(fl_sample_shape){image, 1, FL_I32}, 1, one), FL_OK);
+    job.devices.kind = FL_DEVICE_CUDA;
+    for (int i = 0; i < n_layers; i++) {
+        one[i].graph_bytes = FL_DEVICE_GRAPH_ROOM_BYTES;
+    }
     for (int64_t turn = 0; turn < 3 * (n_layers + 1); turn++) {
         int64_t n = 1 + 4 * (turn % 3);
         int n_frozen = (int)turn / 3;
         fl_memory_table_init(table, model, &job, one, n_frozen);
         for (int i = 0; i < n_layers; i++) {
-            scaled[i] = (fl_layer_memory){.kept_bytes = n * one[i].kept_bytes,
+            scaled[i] = (fl_layer_memory){.graph_bytes = one[i].graph_bytes,
+                                          .n_samples = n * one[i].n_samples,
+                                          .n_targets = n * one[i].n_targets,
+                                          .kept_bytes = n * one[i].kept_bytes,
                                           .scratch_bytes = n * one[i].scratch_bytes,
                                           .in_bytes = n * one[i].in_bytes,
                                           .out_bytes = n * one[i].out_bytes,
@@ -612,6 +619,17 @@ static void test_memory__counts_what_only_a_gpu_holds(void **state)
     job.cache.policy = FL_CACHE_OFF;
     fl_memory_stage(model, &job, m, n_frozen, &whole, &gpu);
     assert_int_equal(gpu.copies_bytes + gpu.window_bytes + gpu.tier_bytes, 0);
+    int64_t without = gpu.total_bytes;
+    m[0].graph_bytes = FL_DEVICE_GRAPH_ROOM_BYTES / n_layers; /* there is room beside the budget */
+    fl_memory_stage(model, &job, m, n_frozen, &whole, &gpu);
+    assert_int_equal(gpu.total_bytes, without);
+    m[0].graph_bytes = FL_DEVICE_GRAPH_ROOM_BYTES;
+    fl_memory_stage(model, &job, m, n_frozen, &whole, &gpu);
+    assert_int_equal(gpu.graphs_bytes, (n_layers - 1) * (int64_t)FL_DEVICE_GRAPH_ROOM_BYTES);
+    assert_int_equal(gpu.total_bytes, without + gpu.graphs_bytes);
+    job.devices.kind = FL_DEVICE_CPU;
+    fl_memory_stage(model, &job, m, n_frozen, &whole, &cpu);
+    assert_int_equal(cpu.graphs_bytes, 0);
     fl_model_destroy(&model);
 }
 

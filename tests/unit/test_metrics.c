@@ -34,16 +34,17 @@ static fl_metrics some_metrics(fl_metrics_worker *workers)
 {
     static const char *const states[WORKERS] = {"active", "standby", "left"};
     for (int i = 0; i < WORKERS; i++) {
-        workers[i] = (fl_metrics_worker){.replica = i == 0 ? 0 : -1,
-                                         .stage = i == 0 ? 1 : -1,
-                                         .slow = i == 0,
-                                         .steps = 100 + i,
-                                         .seconds = {1.25 + i, 2.5, 0.125, 0.0, 1e-7},
-                                         .memory_used_bytes = 1000 + i,
-                                         .memory_peak_bytes = INT64_C(9000000000) + i,
-                                         .memory_parked_bytes = 700 + i,
-                                         .memory_workspace_bytes = 80 + i,
-                                         .graphs = {i == 0, 210 + i, 320 + i, 430 + i, 3, 4, 5}};
+        workers[i] =
+            (fl_metrics_worker){.replica = i == 0 ? 0 : -1,
+                                .stage = i == 0 ? 1 : -1,
+                                .slow = i == 0,
+                                .steps = 100 + i,
+                                .seconds = {1.25 + i, 2.5, 0.125, 0.0, 1e-7},
+                                .memory_used_bytes = 1000 + i,
+                                .memory_peak_bytes = INT64_C(9000000000) + i,
+                                .memory_parked_bytes = 700 + i,
+                                .memory_workspace_bytes = 80 + i,
+                                .graphs = {i == 0, 210 + i, 320 + i, 430 + i, 3, 4, 5, 600 + i}};
         snprintf(workers[i].state, sizeof workers[i].state, "%s", states[i]);
     }
     return (fl_metrics){.version = "0.1.0",
@@ -178,6 +179,7 @@ static void test_metrics__tell_what_is_known(void **state)
         {"frostline_worker_graph_captures_total", "worker=\"0\"", 210.0},
         {"frostline_worker_graph_launches_total", "worker=\"1\"", 321.0},
         {"frostline_worker_graph_calls_total", "worker=\"2\"", 432.0},
+        {"frostline_worker_graph_memory_bytes", "worker=\"1\"", 601.0},
         {"frostline_worker_graph_shapes", "worker=\"0\",way=\"measuring\"", 3.0},
         {"frostline_worker_graph_shapes", "worker=\"0\",way=\"graphs\"", 4.0},
         {"frostline_worker_graph_shapes", "worker=\"0\",way=\"calls\"", 5.0},
@@ -219,7 +221,7 @@ static void test_metrics__leave_out_what_is_unknown(void **state)
     m.test_metrics.n = 0;
     workers[0].graphs.any = false;
     exposition *after = read_metrics(&m);
-    assert_int_equal(before->n_families - after->n_families, 6 + 4);
+    assert_int_equal(before->n_families - after->n_families, 6 + 5);
     assert_null(exposition_find(after, "frostline_worker_graph_calls_total", "worker=\"0\""));
     for (int i = 0; i < 6; i++) {
         assert_non_null(exposition_find(before, unknown[i], labels_of(unknown[i])));

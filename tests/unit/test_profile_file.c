@@ -48,6 +48,7 @@ static void draw_profile(rig *r)
                       .link_bytes_per_us = 1e5,
                       .reduce_bytes_per_us = 0.1,
                       .reduce_cpu_share = 0.7,
+                      .graph_layer_bytes = 123456,
                       .n_tuned = 2};
     p->tuned[0] =
         (fl_tuned){.batch = 128, .F = 0, .K = 2, .R = 1, .M = 6, .settled = 1, .step_us = 40123.4};
@@ -156,10 +157,13 @@ static void test_profile_file__reads_the_format_before(void **state)
         end = tokens == NULL ? at + length : strchr(tokens, '}');
         at = end;
     }
-    char *format = strstr(old, "format: 4");
+    char *format = strstr(old, "format: 5");
     assert_non_null(format);
+    format[strlen("format: ")] = '4';
+    assert_int_equal(parse(&r, old, n), FL_EFORMAT); /* that has costs of tokens */
     format[strlen("format: ")] = '3';
     assert_int_equal(parse(&r, old, n), FL_OK);
+    assert_int_equal(r.back.graph_layer_bytes, 0);
     assert_true(r.back.layer[0].fwd_us == r.profile.layer[0].fwd_us);
     assert_true(r.back.layer[0].fwd_token_us == 0.0);
     rig_fini(&r);
@@ -197,8 +201,8 @@ static void test_profile_file__tells_what_is_wrong(void **state)
     static char text[TEXT_MAX];
     static const change cases[] = {
         {"# A profile", "# No profile", FL_EFORMAT, "this is no profile"},
-        {"format: 4", "format: 2", FL_EINVAL, "format 2; this program reads 3 to 4"},
-        {"format: 4", "format: one", FL_EFORMAT, "format: found 'one', allowed: a whole number"},
+        {"format: 5", "format: 2", FL_EINVAL, "format 2; this program reads 3 to 5"},
+        {"format: 5", "format: one", FL_EFORMAT, "format: found 'one', allowed: a whole number"},
         {"precision: \"fp32, cached as fp32\"", "precision: \"bf16\"", FL_EINVAL,
          "of another precision: 'bf16', not 'fp32, cached as fp32'"},
         {"2 at once", "4 at once", FL_EINVAL, "of another device"},

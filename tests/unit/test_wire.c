@@ -124,6 +124,8 @@ static fl_wire_message frame_of(fl_wire_type type)
             .graphs = {.captures = 3,
                        .launches = 40,
                        .calls = 9,
+                       .nodes = 77,
+                       .bytes = 315392,
                        .shapes = 2,
                        .by_graph = 1,
                        .given_up = true,
