@@ -262,6 +262,20 @@ void fl_event_log_stalled(fl_event_log *log, const fl_run_facts *run, double sec
         last->rank, (long long)last->steps, last->operation, waits[0] == 0 ? "" : "; ", waits);
 }
 
+/* Later ones of the worker are unknown. */
+static void put_last_graphs(fl_json *j, const fl_graph_sums *sums)
+{
+    const fl_graph_counts total = fl_graph_sums_total(sums);
+    if (sums->any) {
+        fl_json_object(j, "graphs");
+        fl_json_integer(j, "up_to_step", sums->step);
+        fl_json_integer(j, "captures", total.captures);
+        fl_json_integer(j, "launches", total.launches);
+        fl_json_integer(j, "calls", total.calls);
+        fl_json_close(j, '}');
+    }
+}
+
 static fl_json *begin_loss(fl_event_log *log, const fl_worker *w, fl_loss_kind kind,
                            const char *how, bool goes_on)
 {
@@ -279,6 +293,7 @@ static fl_json *begin_loss(fl_event_log *log, const fl_worker *w, fl_loss_kind k
     }
     fl_json_integer(j, "steps", w->steps);
     fl_json_text(j, "operation", w->operation);
+    put_last_graphs(j, &w->graphs);
     return j;
 }
 

@@ -29,7 +29,9 @@ bool fl_worker_is_awaited(const fl_worker *worker)
 
 void fl_worker_begin_again(fl_worker *worker, int64_t now_us)
 {
+    fl_graph_sums_end(&worker->graphs);
     *worker = (fl_worker){.rank = worker->rank,
+                          .graphs = worker->graphs,
                           .incarnation = worker->incarnation + 1,
                           .pid = worker->pid, /* until the new one is known */
                           .place = {.replica = -1, .stage = -1},

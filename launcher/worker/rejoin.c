@@ -62,6 +62,7 @@ static void report_broken(worker *w, fl_status why, const char *text, uint32_t s
         (void)fl_pipeline_is_summed(w->now->pipeline, &report.summed_step);
     }
     snprintf(report.text, sizeof report.text, "%s", text);
+    fl_worker_report_graphs(w, w->step - 1, true); /* its stage ends with the generation */
     fl_kept_reports_drop(&w->kept, fl_link_counted(w->link));
     fl_kept_reports_send(&w->kept, w->link);
     fl_link_broken(w->link, &report);

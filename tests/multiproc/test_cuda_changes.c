@@ -1,9 +1,11 @@
 /* What changes in the middle of a run with `devices: {kind: cuda}`: plans, frozen blocks and the
- * cache; an interruption and its resume; a GPU that fails. Catches state that a transition or a
- * checkpoint loses, and a failure that does not end the run with its reason. */
+ * cache; an interruption and its resume; a worker that is killed; a GPU that fails. Catches state
+ * that a transition or a checkpoint loses, and a failure that does not end the run with its reason.
+ */
 #include "support/cuda_plugin.h"
 #include "support/lines.h"
 #include "support/scenario.h"
+#include "tests/shim/standin.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { N_SAMPLES = 24, STEPS = 8 };
+enum { N_SAMPLES = 24, STEPS = 8, LOSS_STEP = 5 };
 
 static const double TOLERANCE = 1e-5;
 
@@ -117,6 +119,53 @@ static void test_cuda_run__continues_from_a_checkpoint(void **state)
     compare(&s, &whole, 0.0);
 }
 
+/* ---- a loss ---- */
+
+/* What was counted of graphs: by the worker that died up to its last report, at the end of an
+ * epoch; by the other one up to the loss, and then anew on a plan of its own. */
+static void check_counts_of_loss(const char *dir)
+{
+    json_t *lost = lines_with(dir, "events.jsonl", "\"worker.lost\"");
+    json_t *told = lines_with(dir, "events.jsonl", "\"graphs\"");
+    const json_t *last = json_object_get(json_array_get(lost, 0), "graphs"), *line;
+    int n_at_loss = 0, n_captures = 0;
+    assert_int_equal(number(last, "up_to_step"), LOSS_STEP - 2);
+    assert_true(number(last, "launches") > 0);
+    FOR_EACH(line, told)
+    {
+        const json_t *state = json_object_get(line, "state");
+        if (state != NULL && number(line, "rank") == 0) {
+            n_at_loss += number(line, "step") == LOSS_STEP - 1;
+            n_captures = number(line, "captures");
+            assert_string_equal(json_string_value(state), "on");
+            assert_true(on_gpu() ||
+                        number(line, "memory_bytes") == number(line, "nodes") * STANDIN_NODE_BYTES);
+        }
+    }
+    assert_int_equal(n_at_loss, 1);
+    assert_true(n_captures > 0);
+    json_decref(lost);
+    json_decref(told);
+}
+
+/* One of two workers whose steps are graphs is killed; the other one goes on with the whole batch.
+ */
+static void test_cuda_run__goes_on_after_a_loss(void **state)
+{
+    (void)state;
+    use_cuda("devices=1");
+    static const char *const more[] = {"pipe.k",        "1",        "autodp.r", "2",
+                                       "fault.on_loss", "continue", NULL};
+    scenario whole = run_of("nobody-lost", "cpu"), s = run_of("lost", "cuda");
+    whole.more = s.more = more;
+    scenario_run(&whole);
+    s.at[0] =
+        (scenario_deed){.point = "step", .who = 1, .step = LOSS_STEP, .act = kill_this_worker};
+    scenario_run(&s);
+    compare(&s, &whole, TOLERANCE);
+    check_counts_of_loss(s.dir);
+}
+
 static void fail_a_call(fl_worker_state *w)
 {
     (void)w;
@@ -156,6 +205,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda_run__changes_its_plan_as_a_cpu_does),
         cmocka_unit_test(test_cuda_run__continues_from_a_checkpoint),
+        cmocka_unit_test(test_cuda_run__goes_on_after_a_loss),
         cmocka_unit_test(test_cuda_run__ends_when_a_gpu_fails),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);

@@ -1,6 +1,6 @@
 /* Counts of captured work over a run. Would catch: counts that start again with each plan, or that
  * a repeated report adds twice. */
-#include "control/state/graph_sums.h"
+#include "control/state/worker.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,6 +51,27 @@ static void test_graph_sums__go_on_over_generations(void **state)
     }
 }
 
+/* Would catch: a counter that falls back when a process takes the place of a lost one, or memory of
+ * a process that has ended. */
+static void test_graph_sums__go_on_after_a_loss(void **state)
+{
+    (void)state;
+    fl_worker worker = {.rank = 1};
+    fl_graphs_report r = report_of(2, 4, 60, 1);
+    r.graphs.bytes = 4096;
+    fl_graph_sums_add(&worker.graphs, &r);
+    assert_int_equal(worker.graphs.memory_bytes, 4096);
+    fl_worker_begin_again(&worker, 0);
+    expect(&worker.graphs, 4, 60, 1);
+    assert_int_equal(worker.graphs.memory_bytes, 0);
+    r = report_of(2, 1, 2, 3); /* even of the same generation */
+    fl_graph_sums_add(&worker.graphs, &r);
+    expect(&worker.graphs, 5, 62, 4);
+    r = report_of(5, 1, 1, 1);
+    fl_graph_sums_add(&worker.graphs, &r);
+    expect(&worker.graphs, 6, 63, 5);
+}
+
 static void test_graph_sums__count_the_shapes_of_the_last_report(void **state)
 {
     (void)state;
@@ -74,6 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_graph_sums__go_on_over_generations),
+        cmocka_unit_test(test_graph_sums__go_on_after_a_loss),
         cmocka_unit_test(test_graph_sums__count_the_shapes_of_the_last_report),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
