@@ -231,7 +231,7 @@ static fl_status start_workers(fl_controller *controller)
     fl_router_endpoint(o->dir_fd, endpoint);
     const fl_agent_options agent = {.n_workers = controller->n_workers,
                                     .dir_fd = o->dir_fd,
-                                    .continues = o->resume != NULL,
+                                    .continues = o->origin != NULL,
                                     .flight = controller->flight,
                                     .signals = &controller->signals,
                                     .endpoint = endpoint,
@@ -366,7 +366,8 @@ static void report_start(fl_controller *controller)
     fl_mfu mfu = fl_mfu_now(&controller->elastic);
     if (o->resume == NULL) {
         fl_event_log_started(&controller->log, &controller->facts, fl_view_metrics_url(controller));
-    } else {
+    }
+    if (o->origin != NULL) {
         fl_event_log_resumed(&controller->log, &controller->facts, fl_view_metrics_url(controller));
     }
     fl_event_log_costs(&controller->log, o->costs);

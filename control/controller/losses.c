@@ -37,6 +37,8 @@ void fl_losses_explain(fl_controller *controller)
     const char *waits = controller->shutdown.waits, *then = waits[0] == 0 ? "" : "; ";
     const char *stop = controller->shutdown.no_recovery;
     fl_recovery_sums *sums = &controller->recovery.sums;
+    sums->fails_again =
+        controller->shutdown.loss == FL_LOSS_REPORTED && !fl_status_is_regroup(lost->failure);
     snprintf(sums->why, sizeof sums->why, "%.300s%s%s", what, stop[0] == 0 ? "" : ", and ", stop);
     if (stop[0] != 0) {
         size_t n = strlen(what);

@@ -95,7 +95,7 @@ void fl_event_log_plan(fl_event_log *log, const fl_run_facts *run, const fl_mfu 
              n_fit > 1 ? "the shortest predicted step of the %d candidates that fit"
                        : "the only candidate that fits",
              n_fit);
-    if (origin != NULL) {
+    if (origin != NULL && origin->plan_why != NULL) {
         snprintf(why, sizeof why, "%s", origin->plan_why);
     }
     fl_json *j = fl_event_log_begin(log, "plan.chosen");

@@ -66,7 +66,6 @@ static void model_fields(fl_json *j, const fl_controller_options *o)
 static void device_fields(fl_event_log *log, const fl_controller_options *o)
 {
     fl_json *j = &log->files.event;
-    char line[FL_SURVEY_TEXT_BYTES];
     if (o->devices == NULL || o->devices->n == 0) {
         return;
     }
@@ -78,7 +77,18 @@ static void device_fields(fl_event_log *log, const fl_controller_options *o)
         fl_json_close(j, '}');
     }
     fl_json_close(j, ']');
-    fl_progress_note(&log->progress, "%s", fl_device_survey_line(o->devices, o->n_devices, line));
+}
+
+static void note_machine(fl_event_log *log, const fl_controller_options *o, const char *metrics_url)
+{
+    char line[FL_SURVEY_TEXT_BYTES];
+    if (metrics_url != NULL) {
+        fl_progress_note(&log->progress, "metrics at %s", metrics_url);
+    }
+    if (o->devices != NULL && o->devices->n > 0) {
+        fl_progress_note(&log->progress, "%s",
+                         fl_device_survey_line(o->devices, o->n_devices, line));
+    }
 }
 
 /* What may differ each time that the run is started. */
@@ -90,7 +100,6 @@ static void machine_fields(fl_event_log *log, const fl_run_facts *run, const cha
     fl_json_text(j, "run_dir", o->run_dir);
     if (metrics_url != NULL) {
         fl_json_text(j, "metrics", metrics_url);
-        fl_progress_note(&log->progress, "metrics at %s", metrics_url);
     }
     fl_json_integer(j, "devices", o->n_devices);
     fl_json_integer(j, "max_workers", run->n_workers);
@@ -124,6 +133,7 @@ static void worker_fields(fl_json *j, const fl_run_facts *run)
     fl_json_close(j, ']');
 }
 
+/* A run that begins again has both events, and says it once. */
 void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char *metrics_url)
 {
     const fl_controller_options *o = run->options;
@@ -139,6 +149,9 @@ void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char
     fl_json_integer(j, "seed", (int64_t)o->job->train.seed);
     worker_fields(j, run);
     fl_event_log_end(log);
+    if (o->origin == NULL) {
+        note_machine(log, o, metrics_url);
+    }
 }
 
 static void skipped_fields(fl_json *j, const fl_resume_origin *origin)
@@ -159,6 +172,11 @@ static void note_resume(fl_event_log *log, const fl_run_facts *run)
     for (int i = 0; i < origin->n_refused; i++) {
         fl_progress_note(&log->progress, "not used: the checkpoint after %lld steps: %s",
                          (long long)origin->refused[i].step, origin->refused[i].why);
+    }
+    if (origin->plan_why == NULL) {
+        fl_progress_note(&log->progress, "started again from step 0; %lld steps were cut off",
+                         (long long)origin->n_cut_steps);
+        return;
     }
     fl_progress_note(
         &log->progress, "resumed from %s; before: %s; %lld later steps were cut off; %s",
@@ -192,5 +210,6 @@ void fl_event_log_resumed(fl_event_log *log, const fl_run_facts *run, const char
     machine_fields(log, run, metrics_url);
     worker_fields(j, run);
     fl_event_log_end(log);
+    note_machine(log, run->options, metrics_url);
     note_resume(log, run);
 }

@@ -27,13 +27,16 @@ typedef struct fl_refused_checkpoint {
     char why[512];
 } fl_refused_checkpoint;
 
+/* fl_resume_origin.checkpoint of a run that begins again. */
+#define FL_RESUME_START "the start of the run"
+
 /* How a run continues that was interrupted: for events.jsonl and the terminal. All borrowed. */
 typedef struct fl_resume_origin {
     const char *checkpoint;               /* its path, or what it is */
     const char *why;                      /* the loss after which the run goes back; NULL: none */
     int64_t step;                         /* finished steps */
     int64_t n_cut_steps, n_cut_events;    /* lines after the checkpoint that were cut off */
-    const char *plan_why;                 /* why this plan */
+    const char *plan_why;                 /* why this plan; NULL: the run begins again */
     const char *ended;                    /* how the run ended before: "stopped", "lost" ... */
     int n_refused;                        /* newer checkpoints that could not be used: */
     const fl_refused_checkpoint *refused; /* [n_refused] */
@@ -62,7 +65,8 @@ typedef struct fl_controller_options {
     const struct fl_checkpoint *resume; /* the run continues from it; its workers are those of
                                            `plan`. NULL: the run begins */
     bool returns;                       /* `resume` is that of the snapshot, and no checkpoint */
-    const fl_resume_origin *origin;     /* with it: how that came about */
+    const fl_resume_origin *origin;     /* with it: how that came about. Without it: why the
+                                           run begins again; NULL: it is new */
     struct fl_kept_snapshot *snapshot;  /* of the run, kept for the next controller; NULL: none */
     fl_recovery_sums *recovered;        /* in and out: before this controller, and with it; may be
                                            NULL */

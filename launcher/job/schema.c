@@ -816,7 +816,10 @@ static const fl_field fields[] = {
      .initial = "3",
      .least = 0,
      .most = 1000,
-     .doc = "How often the process of each worker that the run goes on without is started again."},
+     .doc =
+         "How often the process of each worker that the run goes on without is started again, and "
+         "how often in a row a run goes back without having come to a newer snapshot or "
+         "checkpoint."},
 
     {.path = "checkpoint.every",
      .type = FL_FIELD_INTERVAL,

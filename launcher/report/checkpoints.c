@@ -1,6 +1,7 @@
 /* The checkpoints of a run: each that was written, that failed, or from which the run continued. */
 #include "launcher/report/page.h"
 
+#include "control/state/options.h"
 #include "device/size_text.h"
 
 #include <math.h>
@@ -9,11 +10,18 @@
 
 enum { ROWS_MAX = 200 };
 
+/* A run also goes back to a snapshot, or to its start. */
+static bool continues_from_one(const json_t *event)
+{
+    const char *from = fl_line_text(event, "checkpoint");
+    return fl_report_is(event, "run.resumed") && strstr(from, "snapshot") == NULL &&
+           strcmp(from, FL_RESUME_START) != 0;
+}
+
 static bool is_row(const json_t *event)
 {
     return fl_report_is(event, "checkpoint.written") || fl_report_is(event, "checkpoint.failed") ||
-           (fl_report_is(event, "run.resumed") &&
-            strstr(fl_line_text(event, "checkpoint"), "snapshot") == NULL);
+           continues_from_one(event);
 }
 
 static void bytes_cell(fl_html *html, const json_t *event, const char *key)

@@ -1,6 +1,8 @@
 /* The page as a whole, and its head: what was run, how it ended, what came of it. */
 #include "launcher/report/page.h"
 
+#include "control/state/options.h"
+
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -229,9 +231,12 @@ static void list_resumes(fl_html *html, const fl_report *report)
     char text[MOMENT_BYTES];
     int64_t at = 0;
     while ((resumed = fl_report_next(report, "run.resumed", &at)) != NULL) {
-        bool in_memory = strstr(fl_line_text(resumed, "checkpoint"), "snapshot") != NULL;
-        fl_html_add(html, "<p>Resumed %s from the %s after %lld steps (before: %s; ",
-                    moment(resumed, text), in_memory ? "snapshot in memory" : "checkpoint",
+        const char *from = fl_line_text(resumed, "checkpoint");
+        const char *what = strstr(from, "snapshot") != NULL     ? "the snapshot in memory"
+                           : strcmp(from, FL_RESUME_START) == 0 ? from
+                                                                : "the checkpoint";
+        fl_html_add(html, "<p>Resumed %s from %s after %lld steps (before: %s; ",
+                    moment(resumed, text), what,
                     (long long)fl_line_whole(resumed, "step", 0, INT64_C(1) << 50, 0),
                     fl_line_text(resumed, "ended"));
         fl_html_add(html, "%lld later steps were cut off).</p>\n",

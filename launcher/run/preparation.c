@@ -15,6 +15,7 @@
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 #include "launcher/run/job_demand.h"
+#include "launcher/run/resume.h"
 #include "launcher/run/saved_model.h"
 #include "nn/model.h"
 #include "pipe/cost/flops.h"
@@ -254,7 +255,7 @@ static fl_status open_init(fl_preparation *p)
     if (p->weights != NULL) {
         return fl_init_weights_take(p->model, p->weights, "", &p->weights_file, &p->init);
     }
-    bool begins = p->resume == NULL;
+    bool begins = !fl_resume_has_state(p);
     if (p->job->model.kind == FL_MODEL_HF && p->job->model.init[0] == '\0' && begins) {
         return open_folder(p);
     }

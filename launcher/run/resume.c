@@ -121,6 +121,11 @@ fl_status fl_resume_check_program(fl_resume *r, fl_job *now)
     return fl_resume_check_job(r, now);
 }
 
+bool fl_resume_has_state(const fl_preparation *p)
+{
+    return p->resume != NULL && !p->resume->begins_again;
+}
+
 /* ---- ⑤ ---- */
 
 /* Newer ones, which the run will write again, and those that were never finished. What is no file
@@ -171,7 +176,8 @@ fl_status fl_resume_begin(fl_resume *r, const fl_preparation *p)
 {
     FL_TRY(remove_others(r));
     FL_TRY(remove_model(r));
-    fl_status status = fl_runfiles_cut_hashes(r->dir_fd, r->checkpoint->step);
+    int64_t last_step = r->begins_again ? -1 : r->checkpoint->step;
+    fl_status status = fl_runfiles_cut_hashes(r->dir_fd, last_step);
     if (status == FL_OK && r->n_changed > 0) {
         status = replace_job(r, p);
     }

@@ -6,7 +6,8 @@
  *     the plan ④           the checkpoint's, or another with its F      fl_resume_keeps_plan, ...
  *     the directory ⑤      newer checkpoints, job.yaml, hashes          fl_resume_begin
  *
- * Nothing is changed on the disk before ⑤. The controller then continues the other files. */
+ * Nothing is changed on the disk before ⑤. The controller then continues the other files. A run
+ * that goes back before it has any state begins again in its directory: it has no ③ and no ④. */
 #ifndef FL_LAUNCHER_RUN_RESUME_H
 #define FL_LAUNCHER_RUN_RESUME_H
 
@@ -27,6 +28,7 @@ typedef struct fl_resume {
     const struct fl_kept_snapshot *kept; /* the snapshot of the run that goes back; NULL: none */
     const char *why;                     /* the loss after which it goes back; NULL: none */
     bool returns;                        /* it continues from that, and from no checkpoint */
+    bool begins_again;  /* it goes back, but has neither: it starts with its first step */
     int64_t wanted;     /* steps of the checkpoint that the user names; -1: the newest */
     fl_run_state ended; /* how the run ended before */
     char job_path[PATH_MAX + 16];
@@ -64,6 +66,9 @@ fl_status fl_resume_check_job(fl_resume *resume, const fl_job *now) FL_MUST_CHEC
 /* The same for a program's job: fields that describe a built-in model or files have no meaning, and
  * *now gets the run's. FL_EINVAL also if the run is not a program's. */
 fl_status fl_resume_check_program(fl_resume *resume, fl_job *now) FL_MUST_CHECK;
+
+/* Whether the run continues from a checkpoint or a snapshot; false at its beginning. */
+bool fl_resume_has_state(const fl_preparation *p);
 
 /* ③. p: checked. Returns FL_EINVAL with every reason if no checkpoint can be used, or with a list
  * of what there is if the wanted one is missing. */

@@ -394,8 +394,26 @@ static bool is_newest(const fl_resume *r, const fl_checkpoint_folder *all, int n
     return newer;
 }
 
+/* The files begin again, too; how much of them that drops is for the event. */
+static fl_status take_start(fl_resume *r)
+{
+    const fl_runfiles_place start = {.step = 0};
+    snprintf(r->folder, sizeof r->folder, FL_RESUME_START);
+    FL_TRY(check_writable(r));
+    FL_TRY(fl_runfiles_check_place(r->dir_fd, &start, &r->cut));
+    r->origin = (fl_resume_origin){.checkpoint = r->folder,
+                                   .why = r->why,
+                                   .n_cut_steps = r->cut.n_steps,
+                                   .n_cut_events = r->cut.n_events,
+                                   .ended = fl_run_state_text(r->ended)};
+    return FL_OK;
+}
+
 fl_status fl_resume_choose(fl_resume *r, const fl_preparation *p)
 {
+    if (r->begins_again) {
+        return take_start(r);
+    }
     fl_checkpoint_folder *all = NULL;
     int n = 0;
     fl_status status = fl_checkpoint_folder_find(&r->before, p->job, r->dir, r->checkpoints);

@@ -4,8 +4,8 @@
  *   ③ the run directory and the resolved job           fl_run_dir_open
  *   ④ fork the workers and watch them                  fl_controller_run
  *     again from ①, from the newest snapshot or
- *     checkpoint, when a lost worker had what no
- *     other one has                                    restart_run
+ *     checkpoint, or with the first step, when a
+ *     lost worker had what no other one has            restart_run
  *   ⑤ the model and the callbacks of a program         fl_run_with, fl_run_resume
  * A run that continues takes its checkpoint between ① and ② (fl_resume_choose). */
 #include "launcher/run/run.h"
@@ -171,7 +171,8 @@ static fl_status make_model_file(const fl_preparation *p, run_files *f)
 static const char *folder_to_continue(const fl_preparation *p)
 {
     const fl_resume *r = p->resume;
-    return r == NULL || (r->returns && access(r->checkpoints, F_OK) != 0) ? NULL : r->checkpoints;
+    bool may_be_gone = r != NULL && (r->returns || r->begins_again);
+    return r == NULL || (may_be_gone && access(r->checkpoints, F_OK) != 0) ? NULL : r->checkpoints;
 }
 
 /* job.yaml is last: without room for the model, there is no run. */
@@ -245,7 +246,7 @@ static fl_worker_context worker_of(fl_preparation *p, run_files *f)
                                .batches = p->batches,
                                .dir_fd = f->dir_fd,
                                .init = &p->init,
-                               .saved_fd = p->resume == NULL ? NULL : &p->resume->folder_fd,
+                               .saved_fd = fl_resume_has_state(p) ? &p->resume->folder_fd : NULL,
                                .snapshot = has_snapshots(p) ? &p->kept->memory : NULL,
                                .from = returns(p) ? &f->from : NULL,
                                .store = &f->store,
@@ -259,7 +260,7 @@ static fl_worker_context worker_of(fl_preparation *p, run_files *f)
 
 static void birth_of(const fl_preparation *p, fl_worker_birth *birth)
 {
-    if (p->resume == NULL) {
+    if (!fl_resume_has_state(p)) {
         fl_worker_birth_first(p->plan, p->n_steps, birth);
         return;
     }
@@ -289,7 +290,7 @@ static fl_controller_options controller_of(fl_preparation *p, run_files *f,
                                    .dir_fd = f->dir_fd,
                                    .job_text = f->job_text,
                                    .checkpoints = &f->store,
-                                   .resume = p->resume == NULL ? NULL : p->resume->checkpoint,
+                                   .resume = fl_resume_has_state(p) ? p->resume->checkpoint : NULL,
                                    .returns = returns(p),
                                    .snapshot = p->kept,
                                    .recovered = p->recovered,
@@ -410,9 +411,20 @@ static fl_status check_restart(fl_resume *resume, const fl_job *job)
     return status;
 }
 
-/* Continue the run in `dir` from its newest snapshot or checkpoint. *began: the training began;
- * false if there is nothing to begin with. */
-static fl_status restart_run(fl_preparation *p, const char *dir, const char *why,
+/* The losses of one run, over all the times that it goes back. */
+typedef struct run_losses {
+    fl_kept_snapshot kept;
+    fl_recovery_sums sums;
+    int64_t lost_at; /* steps finished at the last loss */
+    int64_t newest;  /* the step of the state to go back to; -1: the run begins again */
+    bool resumed;    /* the run began with a checkpoint */
+    int n;           /* returns in a row to a state before the loss that came before */
+    char why[600];   /* of the last loss */
+} run_losses;
+
+/* Continue the run in `dir` from its newest snapshot or checkpoint; without one, begin it again.
+ * *began: the training began; false if there is nothing to begin with. */
+static fl_status restart_run(fl_preparation *p, const char *dir, const run_losses *l,
                              fl_run_result *result, bool *began)
 {
     fl_resume *resume = NULL;
@@ -421,7 +433,8 @@ static fl_status restart_run(fl_preparation *p, const char *dir, const char *why
     FL_TRY(fl_alloc(sizeof *resume, (void **)&resume));
     fl_status status = fl_resume_open(dir, resume);
     resume->kept = p->kept;
-    resume->why = why;
+    resume->why = l->why;
+    resume->begins_again = l->newest < 0;
     if (status == FL_OK) {
         status = check_restart(resume, p->job);
     }
@@ -450,17 +463,21 @@ static int64_t find_newest(const fl_kept_snapshot *kept, const char *run_dir)
                                                                      : step;
 }
 
-/* The losses of one run, over all the times that it goes back. */
-typedef struct run_losses {
-    fl_kept_snapshot kept;
-    fl_recovery_sums sums;
-    int64_t lost_at; /* steps finished at the last loss */
-    int n;           /* returns in a row to a state before the loss that came before */
-    char why[600];   /* of the last loss */
-} run_losses;
+static void tell_return(const run_losses *l)
+{
+    if (l->newest < 0) {
+        fl_log(FL_LOG_WARN,
+               "%s; no snapshot or checkpoint exists yet: the run goes back from step %lld to its "
+               "start, step 0",
+               l->why, (long long)l->lost_at);
+        return;
+    }
+    fl_log(FL_LOG_WARN, "%s; the run goes back from step %lld to step %lld", l->why,
+           (long long)l->lost_at, (long long)l->newest);
+}
 
 /* Whether the run goes back once more: at most fault.restarts times without having come so far that
- * the next state is a newer one. */
+ * the next state is a newer one. To its start it goes only where that may help. */
 static bool may_return(run_losses *l, const fl_job *job, fl_status status,
                        const fl_run_result *result)
 {
@@ -468,22 +485,25 @@ static bool may_return(run_losses *l, const fl_job *job, fl_status status,
         return false;
     }
     fl_kept_snapshot_check(&l->kept);
-    int64_t newest = find_newest(&l->kept, result->run_dir);
-    if (newest < 0) {
+    l->newest = find_newest(&l->kept, result->run_dir);
+    if (l->newest < 0 && (l->resumed || l->sums.fails_again)) {
         return false;
     }
-    l->n = l->n == 0 || newest > l->lost_at ? 1 : l->n + 1;
+    l->n = l->n == 0 || l->newest > l->lost_at ? 1 : l->n + 1;
     if (l->n > (int)job->fault.restarts) {
+        fl_log(FL_LOG_WARN,
+               "the run ends: it went back %d times without reaching a newer snapshot "
+               "or checkpoint (fault.restarts)",
+               l->n - 1);
         return false;
     }
     snprintf(l->why, sizeof l->why, "%s", l->sums.why);
     l->lost_at = result->steps;
     l->sums.n_losses++;
     l->sums.n_returns++;
-    l->sums.n_repeated += result->steps - newest;
+    l->sums.n_repeated += result->steps - (l->newest < 0 ? 0 : l->newest);
     l->sums.returns_us = fl_now_us();
-    fl_log(FL_LOG_WARN, "%s; the run goes back from step %lld to step %lld", l->why,
-           (long long)result->steps, (long long)newest);
+    tell_return(l);
     return true;
 }
 
@@ -501,6 +521,7 @@ static fl_status run_with_returns(fl_preparation *p, const char *run_dir, fl_run
                                   .recovered = &l->sums};
     p->kept = &l->kept;
     p->recovered = &l->sums;
+    l->resumed = resume != NULL;
     fl_status status = run_once(p, run_dir, result);
     while (may_return(l, again.job, status, result)) {
         fl_run_result before = *result;
@@ -510,7 +531,7 @@ static fl_status run_with_returns(fl_preparation *p, const char *run_dir, fl_run
         if (resume != NULL) {
             fl_resume_close(resume); /* its lock */
         }
-        status = restart_run(&next, before.run_dir, l->why, result, &began);
+        status = restart_run(&next, before.run_dir, l, result, &began);
         if (!began) {
             fl_log(FL_LOG_WARN, "the run cannot go back: %s", fl_errmsg());
             *result = before;

@@ -183,7 +183,7 @@ static fl_status choose_next(fl_preparation *p)
 static fl_status check_fit(fl_preparation *p)
 {
     fl_run_plan_guess(p);
-    if (p->resume == NULL) {
+    if (!fl_resume_has_state(p)) {
         return fl_run_plan_choose(p, p->F);
     }
     set_input(p, p->resume->checkpoint->plan.F);
@@ -199,7 +199,7 @@ fl_status fl_run_plan_make(fl_preparation *p)
     FL_TRY(open_metrics(p));
     take_cores(p);
     FL_TRY(get_costs(p));
-    FL_TRY(p->resume == NULL ? choose_first(p) : choose_next(p));
+    FL_TRY(fl_resume_has_state(p) ? choose_next(p) : choose_first(p));
     p->input.n_workers = p->plan->n_workers; /* later plans are made for the ranks of this one */
     return FL_OK;
 }

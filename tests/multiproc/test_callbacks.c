@@ -315,7 +315,8 @@ static void test_callbacks__learn_of_a_failure(void **state)
     (void)state;
     diary *d = shared_memory(sizeof *d);
     d->kills = true;
-    run_and_check_end(d, JOB_SETS(TWO_STAGES, "train.epochs", "2000"), FL_EFAILED);
+    run_and_check_end(d, JOB_SETS(TWO_STAGES, "train.epochs", "2000", "fault.on_loss", "stop"),
+                      FL_EFAILED);
     assert_int_equal(strncmp(d->message, "worker 1 (stage 1", 17), 0);
     assert_non_null(strstr(d->message, "was killed by signal 9"));
     assert_int_equal(count_events(d->dir, "run.failed", ""), 1); /* written before on_end */

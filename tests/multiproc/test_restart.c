@@ -153,13 +153,65 @@ static void test_restart__a_damaged_snapshot_is_not_used(void **state)
     scenario_forget(&s);
 }
 
-static void test_restart__ends_without_a_checkpoint(void **state)
+static void kill_first_time(fl_worker_state *w)
+{
+    if (atomic_load(&scenario_here()->outcome->n_deeds) == 1) {
+        kill_this_worker(w);
+    }
+}
+
+static void expect_new_start(scenario *s, const char *why)
+{
+    expect_end(s, FL_OK);
+    double *losses = losses_of(s, STEPS);
+    assert_true(worst_difference(losses, one, 0, STEPS) <= TOLERANCE);
+    assert_int_equal(count_events(s->dir, "\"run.started\"", ""), 1);
+    assert_int_equal(count_events(s->dir, "\"run.resumed\"", "the start of the run"), 1);
+    assert_int_equal(count_events(s->dir, "\"run.resumed\"", why), 1);
+    assert_int_equal(count_events(s->dir, "\"run.finished\"", ""), 1);
+    check_exactly_once(s->dir, 3, N_SAMPLES);
+    free(losses);
+    scenario_forget(s);
+}
+
+/* Before there is any state to go back to, the run begins again: nothing of the first try stays in
+ * its files. Would catch: a run that ends because it lost a worker in its first seconds. */
+static void test_restart__begins_again_without_a_state(void **state)
 {
     (void)state;
     scenario s;
     start(&s, "nowhere", JOB_SETS(STAGES, "checkpoint.every", "none", "fault.snapshot", "none"),
+          kill_first_time);
+    expect_new_start(&s, "worker 1 (stage 1 of replica 0) was killed");
+}
+
+/* The same for a worker that dies before all have started, in a plan whose workers could regroup
+ * later. */
+static void test_restart__begins_again_after_a_loss_at_the_start(void **state)
+{
+    (void)state;
+    scenario s = {.name = "early",
+                  .sets = training,
+                  .more = JOB_SETS("pipe.k", "1", "autodp.r", "2", "pipe.m", "2", "devices.count",
+                                   "2", "fault.on_loss", "continue"),
+                  .n_samples = N_SAMPLES,
+                  .dropout = 0.1f,
+                  .at = {{.point = "begin", .who = 1, .act = kill_first_time}}};
+    scenario_start(&s);
+    expect_new_start(&s, "while it started");
+}
+
+/* A worker that always dies in the same step: the run begins again as often as it may. */
+static void test_restart__begins_again_at_most_fault_restarts_times(void **state)
+{
+    (void)state;
+    scenario s;
+    start(&s, "always",
+          JOB_SETS(STAGES, "checkpoint.every", "none", "fault.snapshot", "none", "fault.restarts",
+                   "2"),
           kill_this_worker);
     expect_end(&s, FL_EFAILED);
+    assert_int_equal(atomic_load(&s.outcome->n_deeds), 3);
     assert_non_null(strstr(s.outcome->message, "worker 1 (stage 1 of replica 0) was killed"));
     assert_non_null(strstr(s.outcome->message, "no other worker has the weights of"));
     scenario_forget(&s);
@@ -199,7 +251,9 @@ int main(void)
         cmocka_unit_test(test_restart__goes_back_to_a_snapshot),
         cmocka_unit_test(test_restart__brings_parked_moments_back),
         cmocka_unit_test(test_restart__a_damaged_snapshot_is_not_used),
-        cmocka_unit_test(test_restart__ends_without_a_checkpoint),
+        cmocka_unit_test(test_restart__begins_again_without_a_state),
+        cmocka_unit_test(test_restart__begins_again_after_a_loss_at_the_start),
+        cmocka_unit_test(test_restart__begins_again_at_most_fault_restarts_times),
         cmocka_unit_test(test_restart__gives_up_after_fault_restarts),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
