@@ -38,6 +38,23 @@ fp32) llmc_build=FP32 llmc_tf32=0 ;;
     exit 2
     ;;
 esac
+case ${TRIAL:-} in
+'' | cpu) ;;
+*)
+    echo "$0: TRIAL: found '$TRIAL', allowed: cpu" >&2
+    exit 2
+    ;;
+esac
+for number in "$rounds" "$steps"; do
+    if ! [[ $number =~ ^[1-9][0-9]{0,5}$ ]]; then
+        echo "$0: ROUNDS and STEPS: found '$number', allowed: 1 to 999999" >&2
+        exit 2
+    fi
+done
+if ! command -v "$python" >/dev/null; then
+    echo "$0: PYTHON: found '$python', which is no program" >&2
+    exit 2
+fi
 has_torch=1
 if ! "$python" -c 'import torch, safetensors' 2>/dev/null; then
     has_torch=
@@ -61,9 +78,7 @@ shape=(--set model.blocks=12 --set model.dim=768 --set model.heads=12)
 small=()
 bert_sets=()
 peer=(--peak "${PEAK:-0}" --steps "$steps" --precision "$precision")
-case ${TRIAL:-} in
-'') ;;
-cpu)
+if [ "${TRIAL:-}" = cpu ]; then
     kind=cpu
     data+=-trial
     n_samples=40
@@ -81,12 +96,7 @@ cpu)
         exit 2
     fi
     peer+=(--device cpu --tiny --eager --precision "$precision")
-    ;;
-*)
-    echo "$0: TRIAL: found '$TRIAL', allowed: cpu" >&2
-    exit 2
-    ;;
-esac
+fi
 
 # ---- one measurement each: prints "RATE UNIT/s, MFU SHARE" ----
 

@@ -1,15 +1,15 @@
-/* A pipe whose writing end only the child holds tells the parent of the child's end. */
 #include "device/child.h"
 
 #include "device/clock.h"
+#include "device/log.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,24 +22,33 @@ _Noreturn static void run_child(void (*act)(void *context), void *context, pid_t
     }
     signal(SIGINT, SIG_IGN); /* a terminal sends both to every process: the parent decides */
     signal(SIGHUP, SIG_IGN);
+    signal(SIGTERM, SIG_DFL); /* the parent says what is to be said */
     act(context);
     _exit(0);
 }
 
-/* False: the deadline has passed, and the child still runs. */
-static bool wait_for_exit(int exit_fd, int64_t deadline_us)
+/* False: the deadline has passed, and the child still runs. What it has started itself may outlive
+ * it: that is not waited for. */
+static bool wait_for_exit(int child_fd, int64_t deadline_us)
 {
-    struct pollfd closing = {.fd = exit_fd, .events = POLLIN};
+    struct pollfd ended = {.fd = child_fd, .events = POLLIN};
     int ready = 0;
     do {
-        ready = poll(&closing, 1, (int)fl_left_ms(deadline_us));
+        ready = poll(&ended, 1, (int)fl_left_ms(deadline_us));
     } while (ready < 0 && errno == EINTR);
     return ready != 0;
 }
 
-static fl_child_end follow_child(pid_t child, int exit_fd, int64_t timeout_ms)
+static fl_child_end follow_child(const char *what, pid_t child, int child_fd, int64_t timeout_ms)
 {
-    fl_child_end end = {.late = !wait_for_exit(exit_fd, fl_deadline_us(timeout_ms))};
+    int64_t deadline_us = fl_deadline_us(timeout_ms);
+    fl_child_end end = {0};
+    if (timeout_ms > FL_CHILD_SLOW_MS &&
+        !wait_for_exit(child_fd, fl_deadline_us(FL_CHILD_SLOW_MS))) {
+        fl_log(FL_LOG_INFO, "%s: this takes long; it may take %lld s", what,
+               (long long)(timeout_ms / 1000));
+    }
+    end.late = !wait_for_exit(child_fd, deadline_us);
     if (end.late) {
         kill(child, SIGKILL);
     }
@@ -51,24 +60,26 @@ static fl_child_end follow_child(pid_t child, int exit_fd, int64_t timeout_ms)
 fl_status fl_child_run(const char *what, void (*act)(void *context), void *context,
                        int64_t timeout_ms, fl_child_end *end)
 {
-    int ends[2];
     pid_t parent = getpid();
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return fl_fail(FL_EIO, "%s: no pipe: %s", what, strerror(errno));
-    }
     fflush(NULL); /* otherwise a child that calls exit() writes the parent's buffered output */
     pid_t child = fork();
     if (child == 0) {
         run_child(act, context, parent);
     }
-    fl_status status =
-        child < 0 ? fl_fail(FL_EIO, "%s: no process: %s", what, strerror(errno)) : FL_OK;
-    close(ends[1]);
-    if (status == FL_OK) {
-        *end = follow_child(child, ends[0], timeout_ms);
+    if (child < 0) {
+        return fl_fail(FL_EIO, "%s: no process: %s", what, strerror(errno));
     }
-    close(ends[0]);
-    return status;
+    int child_fd = pidfd_open(child, 0);
+    if (child_fd < 0) {
+        fl_status status = fl_fail(FL_EIO, "%s: no descriptor: %s", what, strerror(errno));
+        kill(child, SIGKILL);
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+        }
+        return status;
+    }
+    *end = follow_child(what, child, child_fd, timeout_ms);
+    close(child_fd);
+    return FL_OK;
 }
 
 fl_status fl_child_memory_take(const char *what, size_t size_bytes, void **out)

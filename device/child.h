@@ -10,6 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* After so long, one line says that the caller waits. */
+enum { FL_CHILD_SLOW_MS = 5000 };
+
 /* How the process ended. */
 typedef struct fl_child_end {
     bool late;       /* it ran longer than allowed, and was killed */
@@ -17,9 +20,10 @@ typedef struct fl_child_end {
 } fl_child_end;
 
 /* Call act(context) in a child process, and wait for the child's end. The child exits with code 0
- * when `act` returns, ends with its parent, and ignores the signals of a terminal.
- * what    begins the message of a failure
- * Returns FL_EIO if there is no process or pipe. Threads: the caller must not have others. */
+ * when `act` returns, ends with its parent, and ignores the signals of a terminal. Processes that
+ * `act` starts are not waited for.
+ * what    begins the message of a failure, and the line after FL_CHILD_SLOW_MS
+ * Returns FL_EIO if there is no process or descriptor. Threads: the caller must not have others. */
 fl_status fl_child_run(const char *what, void (*act)(void *context), void *context,
                        int64_t timeout_ms, fl_child_end *end) FL_MUST_CHECK;
 

@@ -8,6 +8,7 @@
 #include "device/failure.h"
 #include "device/plural.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -18,40 +19,45 @@ enum { LOOK_MS = 120000 };
 typedef struct cuda_look {
     const fl_device_demand *demand;
     struct {
+        char plugin[FL_CUDA_PATH_BYTES]; /* the file that it uses, once that is known */
         bool done;
         fl_failure failure; /* status FL_OK: survey is valid */
         fl_device_survey survey;
     } * answer;
 } cuda_look;
 
-static fl_status survey_cuda(const fl_device_demand *demand, fl_device_survey *out)
+static fl_status survey_cuda(const cuda_look *look)
 {
     const fl_cuda_plugin *plugin;
-    FL_TRY(fl_cuda_plugin_find(&plugin));
-    return fl_cuda_survey(plugin, demand, out);
+    FL_TRY(fl_cuda_plugin_locate(look->answer->plugin));
+    FL_TRY(fl_cuda_plugin_open(look->answer->plugin, &plugin));
+    return fl_cuda_survey(plugin, look->demand, &look->answer->survey);
 }
 
 static void look_at_cuda(void *context)
 {
     const cuda_look *look = context;
-    fl_status status = survey_cuda(look->demand, &look->answer->survey);
+    fl_status status = survey_cuda(look);
     fl_failure_keep(&look->answer->failure, status);
     __atomic_store_n(&look->answer->done, true, __ATOMIC_RELEASE);
 }
 
 static fl_status judge_end(const cuda_look *look, const fl_child_end *end)
 {
-    static const char process[] = "the process that looked for CUDA devices";
     if (__atomic_load_n(&look->answer->done, __ATOMIC_ACQUIRE)) {
         return fl_failure_raise(&look->answer->failure);
     }
+    char process[FL_CUDA_PATH_BYTES + 64];
+    snprintf(process, sizeof process, "the process that looked for CUDA devices with %s",
+             look->answer->plugin);
     if (end->late) {
         return fl_fail(FL_ENOTSUP, "%s did not end within %d s", process, LOOK_MS / 1000);
     }
     if (WIFSIGNALED(end->wait_status)) {
         int number = WTERMSIG(end->wait_status);
-        return fl_fail(FL_ENOTSUP, "%s was killed by signal %d (%s)", process, number,
-                       strsignal(number));
+        return fl_fail(FL_ENOTSUP, "%s was killed by signal %d (%s)%s", process, number,
+                       strsignal(number),
+                       number == SIGBUS ? "; the file may have been cut short" : "");
     }
     return fl_fail(FL_ENOTSUP, "%s ended with exit code %d", process,
                    WEXITSTATUS(end->wait_status));

@@ -25,7 +25,9 @@ static void put_shape(fl_json *j, const fl_stage_shape_report *shape)
 
 void fl_event_log_graphs(fl_event_log *log, int rank, const fl_graphs_report *r)
 {
-    fl_json *j = fl_event_log_begin(log, "graphs");
+    log->event = "graphs";
+    /* Of the report's generation, which may have ended since. */
+    fl_json *j = fl_runfiles_event(&log->files, log->event, r->generation);
     fl_json_integer(j, "rank", rank);
     fl_json_integer(j, "step", r->step);
     fl_json_text(j, "state", r->graphs.given_up ? "off" : "on");
@@ -36,7 +38,6 @@ void fl_event_log_graphs(fl_event_log *log, int rank, const fl_graphs_report *r)
     fl_json_integer(j, "memory_bytes", r->graphs.bytes);
     fl_json_integer(j, "shapes", r->graphs.shapes);
     fl_json_integer(j, "shapes_by_graph", r->graphs.by_graph);
-    fl_json_integer(j, "generation", r->generation);
     if (r->graphs.given_up) {
         fl_json_text(j, "reason", r->graphs.reason);
     }

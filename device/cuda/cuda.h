@@ -6,12 +6,18 @@
 #include "device/device.h"
 #include "device/survey.h"
 
+/* The longest path of a plugin, with its zero. */
+enum { FL_CUDA_PATH_BYTES = 4096 };
+
 /* Load a plugin's file; it stays loaded. The table is not checked yet. FL_ENOTSUP names the file
  * and the reason. */
 fl_status fl_cuda_plugin_open(const char *path, const fl_cuda_plugin **out) FL_MUST_CHECK;
 
-/* Load the plugin: the file that FROSTLINE_CUDA_PLUGIN names, else libfrostline_cuda.so beside the
+/* The plugin's file: the one that FROSTLINE_CUDA_PLUGIN names, else libfrostline_cuda.so beside the
  * program, else the one in the library folder of its installation. FL_ENOTSUP names the places. */
+fl_status fl_cuda_plugin_locate(char path[FL_CUDA_PATH_BYTES]) FL_MUST_CHECK;
+
+/* Locate the plugin and load it. */
 fl_status fl_cuda_plugin_find(const fl_cuda_plugin **out) FL_MUST_CHECK;
 
 /* Whether a plugin is of this program's version and complete, and how many devices it finds, at

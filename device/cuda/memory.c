@@ -5,6 +5,7 @@
  * together with what is in use it may exceed the arena, as a stage does that is prepared while
  * another one works. What has no hole in the arena is an allocation of the runtime's own. */
 #include "device/cuda/parts.h"
+#include "device/size_text.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -21,7 +22,8 @@ fl_status fl__cuda_arena_open(fl__cuda *c, size_t budget_bytes)
     int code = c->plugin->memory_take(budget_bytes, &base);
     if (code != FL_CUDA_OK) {
         fl_status status = fl__cuda_status(c, "memory_take", code);
-        return fl_within(status, "its budget of %zu bytes", budget_bytes);
+        char size[FL_SIZE_TEXT_MAX];
+        return fl_within(status, "its budget of %s", fl_size_text((double)budget_bytes, size));
     }
     fl_status status = fl__cuda_arena_init(&c->arena, base, budget_bytes);
     if (status != FL_OK) {

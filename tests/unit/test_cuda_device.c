@@ -323,7 +323,7 @@ static void test_cuda_device__takes_its_budget_at_once(void **state)
     fl_device *d = NULL;
     standin_set_memory(999);
     assert_int_equal(fl_device_cuda_create(&options, &d), FL_ENOMEM);
-    assert_string_equal(fl_errmsg(), "its budget of 1000 bytes: device cuda 0: memory_take: out of "
+    assert_string_equal(fl_errmsg(), "its budget of 1.0 KiB: device cuda 0: memory_take: out of "
                                      "memory (CUDA error 2)");
     assert_int_equal(standin_outstanding(), 0);
     standin_set_memory(1000);

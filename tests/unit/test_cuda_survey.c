@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define STANDIN FL_BINARY_DIR "/tests/cuda_standin.so"
@@ -124,7 +125,8 @@ static const refusal refusals[] = {
      "devices.memory: 3 workers of 2.0 GiB each, and 1.5 GiB for their workspaces and processes, "
      "but 5.0 GiB of 5.0 GiB are free on CUDA device 0 (Stand-in, compute capability 9.0)"},
     {"die=9", 1, "devices.kind",
-     "devices.kind: the process that looked for CUDA devices was killed by signal 9 (Killed)"},
+     "devices.kind: the process that looked for CUDA devices with " STANDIN
+     " was killed by signal 9 (Killed)"},
 };
 
 static void test_survey__refuses_each_bad_surrounding_with_one_line(void **state)
@@ -184,6 +186,58 @@ static void test_survey__refuses_a_file_that_is_no_plugin(void **state)
     refused(FL_BINARY_DIR "/tests/plugin_cuda_newer.so", line);
 }
 
+static void test_survey__does_not_wait_for_a_pipe(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/frostline-plugin-XXXXXX", line[200];
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    snprintf(line, sizeof line, "devices.kind: FROSTLINE_CUDA_PLUGIN: %s: not a regular file",
+             path);
+    refused(path, line);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void test_survey__refuses_a_name_that_no_line_can_hold(void **state)
+{
+    (void)state;
+    static char name[5001];
+    memset(name, 'x', sizeof name - 1);
+    refused(name, "devices.kind: FROSTLINE_CUDA_PLUGIN: 5000 characters; allowed: up to 4092");
+    refused("a\nb.so", "devices.kind: FROSTLINE_CUDA_PLUGIN: character 2 is a control character");
+}
+
+/* The machine of an ELF file stands in its bytes 18 and 19. */
+static void test_survey__tells_a_damaged_file_from_a_missing_one(void **state)
+{
+    (void)state;
+    static char data[1 << 20];
+    char path[] = "/tmp/frostline-plugin-XXXXXX";
+    FILE *from = fopen(FL_BINARY_DIR "/tests/plugin_empty.so", "rb");
+    assert_non_null(from);
+    size_t n = fread(data, 1, sizeof data, from);
+    fclose(from);
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    char machine = data[18];
+    data[18] = (char)(machine ^ 0x16);
+    assert_int_equal(write(file, data, n), n);
+    use_plugin(path, "");
+    assert_int_equal(survey(1), FL_ENOTSUP);
+    assert_non_null(strstr(fl_errmsg(), path));
+    assert_non_null(strstr(fl_errmsg(), "; the file exists: it is for another machine"));
+    data[18] = machine;
+    assert_int_equal(pwrite(file, data, n, 0), n);
+    assert_int_equal(ftruncate(file, 4096), 0);
+    assert_int_equal(survey(1), FL_ENOTSUP);
+    assert_non_null(strstr(fl_errmsg(), path));
+    close(file);
+    assert_int_equal(unlink(path), 0);
+}
+
 /* Beside the program (this test), then in the library folder of an installation. */
 static void test_survey__looks_beside_the_program_then_where_it_is_installed(void **state)
 {
@@ -214,6 +268,9 @@ int main(void)
         cmocka_unit_test(test_survey__refuses_each_bad_surrounding_with_one_line),
         cmocka_unit_test(test_survey__takes_what_just_fits),
         cmocka_unit_test(test_survey__refuses_a_file_that_is_no_plugin),
+        cmocka_unit_test(test_survey__does_not_wait_for_a_pipe),
+        cmocka_unit_test(test_survey__refuses_a_name_that_no_line_can_hold),
+        cmocka_unit_test(test_survey__tells_a_damaged_file_from_a_missing_one),
         cmocka_unit_test(test_survey__looks_beside_the_program_then_where_it_is_installed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
