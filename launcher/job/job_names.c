@@ -103,5 +103,10 @@ fl_status fl_job_unknown_path(const char *path)
     if (near != NULL) {
         return fl_fail(FL_EINVAL, "unknown field, nearest is %s", near);
     }
-    return fl_fail(FL_EINVAL, "unknown field, a job has %s", fl_job_names("", names));
+    char section[FL_NAMES_MAX];
+    const char *dot = strrchr(path, '.');
+    snprintf(section, sizeof section, "%.*s", dot == NULL ? 0 : (int)(dot - path), path);
+    bool known = fl_schema_find_section(section) >= 0;
+    return fl_fail(FL_EINVAL, "unknown field, %s has %s", known ? section : "a job",
+                   fl_job_names(known ? section : "", names));
 }

@@ -569,6 +569,8 @@ static const broken overrides[] = {
     {"pipe.kk=2", "--set 'pipe.kk': unknown field, nearest is pipe.k"},
     {"epochs=2", "--set 'epochs': unknown field, nearest is train.epochs"},
     {"colour=red", "--set 'colour': unknown field, a job has " JOB_HAS},
+    {"devices.gpus=2",
+     "--set 'devices.gpus': unknown field, devices has kind, count, max, cores, memory"},
     {"pipe=2",
      "--set 'pipe': a section, set one of its fields: k, m, schedule, partition, profile, tune"},
     {"pipe.k", "--set 'pipe.k': found no value, allowed: PATH=VALUE"},
