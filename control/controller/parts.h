@@ -17,6 +17,7 @@
 #include "control/controller/run.h"
 #include "control/controller/run_ledger.h"
 #include "control/controller/shutdown.h"
+#include "control/controller/silence.h"
 #include "control/controller/standstill.h"
 #include "control/controller/stop_answer.h"
 #include "control/controller/stop_request.h"
@@ -48,6 +49,7 @@ struct fl_controller {
     fl_joining_worker *joining; /* [n_workers] */
     fl_replan replan;
     fl_standstill_watch standstill;
+    fl_silence silence;
     fl_flight *flight;     /* current and latest operations of the workers */
     fl_step_order reports; /* step reports, before they go to the statistics and to steps.jsonl */
     fl_run_stats stats;

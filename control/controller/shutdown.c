@@ -118,18 +118,22 @@ static void shift(int64_t *moment_us, int64_t gap_us, int64_t now_us)
     *moment_us = *moment_us + gap_us < now_us ? *moment_us + gap_us : now_us;
 }
 
-/* The machine slept, or something stopped the controller with or without its workers. Time during
- * which the controller itself was not running is not counted against any worker, and ends no
- * transition and no checkpoint. */
+/* The machine slept, or something stopped the controller, its workers, or both. Time during which
+ * the controller itself or none of the workers was running is not counted against any worker, and
+ * ends no transition and no checkpoint. */
 static void forgive_gap(fl_controller *controller, int64_t now_us)
 {
     fl_shutdown *shutdown = &controller->shutdown;
     int64_t gap_us = now_us - shutdown->looked_us;
+    bool slept = gap_us >= shutdown->limits.silence_us / 4;
     shutdown->looked_us = now_us;
-    if (gap_us < shutdown->limits.silence_us / 4) {
+    controller->standstill.holds = fl_silence_holds(controller, now_us);
+    if (!slept && !controller->standstill.holds) {
         return;
     }
-    fl_log(FL_LOG_DEBUG, "the controller did not run for %.1f s", (double)gap_us * 1e-6);
+    if (slept) {
+        fl_log(FL_LOG_DEBUG, "the controller did not run for %.1f s", (double)gap_us * 1e-6);
+    }
     for (int i = 0; i < controller->n_workers; i++) {
         shift(&controller->workers[i].heard_us, gap_us, now_us);
         controller->workers[i].spawned_us += gap_us;

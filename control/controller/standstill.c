@@ -229,7 +229,8 @@ static void watch_worker(fl_standstill_watch *watch, const fl_flight *flight, fl
     fl_standstill_worker *of = &watch->of[w->rank];
     fl_standstill_look look = {.n_changes = 0};
     fl_process_look process;
-    bool trains = watch->trains && w->ready && !w->done && !w->departed && w->exited_us == 0;
+    bool trains =
+        watch->trains && !watch->holds && w->ready && !w->done && !w->departed && w->exited_us == 0;
     bool quiet = is_quiet(watch, w, now_us), acts = false;
     if (trains) {
         look = look_at_thread(flight, w);

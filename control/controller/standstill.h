@@ -80,6 +80,7 @@ typedef struct fl_standstill_watch {
     fl_standstill_worker *of; /* [n_workers] */
     bool trains;
     bool waits_are_broken; /* the controller sets it */
+    bool holds;            /* the same: no time counts, because all workers are stopped */
     fl_standstill_limits limits;
     int64_t looked_us;
     fl_standstill_looker *look; /* called at most once for each worker and look */

@@ -1,6 +1,7 @@
 /* Nobody is lost who is only slow, or slept: a worker that takes longer than fault.deadline, a
  * machine that stands still as a whole, a controller that is stopped while workers wait for it. */
 #include "device/clock.h"
+#include "support/lines.h"
 #include "support/nap.h"
 #include "support/scenario.h"
 
@@ -69,12 +70,17 @@ static void meet_in_a_layer(fl_flight_kind kind, int rank, int64_t step)
     }
 }
 
-static void signal_all(const scenario *s, int n_workers, int number)
+static void signal_workers(const scenario *s, int n_workers, int number)
 {
-    assert_int_equal(kill(s->controller, number), 0);
     for (int i = 0; i < n_workers; i++) {
         assert_int_equal(kill(atomic_load(&s->outcome->pid[i]), number), 0);
     }
+}
+
+static void signal_all(const scenario *s, int n_workers, int number)
+{
+    assert_int_equal(kill(s->controller, number), 0);
+    signal_workers(s, n_workers, number);
 }
 
 /* Would catch: the time of a pause counted as time that a worker had to answer. */
@@ -96,6 +102,50 @@ static void test_patience__survives_a_machine_that_slept(void **state)
     nap(50000); /* worker 1 wakes up first */
     atomic_store(&m->go_on, true);
     expect_end(&s, FL_OK);
+    scenario_forget(&s);
+}
+
+/* Would catch: "no other worker is left", because all were stopped while the controller ran. */
+static void test_patience__waits_for_workers_that_are_stopped_together(void **state)
+{
+    (void)state;
+    meeting *m = shared_memory(sizeof *m);
+    scenario s = {.name = "together",
+                  .sets = JOB_SETS(SMALL_JOB, "fault.detect", "1s", "fault.deadline", "60s",
+                                   "fault.on_loss", "continue", "devices.count", "2"),
+                  .n_samples = 120,
+                  .at_operation = meet_in_a_layer,
+                  .context = m};
+    scenario_start(&s);
+    await(&m->arrived);
+    signal_workers(&s, 2, SIGSTOP);
+    nap(2 * SLEEP_US);
+    signal_workers(&s, 2, SIGCONT);
+    atomic_store(&m->go_on, true);
+    expect_end(&s, FL_OK);
+    assert_int_equal(count_events(s.dir, "\"worker.lost\"", ""), 0);
+    assert_int_equal(count_events(s.dir, "\"run.recovered\"", ""), 0);
+    assert_int_equal(count_events(s.dir, "\"run.resumed\"", ""), 0);
+    scenario_forget(&s);
+}
+
+/* But not for ever: then it goes back to its start, in which nobody stops them. */
+static void test_patience__waits_for_them_for_fault_deadline(void **state)
+{
+    (void)state;
+    meeting *m = shared_memory(sizeof *m);
+    scenario s = {.name = "for_good",
+                  .sets = JOB_SETS(SMALL_JOB, SHORT_DEADLINES, "fault.on_loss", "continue",
+                                   "devices.count", "2"),
+                  .n_samples = 120,
+                  .at_operation = meet_in_a_layer,
+                  .context = m};
+    scenario_start(&s);
+    await(&m->arrived);
+    signal_workers(&s, 2, SIGSTOP);
+    atomic_store(&m->go_on, true);
+    expect_end(&s, FL_OK);
+    assert_int_equal(count_events(s.dir, "\"run.resumed\"", "did not answer for"), 1);
     scenario_forget(&s);
 }
 
@@ -148,6 +198,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_patience__waits_for_a_worker_that_is_slow),
         cmocka_unit_test(test_patience__survives_a_machine_that_slept),
+        cmocka_unit_test(test_patience__waits_for_workers_that_are_stopped_together),
+        cmocka_unit_test(test_patience__waits_for_them_for_fault_deadline),
         cmocka_unit_test(test_patience__waits_for_a_controller_that_was_stopped),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
