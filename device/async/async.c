@@ -59,7 +59,6 @@ static void release(fl__async *a)
         fl__touch_unwatch(&a->host);
         fl__space_fini(&a->host);
     }
-    pthread_cond_destroy(&a->changed);
     pthread_mutex_destroy(&a->lock);
     fl_free((void *)(uintptr_t)a->o.cpu_ids);
     fl_free(a);
@@ -185,7 +184,6 @@ fl_status fl_device_async_create(const fl_async_options *o, fl_device **out)
     a->o.memory_bytes = o->memory_bytes == 0 ? MEMORY_RANGE : o->memory_bytes;
     a->fault_entry = FL__ASYNC_ENTRIES;
     pthread_mutex_init(&a->lock, NULL);
-    pthread_cond_init(&a->changed, NULL);
     fl_status status = open_parts(a);
     if (status != FL_OK) {
         release(a);

@@ -50,9 +50,8 @@ static void run_stream_wait(fl__async *a, fl_device *cpu, fl__async_work *w)
 {
     (void)cpu;
     pthread_mutex_lock(&a->lock);
-    while (w->event->reached < w->ticket && a->failure.status == FL_OK) {
-        pthread_cond_wait(&a->changed, &a->lock);
-    }
+    fl__async_wait(
+        a, (fl__async_waiter){.event = w->event, .until = w->ticket, .ends_at_failure = true});
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -85,9 +84,7 @@ fl_status fl__async_event_wait(fl_device *d, fl_event *e)
     fl__async *a = fl__async_of(d);
     fl_status status = fl__async_enter(a, FL__ASYNC_event_wait, NULL);
     pthread_mutex_lock(&a->lock);
-    for (uint64_t until = e->recorded; e->reached < until;) {
-        pthread_cond_wait(&a->changed, &a->lock);
-    }
+    fl__async_wait(a, (fl__async_waiter){.event = e, .until = e->recorded});
     pthread_mutex_unlock(&a->lock);
     return status == FL_OK ? fl__async_raise(a) : status;
 }
@@ -128,6 +125,9 @@ fl_status fl__async_event_reached(fl_device *d, fl_event *e, bool *reached)
     FL_TRY(fl__async_enter(a, FL__ASYNC_event_reached, NULL));
     pthread_mutex_lock(&a->lock);
     *reached = e->reached == e->recorded;
+    if (!*reached) {
+        fl__streams_start(a);
+    }
     pthread_mutex_unlock(&a->lock);
     return FL_OK;
 }

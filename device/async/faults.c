@@ -84,8 +84,9 @@ fl_status fl__async_enter(fl__async *a, fl__async_entry entry, bool *fails)
     uint64_t number = atomic_fetch_add(&a->n_calls[entry], 1) + 1;
     pthread_mutex_lock(&a->lock);
     bool due = a->fault_entry == entry && a->fault_at == number, later = a->fault_later;
+    fl_status status = fl_failure_raise(&a->failure);
     pthread_mutex_unlock(&a->lock);
-    FL_TRY(fl__async_raise(a));
+    FL_TRY(status);
     if (fails != NULL) {
         *fails = due && later;
     }

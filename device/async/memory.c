@@ -55,7 +55,7 @@ void fl__async_memory_give(fl_device *d, void *memory, size_t size_bytes)
                              size_bytes, fl__async_entry_name(user->entry));
         }
         while (fl__async_user_of(a, bytes, size_bytes) != NULL) {
-            pthread_cond_wait(&a->changed, &a->lock);
+            fl__async_wait(a, (fl__async_waiter){0});
         }
     }
     if (!fl__space_give(&a->memory, memory, size_bytes)) {
@@ -86,7 +86,7 @@ void fl__async_host_give(fl_device *d, void *memory, size_t size_bytes)
                          size_bytes);
     }
     while (fl__async_host_busy(a, memory, size_bytes, false)) {
-        pthread_cond_wait(&a->changed, &a->lock);
+        fl__async_wait(a, (fl__async_waiter){0});
     }
     if (!fl__space_give(&a->host, memory, size_bytes)) {
         fl__async_misuse(a,

@@ -51,6 +51,7 @@ static int queue_native(fl_async_native *stream, void *to, const void *from, siz
         w->size_bytes = size_bytes;
         memcpy(w->args, &native, sizeof native);
         fl__stream_push(a, s);
+        fl__streams_start(a); /* the library may wait in ways of its own */
     }
     pthread_mutex_unlock(&a->lock);
     return status == FL_OK ? 0 : -1;

@@ -28,6 +28,19 @@ typedef struct fl__async_host_range {
     bool written;
 } fl__async_host_range;
 
+/* Waits for what queued work does, on the stack of a thread that waits: for `until` pieces of
+ * `stream`, for recording `until` of `event`, or, without either, for the next piece of any stream.
+ */
+typedef struct fl__async_waiter {
+    struct fl__async_waiter *next;
+    pthread_cond_t wake;
+    bool woken;
+    const fl_stream *stream;
+    const fl_event *event;
+    uint64_t until;
+    bool ends_at_failure; /* of the device */
+} fl__async_waiter;
+
 typedef struct fl__async_work fl__async_work;
 typedef void fl__async_run(fl__async *a, fl_device *cpu, fl__async_work *work);
 
@@ -61,7 +74,9 @@ struct fl_stream {
     pthread_t thread;
     fl_device *cpu; /* made by the thread, which it belongs to; NULL until then */
     uint64_t seed;
+    pthread_cond_t wake; /* for its thread alone, and once for the one that opens it */
     uint64_t n_queued, n_done;
+    bool started; /* it shall run what it has; false: it sleeps */
     bool opened, closing;
     fl_failure failure; /* to open */
     fl__async_work queue[FL__ASYNC_QUEUE];
@@ -79,7 +94,7 @@ struct fl__async {
     fl_device base;
     fl_async_options o;
     pthread_mutex_t lock; /* over everything below */
-    pthread_cond_t changed;
+    fl__async_waiter *waiters;
     fl__space memory, host;
     fl_stream *streams;
     fl_stream *first; /* the default stream */
@@ -155,6 +170,12 @@ void fl__stream_close(fl_stream **s);
 fl__async_work *fl__stream_begin(fl__async *a, fl_stream *s, fl__async_entry entry);
 /* It is filled: the stream may run it. With the lock. */
 void fl__stream_push(fl__async *a, fl_stream *s);
+
+/* Let sleeping streams begin what they have. With the lock. */
+void fl__streams_start(fl__async *a);
+
+/* Wait as `how` says; the rest of it is filled here. With the lock. */
+void fl__async_wait(fl__async *a, fl__async_waiter how);
 
 static inline fl_stream *fl__stream_of(fl__async *a, fl_stream *s)
 {
