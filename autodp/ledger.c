@@ -77,6 +77,52 @@ static void put_header(fl_ledger *l, uint64_t seed)
     l->used_bytes = FL__LEDGER_HEADER_BYTES;
 }
 
+static fl_status create_writer(int64_t n_samples, fl_ledger **out)
+{
+    void *memory = NULL;
+    FL_TRY(fl_alloc(sizeof(fl_ledger), &memory));
+    *out = memory;
+    **out = (fl_ledger){.fd = -1, .n_samples = n_samples, .step = -1};
+    return reserve(*out, FIRST_CAPACITY_BYTES);
+}
+
+static void drop_writer(fl_ledger **ledger)
+{
+    if (*ledger != NULL) {
+        (*ledger)->used_bytes = 0;
+        fl_status closed = fl_ledger_close(ledger);
+        (void)closed;
+    }
+}
+
+static fl_status cut_file(int fd, int64_t at_bytes)
+{
+    return ftruncate(fd, at_bytes) == 0 && lseek(fd, 0, SEEK_END) == at_bytes && fsync(fd) == 0
+               ? FL_OK
+               : fl_fail(FL_EIO, FL_LEDGER_NAME ": %s", strerror(errno));
+}
+
+fl_status fl__ledger_continue(int dir_fd, const char *name, const fl__ledger_end *end,
+                              fl_ledger **out)
+{
+    fl_ledger *l = NULL;
+    fl_status status = create_writer(end->n_samples, &l);
+    if (status == FL_OK) {
+        l->n_records = end->n_records;
+        l->n_used = end->n_used;
+        l->hash = end->hash;
+        l->fd = openat(dir_fd, name, O_WRONLY | O_CLOEXEC);
+        status = l->fd >= 0 ? cut_file(l->fd, end->at_bytes)
+                            : fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
+    }
+    if (status != FL_OK) {
+        drop_writer(&l);
+        return status;
+    }
+    *out = l;
+    return FL_OK;
+}
+
 fl_status fl__ledger_create_as(int dir_fd, const char *name, int64_t n_samples, uint64_t seed,
                                fl_ledger **out)
 {
@@ -84,11 +130,8 @@ fl_status fl__ledger_create_as(int dir_fd, const char *name, int64_t n_samples, 
         return fl_fail(FL_EINVAL, "a ledger of %lld samples found, 1 to %lld allowed",
                        (long long)n_samples, (long long)FL__LEDGER_MAX_SAMPLES);
     }
-    void *memory = NULL;
-    FL_TRY(fl_alloc(sizeof(fl_ledger), &memory));
-    fl_ledger *l = memory;
-    *l = (fl_ledger){.fd = -1, .n_samples = n_samples, .step = -1};
-    fl_status status = reserve(l, FIRST_CAPACITY_BYTES);
+    fl_ledger *l = NULL;
+    fl_status status = create_writer(n_samples, &l);
     if (status == FL_OK) {
         l->fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
         if (l->fd < 0) {
@@ -100,9 +143,7 @@ fl_status fl__ledger_create_as(int dir_fd, const char *name, int64_t n_samples, 
         status = fl_ledger_flush(l);
     }
     if (status != FL_OK) {
-        l->used_bytes = 0;
-        fl_status closed = fl_ledger_close(&l);
-        (void)closed;
+        drop_writer(&l);
         return status;
     }
     *out = l;
@@ -194,12 +235,8 @@ void fl__ledger_drop(int dir_fd, const char *name, fl_ledger **ledger)
 {
     fl_failure failure;
     fl_failure_keep(&failure, FL_EIO);
-    if (*ledger != NULL) {
-        (*ledger)->used_bytes = 0;
-        fl_status closed = fl_ledger_close(ledger);
-        (void)closed;
-        unlinkat(dir_fd, name, 0);
-    }
+    drop_writer(ledger);
+    unlinkat(dir_fd, name, 0); /* also one that could not get its header */
     fl_status raised = fl_failure_raise(&failure);
     (void)raised;
 }

@@ -72,8 +72,9 @@ typedef struct fl_ledger_place {
  * first step that lacks samples. */
 fl_status fl_ledger_check_place(const char *path, const fl_ledger_place *place) FL_MUST_CHECK;
 
-/* Prove the same, and continue: DIR/ledger.bin is replaced, atomically and durably, by a ledger
- * without the records of later steps and without an end. On failure it is as it was. */
+/* Prove the same, and continue: DIR/ledger.bin is cut, or replaced where records of later steps
+ * stand between the others, atomically and durably: it has no records of later steps then, and no
+ * end. Only replacing it takes space on the disk. On failure it is as it was. */
 fl_status fl_ledger_resume(int dir_fd, const fl_ledger_place *place, fl_ledger **out) FL_MUST_CHECK;
 
 /* One epoch in the ledger. */

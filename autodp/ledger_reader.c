@@ -53,6 +53,7 @@ static fl_status read_header(fl__ledger_reader *r)
                        "%s: byte 16: %" PRIu64 " samples found, 1 to %" PRId64 " expected", r->path,
                        n_samples, FL__LEDGER_MAX_SAMPLES);
     }
+    r->version = fl__get32(b + 8);
     r->n_samples = (int64_t)n_samples;
     r->seed = fl__get64(b + 24);
     r->whole_bytes = (int64_t)sizeof b;

@@ -17,6 +17,7 @@ typedef struct fl__ledger_reader {
     int64_t whole_bytes; /* header and whole records so far */
     int64_t cut_bytes;   /* of a last record that is incomplete; 0: none */
     uint64_t hash;       /* of the record read last */
+    uint32_t version;
     int64_t n_samples;
     uint64_t seed;
     int64_t n_records, n_ids; /* without the end record */

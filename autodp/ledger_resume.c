@@ -1,14 +1,19 @@
 /* Continues the ledger of an interrupted run:
  *
  *     ledger.bin ①  read, every hash checked
- *         ├─ records of steps before `step` ②  counted, and copied into ledger.bin.part
- *         └─ all others, and the end ③          dropped, wherever they stand
- *     every sample of those steps is there ④  ──> fsync, rename; the run appends to the new file
+ *         ├─ records of steps before `step` ②  counted
+ *         └─ all others, and the end ③          to be dropped, wherever they stand
+ *     every sample of those steps is there ④
+ *         ├─ in front of all others ──> the file is cut behind them ⑤
+ *         └─ else ──> read again, and copied into ledger.bin.part ⑥, fsync, rename
+ *     the run appends to the file
  *
- * Records of neighbouring steps may alternate, since several workers send them, so the file cannot
- * just be cut. */
+ * Records of neighbouring steps may alternate, since several workers send them. A ledger of one
+ * replica, whose run goes back when it loses a worker, can always be cut: this takes no space on a
+ * disk that is full. */
 #include "autodp/ledger.h"
 
+#include "autodp/ledger_format.h"
 #include "autodp/ledger_reader.h"
 #include "autodp/ledger_writer.h"
 #include "autodp/sampler.h"
@@ -35,6 +40,9 @@ typedef struct keeper {
     int64_t per_epoch;  /* steps */
     fl_cursor cursor;   /* after the kept steps */
     int64_t n_kept;     /* samples of kept records */
+    fl__ledger_end end; /* behind the last kept record */
+    bool any_dropped;
+    bool alternates;    /* a dropped record stands before a kept one */
     int64_t *step_ids;  /* [place->step] samples of each kept step */
     epoch_bits *epochs; /* [n_epochs] those that kept steps belong to */
     int64_t n_epochs;
@@ -61,6 +69,8 @@ static fl_status open_keeper(keeper *k, const char *path)
                        " and %" PRIu64 " expected: the ledger of another run",
                        path, k->reader.n_samples, k->reader.seed, p->n_samples, p->seed);
     }
+    k->end = (fl__ledger_end){
+        .n_samples = p->n_samples, .at_bytes = k->reader.whole_bytes, .hash = k->reader.hash};
     k->per_epoch = fl_sampler_steps_per_epoch(p->n_samples, p->batch);
     k->cursor.epoch = p->step / k->per_epoch;
     k->cursor.position = p->step % k->per_epoch * p->batch;
@@ -151,7 +161,8 @@ static fl_status keep_record(keeper *k, const fl__ledger_record *record)
 {
     char what[160];
     if (record->step < 0 || record->step >= k->place->step) {
-        return FL_OK; /* ③ */
+        k->any_dropped = true; /* ③ */
+        return FL_OK;
     }
     if (record->epoch != record->step / k->per_epoch) {
         snprintf(what, sizeof what,
@@ -161,6 +172,11 @@ static fl_status keep_record(keeper *k, const fl__ledger_record *record)
     }
     FL_TRY(reserve_ids(k, record->n));
     FL_TRY(count_ids(k, record));
+    k->alternates = k->alternates || k->any_dropped;
+    k->end.n_records++;
+    k->end.n_used += record->n;
+    k->end.at_bytes = k->reader.whole_bytes;
+    k->end.hash = k->reader.hash;
     return k->out == NULL ? FL_OK
                           : fl_ledger_add(k->out, record->epoch, record->step, record->generation,
                                           (int)record->replica, k->ids, record->n);
@@ -233,11 +249,12 @@ fl_status fl_ledger_check_place(const char *path, const fl_ledger_place *place)
     return status;
 }
 
-fl_status fl_ledger_resume(int dir_fd, const fl_ledger_place *place, fl_ledger **out)
+/* ---- ⑤ and ⑥ ---- */
+
+static fl_status write_part(int dir_fd, const char *path, const fl_ledger_place *place,
+                            fl_ledger **out)
 {
-    char path[64];
     keeper k = {.place = place};
-    snprintf(path, sizeof path, "/proc/self/fd/%d/" FL_LEDGER_NAME, dir_fd);
     fl_status status = open_keeper(&k, path);
     if (status == FL_OK) {
         status = fl__ledger_create_as(dir_fd, PART_NAME, place->n_samples, place->seed, &k.out);
@@ -259,4 +276,20 @@ fl_status fl_ledger_resume(int dir_fd, const fl_ledger_place *place, fl_ledger *
     }
     *out = k.out;
     return FL_OK;
+}
+
+fl_status fl_ledger_resume(int dir_fd, const fl_ledger_place *place, fl_ledger **out)
+{
+    char path[64];
+    keeper k = {.place = place};
+    snprintf(path, sizeof path, "/proc/self/fd/%d/" FL_LEDGER_NAME, dir_fd);
+    fl_status status = open_keeper(&k, path);
+    if (status == FL_OK) {
+        status = read_all(&k);
+    }
+    bool may_cut = !k.alternates && k.reader.version == FL__LEDGER_VERSION;
+    close_keeper(&k);
+    FL_TRY(status);
+    return may_cut ? fl__ledger_continue(dir_fd, FL_LEDGER_NAME, &k.end, out)
+                   : write_part(dir_fd, path, place, out);
 }

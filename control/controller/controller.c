@@ -106,8 +106,8 @@ static fl_status open_log(fl_controller *controller)
 static fl_status open_files(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
+    FL_TRY(fl_run_ledger_open(&controller->ledger, o)); /* first what may lack space on the disk */
     FL_TRY(open_log(controller));
-    FL_TRY(fl_run_ledger_open(&controller->ledger, o));
     controller->record = (fl_record){
         .log = &controller->log, .ledger = controller->ledger.ledger, .dir_fd = o->dir_fd};
     return FL_OK;
@@ -408,7 +408,10 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
 {
     char missing[1024];
     const fl_shutdown *shutdown = &controller->shutdown;
-    FL_TRY(open_all(controller));
+    fl_status opened = open_all(controller);
+    if (opened != FL_OK) {
+        return fl_summary_no_start(controller, opened);
+    }
     report_start(controller);
     fl_replan_begin(controller, fl_now_us());
     finish_epoch(controller);

@@ -2,6 +2,7 @@
 
 #include "control/controller/parts.h"
 #include "device/clock.h"
+#include "device/failure.h"
 #include "device/log.h"
 
 #include <limits.h>
@@ -26,6 +27,23 @@ void fl_summary_result(const fl_controller *controller, fl_run_result *result)
         controller->shutdown.status == FL_EFAILED && controller->shutdown.phase.lost >= 0;
     result->wall_seconds = (double)(fl_now_us() - controller->log.files.start_us) * 1e-6;
     snprintf(result->run_dir, sizeof result->run_dir, "%s", controller->options->run_dir);
+}
+
+fl_status fl_summary_no_start(fl_controller *controller, fl_status status)
+{
+    fl_event_log *log = &controller->log;
+    char text[FL_FAILURE_TEXT_MAX + 2];
+    fl_failure failure;
+    fl_run_result none = {0};
+    fl_failure_keep(&failure, status);
+    if (controller->options->origin != NULL && log->plan != NULL &&
+        log->files.fd[FL_RUNFILE_EVENTS] >= 0) {
+        fl_run_stats_result(&controller->stats, &none);
+        fl_event_log_over(log, status, failure.text, &none, "", "");
+        int n = snprintf(text, sizeof text, "%s\n", failure.text);
+        fl_runfiles_summary(&log->files, text, (size_t)n);
+    }
+    return fl_failure_raise(&failure);
 }
 
 /* The command as the user would type it in the directory where the run was started. */

@@ -8,6 +8,7 @@
 #include "control/checkpoint/snapshots.h"
 #include "control/state/early_stop.h"
 #include "device/alloc.h"
+#include "device/failure.h"
 #include "launcher/job/job.h"
 #include "launcher/run/checkpoint_folder.h"
 #include "nn/model.h"
@@ -385,6 +386,16 @@ static fl_status take_snapshot(fl_resume *r, const fl_preparation *p)
     return check_records(r, p);
 }
 
+/* The run's files end before the snapshot, as after a full disk: an older checkpoint may do. */
+static fl_status choose_instead(fl_resume *r, const fl_preparation *p,
+                                const fl_checkpoint_folder *all, int n, fl_status status)
+{
+    fl_failure first;
+    fl_failure_keep(&first, status);
+    r->returns = false;
+    return choose_folder(r, p, all, n, r->wanted) == FL_OK ? FL_OK : fl_failure_raise(&first);
+}
+
 static bool is_newest(const fl_resume *r, const fl_checkpoint_folder *all, int n)
 {
     bool newer = r->kept != NULL && r->kept->checkpoint != NULL;
@@ -423,8 +434,11 @@ fl_status fl_resume_choose(fl_resume *r, const fl_preparation *p)
     if (status != FL_OK) {
         return fl_fail(status, "--resume: %s", fl_errmsg());
     }
-    status = is_newest(r, all, n) ? take_snapshot(r, p) : choose_folder(r, p, all, n, r->wanted);
-    if (status != FL_OK && !r->returns && r->kept != NULL && r->kept->checkpoint != NULL) {
+    bool any = r->kept != NULL && r->kept->checkpoint != NULL, newest = any && is_newest(r, all, n);
+    status = newest ? take_snapshot(r, p) : choose_folder(r, p, all, n, r->wanted);
+    if (status != FL_OK && newest && n > 0) {
+        status = choose_instead(r, p, all, n, status);
+    } else if (status != FL_OK && !newest && any) {
         status = take_snapshot(r, p);
     }
     fl_free(all);

@@ -9,12 +9,14 @@
 
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -304,6 +306,53 @@ static void test_ledger_resume__survives_any_failed_allocation(void **state)
     }
 }
 
+/* A full disk, here a limit on the size of files: nothing can be written. */
+static fl_status resume_on_full_disk(int64_t step, fl_ledger **ledger)
+{
+    struct rlimit before, limit;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    fl_ledger_place place = place_at(step);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 8;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    fl_status status = fl_ledger_resume(dir_fd, &place, ledger);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    return status;
+}
+
+/* Would catch: a run that cannot go back after a loss, because its ledger is written anew. */
+static void test_ledger_resume__needs_no_space_to_go_back(void **state)
+{
+    (void)state;
+    fl_ledger *ledger = NULL;
+    write_run(6, false);
+    assert_int_equal(resume_on_full_disk(4, &ledger), FL_OK);
+    finish_run(ledger, 4);
+    expect_whole();
+}
+
+/* Where it must be written anew: would catch a ledger.bin.part that stays. */
+static void test_ledger_resume__leaves_nothing_on_a_full_disk(void **state)
+{
+    (void)state;
+    uint8_t before[FILE_MAX], after[FILE_MAX];
+    fl_ledger *ledger = create();
+    add_step(ledger, 0, 0);
+    add_step(ledger, 1, -1);
+    add_step(ledger, 0, 1);
+    close_ledger(ledger);
+    ledger = NULL;
+    size_t n = load(before);
+    assert_int_equal(resume_on_full_disk(1, &ledger), FL_EIO);
+    assert_string_equal(fl_errmsg(), "ledger.bin: File too large");
+    assert_null(ledger);
+    assert_int_not_equal(access(part, F_OK), 0);
+    assert_int_equal(load(after), n);
+    assert_memory_equal(before, after, n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +370,10 @@ int main(void)
                                         clean),
         cmocka_unit_test_setup_teardown(
             test_ledger_resume__forgives_damage_behind_the_checkpoint_alone, set_up, clean),
+        cmocka_unit_test_setup_teardown(test_ledger_resume__needs_no_space_to_go_back, set_up,
+                                        clean),
+        cmocka_unit_test_setup_teardown(test_ledger_resume__leaves_nothing_on_a_full_disk, set_up,
+                                        clean),
         cmocka_unit_test_setup_teardown(test_ledger_resume__survives_any_failed_allocation, set_up,
                                         clean),
     };
