@@ -37,6 +37,7 @@ static void put_birth(fl_writer *w, const fl_worker_birth *b)
     fl_put_f64(w, b->lr_factor);
     fl_put_i64(w, b->end_step);
     fl_put(w, (uint32_t)b->n_skipped, 4);
+    fl_put(w, b->paused, 1);
     fl_put(w, b->evaluates, 1);
     fl_wire_put_plan(w, &b->plan);
     for (int layer = 0; layer < b->plan.n_layers; layer++) {
@@ -69,9 +70,10 @@ static bool get_birth(fl_reader *r, fl_agent_frame *f)
     b->lr_factor = fl_get_f64(r);
     b->end_step = fl_get_i64(r);
     b->n_skipped = fl_get_i32(r);
-    return good && get_bool(r, &b->evaluates) && fl_wire_get_plan(r, &b->plan) &&
-           get_parked(r, b) && b->step >= 0 && b->cursor.epoch >= 0 && b->cursor.position >= 0 &&
-           b->end_step >= 0 && b->n_skipped >= 0 && f->rank < b->plan.n_workers;
+    return good && get_bool(r, &b->paused) && get_bool(r, &b->evaluates) &&
+           fl_wire_get_plan(r, &b->plan) && get_parked(r, b) && b->step >= 0 &&
+           b->cursor.epoch >= 0 && b->cursor.position >= 0 && b->end_step >= 0 &&
+           b->n_skipped >= 0 && f->rank < b->plan.n_workers;
 }
 
 static void put_body(fl_writer *w, const fl_agent_frame *f)

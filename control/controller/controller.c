@@ -168,6 +168,7 @@ static fl_status open_checkpoints(fl_controller *controller)
     if (resume != NULL) {
         continue_from(controller, resume);
     }
+    fl_lasting_restore(controller);
     return FL_OK;
 }
 
@@ -404,6 +405,19 @@ static void finish_epoch(fl_controller *controller)
     }
 }
 
+/* What others hear last of these processes. */
+static void report_end(fl_controller *controller, const fl_run_result *result, const char *missing)
+{
+    const fl_shutdown *shutdown = &controller->shutdown;
+    if (shutdown->phase.back.returns) {
+        fl_event_log_returning(&controller->log, controller->recovery.sums.why,
+                               controller->stats.steps, &shutdown->phase.back);
+    } else {
+        fl_event_log_over(&controller->log, shutdown->status, shutdown->message, result,
+                          controller->ledger.text, missing);
+    }
+}
+
 static fl_status run_controller(fl_controller *controller, fl_run_result *result)
 {
     char missing[1024];
@@ -427,8 +441,8 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     fl_summary_result(controller, result);
     keep_model(controller, result);
     fl_record_missing(&controller->record, missing, sizeof missing);
-    fl_event_log_over(&controller->log, shutdown->status, shutdown->message, result,
-                      controller->ledger.text, missing);
+    report_end(controller, result, missing);
+    fl_lasting_keep(controller);
     if (controller->pass.o != NULL) {
         *controller->options->outcome = controller->pass.outcome;
         return shutdown->status == FL_OK ? FL_OK

@@ -24,11 +24,19 @@ static bool can_join(const fl_controller *controller)
 static void schedule_start(fl_controller *controller, int rank, int64_t now_us)
 {
     fl_joining_worker *j = &controller->joining[rank];
+    bool again = !j->wanted && can_join(controller);
+    int most = (int)controller->job.fault.restarts;
     j->state = FL_JOINING_NONE;
     j->failed = j->wanted;
-    if (!j->wanted && can_join(controller) && j->n_restarts < controller->job.fault.restarts) {
+    if (again && j->n_restarts < most) {
         j->state = FL_JOINING_DELAYED;
         j->due_us = now_us + fl_joining_delay_s(j->n_restarts + 1) * SECOND_US;
+        controller->workers[rank].restarts_us = j->due_us;
+    } else if (again && most > 0) {
+        fl_log(FL_LOG_WARN,
+               "worker %d is not started again: it was lost %d times after that (fault.restarts); "
+               "`frostline ctl scale` brings it back",
+               rank, most);
     }
 }
 
@@ -214,5 +222,6 @@ void fl_joining_end(fl_controller *controller)
             fl_agent_kill(controller->agent, w, 1);
         }
         controller->joining[rank].state = FL_JOINING_NONE;
+        w->restarts_us = 0;
     }
 }

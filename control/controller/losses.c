@@ -16,7 +16,41 @@
 
 enum { TAIL_BYTES = 2048 };
 
+/* A run that is to stop does not go back. Asked again when all workers have left: a checkpoint may
+ * have become durable since. */
+void fl_losses_find_return(fl_controller *controller)
+{
+    const fl_controller_options *o = controller->options;
+    fl_phase *phase = &controller->shutdown.phase;
+    phase->back = (fl_return_choice){.returns = false};
+    if (o->find_return != NULL && phase->lost >= 0 && phase->n_stops == 0 &&
+        controller->shutdown.status == FL_EFAILED) {
+        o->find_return(o->find_context, controller->recovery.sums.fails_again, &phase->back);
+    }
+}
+
 /* ---- ③ ---- */
+
+/* Why the run does not go back, and how a user continues it. */
+static void say_what_next(const fl_controller *controller, char *what, size_t size_bytes)
+{
+    const fl_controller_options *o = controller->options;
+    const fl_return_choice *back = &controller->shutdown.phase.back;
+    const fl_checkpoint_sums *sums = &controller->checkpoints.sums;
+    size_t n = strlen(what);
+    if (back->returns || controller->pass.o != NULL) {
+        return;
+    }
+    if (back->why_not[0] != 0) {
+        n += (size_t)snprintf(what + n, size_bytes - n, "; %s", back->why_not);
+    }
+    if (sums->any && o->job->model.kind != FL_MODEL_PROGRAM && n < size_bytes) {
+        snprintf(what + n, size_bytes - n,
+                 "; `frostline run --resume %.300s` continues it from its checkpoint of step "
+                 "%" PRId64,
+                 o->run_dir, sums->last_step);
+    }
+}
 
 /* The message is written again when all workers have left. By then the survivors have flushed their
  * reports. A group advances in lockstep, so the lost worker reached the last step that a survivor
@@ -29,7 +63,7 @@ void fl_losses_explain(fl_controller *controller)
             controller->workers[i].steps > lost->steps ? controller->workers[i].steps : lost->steps;
     }
     lost->ready = lost->ready || lost->steps > 0;
-    char what[FL_WIRE_TEXT_MAX + 512], tail[TAIL_BYTES], name[FL_AGENT_LOG_NAME_BYTES];
+    char what[FL_WIRE_TEXT_MAX + 1536], tail[TAIL_BYTES], name[FL_AGENT_LOG_NAME_BYTES];
     fl_watch_text(lost, controller->shutdown.loss, controller->shutdown.lost_us, what, sizeof what);
     fl_worker_log_tail(controller->options->dir_fd, controller->shutdown.phase.lost, tail,
                        sizeof tail);
@@ -44,6 +78,7 @@ void fl_losses_explain(fl_controller *controller)
         size_t n = strlen(what);
         snprintf(what + n, sizeof what - n, "; the run cannot go on: %s", stop);
     }
+    say_what_next(controller, what, sizeof what);
     if (tail[0] == 0) {
         snprintf(controller->shutdown.message, sizeof controller->shutdown.message,
                  "%s%s%s; %s/%s is empty", what, then, waits, controller->options->run_dir, name);
@@ -74,8 +109,13 @@ static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int6
     }
     controller->shutdown.phase.state = FL_CONTROLLER_ENDING;
     controller->shutdown.deadline_us = now_us + controller->shutdown.limits.grace_us;
+    fl_losses_find_return(controller);
+    fl_losses_explain(controller);
+    controller->recovery.sums.returns_us =
+        controller->shutdown.phase.back.returns ? fl_recovery_fault_us(lost, now_us) : 0;
     fl_event_log_lost(&controller->log, lost, kind, fl_watch_kind_text(kind),
-                      controller->shutdown.waits, controller->shutdown.message);
+                      controller->shutdown.waits, controller->shutdown.message,
+                      &controller->shutdown.phase.back);
 }
 
 /* ---- ① ---- */

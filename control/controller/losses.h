@@ -17,4 +17,7 @@ void fl_losses_report_spared(fl_controller *controller);
  */
 void fl_losses_explain(fl_controller *controller);
 
+/* Set phase.back: whether the run goes back for the loss that ends these processes. */
+void fl_losses_find_return(fl_controller *controller);
+
 #endif

@@ -10,6 +10,7 @@
 #include "control/controller/callbacks.h"
 #include "control/controller/inbox.h"
 #include "control/controller/joining.h"
+#include "control/controller/lasting.h"
 #include "control/controller/losses.h"
 #include "control/controller/pass.h"
 #include "control/controller/recovery.h"
@@ -56,6 +57,7 @@ struct fl_controller {
     fl_stop_answer stop_answer;
     fl_run_times times;
     fl_cache_sums cache;
+    int64_t n_stragglers_before; /* of the controllers before this one */
     fl_run_ledger ledger;
     fl_event_log log;
     fl_record record;

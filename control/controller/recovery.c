@@ -138,6 +138,13 @@ static void take_out(fl_controller *controller, fl_loss_kind kind, int rank, con
     fl_joining_lost(controller, rank, now_us);
 }
 
+/* The moment of the fault: the process's end, or its last sign of life. */
+int64_t fl_recovery_fault_us(const fl_worker *w, int64_t now_us)
+{
+    int64_t at_us = w->missed_us > 0 ? now_us - w->missed_us : w->exited_us;
+    return at_us > 0 && at_us < now_us ? at_us : now_us;
+}
+
 static void mark_lost(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
 {
     fl_recovery *r = &controller->recovery;
@@ -189,6 +196,7 @@ bool fl_recovery_begin(fl_controller *controller, fl_loss_kind kind, int rank, i
     }
     if (r->state == FL_RECOVERY_NONE) {
         r->begun_us = now_us;
+        r->fault_us = rank < 0 ? now_us : fl_recovery_fault_us(&controller->workers[rank], now_us);
         r->n_lost = 0;
         r->rank = -1;
         int first = fl_break_watch_first(controller);
@@ -410,10 +418,11 @@ static void end_recovery(fl_controller *controller, int64_t now_us)
     r->state = FL_RECOVERY_NONE;
     r->sums.n_losses += r->n_lost;
     r->sums.n_recoveries++;
-    r->sums.last_us = now_us - r->begun_us;
+    r->sums.last_us = now_us - r->fault_us;
     r->sums.lost_us += r->sums.last_us;
     const fl_recovered done = {.why = r->text,
                                .step = r->step,
+                               .detect_us = r->begun_us - r->fault_us,
                                .collect_us = r->resolved_us - r->begun_us,
                                .move_us = now_us - r->resolved_us,
                                .no_moments = r->no_moments,
@@ -437,10 +446,17 @@ bool fl_recovery_watch(fl_controller *controller, int64_t now_us, char *why, siz
     return order_regroup(controller, now_us, why, size_bytes);
 }
 
+bool fl_recovery_is_on(const fl_controller *controller)
+{
+    return controller->recovery.state != FL_RECOVERY_NONE ||
+           controller->recovery.sums.returns_us != 0;
+}
+
 void fl_recovery_counted(fl_controller *controller)
 {
     fl_recovery_sums *sums = &controller->recovery.sums;
-    if (sums->returns_us != 0) {
+    bool is_ending = controller->shutdown.phase.state > FL_CONTROLLER_RUNNING;
+    if (sums->returns_us != 0 && !is_ending) { /* else the last reports before the return */
         sums->last_us = fl_now_us() - sums->returns_us;
         sums->lost_us += sums->last_us;
         sums->returns_us = 0;

@@ -29,6 +29,7 @@ typedef struct fl_recovery {
     fl_recovery_state state;
     uint32_t serial;                       /* of the last order to break */
     int64_t begun_us;                      /* ① of the first loss */
+    int64_t fault_us;                      /* its moment, as far as that is known */
     int64_t resolved_us;                   /* ③ */
     int64_t step;                          /* ③: finished steps */
     int rank;                              /* lost last; -1: none, only connections were */
@@ -47,6 +48,9 @@ typedef struct fl_recovery {
  * is empty where the job does not want it. */
 bool fl_recovery_regroups(const fl_controller *controller, char *why, size_t size_bytes);
 
+/* When a lost worker failed, as far as that is known. */
+int64_t fl_recovery_fault_us(const fl_worker *worker, int64_t now_us);
+
 /* ①. rank -1: no worker is lost, but all have left their generation. Returns false, and
  * the reason in why [size_bytes], if the run cannot go on without the worker; nothing has then
  * changed. */
@@ -60,6 +64,9 @@ void fl_recovery_broken(fl_controller *controller, fl_worker *worker,
 /* ③ and ⑤, when their time has come; called in every turn of the loop. False if the run cannot go
  * on, as above. */
 bool fl_recovery_watch(fl_controller *controller, int64_t now_us, char *why, size_t size_bytes);
+
+/* Whether a loss keeps the run from training now. */
+bool fl_recovery_is_on(const fl_controller *controller);
 
 /* A step was counted: a run that had gone back goes on. */
 void fl_recovery_counted(fl_controller *controller);

@@ -98,9 +98,47 @@ static void await_outcome(fl_controller *controller, int64_t now_us)
     }
 }
 
+/* The run goes back to a state in which a worker that was drained since is a member. */
+static bool drain_again(fl_controller *controller)
+{
+    fl_replan *r = &controller->replan;
+    fl_elastic *e = &controller->elastic;
+    fl_elastic_terms terms = fl_elastic_terms_now(e);
+    fl_job job = *controller->options->job;
+    fl_plan next = e->plan;
+    int n_again = 0;
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        bool again = r->drained[rank] && !e->plan.departed[rank];
+        terms.usable.drained[rank] = terms.usable.drained[rank] || again;
+        r->drained[rank] = false;
+        n_again += again;
+    }
+    if (n_again == 0 || controller->options->plan_input == NULL) {
+        return false;
+    }
+    fl_plan_input input = *controller->options->plan_input;
+    fl_worker_pool_loosen(&job, fl_worker_pool_count(&terms.usable, controller->n_workers));
+    input.job = &job;
+    input.F = next.F;
+    fl_status status = fl_worker_pool_covers(&terms.usable, &next)
+                           ? FL_OK
+                           : fl_worker_pool_choose(&terms.usable, &input, &next);
+    if (status == FL_OK) {
+        status = fl_elastic_ask_with(e, &next, 0, &terms,
+                                     "workers that were drained before the run went back");
+    }
+    if (status != FL_OK) {
+        fl_log(FL_LOG_WARN, "drained workers stay after the run went back: %s", fl_errmsg());
+    }
+    return status == FL_OK;
+}
+
 void fl_replan_watch(fl_controller *controller, int64_t now_us)
 {
     fl_replan *r = &controller->replan;
+    if (can_change(controller) && !is_ending(controller) && drain_again(controller)) {
+        return;
+    }
     if (r->generation != 0) {
         await_outcome(controller, now_us);
     } else if (r->due && now_us >= r->due_us && can_change(controller) && !is_ending(controller)) {

@@ -8,6 +8,8 @@
 #ifndef FL_CONTROL_CONTROLLER_REPLAN_H
 #define FL_CONTROL_CONTROLLER_REPLAN_H
 
+#include <frostline/plan.h>
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,8 +19,9 @@ typedef struct fl_replan {
     bool due;
     int rank; /* that joined last */
     int64_t due_us;
-    uint32_t generation; /* ③, 0: none is in progress */
-    int n_tries;         /* since ① */
+    uint32_t generation;          /* ③, 0: none is in progress */
+    int n_tries;                  /* since ① */
+    bool drained[FL_MAX_WORKERS]; /* by rank: to leave again, once the run that went back trains */
 } fl_replan;
 
 /* The run begins. One that has gone back to a snapshot or a checkpoint is to have the K and R that

@@ -240,6 +240,9 @@ void fl_shutdown_watch(fl_controller *controller, int64_t now_us)
             fl_agent_hide_link(controller->agent);
             fl_run_times_restart(&controller->times, now_us);
             fl_event_log_running(&controller->log);
+            if (fl_ctl_paused(controller->ctl)) {
+                fl_recovery_counted(controller); /* no step will tell that it is over */
+            }
         }
         /* fall through */
     case FL_CONTROLLER_RUNNING:
@@ -322,6 +325,7 @@ void fl_shutdown_conclude(fl_controller *controller)
         prove_ledger(controller);
     }
     fl_record_watch(&controller->record, true, fl_now_us());
+    fl_losses_find_return(controller);
     if (controller->shutdown.phase.lost >= 0) {
         fl_losses_explain(controller);
     }

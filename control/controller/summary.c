@@ -85,6 +85,7 @@ void fl_summary_write(fl_controller *controller, const fl_run_result *result, co
                            .ledger = controller->ledger.text,
                            .missing = missing,
                            .checkpoints = &controller->checkpoints.sums,
+                           .recovery = &controller->recovery.sums,
                            .tuning = fl_tune_summary(&controller->elastic, tuning, sizeof tuning)};
     at_the_end.plan = &controller->elastic.plan;
     write_summary(controller, &at_the_end, result, &end);

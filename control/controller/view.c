@@ -16,6 +16,10 @@ static const char *state_text(const fl_controller *controller)
 {
     static const char *const text[] = {"starting", "running", "finishing", "ending", "over"};
     const fl_phase *phase = &controller->shutdown.phase;
+    bool trains = phase->state <= FL_CONTROLLER_RUNNING && phase->n_stops == 0;
+    if (phase->back.returns || (trains && fl_recovery_is_on(controller))) {
+        return "recovering";
+    }
     if (phase->state != FL_CONTROLLER_RUNNING) {
         return text[phase->state];
     }
@@ -40,7 +44,8 @@ static void look_at_plan(const fl_controller *controller, fl_run_view *view)
     view->pinned = controller->elastic.pinned;
     view->mfu = fl_mfu_now(&controller->elastic);
     view->straggler = fl_stragglers_named(&controller->elastic);
-    view->n_stragglers = fl_stragglers_count(&controller->elastic);
+    view->n_stragglers =
+        controller->n_stragglers_before + fl_stragglers_count(&controller->elastic);
 }
 
 static void look_at_cache(const fl_controller *controller, fl_run_view *view)

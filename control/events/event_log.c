@@ -298,9 +298,13 @@ static fl_json *begin_loss(fl_event_log *log, const fl_worker *w, fl_loss_kind k
 }
 
 void fl_event_log_lost(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
-                       const char *how, const char *waits, const char *text)
+                       const char *how, const char *waits, const char *text,
+                       const fl_return_choice *back)
 {
-    fl_json *j = begin_loss(log, worker, kind, how, false);
+    fl_json *j = begin_loss(log, worker, kind, how, back->returns);
+    if (back->returns) {
+        fl_json_integer(j, "goes_back_to", back->step);
+    }
     fl_json_text(j, "waits", waits);
     fl_json_text(j, "message", text);
     fl_event_log_end(log);
@@ -375,7 +379,7 @@ static void lost_moments_field(fl_json *j, const fl_recovered *r)
 
 void fl_event_log_recovered(fl_event_log *log, const fl_recovered *r, const fl_plan *plan)
 {
-    double seconds = (double)(r->collect_us + r->move_us) * 1e-6;
+    double seconds = (double)(r->detect_us + r->collect_us + r->move_us) * 1e-6;
     char workers[FL_COUNT_BYTES];
     fl_json *j = fl_event_log_begin(log, "run.recovered");
     fl_json_text(j, "why", r->why);
@@ -383,6 +387,7 @@ void fl_event_log_recovered(fl_event_log *log, const fl_recovered *r, const fl_p
     fl_fields_plan(j, plan);
     fl_fields_places(j, plan);
     lost_moments_field(j, r);
+    fl_json_rounded(j, "detect_ms", (double)r->detect_us * 1e-3, 3);
     fl_json_rounded(j, "collect_ms", (double)r->collect_us * 1e-3, 3);
     fl_json_rounded(j, "move_ms", (double)r->move_us * 1e-3, 3);
     fl_event_log_end(log);
@@ -391,6 +396,19 @@ void fl_event_log_recovered(fl_event_log *log, const fl_recovered *r, const fl_p
                      r->why, seconds, (long long)r->step,
                      fl_count(fl_plan_n_active(plan), "worker", workers), plan->K, plan->R,
                      plan->M);
+}
+
+void fl_event_log_returning(fl_event_log *log, const char *why, int64_t steps,
+                            const fl_return_choice *back)
+{
+    const char *to = back->to_snapshot ? "snapshot" : back->step > 0 ? "checkpoint" : "first step";
+    fl_json *j = fl_event_log_begin(log, "run.returning");
+    fl_json_text(j, "why", why);
+    fl_json_text(j, "to", to);
+    fl_json_integer(j, "step", back->step);
+    fl_json_integer(j, "steps", steps);
+    fl_json_integer(j, "repeated_steps", steps - back->step);
+    fl_event_log_end(log);
 }
 
 static void result_metric_fields(fl_json *j, const fl_run_result *result)

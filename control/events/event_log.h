@@ -97,9 +97,11 @@ void fl_event_log_agent_lost(fl_event_log *log, const char *text);
 
 /* A worker was lost.
  * how   from fl_watch_kind_text
- * text  what happened to the worker, as a sentence */
+ * text  what happened to the worker, as a sentence
+ * back  whether the run goes back for it, and where to */
 void fl_event_log_lost(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
-                       const char *how, const char *waits, const char *text);
+                       const char *how, const char *waits, const char *text,
+                       const fl_return_choice *back);
 void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
                            const char *how, const char *text);
 
@@ -110,24 +112,30 @@ void fl_event_log_missing(fl_event_log *log, const fl_worker *worker, fl_loss_ki
 /* The workers that were left have regrouped.
  * why         what happened, as a sentence
  * step        finished steps, from which they go on
+ * detect_us   from the fault, or the last sign of life, until the loss was known
  * collect_us  until all had reported where they stand; move_us: from then until all had switched
  * no_moments  [n_no_moments] names of frozen layers whose parked moments are lost */
 typedef struct fl_recovered {
     const char *why;
     int64_t step;
-    int64_t collect_us, move_us;
+    int64_t detect_us, collect_us, move_us;
     const char *const *no_moments;
     int n_no_moments;
 } fl_recovered;
 void fl_event_log_recovered(fl_event_log *log, const fl_recovered *recovered, const fl_plan *plan);
 void fl_event_log_stopping(fl_event_log *log, const char *why, int64_t steps);
 
-/* message  why the run failed
- * ledger   what the ledger proves
- * missing  what the record of the run lacks; "" if nothing */
+/* All processes of a run end that goes back, after `steps` steps; another controller follows.
+ * why  the loss, as a sentence */
+void fl_event_log_returning(fl_event_log *log, const char *why, int64_t steps,
+                            const fl_return_choice *back);
+
 /* The trained weights are on the disk, in the run directory. */
 void fl_event_log_model(fl_event_log *log, int n_tensors, int64_t size_bytes);
 
+/* message  why the run failed
+ * ledger   what the ledger proves
+ * missing  what the record of the run lacks; "" if nothing */
 void fl_event_log_over(fl_event_log *log, fl_status status, const char *message,
                        const fl_run_result *result, const char *ledger, const char *missing);
 

@@ -398,6 +398,20 @@ static void summary_of_checkpoints(FILE *out, const fl_controller_options *optio
     }
 }
 
+static void summary_of_losses(FILE *out, const fl_recovery_sums *sums)
+{
+    char n[FL_COUNT_BYTES];
+    if (sums == NULL || sums->n_losses + sums->n_recoveries + sums->n_returns == 0) {
+        return;
+    }
+    fprintf(out, "  losses         %s lost", fl_count(sums->n_losses, "worker", n));
+    if (sums->n_returns > 0) {
+        fprintf(out, "; the run went back %s", fl_count(sums->n_returns, "time", n));
+        fprintf(out, " and repeated %s", fl_count(sums->n_repeated, "step", n));
+    }
+    fprintf(out, "; %.1f s without training\n", (double)sums->lost_us * 1e-6);
+}
+
 void fl_progress_summary(FILE *out, const fl_controller_options *options,
                          const fl_run_result *result, const fl_progress_end *end)
 {
@@ -421,6 +435,7 @@ void fl_progress_summary(FILE *out, const fl_controller_options *options,
     if (end->tuning[0] != 0) {
         fprintf(out, "  tuning         %s\n", end->tuning);
     }
+    summary_of_losses(out, end->recovery);
     if (end->ledger[0] != 0) {
         fprintf(out, "  ledger         %s\n", end->ledger);
     }

@@ -2,6 +2,7 @@
 
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/log.h"
 #include "device/regular_file.h"
 
 #include <errno.h>
@@ -225,4 +226,25 @@ fl_status fl_runfiles_cut_hashes(int dir_fd, int64_t step)
     fl_status status = fail_errno(to == NULL ? HASHES_PART : HASHES_NAME);
     unlinkat(dir_fd, HASHES_PART, 0);
     return status;
+}
+
+/* ---- a run that cannot go back ---- */
+
+void fl_runfiles_append_failed(int dir_fd, double elapsed_s, int64_t steps, const char *message)
+{
+    fl_runfiles files;
+    fl_runfiles_init(&files);
+    files.start_us = fl_now_us() - (int64_t)(elapsed_s * 1e6);
+    files.fd[FL_RUNFILE_EVENTS] = openat(dir_fd, fl_runfile_name(FL_RUNFILE_EVENTS),
+                                         O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    if (files.fd[FL_RUNFILE_EVENTS] < 0) {
+        fl_log(FL_LOG_WARN, "%s: %s", fl_runfile_name(FL_RUNFILE_EVENTS), strerror(errno));
+        return;
+    }
+    fl_json *j = fl_runfiles_event(&files, "run.failed", 0);
+    fl_json_text(j, "status", fl_status_text(FL_EFAILED));
+    fl_json_text(j, "message", message);
+    fl_json_integer(j, "steps", steps);
+    fl_runfiles_event_end(&files);
+    fl_runfiles_close(&files);
 }

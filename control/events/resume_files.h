@@ -33,4 +33,8 @@ fl_status fl_runfiles_resume(fl_runfiles *files, int dir_fd,
  * no hashes. The file is replaced atomically; without the file, nothing happens. FL_EIO. */
 fl_status fl_runfiles_cut_hashes(int dir_fd, int64_t step) FL_MUST_CHECK;
 
+/* A run of which events.jsonl says that it goes back cannot: add the event run.failed, after
+ * elapsed_s seconds and `steps` steps. Failures are logged. */
+void fl_runfiles_append_failed(int dir_fd, double elapsed_s, int64_t steps, const char *message);
+
 #endif

@@ -226,7 +226,8 @@ void fl_runfiles_flush(fl_runfiles *files)
 static bool is_vital(const char *event)
 {
     static const char *const vital[] = {"record.incomplete", "worker.lost", "agent.lost",
-                                        "run.finished",      "run.stopped", "run.failed"};
+                                        "run.finished",      "run.stopped", "run.failed",
+                                        "run.returning"};
     for (size_t i = 0; i < sizeof vital / sizeof *vital; i++) {
         if (strcmp(event, vital[i]) == 0) {
             return true;

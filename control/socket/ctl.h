@@ -6,7 +6,8 @@
  *     subscribers <── PUB events.sock ⑤ <── each line of events.jsonl         v
  *                                                        a command to the workers, or a plan
  *
- *     ctl_socket.c    ①, ④ and ⑤; it never waits for a client
+ *     ctl_socket.c    ① and ④; it never waits for a client
+ *     ctl_events.c    ⑤
  *     ctl_table.c     the commands and their arguments
  *     ctl_status.c    status
  *     ctl_setting.c   pause, resume, set, stop
@@ -23,7 +24,7 @@
 #include "control/socket/ctl_socket.h"
 #include "control/socket/zap_auth.h"
 
-enum { FL_CTL_PENDING = 32 };
+enum { FL_CTL_PENDING = 32, FL_CTL_HELD = 128 };
 
 /* What an unanswered request waits for. */
 typedef enum fl_ctl_wait {
@@ -51,6 +52,14 @@ struct fl_ctl_call {
     int64_t ticket;      /* of the requested checkpoint */
 };
 
+/* An event for subscribers. */
+typedef struct fl_ctl_event {
+    char name[32];
+    char *text; /* [n] its line of events.jsonl, without the newline */
+    size_t n;
+    int64_t number;
+} fl_ctl_event;
+
 struct fl_ctl {
     /* set from fl_ctl_uses */
     const fl_run_facts *run;
@@ -75,7 +84,10 @@ struct fl_ctl {
     fl_json status;  /* cached status reply: valid for one turn of the loop, until a request changes
                         something */
     int64_t rest_us; /* when requests are read again */
-    int64_t sequence; /* number of published events */
+    int64_t sequence;               /* number of published events */
+    int64_t release_us;             /* until then, events are held; 0: they are not */
+    fl_ctl_event held[FL_CTL_HELD]; /* [n_held], with text of their own */
+    int n_held;
     fl_ctl_counts counts;
     int64_t last_serial;                 /* of the settings */
     fl_ctl_call pending[FL_CTL_PENDING]; /* [n_pending], the oldest first */
@@ -125,6 +137,14 @@ void fl_ctl_setting_result(const fl_ctl *ctl, fl_ctl_call *call,
                            const fl_setting_done_report *report);
 void fl_ctl_plan_result(const fl_ctl *ctl, fl_ctl_call *call);
 void fl_ctl_pin_result(const fl_ctl *ctl, fl_ctl_call *call);
+
+/* ---- ctl_events.c, for ctl_socket.c ---- */
+
+/* Hold the first events: the run has gone back. */
+void fl_ctl_events_open(fl_ctl *ctl);
+
+/* Publish the events that are held, if it is time. */
+void fl_ctl_events_release(fl_ctl *ctl, int64_t now_us);
 
 /* ---- ctl_socket.c, for ctl_setting.c ---- */
 

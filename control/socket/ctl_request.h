@@ -34,6 +34,7 @@ enum {
     X(FL_CTL_NOT_AVAILABLE, "not_available") /* this run, or this version, does not support it */  \
     X(FL_CTL_REFUSED, "refused")             /* cannot be done now; the message says why */        \
     X(FL_CTL_BUSY, "busy")                   /* too many requests are waiting */                   \
+    X(FL_CTL_RECOVERING, "recovering")       /* the run goes back after a loss: ask again */       \
     X(FL_CTL_OVER, "over")                   /* the run ended before it took effect */
 
 #define FL_CTL_AS_ENUM(name, text) name,

@@ -4,6 +4,7 @@
 #include "control/socket/ctl.h"
 
 #include "control/link/zmq_socket.h"
+#include "control/state/lasting.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/failure.h"
@@ -28,6 +29,31 @@ enum {
     LINGER_MS = 200,         /* for the last replies and events */
     LONGEST_PATH = 64,
 };
+
+/* ---- replies ---- */
+
+void fl_ctl_refuse(fl_ctl_call *call, fl_ctl_error error, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(call->message, sizeof call->message, format, args);
+    va_end(args);
+    call->error = error;
+}
+
+/* These processes end: another controller of the run takes requests, or none does. */
+static void refuse_ending(const fl_ctl *ctl, fl_ctl_call *call, const char *over)
+{
+    const fl_return_choice *back = &ctl->run->phase->back;
+    if (back->returns) {
+        fl_ctl_refuse(call, FL_CTL_RECOVERING,
+                      "a worker was lost, and the run goes back to step %" PRId64
+                      "; ask again when it trains",
+                      back->step);
+    } else {
+        fl_ctl_refuse(call, FL_CTL_OVER, "%s", over);
+    }
+}
 
 /* ---- opening and closing ---- */
 
@@ -100,6 +126,19 @@ static fl_status open_far(fl_ctl *ctl, const char *listen)
     return FL_OK;
 }
 
+/* From the controller before, of a run that has gone back. */
+static void take_over(fl_ctl *ctl)
+{
+    const fl_lasting *before = ctl->run->options->lasting;
+    if (before != NULL && before->any) {
+        ctl->counts = before->counts;
+        ctl->sequence = before->counts.events;
+        ctl->paused = before->paused;
+        ctl->paused_us = fl_now_us();
+        fl_ctl_events_open(ctl);
+    }
+}
+
 fl_status fl_ctl_open(const fl_ctl_uses *uses, fl_ctl **out)
 {
     fl_ctl *ctl = NULL;
@@ -117,6 +156,7 @@ fl_status fl_ctl_open(const fl_ctl_uses *uses, fl_ctl **out)
     ctl->stop = uses->stop;
     ctl->grow = uses->grow;
     ctl->context = uses->context;
+    take_over(ctl);
     FL_TRY(fl_ctl_replies_create(&ctl->replies));
     FL_TRY(fl_zap_auth_create(ctl->run->options->job, &ctl->guard));
     ctl->zmq = zmq_ctx_new();
@@ -138,8 +178,9 @@ void fl_ctl_close(fl_ctl **out)
     if (ctl == NULL) {
         return;
     }
+    fl_ctl_events_release(ctl, INT64_MAX);
     while (ctl->n_pending > 0) {
-        fl_ctl_refuse(&ctl->pending[0], FL_CTL_OVER, "the run is over");
+        refuse_ending(ctl, &ctl->pending[0], "the run is over");
         fl_ctl_settle(ctl, 0, NULL);
     }
     void *const sockets[] = {ctl->requests, ctl->events, ctl->far_requests, ctl->far_events};
@@ -163,16 +204,7 @@ void fl_ctl_close(fl_ctl **out)
     *out = NULL;
 }
 
-/* ---- replies ---- */
-
-void fl_ctl_refuse(fl_ctl_call *call, fl_ctl_error error, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(call->message, sizeof call->message, format, args);
-    va_end(args);
-    call->error = error;
-}
+/* ---- sending ---- */
 
 /* The client is gone or does not read: the reply is dropped. */
 static void send_text(const fl_ctl_call *call, const char *text, size_t n)
@@ -275,7 +307,7 @@ static void drive_pending(fl_ctl *ctl)
             fl_ctl_settle(ctl, i, NULL);
         } else if ((ctl->run->phase->state > FL_CONTROLLER_RUNNING && !last) ||
                    (ctl->run->phase->n_stops > 0 && call->wait == FL_CTL_WAIT_TURN)) {
-            fl_ctl_refuse(call, FL_CTL_OVER, "the run ended before it took effect");
+            refuse_ending(ctl, call, "the run ended before it took effect");
             fl_ctl_settle(ctl, i, NULL);
         }
     }
@@ -334,6 +366,10 @@ static void answer_request(fl_ctl *ctl, fl_ctl_call *call, const char *text, siz
         return;
     }
     begin_reply(ctl, call, true);
+    if (call->error == FL_CTL_OK && call->request.command->changes &&
+        ctl->run->phase->back.returns) {
+        refuse_ending(ctl, call, "");
+    }
     if (call->error == FL_CTL_OK) {
         call->request.command->run(ctl, call);
         if (call->request.command->changes) {
@@ -448,6 +484,7 @@ static void rest_from_requests(fl_ctl *ctl, int64_t now_us)
 void fl_ctl_watch(fl_ctl *ctl)
 {
     int64_t now_us = fl_now_us();
+    fl_ctl_events_release(ctl, now_us);
     if (ctl->guard != NULL) {
         fl_zap_auth_watch(ctl->guard);
     }
@@ -460,43 +497,4 @@ void fl_ctl_watch(fl_ctl *ctl)
         }
     }
     drive_pending(ctl);
-}
-
-/* ---- events ---- */
-
-/* Sending fails when a subscriber's queue is full, so that the loss can be counted; the second
- * attempt then delivers the event to all others. */
-static bool send_name(fl_ctl *ctl, void *socket, const char *event)
-{
-    size_t n = strlen(event);
-    if (zmq_send(socket, event, n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
-        return true;
-    }
-    ctl->counts.dropped++;
-    (void)fl_zmq_set(socket, ZMQ_XPUB_NODROP, 0);
-    bool sent = zmq_send(socket, event, n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0;
-    (void)fl_zmq_set(socket, ZMQ_XPUB_NODROP, 1);
-    return sent;
-}
-
-/* [event]["17"][the line]: the name, to subscribe by; a number that counts up, so that losses show;
- * and the line of events.jsonl without its newline. */
-static void publish_line(fl_ctl *ctl, void *socket, const char *event, const fl_json *line)
-{
-    char number[24];
-    int n = snprintf(number, sizeof number, "%" PRId64, ctl->sequence);
-    if (send_name(ctl, socket, event) &&
-        zmq_send(socket, number, (size_t)n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
-        (void)zmq_send(socket, line->text, line->n - 1, ZMQ_DONTWAIT);
-    }
-}
-
-void fl_ctl_publish(void *context, const char *event, const fl_json *line)
-{
-    fl_ctl *ctl = (fl_ctl *)context;
-    ctl->sequence++;
-    publish_line(ctl, ctl->events, event, line);
-    if (ctl->far_events != NULL) {
-        publish_line(ctl, ctl->far_events, event, line);
-    }
 }

@@ -1,5 +1,6 @@
 #include "control/events/fields.h"
 #include "control/socket/ctl.h"
+#include "device/clock.h"
 #include "device/survey.h"
 
 #include <math.h>
@@ -119,8 +120,12 @@ static void worker_fields(const fl_run_view *view, int rank, fl_json *j)
     const fl_device_survey *devices = view->run->options->devices;
     fl_json_object(j, NULL);
     fl_json_integer(j, "rank", w->rank);
-    fl_json_integer(j, "pid", w->pid);
+    fl_json_integer(j, "pid", w->departed && w->exited_us != 0 ? 0 : w->pid);
     fl_json_text(j, "state", fl_worker_state_text(w));
+    if (w->departed && w->restarts_us > 0) {
+        int64_t left_us = w->restarts_us - fl_now_us();
+        fl_json_rounded(j, "restarts_in_s", left_us > 0 ? (double)left_us * 1e-6 : 0.0, 1);
+    }
     fl_json_integer(j, "replica", w->place.active ? w->place.replica : -1);
     fl_json_integer(j, "stage", w->place.active ? w->place.stage : -1);
     if (devices != NULL && devices->n > 0) {

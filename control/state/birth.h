@@ -17,6 +17,7 @@ typedef struct fl_worker_birth {
     double lr_factor;     /* factor on the job's learning rate */
     int64_t end_step;     /* the run ends after this many steps */
     int n_skipped;        /* steps in a row whose loss or gradient norm was not finite */
+    bool paused;          /* the run is, and waits to be resumed */
     bool evaluates;       /* the evaluation that is due after `step` steps is still to come */
     int parked[FL_MAX_LAYERS]; /* [plan.n_layers] the rank that keeps the moments of a frozen layer,
                                   -1: none does */

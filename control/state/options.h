@@ -3,6 +3,7 @@
 #define FL_CONTROL_STATE_OPTIONS_H
 
 #include "control/state/birth.h"
+#include "control/state/phase.h"
 #include "control/state/recovery_sums.h"
 #include "pipe/plan/planner.h"
 #include "pipe/step/activations.h"
@@ -70,7 +71,10 @@ typedef struct fl_controller_options {
     struct fl_kept_snapshot *snapshot;  /* of the run, kept for the next controller; NULL: none */
     fl_recovery_sums *recovered;        /* in and out: before this controller, and with it; may be
                                            NULL */
-    struct fl_model_file *model_file;   /* that the workers fill; NULL: the weights are not kept */
+    struct fl_lasting *lasting; /* in and out: what the run keeps when it goes back; may be NULL */
+    fl_return_finder *find_return; /* NULL: the run never goes back */
+    void *find_context;
+    struct fl_model_file *model_file; /* that the workers fill; NULL: the weights are not kept */
     const struct fl_recording *recording;   /* of the run to repeat; NULL: none */
     int n_devices;                          /* of the job */
     const struct fl_device_survey *devices; /* of the machine; NULL: unknown */

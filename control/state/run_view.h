@@ -61,7 +61,7 @@ typedef struct fl_run_view {
     fl_mfu mfu;
     fl_transition_sums transitions;
     fl_recovery_sums recovery;
-    int64_t n_snapshots;   /* taken by this controller */
+    int64_t n_snapshots;   /* taken */
     int64_t snapshot_step; /* of the one in memory; -1: there is none */
     fl_checkpoint_sums checkpoints;
     double checkpoint_age_s; /* since the newest one became durable; NAN: unknown */

@@ -10,6 +10,9 @@ const char *fl_worker_state_text(const fl_worker *worker)
     if (worker->joins && worker->exited_us == 0) {
         return "joining";
     }
+    if (worker->departed && worker->restarts_us > 0) {
+        return "restarting";
+    }
     if (worker->departed) {
         return worker->exited_us != 0 ? "left" : "leaving";
     }

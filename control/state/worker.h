@@ -27,8 +27,9 @@ typedef struct fl_worker {
     fl_memory_report memory;
     fl_graph_sums graphs;
     int64_t exited_us;
-    int wait_status; /* as waitpid gives it; holds when exited_us is set */
-    bool killed;     /* killed by the controller */
+    int wait_status;     /* as waitpid gives it; holds when exited_us is set */
+    bool killed;         /* killed by the controller */
+    int64_t restarts_us; /* it was lost, and is to be started again then */
     /* Since its training thread last entered or left an operation: control/controller/standstill.h
      */
     int64_t waits_us;        /* it has waited for other workers */

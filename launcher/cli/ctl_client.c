@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,10 +24,13 @@ struct fl_ctl_client_link {
     int dir_fd; /* -1: over a network; a socket's path may have 107 bytes only: it is reached
                    through this */
     void *zmq, *socket;
-    void *monitor;  /* of a far link: what becomes of its connection; NULL: none */
-    bool reached;   /* somebody accepted the connection once */
-    bool refused;   /* the keys did not fit */
-    zmq_msg_t last; /* what was handed out */
+    void *monitor;     /* of a far link: what becomes of its connection; NULL: none */
+    bool reached;      /* somebody accepted the connection once */
+    bool refused;      /* the keys did not fit */
+    bool was_cut;      /* the connection broke: the run goes back after a loss, or has ended */
+    bool is_back;      /* it was made again after that */
+    bool has_repeated; /* a request was sent again, so that a reply may come twice */
+    zmq_msg_t last;    /* what was handed out */
     char *text;
     size_t capacity;
 };
@@ -52,23 +56,11 @@ static fl_status make_link(const char *path, bool events, fl_ctl_client_link **o
                : fl_fail(FL_EIO, "%s: cannot make a socket: %s", path, zmq_strerror(zmq_errno()));
 }
 
-static fl_status connect_near(fl_ctl_client_link *link, bool events)
-{
-    char endpoint[64];
-    link->dir_fd = open(link->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    snprintf(endpoint, sizeof endpoint, "ipc:///proc/self/fd/%d/%s", link->dir_fd,
-             events ? FL_CTL_EVENTS_SOCKET : FL_CTL_SOCKET);
-    if (link->dir_fd < 0 || zmq_connect(link->socket, endpoint) != 0) {
-        return fl_fail(FL_EIO, "%s: cannot reach the run: %s", link->path,
-                       link->dir_fd < 0 ? strerror(errno) : zmq_strerror(zmq_errno()));
-    }
-    return FL_OK;
-}
-
-/* A far run that does not answer does so for one of several reasons, which ZeroMQ knows. */
+/* A far run that does not answer does so for one of several reasons, which ZeroMQ knows. A run that
+ * goes back after a loss takes new connections, and has forgotten the requests of the old ones. */
 static bool watch_connection(fl_ctl_client_link *link)
 {
-    int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+    int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
                  ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                  ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
     if (zmq_socket_monitor(link->socket, "inproc://connection", events) != 0) {
@@ -88,9 +80,13 @@ static void read_connection(fl_ctl_client_link *link)
            zmq_recv(link->monitor, event, sizeof event, ZMQ_DONTWAIT) > 1) {
         uint16_t number;
         memcpy(&number, event, sizeof number);
+        bool shaken = number == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
         link->reached = true;
-        link->refused =
-            number == ZMQ_EVENT_CONNECTED ? link->refused : number != ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+        link->is_back = link->is_back || (shaken && link->was_cut);
+        link->was_cut = (link->was_cut || number == ZMQ_EVENT_DISCONNECTED) && !shaken;
+        if (number != ZMQ_EVENT_CONNECTED && number != ZMQ_EVENT_DISCONNECTED) {
+            link->refused = !shaken;
+        }
         (void)zmq_recv(link->monitor, address, sizeof address, ZMQ_DONTWAIT);
     }
 }
@@ -98,7 +94,7 @@ static void read_connection(fl_ctl_client_link *link)
 static fl_status fail_late(fl_ctl_client_link *link)
 {
     read_connection(link);
-    if (link->monitor == NULL || (link->reached && !link->refused)) {
+    if (link->dir_fd >= 0 || (link->reached && !link->refused)) {
         return fl_fail(FL_EDEADLINE, "%s: connected, but no answer in time", link->path);
     }
     if (!link->reached) {
@@ -109,6 +105,23 @@ static fl_status fail_late(fl_ctl_client_link *link)
                    "%s: the keys do not fit: --server is not the run's public key, or the run's "
                    "control.allow does not name the public key of --key",
                    link->path);
+}
+
+static fl_status connect_near(fl_ctl_client_link *link, bool events)
+{
+    char endpoint[64];
+    if (!watch_connection(link)) {
+        return fl_fail(FL_EIO, "%s: cannot watch the connection: %s", link->path,
+                       zmq_strerror(zmq_errno()));
+    }
+    link->dir_fd = open(link->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    snprintf(endpoint, sizeof endpoint, "ipc:///proc/self/fd/%d/%s", link->dir_fd,
+             events ? FL_CTL_EVENTS_SOCKET : FL_CTL_SOCKET);
+    if (link->dir_fd < 0 || zmq_connect(link->socket, endpoint) != 0) {
+        return fl_fail(FL_EIO, "%s: cannot reach the run: %s", link->path,
+                       link->dir_fd < 0 ? strerror(errno) : zmq_strerror(zmq_errno()));
+    }
+    return FL_OK;
 }
 
 static fl_status connect_far(fl_ctl_client_link *link, bool events, const char *key,
@@ -187,20 +200,42 @@ void fl_ctl_client_close(fl_ctl_client_link **link)
     *link = NULL;
 }
 
-static fl_status wait_part(fl_ctl_client_link *link, int64_t deadline_us)
+fl_status fl_ctl_client_send(fl_ctl_client_link *link, const char *request)
+{
+    if (zmq_send(link->socket, request, strlen(request), ZMQ_DONTWAIT) < 0) {
+        return fl_fail(FL_EIO, "%s: %s", link->path, zmq_strerror(zmq_errno()));
+    }
+    return FL_OK;
+}
+
+/* A far run only answers, or does not. One that goes back after a loss listens to nobody for a
+ * while, but its process lives. */
+static bool is_over(const fl_ctl_client_link *link)
+{
+    return link->dir_fd >= 0 && !fl_run_is_live(link->path) && !fl_run_is_held(link->path);
+}
+
+/* request: sent again if the connection was made again; NULL: none waits for a reply. */
+static fl_status wait_part(fl_ctl_client_link *link, const char *request, int64_t deadline_us)
 {
     for (;;) {
-        zmq_pollitem_t item = {link->socket, 0, ZMQ_POLLIN, 0};
+        zmq_pollitem_t items[2] = {{link->socket, 0, ZMQ_POLLIN, 0},
+                                   {link->monitor, 0, ZMQ_POLLIN, 0}};
         int64_t left_ms = fl_left_ms(deadline_us);
-        if (zmq_poll(&item, 1, (long)(left_ms < LOOK_MS ? left_ms : LOOK_MS)) > 0) {
+        (void)zmq_poll(items, 2, (long)(left_ms < LOOK_MS ? left_ms : LOOK_MS));
+        if ((items[0].revents & ZMQ_POLLIN) != 0) {
             return FL_OK;
         }
+        read_connection(link);
+        if (link->is_back && request != NULL) {
+            link->has_repeated = true;
+            FL_TRY(fl_ctl_client_send(link, request));
+        }
+        link->is_back = false;
         if (fl_left_ms(deadline_us) == 0) {
             return fail_late(link);
         }
-        /* What it sent before it ended may still be on its way. */
-        bool near = link->dir_fd >= 0; /* a far one only answers, or does not */
-        if (near && !fl_run_is_live(link->path) && zmq_poll(&item, 1, LOOK_MS) == 0) {
+        if (is_over(link) && zmq_poll(items, 1, LOOK_MS) == 0) { /* nothing is on its way either */
             return fl_fail(FL_EPEER, "%s: the run has ended", link->path);
         }
     }
@@ -225,32 +260,40 @@ static fl_status read_part(fl_ctl_client_link *link, const char **text)
     return FL_OK;
 }
 
-fl_status fl_ctl_client_send(fl_ctl_client_link *link, const char *request)
-{
-    if (zmq_send(link->socket, request, strlen(request), ZMQ_DONTWAIT) < 0) {
-        return fl_fail(FL_EIO, "%s: %s", link->path, zmq_strerror(zmq_errno()));
-    }
-    return FL_OK;
-}
-
 fl_status fl_ctl_client_receive(fl_ctl_client_link *link, int64_t timeout_ms, const char **reply)
 {
-    FL_TRY(wait_part(link, fl_deadline_us(timeout_ms)));
+    FL_TRY(wait_part(link, NULL, fl_deadline_us(timeout_ms)));
     return read_part(link, reply);
+}
+
+/* A request that no program could read has no id, and its reply neither. */
+static bool has_same_id(const char *request, const char *reply)
+{
+    json_t *asked = json_loads(request, 0, NULL), *answered = json_loads(reply, 0, NULL);
+    const json_t *id = json_object_get(asked, "id");
+    bool same = !json_is_string(id) || json_equal(id, json_object_get(answered, "id"));
+    json_decref(asked);
+    json_decref(answered);
+    return same;
 }
 
 fl_status fl_ctl_client_ask(fl_ctl_client_link *link, const char *request, int64_t timeout_ms,
                             const char **reply)
 {
     FL_TRY(fl_ctl_client_send(link, request));
-    return fl_ctl_client_receive(link, timeout_ms, reply);
+    int64_t deadline_us = fl_deadline_us(timeout_ms);
+    do {
+        FL_TRY(wait_part(link, request, deadline_us));
+        FL_TRY(read_part(link, reply));
+    } while (link->has_repeated && !has_same_id(request, *reply));
+    return FL_OK;
 }
 
 fl_status fl_ctl_client_event(fl_ctl_client_link *link, int64_t timeout_ms, const char **line,
                               int64_t *sequence)
 {
     const char *text;
-    FL_TRY(wait_part(link, fl_deadline_us(timeout_ms)));
+    FL_TRY(wait_part(link, NULL, fl_deadline_us(timeout_ms)));
     FL_TRY(read_part(link, &text)); /* the event's name, which stands in the line as well */
     FL_TRY(read_part(link, &text));
     *sequence = strtoll(text, NULL, 10);

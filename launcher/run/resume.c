@@ -50,10 +50,14 @@ static fl_status read_job(fl_resume *r)
     return fl_resume_load_job(r, NULL, 0, &r->before);
 }
 
-fl_status fl_resume_open(const char *run_dir, fl_resume *r)
+static void init_resume(fl_resume *r, int held_fd)
 {
-    *r = (fl_resume){.is_open = true, .wanted = -1, .dir_fd = -1, .held_fd = -1, .folder_fd = -1};
-    FL_TRY(check_over(run_dir, &r->ended));
+    *r = (fl_resume){
+        .is_open = true, .wanted = -1, .dir_fd = -1, .held_fd = held_fd, .folder_fd = -1};
+}
+
+static fl_status open_dir(const char *run_dir, fl_resume *r)
+{
     if (realpath(run_dir, r->dir) == NULL) {
         return fl_fail(FL_EIO, "--resume: %s: %s", run_dir, strerror(errno));
     }
@@ -61,13 +65,35 @@ fl_status fl_resume_open(const char *run_dir, fl_resume *r)
     if (r->dir_fd < 0 || faccessat(r->dir_fd, ".", W_OK | X_OK, AT_EACCESS) != 0) {
         return fl_fail(FL_EIO, "--resume: %s: %s", run_dir, strerror(errno));
     }
+    return FL_OK;
+}
+
+static fl_status read_folder(fl_resume *r)
+{
+    FL_TRY(read_job(r));
+    snprintf(r->checkpoints, sizeof r->checkpoints, "%.4000s/" FL_CHECKPOINT_FOLDER, r->dir);
+    return fl_alloc(sizeof *r->checkpoint, (void **)&r->checkpoint);
+}
+
+fl_status fl_resume_open(const char *run_dir, fl_resume *r)
+{
+    init_resume(r, -1);
+    FL_TRY(check_over(run_dir, &r->ended));
+    FL_TRY(open_dir(run_dir, r));
     fl_status status = fl_run_take(r->dir_fd, &r->held_fd);
     if (status != FL_OK) {
         return fl_fail(status, "--resume: %s/%s", run_dir, fl_errmsg());
     }
-    FL_TRY(read_job(r));
-    snprintf(r->checkpoints, sizeof r->checkpoints, "%.4000s/" FL_CHECKPOINT_FOLDER, r->dir);
-    return fl_alloc(sizeof *r->checkpoint, (void **)&r->checkpoint);
+    return read_folder(r);
+}
+
+/* Opening and closing job.yaml to look at it would release the lock. */
+fl_status fl_resume_open_held(const char *run_dir, int held_fd, fl_resume *r)
+{
+    init_resume(r, held_fd);
+    r->ended = FL_RUN_FAILED;
+    FL_TRY(open_dir(run_dir, r));
+    return read_folder(r);
 }
 
 void fl_resume_close(fl_resume *r)

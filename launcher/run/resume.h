@@ -56,6 +56,10 @@ typedef struct fl_resume {
 fl_status fl_resume_open(const char *run_dir, fl_resume *r) FL_MUST_CHECK;
 void fl_resume_close(fl_resume *resume);
 
+/* The same for a run of this process that goes back, whose job.yaml it holds by held_fd: that
+ * becomes resume->held_fd, also after a failure. */
+fl_status fl_resume_open_held(const char *run_dir, int held_fd, fl_resume *resume) FL_MUST_CHECK;
+
 /* The run's job with overrides [n], as fl_job_load. */
 fl_status fl_resume_load_job(const fl_resume *resume, const char *const *overrides, int n,
                              fl_job *job) FL_MUST_CHECK;

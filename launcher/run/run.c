@@ -12,6 +12,7 @@
 
 #include "control/checkpoint/commit.h"
 #include "control/checkpoint/snapshots.h"
+#include "control/state/lasting.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/failure.h"
@@ -134,6 +135,22 @@ typedef struct run_files {
     fl_model_file model;
     fl_snapshot_view from; /* of a run that goes back to its snapshot */
 } run_files;
+
+/* The losses of one run, over all the times that it goes back. */
+typedef struct fl_run_losses {
+    fl_kept_snapshot kept;
+    fl_recovery_sums sums;
+    fl_lasting lasting;
+    int64_t lost_at;       /* steps finished at the last loss */
+    int64_t newest;        /* the step of the state to go back to; -1: the run begins again */
+    bool resumed;          /* the run began with a checkpoint */
+    int n;                 /* returns in a row to a state before the loss that came before */
+    int most;              /* fault.restarts */
+    char why[600];         /* of the last loss */
+    char dir[PATH_MAX];    /* of the run */
+    fl_return_choice back; /* what the controller was told last */
+    int held_fd;           /* job.yaml, locked, between two controllers; -1: one of them has it */
+} run_losses;
 
 static fl_status open_dir(const fl_preparation *p, const char *run_dir, run_files *f)
 {
@@ -258,16 +275,69 @@ static fl_worker_context worker_of(fl_preparation *p, run_files *f)
                                .n_steps = p->n_steps};
 }
 
+/* What operators want of a run that goes back. */
+static void keep_wishes(const fl_preparation *p, fl_worker_birth *birth)
+{
+    const fl_lasting *l = p->losses == NULL ? NULL : &p->losses->lasting;
+    if (l != NULL && l->any) {
+        birth->paused = l->paused;
+        birth->lr_factor = l->lr / p->job->train.lr;
+        birth->end_step = l->end_step < birth->end_step ? l->end_step : birth->end_step;
+    }
+}
+
 static void birth_of(const fl_preparation *p, fl_worker_birth *birth)
 {
     if (!fl_resume_has_state(p)) {
         fl_worker_birth_first(p->plan, p->n_steps, birth);
+        keep_wishes(p, birth);
         return;
     }
     *birth = p->resume->start;
     birth->plan = *p->plan;
     memcpy(birth->parked, p->resume->checkpoint->controller.parked, sizeof birth->parked);
     memcpy(birth->since, p->resume->checkpoint->controller.since, sizeof birth->since);
+    keep_wishes(p, birth);
+}
+
+/* The step of the newest state that the run can go back to; -1: there is none. */
+static int64_t find_newest(const fl_kept_snapshot *kept, const char *run_dir)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%.4000s/" FL_CHECKPOINT_FOLDER, run_dir);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int64_t step = fd < 0 ? -1 : fl_checkpoint_newest(fd);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return kept->checkpoint != NULL && kept->checkpoint->step > step ? kept->checkpoint->step
+                                                                     : step;
+}
+
+/* Where the run goes back to: at most fault.restarts times without having come so far that the next
+ * state is a newer one; to its start only where that may help. */
+static void find_return(void *context, bool fails_again, fl_return_choice *out)
+{
+    run_losses *l = context;
+    fl_kept_snapshot_check(&l->kept);
+    l->newest = find_newest(&l->kept, l->dir);
+    bool nowhere = l->newest < 0 && (l->resumed || fails_again);
+    int n = l->n == 0 || l->newest > l->lost_at ? 1 : l->n + 1;
+    *out = (fl_return_choice){.returns = !nowhere && n <= l->most,
+                              .to_snapshot = l->kept.checkpoint != NULL &&
+                                             l->kept.checkpoint->step == l->newest,
+                              .step = l->newest < 0 ? 0 : l->newest};
+    if (nowhere) {
+        snprintf(out->why_not, sizeof out->why_not,
+                 "it cannot go back: it has no snapshot in memory and no checkpoint yet%s",
+                 fails_again ? ", and the worker would fail again at its start" : "");
+    } else if (!out->returns) {
+        snprintf(out->why_not, sizeof out->why_not,
+                 "it does not go back once more: it went back %d times without reaching a newer "
+                 "snapshot or checkpoint than that of step %lld (fault.restarts)",
+                 n - 1, (long long)out->step);
+    }
+    l->back = *out;
 }
 
 static fl_controller_options controller_of(fl_preparation *p, run_files *f,
@@ -294,6 +364,9 @@ static fl_controller_options controller_of(fl_preparation *p, run_files *f,
                                    .returns = returns(p),
                                    .snapshot = p->kept,
                                    .recovered = p->recovered,
+                                   .lasting = p->losses == NULL ? NULL : &p->losses->lasting,
+                                   .find_return = p->losses == NULL ? NULL : find_return,
+                                   .find_context = p->losses,
                                    .origin = p->resume == NULL ? NULL : &p->resume->origin,
                                    .model_file = worker->model_file,
                                    .lead = p->due.lead,
@@ -310,6 +383,13 @@ static fl_controller_options controller_of(fl_preparation *p, run_files *f,
                                    .context = worker};
 }
 
+/* Nobody else may take the run, and its clients see that it lives, until it goes on. */
+static void keep_hold(run_losses *l, int *held_fd)
+{
+    l->held_fd = *held_fd;
+    *held_fd = -1;
+}
+
 static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
     run_files files;
@@ -321,11 +401,17 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
         birth_of(p, &birth);
         fl_controller_options controller = controller_of(p, &files, &birth, &worker);
         *p->learned = *p->profile;
+        if (p->losses != NULL) {
+            snprintf(p->losses->dir, sizeof p->losses->dir, "%s", files.path);
+        }
         keep_costs(p, files.path);
         status = fl_controller_run(&controller, result);
         keep_learned(p, status);
     }
     fl_failure_keep(&failure, status);
+    if (p->losses != NULL && p->losses->back.returns) {
+        keep_hold(p->losses, p->resume == NULL ? &files.held_fd : &p->resume->held_fd);
+    }
     close_files(&files);
     return fl_failure_raise(&failure);
 }
@@ -411,27 +497,18 @@ static fl_status check_restart(fl_resume *resume, const fl_job *job)
     return status;
 }
 
-/* The losses of one run, over all the times that it goes back. */
-typedef struct run_losses {
-    fl_kept_snapshot kept;
-    fl_recovery_sums sums;
-    int64_t lost_at; /* steps finished at the last loss */
-    int64_t newest;  /* the step of the state to go back to; -1: the run begins again */
-    bool resumed;    /* the run began with a checkpoint */
-    int n;           /* returns in a row to a state before the loss that came before */
-    char why[600];   /* of the last loss */
-} run_losses;
-
 /* Continue the run in `dir` from its newest snapshot or checkpoint; without one, begin it again.
  * *began: the training began; false if there is nothing to begin with. */
-static fl_status restart_run(fl_preparation *p, const char *dir, const run_losses *l,
+static fl_status restart_run(fl_preparation *p, const char *dir, run_losses *l,
                              fl_run_result *result, bool *began)
 {
     fl_resume *resume = NULL;
     fl_failure failure; /* closing may fail at something, too */
     *began = false;
     FL_TRY(fl_alloc(sizeof *resume, (void **)&resume));
-    fl_status status = fl_resume_open(dir, resume);
+    fl_status status = fl_resume_open_held(dir, l->held_fd, resume);
+    l->held_fd = -1;
+    l->back.returns = false;
     resume->kept = p->kept;
     resume->why = l->why;
     resume->begins_again = l->newest < 0;
@@ -449,20 +526,6 @@ static fl_status restart_run(fl_preparation *p, const char *dir, const run_losse
     return fl_failure_raise(&failure);
 }
 
-/* The step of the newest state that the run can go back to; -1: there is none. */
-static int64_t find_newest(const fl_kept_snapshot *kept, const char *run_dir)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%.4000s/" FL_CHECKPOINT_FOLDER, run_dir);
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int64_t step = fd < 0 ? -1 : fl_checkpoint_newest(fd);
-    if (fd >= 0) {
-        close(fd);
-    }
-    return kept->checkpoint != NULL && kept->checkpoint->step > step ? kept->checkpoint->step
-                                                                     : step;
-}
-
 static void tell_return(const run_losses *l)
 {
     if (l->newest < 0) {
@@ -476,35 +539,30 @@ static void tell_return(const run_losses *l)
            (long long)l->lost_at, (long long)l->newest);
 }
 
-/* Whether the run goes back once more: at most fault.restarts times without having come so far that
- * the next state is a newer one. To its start it goes only where that may help. */
-static bool may_return(run_losses *l, const fl_job *job, fl_status status,
-                       const fl_run_result *result)
+/* Whether the run goes back, as its controller has announced. */
+static bool may_return(run_losses *l, fl_status status, const fl_run_result *result)
 {
-    if (status != FL_EFAILED || !result->worker_lost) {
-        return false;
-    }
-    fl_kept_snapshot_check(&l->kept);
-    l->newest = find_newest(&l->kept, result->run_dir);
-    if (l->newest < 0 && (l->resumed || l->sums.fails_again)) {
+    if (status != FL_EFAILED || !result->worker_lost || !l->back.returns) {
         return false;
     }
     l->n = l->n == 0 || l->newest > l->lost_at ? 1 : l->n + 1;
-    if (l->n > (int)job->fault.restarts) {
-        fl_log(FL_LOG_WARN,
-               "the run ends: it went back %d times without reaching a newer snapshot "
-               "or checkpoint (fault.restarts)",
-               l->n - 1);
-        return false;
-    }
     snprintf(l->why, sizeof l->why, "%s", l->sums.why);
     l->lost_at = result->steps;
     l->sums.n_losses++;
     l->sums.n_returns++;
-    l->sums.n_repeated += result->steps - (l->newest < 0 ? 0 : l->newest);
-    l->sums.returns_us = fl_now_us();
+    l->sums.n_repeated += result->steps - l->back.step;
     tell_return(l);
     return true;
+}
+
+/* In place of the controller, which has announced that the run goes back. */
+static void tell_failed(const fl_run_result *before, const char *message)
+{
+    int dir_fd = open(before->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd >= 0) {
+        fl_runfiles_append_failed(dir_fd, before->wall_seconds, before->steps, message);
+        close(dir_fd);
+    }
 }
 
 /* A run whose lost worker had what no other one has continues by itself. */
@@ -518,22 +576,25 @@ static fl_status run_with_returns(fl_preparation *p, const char *run_dir, fl_run
                                   .job = p->job,
                                   .callbacks = p->callbacks,
                                   .kept = &l->kept,
-                                  .recovered = &l->sums};
+                                  .recovered = &l->sums,
+                                  .losses = l};
     p->kept = &l->kept;
     p->recovered = &l->sums;
     l->resumed = resume != NULL;
+    p->losses = l;
     fl_status status = run_once(p, run_dir, result);
-    while (may_return(l, again.job, status, result)) {
+    while (may_return(l, status, result)) {
         fl_run_result before = *result;
         fl_preparation next = again;
         bool began;
         fl_failure_keep(&failure, status);
         if (resume != NULL) {
-            fl_resume_close(resume); /* its lock */
+            fl_resume_close(resume); /* without its lock */
         }
         status = restart_run(&next, before.run_dir, l, result, &began);
         if (!began) {
             fl_log(FL_LOG_WARN, "the run cannot go back: %s", fl_errmsg());
+            tell_failed(&before, failure.text);
             *result = before;
             return fl_failure_raise(&failure);
         }
@@ -543,7 +604,7 @@ static fl_status run_with_returns(fl_preparation *p, const char *run_dir, fl_run
 
 static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
-    run_losses losses = {0};
+    run_losses losses = {.most = (int)p->job->fault.restarts, .held_fd = -1};
     if (p->recorded_dir != NULL || p->job->fault.on_loss == FL_ON_LOSS_STOP) {
         return run_once(p, run_dir, result);
     }

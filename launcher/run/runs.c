@@ -102,6 +102,16 @@ static bool is_held(int dir)
     return held;
 }
 
+bool fl_run_is_held(const char *path)
+{
+    int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    bool held = dir >= 0 && is_held(dir);
+    if (dir >= 0) {
+        close(dir);
+    }
+    return held;
+}
+
 /* ---- contents of its events ---- */
 
 /* The first or the last whole line of the file as JSON; NULL if there is none. A pipe of that name

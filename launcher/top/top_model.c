@@ -215,6 +215,10 @@ static void read_worker(fl_top_worker *w, const json_t *object)
     w->replica = (int)whole(object, "replica", -1, FL_MAX_WORKERS - 1);
     w->stage = (int)whole(object, "stage", -1, FL_MAX_STAGES - 1);
     word(object, "state", w->state, sizeof w->state);
+    double restarts_in_s = real(object, "restarts_in_s");
+    if (!isnan(restarts_in_s)) {
+        snprintf(w->state, sizeof w->state, "restarts in %.0f s", fmin(restarts_in_s, 9999.0));
+    }
     word(object, "operation", w->operation, sizeof w->operation);
     w->steps = count_field(object, "steps");
     w->gpu = (int)whole(object, "gpu", -1, FL_MAX_WORKERS - 1);

@@ -22,6 +22,7 @@ static const struct {
     {"worker.ready", "worker {rank} is ready, {memory_peak_bytes MiB} at most"},
     {"worker.left", "worker {rank} has left after step {steps}"},
     {"run.recovered", "the run goes on from step {step} (K={k} R={r} M={m}): {why}"},
+    {"run.returning", "the run goes back from step {steps} to step {step} (a {to}): {why}"},
     {"worker.lost", "worker {rank} lost ({how}): {message}"},
     {"worker.started", "worker {rank} is started"},
     {"worker.restarted", "worker {rank} is started again ({why})"},

@@ -204,7 +204,7 @@ static fl_status go_on(worker *w, bool evaluates)
 static fl_status continue_run(worker *w)
 {
     const fl_worker_birth *birth = w->birth;
-    if (birth->step == 0) {
+    if (birth->step == 0 && !birth->paused) {
         return FL_OK;
     }
     bool judged = birth->evaluates && w->c->job->train.evaluate && w->is_judged &&
@@ -325,6 +325,7 @@ static void begin_at(worker *w)
     w->lr_factor = w->birth->lr_factor;
     w->end_step = w->birth->end_step;
     w->n_skipped = w->birth->n_skipped;
+    w->paused = w->birth->paused;
 }
 
 int fl_worker_run(void *context, const fl_worker_birth *birth, const char *endpoint)

@@ -82,7 +82,7 @@ static void test_joining__a_lost_worker_comes_back_and_gets_work(void **state)
     pid_t first = live_process_of(&run, STANDBY);
     live_await_step(&run, 5);
     assert_int_equal(kill(first, SIGKILL), 0);
-    live_await_state(&run, STANDBY, "left");
+    live_await_state(&run, STANDBY, "restarting");
     json_t *set = live_ask(&run, "set", "{\"field\": \"train.lr\", \"value\": 0.0002}");
     lr_step = number(set, "step"); /* the members alone hear of it */
     json_decref(set);
@@ -122,7 +122,7 @@ static void test_joining__a_worker_that_trained_comes_back(void **state)
                                    nothing, go_slowly);
     live_await_step(&run, 5);
     assert_int_equal(kill(live_process_of(&run, 1), SIGKILL), 0);
-    live_await_state(&run, 1, "left");
+    live_await_state(&run, 1, "restarting");
     live_await_state(&run, 1, "active");
     int n_steps = (int)live_status(&run, "step") + 20;
     atomic_store(is_used, true);
@@ -191,7 +191,7 @@ static void test_joining__scale_does_not_wait_for_a_restart(void **state)
     live_await_step(&run, 5);
     for (int i = 1; i <= LOSSES; i++) {
         assert_int_equal(kill(live_process_of(&run, STANDBY), SIGKILL), 0);
-        live_await_state(&run, STANDBY, "left");
+        live_await_state(&run, STANDBY, "restarting");
         if (i < LOSSES) {
             live_await_state(&run, STANDBY, "standby");
         }

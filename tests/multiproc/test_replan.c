@@ -192,7 +192,7 @@ static void test_replan__what_a_person_has_asked_for_holds(void **state)
     live_do(&run, "scale", "{\"k\": 1, \"r\": 1}");
     live_await_step(&run, live_status(&run, "step") + 2);
     assert_int_equal(kill(live_process_of(&run, 1), SIGKILL), 0);
-    live_await_state(&run, 1, "left");
+    live_await_state(&run, 1, "restarting");
     live_await_state(&run, 1, "standby");
     int64_t n_steps = live_status(&run, "step") + MORE;
     live_await_step(&run, n_steps);

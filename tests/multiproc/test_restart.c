@@ -2,13 +2,18 @@
  * checkpoint by itself. Would catch: a sample that is lost or used twice on the way back, a run
  * that ends although it has a checkpoint, one that restarts for ever, and a message that hides the
  * first loss. */
+#include "device/clock.h"
+#include "launcher/run/runs.h"
 #include "nn/model.h"
 #include "support/lines.h"
+#include "support/live_run.h"
 #include "support/nap.h"
 #include "support/scenario.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,7 +231,224 @@ static void test_restart__gives_up_after_fault_restarts(void **state)
     expect_end(&s, FL_EFAILED);
     assert_int_equal(atomic_load(&s.outcome->n_deeds), 3);
     assert_non_null(strstr(s.outcome->message, "worker 1 (stage 1 of replica 0) was killed"));
+    assert_non_null(strstr(s.outcome->message, "it went back 2 times without reaching"));
+    assert_non_null(strstr(s.outcome->message, "`frostline run --resume "));
+    assert_int_equal(count_events(s.dir, "\"run.failed\"", ""), 1);
     scenario_forget(&s);
+}
+
+/* ---- what clients see of it ---- */
+
+/* Shared with the workers. The kill waits for the client; the run that has gone back waits until
+ * the client has heard of it. */
+typedef struct meeting {
+    atomic_bool listens, has_heard;
+} meeting;
+static meeting *shared;
+
+static void kill_before_client(fl_worker_state *w)
+{
+    if (atomic_load(&scenario_here()->outcome->n_deeds) == 1) {
+        while (!atomic_load(&shared->listens) ||
+               count_events(scenario_here()->dir, "\"snapshot.taken\"", "") == 0) {
+            nap(500);
+        }
+        kill_this_worker(w);
+    }
+}
+
+static void hold_for_client(const char *point, fl_worker_state *w)
+{
+    bool again = atomic_load(&scenario_here()->outcome->n_deeds) > 0 && w->birth->step > 0;
+    while (again && strcmp(point, "step") == 0 && !atomic_load(&shared->has_heard)) {
+        nap(500);
+    }
+}
+
+/* The state, which must be one of a run that lives. */
+static bool look_recovering(live_run *run)
+{
+    static const char *const good[] = {"starting", "running", "recovering", "finishing"};
+    json_t *status = live_ask(run, "status", "{}");
+    const char *state = json_string_value(json_object_get(status, "state"));
+    bool known = false, found = strcmp(state, "recovering") == 0;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        known = known || strcmp(state, good[i]) == 0;
+    }
+    if (!known) {
+        fail_msg("the state is %s", state);
+    }
+    json_decref(status);
+    return found;
+}
+
+typedef struct heard {
+    int n_failed, n_lost, n_returning, n_resumed, n_finished, n_gaps;
+    int64_t sequence, repeated, again_from;
+} heard;
+
+static bool is_event(const json_t *event, const char *name)
+{
+    return strcmp(json_string_value(json_object_get(event, "event")), name) == 0;
+}
+
+static void note_event(heard *h, const json_t *event, int64_t sequence)
+{
+    h->n_gaps += h->sequence > 0 && sequence != h->sequence + 1;
+    h->sequence = sequence;
+    h->n_failed += is_event(event, "run.failed");
+    h->n_lost += is_event(event, "worker.lost") && json_is_true(json_object_get(event, "goes_on"));
+    h->n_resumed += is_event(event, "run.resumed");
+    h->n_finished += is_event(event, "run.finished");
+    if (is_event(event, "run.returning")) {
+        h->n_returning++;
+        h->repeated = json_integer_value(json_object_get(event, "repeated_steps"));
+        h->again_from = json_integer_value(json_object_get(event, "step"));
+        assert_string_equal(json_string_value(json_object_get(event, "to")), "snapshot");
+        assert_non_null(strstr(json_string_value(json_object_get(event, "why")), "worker 1 ("));
+    }
+}
+
+static bool take_event(fl_ctl_client_link *events, heard *h)
+{
+    const char *line;
+    int64_t sequence;
+    fl_status status = fl_ctl_client_event(events, 1, &line, &sequence);
+    if (status == FL_EDEADLINE) {
+        return false;
+    }
+    assert_int_equal(status, FL_OK);
+    json_t *event = json_loads(line, 0, NULL);
+    note_event(h, event, sequence);
+    json_decref(event);
+    return true;
+}
+
+/* Would catch: clients that hear that the run failed or is over while it goes back, requests that
+ * get no answer, and events that subscribers miss on the way. */
+static void test_restart__clients_see_it_recover(void **state)
+{
+    (void)state;
+    fl_ctl_client_link *events = NULL;
+    heard h = {0};
+    int n_recovering = 0;
+    shared = shared_memory(sizeof *shared);
+    live_run run = live_start_again(&(scenario){
+        .name = "clients",
+        .sets = training,
+        .more = JOB_SETS(STAGES, "fault.snapshot", "4 steps", "elastic.enabled", "false"),
+        .n_samples = N_SAMPLES,
+        .dropout = 0.1f,
+        .at_point = hold_for_client,
+        .at = {{.point = "step", .who = 1, .step = 13, .act = kill_before_client}}});
+    assert_int_equal(fl_ctl_client_open(run.dir, true, &events), FL_OK);
+    atomic_store(&shared->listens, true);
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
+    while (h.n_resumed == 0) {
+        while (take_event(events, &h)) {
+        }
+        n_recovering += look_recovering(&run);
+        assert_true(fl_left_ms(deadline_us) > 0);
+    }
+    atomic_store(&shared->has_heard, true);
+    while (h.n_finished == 0) {
+        (void)take_event(events, &h);
+        assert_true(fl_left_ms(deadline_us) > 0);
+    }
+    assert_int_equal(live_finish(&run), FL_OK);
+    assert_true(n_recovering > 0);
+    assert_int_equal(h.n_failed, 0);
+    assert_true(h.n_lost > 0);
+    assert_int_equal(h.n_returning, 1);
+    assert_int_equal(h.n_resumed, 1);
+    assert_int_equal(h.n_gaps, 0);
+    assert_true(h.repeated > 0 && h.again_from > 0 && h.again_from + h.repeated <= 14);
+    fl_ctl_client_close(&events);
+    scenario_forget(&run.scenario);
+}
+
+static int64_t recovery_number(live_run *run, const char *key)
+{
+    json_t *status = live_ask(run, "status", "{}");
+    int64_t n = json_integer_value(json_object_get(json_object_get(status, "recovery"), key));
+    json_decref(status);
+    return n;
+}
+
+static void await_state(live_run *run, const char *wanted)
+{
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
+    for (bool there = false; !there;) {
+        json_t *status = live_ask(run, "status", "{}");
+        there = strcmp(json_string_value(json_object_get(status, "state")), wanted) == 0;
+        json_decref(status);
+        assert_true(fl_left_ms(deadline_us) > 0);
+        nap(2000);
+    }
+}
+
+static double lr_at(const live_run *run, int64_t step)
+{
+    json_t *line = live_step(run, step);
+    double lr = json_number_value(json_object_get(line, "lr"));
+    json_decref(line);
+    return lr;
+}
+
+static void expect_summary(const char *dir, const char *text)
+{
+    char path[256], summary[4096];
+    snprintf(path, sizeof path, "%s/summary.txt", dir);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    summary[fread(summary, 1, sizeof summary - 1, file)] = 0;
+    fclose(file);
+    if (strstr(summary, text) == NULL) {
+        fail_msg("\"%s\" is not in: %s", text, summary);
+    }
+}
+
+/* Would catch: a pause, a drained worker or a learning rate that a return forgets; counters that
+ * begin again; a summary without the loss. */
+static void test_restart__keeps_what_operators_want(void **state)
+{
+    (void)state;
+    live_run run = live_start_again(
+        &(scenario){.name = "wishes",
+                    .sets = training,
+                    .more = JOB_SETS(STAGES, "devices.count", "3", "train.epochs", "10000",
+                                     "fault.snapshot", "100 steps", "elastic.enabled", "false"),
+                    .n_samples = N_SAMPLES,
+                    .dropout = 0.1f});
+    while (recovery_number(&run, "snapshots") < 1) {
+        nap(2000);
+    }
+    live_do(&run, "set", "{\"field\": \"train.lr\", \"value\": 0.00025}");
+    live_do(&run, "drain", "{\"worker\": 2}");
+    live_await_state(&run, 2, "left");
+    live_do(&run, "pause", "{}");
+    int64_t n_snapshots = recovery_number(&run, "snapshots");
+    assert_int_equal(kill(live_process_of(&run, 1), SIGKILL), 0);
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
+    while (recovery_number(&run, "returns") == 0) {
+        assert_true(fl_left_ms(deadline_us) > 0);
+        nap(2000);
+    }
+    await_state(&run, "paused");
+    live_await_state(&run, 2, "left");
+    int64_t step = recovery_number(&run, "snapshot_step");
+    assert_int_equal(live_status(&run, "step"), step);
+    assert_true(recovery_number(&run, "snapshots") >= n_snapshots);
+    assert_int_equal(recovery_number(&run, "losses"), 1);
+    live_do(&run, "resume", "{}");
+    live_await_step(&run, step + 10);
+    live_do(&run, "stop", "{}");
+    assert_int_equal(live_finish(&run), FL_ESTOPPED);
+    assert_true(lr_at(&run, step) / (double)(step + 1) >
+                2.0 * lr_at(&run, 10) / 11.0); /* warm-up */
+    expect_summary(run.dir,
+                   "  losses         1 worker lost; the run went back 1 time and repeated");
+    scenario_forget(&run.scenario);
 }
 
 static int set_up(void **state)
@@ -254,6 +476,8 @@ int main(void)
         cmocka_unit_test(test_restart__begins_again_without_a_state),
         cmocka_unit_test(test_restart__begins_again_after_a_loss_at_the_start),
         cmocka_unit_test(test_restart__begins_again_at_most_fault_restarts_times),
+        cmocka_unit_test(test_restart__clients_see_it_recover),
+        cmocka_unit_test(test_restart__keeps_what_operators_want),
         cmocka_unit_test(test_restart__gives_up_after_fault_restarts),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

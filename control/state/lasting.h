@@ -1,0 +1,28 @@
+/* What a run keeps when it goes back to a snapshot or a checkpoint, beside what its losses have
+ * cost (recovery_sums.h): what its operators want, and its counters. The rest of its state goes
+ * back. */
+#ifndef FL_CONTROL_STATE_LASTING_H
+#define FL_CONTROL_STATE_LASTING_H
+
+#include "control/state/run_view.h"
+
+typedef struct fl_lasting {
+    bool any; /* a controller has ended; else the other fields mean nothing */
+
+    /* as requests have set them, or the job */
+    bool paused;
+    double lr, alpha;
+    int64_t m, end_step;
+    int limit;                    /* as in fl_worker_pool */
+    bool pinned[FL_MAX_LAYERS];   /* element i: block i + 1 */
+    bool drained[FL_MAX_WORKERS]; /* by rank: a request took the worker out */
+
+    /* since the run began */
+    fl_ctl_counts counts;
+    fl_transition_sums transitions;
+    fl_cache_sums cache;
+    int64_t n_snapshots, n_checkpoints, n_checkpoints_failed, n_stragglers;
+    int n_restarts[FL_MAX_WORKERS]; /* as fault.restarts counts them */
+} fl_lasting;
+
+#endif
