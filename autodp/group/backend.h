@@ -48,7 +48,8 @@ struct fl_group {
     fl_device *device;
     int index, size;
     uint32_t generation;
-    int n_sums; /* started */
+    int n_sums;         /* started */
+    fl_group_comm comm; /* filled by the backend */
 };
 
 struct fl_channel {

@@ -95,6 +95,32 @@ void fl_group_stats_get(const fl_group *group, fl_group_stats *out)
     group->ops->group_stats_get(group, out);
 }
 
+const fl_group_comm *fl_group_comm_get(const fl_group *group)
+{
+    return &group->comm;
+}
+
+/* ---- communicators ---- */
+
+const char *fl_comm_way_text(fl_comm_way way)
+{
+    static const char *const text[FL_COMM_WAYS] = {"none", "rebuild", "split", "shrink"};
+    return text[way];
+}
+
+int64_t fl_comm_time_mixed(int64_t known_us, int64_t us)
+{
+    return known_us == 0 ? us : (known_us + us) / 2;
+}
+
+void fl_comm_keeper_clear(fl_comm_keeper *keeper)
+{
+    if (keeper->kept != NULL) {
+        keeper->release(keeper->kept);
+    }
+    keeper->kept = NULL;
+}
+
 /* ---- channels ---- */
 
 fl_status fl_channel_open(fl_group *group, bool sending, int peer, uint32_t id, size_t max_bytes,

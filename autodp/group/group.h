@@ -22,6 +22,41 @@ typedef struct fl_channel fl_channel;
 typedef struct fl_bucket fl_bucket;
 typedef struct fl_group_ops fl_group_ops;
 
+/* How a group got the communicators that its channels and buckets use. */
+typedef enum fl_comm_way {
+    FL_COMM_NONE,    /* it needs none */
+    FL_COMM_REBUILD, /* fresh ones */
+    FL_COMM_SPLIT,   /* split off one of the same workers, from an earlier group */
+    FL_COMM_SHRINK,  /* the same, from one of more workers */
+    FL_COMM_WAYS
+} fl_comm_way;
+
+/* "rebuild"; "none". */
+const char *fl_comm_way_text(fl_comm_way way);
+
+/* The transports of a group, and the cost of opening its communicators; for reports. */
+typedef struct fl_group_comm {
+    fl_comm_way way;
+    int64_t us; /* until all were connected; without waits for other members */
+    int n_pairs,
+        n_device_pairs; /* of members; those that exchange data over the backend's own way */
+    char why[192];      /* why the first of the other pairs does not; "" */
+} fl_group_comm;
+
+/* What a worker's groups leave to later ones: a communicator of all members, and the times that
+ * each way took. The caller's memory, cleared at first; one group opens at a time. */
+typedef struct fl_comm_keeper {
+    int64_t took_us[FL_COMM_WAYS]; /* 0: unknown */
+    void *kept;                    /* of the backend; NULL: none */
+    void (*release)(void *kept);
+} fl_comm_keeper;
+
+/* Release what it holds. Never waits longer than a second. */
+void fl_comm_keeper_clear(fl_comm_keeper *keeper);
+
+/* The time of a way, given that it took `us` this time: later times count for half. Pure. */
+int64_t fl_comm_time_mixed(int64_t known_us, int64_t us);
+
 typedef struct fl_group_options {
     fl_device *device; /* borrowed: whose memory and streams channels and buckets use */
     uint32_t generation;
@@ -35,7 +70,10 @@ typedef struct fl_group_options {
      * members. */
     bool sockets_only;
     const fl_group_ops *backend; /* NULL: through host memory. The same on all members. */
-    bool every_pair; /* as the backend says; through host memory there is no other way */
+    bool every_pair;        /* as the backend says; through host memory there is no other way */
+    fl_comm_keeper *keeper; /* borrowed while it opens and connects. NULL: nothing is kept; each
+                               channel opens for itself */
+    bool after_loss;        /* a member of the group before was lost */
 } fl_group_options;
 
 fl_status fl_group_open(const fl_group_options *options, fl_group **out) FL_MUST_CHECK;
@@ -139,5 +177,8 @@ typedef struct fl_group_stats {
     int64_t reduce_wait_us; /* the caller's time in fl_bucket_wait */
 } fl_group_stats;
 void fl_group_stats_get(const fl_group *group, fl_group_stats *out);
+
+/* Complete once the group is connected. Borrowed from the group. */
+const fl_group_comm *fl_group_comm_get(const fl_group *group);
 
 #endif

@@ -83,4 +83,14 @@ typedef struct fl_nccl_config {
       (const void *from, void *to, size_t count, int type, int root, fl_nccl_handle comm,          \
        void *stream))
 
+enum { FL_NCCL_SHRINK_DEFAULT = 0, FL_NCCL_SHRINK_ABORT = 1, FL_NCCL_REVOKE_DEFAULT = 0 };
+
+/* Functions of later versions, NULL where the library lacks them: shrink came with 2.27, revoke
+ * with 2.29. */
+#define FL__NCCL_LATER_FUNCTIONS(X)                                                                \
+    X(fl_nccl_result, CommShrink,                                                                  \
+      (fl_nccl_handle comm, int *excluded, int n_excluded, fl_nccl_handle *child,                  \
+       fl_nccl_config *config, int flags))                                                         \
+    X(fl_nccl_result, CommRevoke, (fl_nccl_handle comm, int flags))
+
 #endif

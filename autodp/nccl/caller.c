@@ -28,10 +28,11 @@ static fl_status check_result(const nccl_lane *lane, const char *call, fl_nccl_r
         return FL_OK;
     }
     const char *detail = nccl->GetLastError(NULL);
-    bool opens = lane->state != NCCL_LANE_OPEN;
-    return fl_fail(status_of(result), "%s %u: %s: %s%s%s%s", lane->buckets ? "bucket" : "channel",
-                   lane->id, call, nccl->GetErrorString(result),
-                   detail == NULL || *detail == '\0' ? "" : ": ", detail == NULL ? "" : detail,
+    char name[NCCL_LANE_TEXT];
+    bool opens = lane->state != NCCL_LANE_OPEN || lane->parent;
+    return fl_fail(status_of(result), "%s: %s: %s%s%s%s", fl__nccl_lane_text(lane, name), call,
+                   nccl->GetErrorString(result), detail == NULL || *detail == '\0' ? "" : ": ",
+                   detail == NULL ? "" : detail,
                    opens ? "; autodp.transport: host does without NCCL" : "");
 }
 
@@ -254,9 +255,9 @@ bool fl__nccl_job_left(nccl_job *job, int64_t deadline_us)
 
 static void note_late(nccl_job *job, const char *what)
 {
-    const nccl_lane *lane = job->lane;
-    fl__nccl_break(lane->group, FL_EDEADLINE, "%s %u: %s has not %s in time",
-                   lane->buckets ? "bucket" : "channel", lane->id, job->call, what);
+    char name[NCCL_LANE_TEXT];
+    fl__nccl_break(job->lane->group, FL_EDEADLINE, "%s: %s has not %s in time",
+                   fl__nccl_lane_text(job->lane, name), job->call, what);
 }
 
 /* Wait until the job is in `state` or past it; the deadline breaks the group. */

@@ -16,6 +16,7 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { SCRATCH_BYTES = 64, FINALIZE_MS = 1000 };
@@ -33,6 +34,12 @@ static fl_nccl_result open_lane(nccl_job *job)
     fl_nccl_config config = FL_NCCL_CONFIG_INIT;
     return lane->group->nccl.CommInitRankConfig(&lane->comm, lane->n_members, lane->unique_id,
                                                 lane->my_place, &config);
+}
+
+/* What was split off or shrunk is polled like any other call. */
+static fl_nccl_result adopt_lane(nccl_job *job)
+{
+    return job->lane->comm == NULL ? FL_NCCL_INTERNAL_ERROR : FL_NCCL_IN_PROGRESS;
 }
 
 static fl_nccl_result connect_lane(nccl_job *job)
@@ -73,6 +80,10 @@ static void prepare_jobs(nccl_lane *lane)
 {
     lane->identify = (nccl_job){.lane = lane, .call = "ncclGetUniqueId", .begin = identify_lane};
     lane->open = (nccl_job){.lane = lane, .call = "ncclCommInitRankConfig", .begin = open_lane};
+    lane->adopt = (nccl_job){.lane = lane, .call = "a new communicator", .begin = adopt_lane};
+    if (lane->parent) {
+        lane->open.finish = lane->adopt.finish = note_connected;
+    }
     lane->connect = (nccl_job){.lane = lane,
                                .call = "the first operation",
                                .begin = connect_lane,
@@ -87,17 +98,26 @@ static void prepare_jobs(nccl_lane *lane)
 
 static uint64_t tag_of(const nccl_lane *lane)
 {
-    return fl_tag(lane->buckets ? FL_TAG_NCCL_BUCKET : FL_TAG_NCCL_CHANNEL, lane->id);
+    return fl_tag(lane->parent    ? FL_TAG_NCCL_PARENT
+                  : lane->buckets ? FL_TAG_NCCL_BUCKET
+                                  : FL_TAG_NCCL_CHANNEL,
+                  lane->id);
 }
 
-static fl_status open_jobs_queue(nccl_lane *lane)
+static fl_status open_jobs_queue(nccl_lane *lane, nccl_job *first)
 {
     nccl_group *g = lane->group;
     pthread_mutex_lock(&g->mutex);
     lane->state = lane->state == NCCL_LANE_NEW ? NCCL_LANE_OPENING : lane->state;
     pthread_mutex_unlock(&g->mutex);
-    FL_TRY(fl__nccl_job_queue(&lane->open, g->open_timeout_ms));
-    return fl__nccl_job_queue(&lane->connect, g->open_timeout_ms);
+    FL_TRY(fl__nccl_job_queue(first, g->open_timeout_ms));
+    return lane->parent ? FL_OK : fl__nccl_job_queue(&lane->connect, g->open_timeout_ms);
+}
+
+fl_status fl__nccl_lane_adopt(nccl_lane *lane)
+{
+    lane->begun = true;
+    return open_jobs_queue(lane, &lane->adopt);
 }
 
 static fl_status tell_id(nccl_lane *lane)
@@ -111,7 +131,7 @@ static fl_status tell_id(nccl_lane *lane)
         FL_TRY(fl_net_send(lane->told[place], lane->members[place], tag_of(lane), 0,
                            sizeof lane->unique_id));
     }
-    return open_jobs_queue(lane);
+    return open_jobs_queue(lane, &lane->open);
 }
 
 static fl_status expect_id(nccl_lane *lane)
@@ -129,6 +149,9 @@ static fl_status create_parts(nccl_lane *lane, const int *members)
     FL_TRY(fl_alloc_array(n, sizeof *lane->members, (void **)&lane->members));
     FL_TRY(fl_alloc_array(n, sizeof(fl_net_buffer *), (void **)&lane->told));
     memcpy(lane->members, members, n * sizeof *members);
+    if (lane->parent) {
+        return FL_OK;
+    }
     FL_TRY(d->ops->stream_create(d, &lane->stream));
     FL_TRY(d->ops->stream_native(d, lane->stream, &native));
     lane->native = native.stream;
@@ -148,6 +171,7 @@ static void free_lane(nccl_lane *lane)
     }
     fl_free(lane->told);
     fl_free(lane->members);
+    fl_free(lane->excluded);
     fl_free(lane);
 }
 
@@ -160,17 +184,15 @@ static int place_of(const int *members, int n, int index)
     return place;
 }
 
-fl_status fl__nccl_lane_create(nccl_group *g, uint32_t id, bool buckets, const int *members,
-                               int n_members, nccl_lane **out)
+/* From here on the lane is the group's, also after a failure. */
+static fl_status add_lane(nccl_lane *values, const int *members, nccl_lane **out)
 {
+    nccl_group *g = values->group;
     nccl_lane *lane = NULL;
     FL_TRY(fl__nccl_threads_start(g));
     FL_TRY(fl_alloc(sizeof *lane, (void **)&lane));
-    *lane = (nccl_lane){.group = g,
-                        .id = id,
-                        .buckets = buckets,
-                        .n_members = n_members,
-                        .my_place = place_of(members, n_members, g->base.index)};
+    *lane = *values;
+    lane->my_place = place_of(members, lane->n_members, g->base.index);
     fl_status status = create_parts(lane, members);
     if (status != FL_OK) {
         free_lane(lane);
@@ -181,8 +203,23 @@ fl_status fl__nccl_lane_create(nccl_group *g, uint32_t id, bool buckets, const i
     lane->next = g->lanes;
     g->lanes = lane;
     pthread_mutex_unlock(&g->mutex);
-    /* From here on the lane is the group's, also after a failure. */
-    status = lane->my_place == 0 ? tell_id(lane) : expect_id(lane);
+    *out = lane;
+    return FL_OK;
+}
+
+fl_status fl__nccl_lane_open_by_id(nccl_lane *lane)
+{
+    lane->begun = true;
+    return lane->my_place == 0 ? tell_id(lane) : expect_id(lane);
+}
+
+fl_status fl__nccl_lane_create(nccl_group *g, uint32_t id, bool buckets, const int *members,
+                               int n_members, nccl_lane **out)
+{
+    nccl_lane values = {.group = g, .id = id, .buckets = buckets, .n_members = n_members};
+    nccl_lane *lane = NULL;
+    FL_TRY(add_lane(&values, members, &lane));
+    fl_status status = g->parent != NULL ? FL_OK : fl__nccl_lane_open_by_id(lane);
     if (status != FL_OK) {
         lane->buckets = false; /* no other bucket finds it */
         return status;
@@ -191,20 +228,46 @@ fl_status fl__nccl_lane_create(nccl_group *g, uint32_t id, bool buckets, const i
     return FL_OK;
 }
 
+fl_status fl__nccl_lane_create_parent(nccl_group *g, nccl_lane **out)
+{
+    nccl_lane values = {.group = g, .parent = true, .n_members = g->base.size};
+    int *members = NULL;
+    FL_TRY(fl_alloc_array((size_t)g->base.size, sizeof *members, (void **)&members));
+    for (int i = 0; i < g->base.size; i++) {
+        members[i] = i;
+    }
+    fl_status status = add_lane(&values, members, out);
+    fl_free(members);
+    return status;
+}
+
+const char *fl__nccl_lane_text(const nccl_lane *lane, char text[NCCL_LANE_TEXT])
+{
+    if (lane->parent) {
+        snprintf(text, NCCL_LANE_TEXT, "the communicator of all members");
+    } else {
+        snprintf(text, NCCL_LANE_TEXT, "%s %u", lane->buckets ? "bucket" : "channel", lane->id);
+    }
+    return text;
+}
+
 fl_status fl__nccl_lane_begin(nccl_lane *lane, int64_t deadline_us)
 {
+    if (!lane->begun) {
+        FL_TRY(fl__nccl_lane_open_by_id(lane)); /* it is used before the group is connected */
+    }
     if (lane->my_place == 0 || lane->told[0] == NULL) {
         return FL_OK;
     }
     fl_status status = fl__nccl_result(lane->group, fl_net_wait_recv(lane->told[0], deadline_us));
     fl_net_buffer_destroy(&lane->told[0]);
-    return status != FL_OK ? status : open_jobs_queue(lane);
+    return status != FL_OK ? status : open_jobs_queue(lane, &lane->open);
 }
 
 fl_status fl__nccl_lane_connected(nccl_lane *lane, int64_t deadline_us)
 {
     FL_TRY(fl__nccl_lane_begin(lane, deadline_us));
-    return fl__nccl_job_done(&lane->connect, deadline_us);
+    return fl__nccl_job_done(lane->parent ? &lane->open : &lane->connect, deadline_us);
 }
 
 /* ---- closing ---- */
@@ -263,7 +326,8 @@ static void run_on_all(nccl_group *g, size_t job_at, int64_t until_us)
 {
     for (nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
         nccl_job *job = (nccl_job *)(void *)((char *)lane + job_at);
-        fl_status status = state_of(lane) == NCCL_LANE_OPEN ? fl__nccl_job_queue(job, -1) : FL_OK;
+        bool ends = !lane->parent && state_of(lane) == NCCL_LANE_OPEN;
+        fl_status status = ends ? fl__nccl_job_queue(job, -1) : FL_OK;
         (void)status; /* of a group that has broken: the lane is aborted */
     }
     pthread_mutex_lock(&g->mutex);
@@ -288,6 +352,7 @@ bool fl__nccl_lanes_end(nccl_group *g)
         run_on_all(g, offsetof(nccl_lane, destroy), fl_deadline_us(2 * FINALIZE_MS));
     }
     for (nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
+        /* A parent that is still here is aborted: peers without it do not finalize theirs. */
         all = (state_of(lane) == NCCL_LANE_CLOSED || fl__nccl_lane_abort(lane)) && all;
         for (int place = 0; place < lane->n_members; place++) {
             fl_net_buffer_destroy(&lane->told[place]);
@@ -303,4 +368,5 @@ void fl__nccl_lanes_free(nccl_group *g)
         g->lanes = lane->next;
         free_lane(lane);
     }
+    fl_free(g->rounds);
 }

@@ -16,14 +16,19 @@ const char *fl_nccl_version_text(int version, char text[FL_NCCL_VERSION_TEXT])
     return text;
 }
 
+static bool look_for_function(void *library, const char *name, void *out, size_t size_bytes)
+{
+    void *symbol = dlsym(library, name);
+    memcpy(out, &symbol, size_bytes); /* C has no conversion of a pointer to a function */
+    return symbol != NULL;
+}
+
 static fl_status find_function(void *library, const char *file, const char *name, void *out,
                                size_t size_bytes)
 {
-    void *symbol = dlsym(library, name);
-    if (symbol == NULL) {
+    if (!look_for_function(library, name, out, size_bytes)) {
         return fl_fail(FL_ENOTSUP, "NCCL cannot be used: %s has no function %s", file, name);
     }
-    memcpy(out, &symbol, size_bytes); /* C has no conversion of a pointer to a function */
     return FL_OK;
 }
 
@@ -33,6 +38,10 @@ static fl_status find_functions(void *library, const char *file, fl_nccl *out)
     FL_TRY(find_function(library, file, "nccl" #name, &out->name, sizeof out->name));
     FL__NCCL_FUNCTIONS(FIND)
 #undef FIND
+#define FIND_LATER(result, name, arguments)                                                        \
+    look_for_function(library, "nccl" #name, &out->name, sizeof out->name);
+    FL__NCCL_LATER_FUNCTIONS(FIND_LATER)
+#undef FIND_LATER
     return FL_OK;
 }
 

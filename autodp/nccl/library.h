@@ -11,6 +11,7 @@ typedef struct fl_nccl {
     int version; /* as ncclGetVersion gives it */
 #define FL__NCCL_MEMBER(result, name, arguments) result(*name) arguments;
     FL__NCCL_FUNCTIONS(FL__NCCL_MEMBER)
+    FL__NCCL_LATER_FUNCTIONS(FL__NCCL_MEMBER)
 #undef FL__NCCL_MEMBER
 } fl_nccl;
 

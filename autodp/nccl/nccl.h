@@ -7,7 +7,11 @@
 
 #include <frostline/job.h>
 
-/* Channels and buckets use NCCL where all their members can: the same version of it, and each on a
+/* With options->keeper, channels and buckets of a group that is connected are split off one
+ * communicator of all members, if all pairs can use NCCL. It comes from the group before where that
+ * takes less time. Without a keeper, each opens for itself.
+ *
+ * Channels and buckets use NCCL where all their members can: the same version of it, and each on a
  * device of its own, since NCCL refuses two ranks on one. The others go through host memory, as
  * those of fl_host_group_ops do. All members of a group must be opened with the same table.
  * options->every_pair: FL_ENOTSUP, with the pair and the reason, if a pair cannot use NCCL.

@@ -106,20 +106,24 @@ static void group_close(fl_group *group)
 }
 
 /* Which pairs use NCCL, and why the others do not. One member says it for all. */
-static void log_choice(const nccl_group *g)
+static void log_choice(nccl_group *g)
 {
     char version[FL_NCCL_VERSION_TEXT], reason[512] = "";
+    fl_group_comm *comm = &g->base.comm;
     int n_pairs = g->base.size * (g->base.size - 1) / 2, n = 0;
     for (int a = 0; a < g->base.size; a++) {
         for (int b = a + 1; b < g->base.size; b++) {
             n += fl_nccl_survey_pair(&g->survey, a, b);
         }
     }
+    comm->n_pairs = n_pairs;
+    comm->n_device_pairs = n;
+    if (fl_nccl_survey_check(&g->survey, g->base.index) != FL_OK) {
+        snprintf(comm->why, sizeof comm->why, "%s", fl_errmsg());
+        snprintf(reason, sizeof reason, "; %s", fl_errmsg());
+    }
     if (g->base.index != 0 || n_pairs == 0) {
         return;
-    }
-    if (fl_nccl_survey_check(&g->survey, 0) != FL_OK) {
-        snprintf(reason, sizeof reason, "; %s", fl_errmsg());
     }
     fl_log(FL_LOG_INFO, "generation %u: %d of %d pairs of workers exchange data over NCCL%s%s%s",
            g->base.generation, n, n_pairs, n > 0 ? " " : "",
@@ -132,11 +136,13 @@ static fl_status open_parts(nccl_group *g, const fl_group_options *options)
     host.backend = NULL;
     FL_TRY(fl_group_open(&host, &g->host));
     g->net = fl_host_group_net(g->host);
-    FL_TRY(fl_nccl_survey_make(g->host, fl_deadline_us(options->open_timeout_ms), &g->survey,
+    int64_t deadline_us = fl_deadline_us(options->open_timeout_ms);
+    fl_nccl_kept_facts kept = fl__nccl_kept(g);
+    FL_TRY(fl_nccl_survey_make(g->host, g->keeper != NULL ? &kept : NULL, deadline_us, &g->survey,
                                &g->nccl));
     FL_TRY(options->every_pair ? fl_nccl_survey_check(&g->survey, options->index) : FL_OK);
     log_choice(g);
-    return FL_OK;
+    return fl__nccl_parent_open(g, deadline_us);
 }
 
 static fl_status group_open(const fl_group_options *options, fl_group **out)
@@ -147,6 +153,8 @@ static fl_status group_open(const fl_group_options *options, fl_group **out)
                          .index = options->index,
                          .size = options->size,
                          .generation = options->generation};
+    g->keeper = options->keeper;
+    g->after_loss = options->after_loss;
     g->open_timeout_ms = options->open_timeout_ms;
     g->wait_timeout_ms = options->wait_timeout_ms;
     pthread_mutex_init(&g->mutex, NULL);
@@ -168,13 +176,18 @@ static fl_status group_connect(fl_group *group, int64_t deadline_us)
 {
     nccl_group *g = (nccl_group *)group;
     FL_TRY(fl__nccl_state(g));
-    for (nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
-        FL_TRY(fl__nccl_lane_begin(lane, deadline_us));
+    int64_t begun_us = fl_now_us();
+    if (g->parent != NULL) {
+        FL_TRY(fl__nccl_split_lanes(g, &begun_us, deadline_us));
     }
     for (nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
-        FL_TRY(fl__nccl_lane_connected(lane, deadline_us));
+        FL_TRY(lane->parent ? FL_OK : fl__nccl_lane_begin(lane, deadline_us));
     }
-    return FL_OK;
+    for (nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
+        FL_TRY(lane->parent ? FL_OK : fl__nccl_lane_connected(lane, deadline_us));
+    }
+    g->base.comm.us += g->lanes != NULL ? fl_now_us() - begun_us : 0;
+    return fl__nccl_parent_keep(g);
 }
 
 static void group_abort(fl_group *group, fl_status why)

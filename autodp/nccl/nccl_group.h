@@ -3,6 +3,8 @@
  *   nccl_group.c    open, close, abort; sums of scalars go through the host's group
  *   survey.c        which pairs of members can use NCCL; the others use the host's group
  *   lane.c          a communicator with a stream of its own: opening, closing
+ *   parent.c        the communicator of all members, from which lanes are split off
+ *   split.c         which lanes are split off together, and the splits
  *   caller.c        the caller thread, which makes every call of NCCL except the aborts
  *   watch.c         the watch thread: deadlines, a broken net; it aborts communicators
  *   nccl_bucket.c, nccl_channel.c   what a lane carries
@@ -81,6 +83,8 @@ struct nccl_lane {
     nccl_lane *next;
     uint32_t id;
     bool buckets;            /* it sums; otherwise it carries messages from rank 0 to rank 1 */
+    bool parent;             /* of all members: it carries nothing, and has no stream */
+    bool begun;              /* it opens, or is open: by an id of its own, or by a split */
     int n_members, my_place; /* the communicator's ranks */
     int *members;            /* [n_members] of the group */
     fl_nccl_id unique_id;
@@ -89,7 +93,10 @@ struct nccl_lane {
     fl_stream *stream;
     void *native;  /* the same for NCCL */
     void *scratch; /* device memory for the first operation */
-    nccl_job identify, open, connect, finalize, destroy;
+    nccl_job identify, open, adopt, connect, finalize, destroy;
+    nccl_job revoke, shrink;   /* of a parent of more members */
+    nccl_lane *child;          /* that it is shrunk to */
+    int *excluded, n_excluded; /* ranks */
     /* Guarded by the group's mutex. */
     nccl_lane_state state;
     bool abort_wanted;
@@ -99,13 +106,24 @@ struct nccl_lane {
 
 /* ---- the group ---- */
 
+/* One split of the parent, which all members make together. */
+typedef struct nccl_round {
+    nccl_job job;
+    nccl_lane *lane;     /* that this member gets; NULL: none */
+    fl_nccl_handle none; /* where NCCL says so */
+} nccl_round;
+
 struct nccl_group {
     fl_group base;
     fl_group *host; /* sums, pairs without NCCL, and the connections to all members */
     fl_net *net;    /* of `host` */
     int64_t open_timeout_ms, wait_timeout_ms;
     fl_nccl_survey survey;
-    fl_nccl nccl; /* if the survey says that this member has it */
+    fl_nccl nccl;           /* if the survey says that this member has it */
+    fl_comm_keeper *keeper; /* NULL: nothing is kept, or this is done */
+    bool after_loss;
+    nccl_lane *parent; /* while lanes are split off; NULL: lanes open with ids of their own */
+    nccl_round *rounds;
 
     pthread_mutex_t mutex;
     pthread_cond_t work;    /* for the caller thread */
@@ -199,6 +217,37 @@ bool fl__nccl_lane_quiet(nccl_lane *lane);
  * second. false as above. */
 bool fl__nccl_lanes_end(nccl_group *g);
 void fl__nccl_lanes_free(nccl_group *g);
+
+/* "bucket 3", for messages. Returns text. */
+enum { NCCL_LANE_TEXT = 48 };
+const char *fl__nccl_lane_text(const nccl_lane *lane, char text[NCCL_LANE_TEXT]);
+
+/* A lane of all members, which the group has from here on. */
+fl_status fl__nccl_lane_create_parent(nccl_group *g, nccl_lane **out) FL_MUST_CHECK;
+
+/* Begin to open a lane by an id, which its first member tells the others. */
+fl_status fl__nccl_lane_open_by_id(nccl_lane *lane) FL_MUST_CHECK;
+
+/* A lane whose communicator has come from a split or a shrink: wait for that, and connect it. */
+fl_status fl__nccl_lane_adopt(nccl_lane *lane) FL_MUST_CHECK;
+
+/* ---- parent.c ---- */
+
+/* What this member has kept, for the survey. */
+fl_nccl_kept_facts fl__nccl_kept(const nccl_group *g);
+
+/* Open the parent, in the way that the survey decides, if all pairs can use NCCL and the group
+ * keeps anything. Waits for the other members. */
+fl_status fl__nccl_parent_open(nccl_group *g, int64_t deadline_us) FL_MUST_CHECK;
+
+/* Lanes have been split off: a later group may take the parent. */
+fl_status fl__nccl_parent_keep(nccl_group *g) FL_MUST_CHECK;
+
+/* ---- split.c ---- */
+
+/* Open all lanes that have not begun to open, by splits of the parent. All members call it.
+ * *begun_us: when all had come, and the splits began. */
+fl_status fl__nccl_split_lanes(nccl_group *g, int64_t *begun_us, int64_t deadline_us) FL_MUST_CHECK;
 
 /* ---- the entries of the table ---- */
 

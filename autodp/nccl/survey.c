@@ -8,7 +8,17 @@
 #include <string.h>
 
 /* What a member tells the others, as numbers that a sum in double keeps. */
-enum { VERSION, HARDWARE_LOW, HARDWARE_HIGH, N_NUMBERS };
+enum {
+    VERSION,
+    HARDWARE_LOW,
+    HARDWARE_HIGH,
+    SERIAL,
+    RANK,
+    N_RANKS,
+    CAN_SHRINK,
+    TOOK, /* one for each way */
+    N_NUMBERS = TOOK + FL_COMM_WAYS
+};
 enum { MEMBERS_AT_ONCE = FL_GROUP_ALL_REDUCE_MAX / N_NUMBERS };
 
 /* ---- this member ---- */
@@ -41,6 +51,43 @@ static fl_status look_at_member(fl_device *d, fl_nccl_member *me, char *reason, 
 
 /* ---- all of them ---- */
 
+static void put_member(const fl_nccl_survey *s, int i, double *number)
+{
+    const fl_nccl_member *m = &s->member[i];
+    number[VERSION] = m->version;
+    number[HARDWARE_LOW] = (double)(uint32_t)m->hardware;
+    number[HARDWARE_HIGH] = (double)(m->hardware >> 32);
+    if (s->kept == NULL) {
+        return;
+    }
+    const fl_nccl_kept_facts *k = &s->kept[i];
+    number[SERIAL] = k->serial;
+    number[RANK] = k->rank;
+    number[N_RANKS] = k->n_ranks;
+    number[CAN_SHRINK] = k->can_shrink;
+    for (int way = 0; way < FL_COMM_WAYS; way++) {
+        number[TOOK + way] = (double)k->took_us[way];
+    }
+}
+
+static void get_member(fl_nccl_survey *s, int i, const double *number)
+{
+    s->member[i] = (fl_nccl_member){.version = (int)number[VERSION],
+                                    .hardware = (uint64_t)number[HARDWARE_HIGH] << 32 |
+                                                (uint64_t)number[HARDWARE_LOW]};
+    if (s->kept == NULL) {
+        return;
+    }
+    fl_nccl_kept_facts *k = &s->kept[i];
+    *k = (fl_nccl_kept_facts){.serial = (uint32_t)number[SERIAL],
+                              .rank = (int)number[RANK],
+                              .n_ranks = (int)number[N_RANKS],
+                              .can_shrink = number[CAN_SHRINK] > 0};
+    for (int way = 0; way < FL_COMM_WAYS; way++) {
+        k->took_us[way] = (int64_t)number[TOOK + way];
+    }
+}
+
 static fl_status exchange_members(fl_group *group, int64_t deadline_us, fl_nccl_survey *s)
 {
     double number[MEMBERS_AT_ONCE * N_NUMBERS];
@@ -48,36 +95,36 @@ static fl_status exchange_members(fl_group *group, int64_t deadline_us, fl_nccl_
         int n = s->n - first < MEMBERS_AT_ONCE ? s->n - first : MEMBERS_AT_ONCE;
         memset(number, 0, sizeof number);
         if (group->index >= first && group->index < first + n) {
-            const fl_nccl_member *me = &s->member[group->index];
-            double *mine = number + (ptrdiff_t)(group->index - first) * N_NUMBERS;
-            mine[VERSION] = me->version;
-            mine[HARDWARE_LOW] = (double)(uint32_t)me->hardware;
-            mine[HARDWARE_HIGH] = (double)(me->hardware >> 32);
+            put_member(s, group->index, number + (ptrdiff_t)(group->index - first) * N_NUMBERS);
         }
         FL_TRY(fl_group_all_reduce(group, number, n * N_NUMBERS, deadline_us));
         for (int i = 0; i < n; i++) {
-            const double *its = number + (ptrdiff_t)i * N_NUMBERS;
-            s->member[first + i] = (fl_nccl_member){.version = (int)its[VERSION],
-                                                    .hardware = (uint64_t)its[HARDWARE_HIGH] << 32 |
-                                                                (uint64_t)its[HARDWARE_LOW]};
+            get_member(s, first + i, number + (ptrdiff_t)i * N_NUMBERS);
         }
     }
     return FL_OK;
 }
 
-fl_status fl_nccl_survey_make(fl_group *group, int64_t deadline_us, fl_nccl_survey *survey,
-                              fl_nccl *nccl)
+fl_status fl_nccl_survey_make(fl_group *group, const fl_nccl_kept_facts *kept, int64_t deadline_us,
+                              fl_nccl_survey *survey, fl_nccl *nccl)
 {
+    size_t n = (size_t)group->size;
     *survey = (fl_nccl_survey){.n = group->size};
-    FL_TRY(fl_alloc_array((size_t)group->size, sizeof *survey->member, (void **)&survey->member));
+    FL_TRY(fl_alloc_array(n, sizeof *survey->member, (void **)&survey->member));
     FL_TRY(look_at_member(group->device, &survey->member[group->index], survey->reason,
                           sizeof survey->reason, nccl));
+    if (kept != NULL) {
+        FL_TRY(fl_alloc_array(n, sizeof *survey->kept, (void **)&survey->kept));
+        survey->kept[group->index] = *kept;
+        survey->kept[group->index].can_shrink = nccl->CommShrink != NULL;
+    }
     return exchange_members(group, deadline_us, survey);
 }
 
 void fl_nccl_survey_free(fl_nccl_survey *survey)
 {
     fl_free(survey->member);
+    fl_free(survey->kept);
     memset(survey, 0, sizeof *survey);
 }
 
@@ -99,6 +146,43 @@ bool fl_nccl_survey_all(const fl_nccl_survey *survey, const int *members, int n)
         }
     }
     return true;
+}
+
+/* Whether all members have kept the same communicator, and whether all can shrink it. */
+static bool keeps_same(const fl_nccl_survey *s, bool *can_shrink)
+{
+    bool same = s->kept[0].serial != 0;
+    *can_shrink = true;
+    for (int i = 0; i < s->n; i++) {
+        same = same && s->kept[i].serial == s->kept[0].serial &&
+               s->kept[i].n_ranks == s->kept[0].n_ranks;
+        *can_shrink = *can_shrink && s->kept[i].can_shrink;
+    }
+    return same;
+}
+
+static int64_t longest_time(const fl_nccl_survey *s, fl_comm_way way)
+{
+    int64_t longest = 0;
+    for (int i = 0; i < s->n; i++) {
+        int64_t took_us = s->kept[i].took_us[way];
+        longest = took_us > longest ? took_us : longest;
+    }
+    return longest;
+}
+
+fl_comm_way fl_nccl_survey_way(const fl_nccl_survey *survey)
+{
+    bool can_shrink;
+    if (survey->kept == NULL || !keeps_same(survey, &can_shrink)) {
+        return FL_COMM_REBUILD;
+    }
+    fl_comm_way way = survey->kept[0].n_ranks == survey->n ? FL_COMM_SPLIT : FL_COMM_SHRINK;
+    if (way == FL_COMM_SHRINK && !can_shrink) {
+        return FL_COMM_REBUILD;
+    }
+    int64_t its_us = longest_time(survey, way), fresh_us = longest_time(survey, FL_COMM_REBUILD);
+    return its_us == 0 || fresh_us == 0 || its_us <= fresh_us ? way : FL_COMM_REBUILD;
 }
 
 static fl_status refuse_pair(const fl_nccl_survey *s, int a, int b, int me)

@@ -10,22 +10,36 @@ typedef struct fl_nccl_member {
     uint64_t hardware; /* as in fl_native */
 } fl_nccl_member;
 
+/* What a member has kept from earlier groups. */
+typedef struct fl_nccl_kept_facts {
+    uint32_t serial;   /* the generation that opened the communicator; 0: none is kept */
+    int rank, n_ranks; /* in the communicator */
+    bool can_shrink;   /* the library can */
+    int64_t took_us[FL_COMM_WAYS];
+} fl_nccl_kept_facts;
+
 typedef struct fl_nccl_survey {
     int n;
-    fl_nccl_member *member; /* [n] */
-    char reason[512];       /* why this member has no NCCL; "" */
+    fl_nccl_member *member;   /* [n] */
+    fl_nccl_kept_facts *kept; /* [n]; NULL: nothing is kept */
+    char reason[512];         /* why this member has no NCCL; "" */
 } fl_nccl_survey;
 
 /* Ask all members of the group, which is one through host memory. *nccl: this member's library, if
- * it has one. Only a GPU loads the system's library; another device has one where FROSTLINE_NCCL
- * names it. Free the survey after a failure, too. */
-fl_status fl_nccl_survey_make(fl_group *group, int64_t deadline_us, fl_nccl_survey *survey,
-                              fl_nccl *nccl) FL_MUST_CHECK;
+ * it has one. kept: of this member; can_shrink is filled here. NULL, on all members: nothing is
+ * kept. Only a GPU loads the system's library; another device has one where FROSTLINE_NCCL names
+ * it. Free the survey after a failure, too. */
+fl_status fl_nccl_survey_make(fl_group *group, const fl_nccl_kept_facts *kept, int64_t deadline_us,
+                              fl_nccl_survey *survey, fl_nccl *nccl) FL_MUST_CHECK;
 void fl_nccl_survey_free(fl_nccl_survey *survey);
 
 /* Whether these two, or all of these, can be ranks of one communicator. Pure. */
 bool fl_nccl_survey_pair(const fl_nccl_survey *survey, int a, int b);
 bool fl_nccl_survey_all(const fl_nccl_survey *survey, const int *members, int n);
+
+/* How the members get their communicators: those that are possible compete by the longest time that
+ * any member has measured; one that nobody has measured is tried. The same on all members. Pure. */
+fl_comm_way fl_nccl_survey_way(const fl_nccl_survey *survey);
 
 /* FL_OK if every pair can; else FL_ENOTSUP with the first pair that cannot, and why. */
 fl_status fl_nccl_survey_check(const fl_nccl_survey *survey, int me) FL_MUST_CHECK;

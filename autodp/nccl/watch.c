@@ -46,18 +46,18 @@ static void look_at_lane(nccl_lane *lane)
 {
     nccl_group *g = lane->group;
     int64_t now_us = fl_now_us();
-    const char *what = lane->buckets ? "bucket" : "channel";
+    char name[NCCL_LANE_TEXT];
     fl__nccl_lane_look(lane);
     if ((lane->queued != NULL || lane->issued != NULL) && lane->queued != &lane->finalize) {
         look_at_members(lane);
     }
     if (lane->queued != NULL && lane->queued->deadline_us <= now_us) {
-        fl__nccl_break(g, FL_EDEADLINE, "%s %u: %s has not %s in time", what, lane->id,
+        fl__nccl_break(g, FL_EDEADLINE, "%s: %s has not %s in time", fl__nccl_lane_text(lane, name),
                        lane->queued->call, lane->queued->begun ? "ended" : "returned");
     }
     if (lane->issued != NULL && lane->issued->deadline_us <= now_us) {
-        fl__nccl_break(g, FL_EDEADLINE, "%s %u: %s has not ended on the device in time", what,
-                       lane->id, lane->issued->call);
+        fl__nccl_break(g, FL_EDEADLINE, "%s: %s has not ended on the device in time",
+                       fl__nccl_lane_text(lane, name), lane->issued->call);
     }
 }
 
@@ -96,16 +96,22 @@ static void wait_for_caller(nccl_group *g)
     }
 }
 
-static void abort_marked(nccl_group *g, nccl_lane *first)
+static void abort_each(const nccl_group *g, nccl_lane *first, bool parents)
 {
-    const fl_nccl *nccl = &g->nccl;
-    nccl->GroupStart();
     for (nccl_lane *lane = first; lane != NULL; lane = lane->next) {
-        if (lane->state == NCCL_LANE_ABORTING && lane->comm != NULL) {
-            nccl->CommAbort(lane->comm); /* a result would change nothing */
+        if (lane->parent == parents && lane->state == NCCL_LANE_ABORTING && lane->comm != NULL) {
+            g->nccl.CommAbort(lane->comm); /* a result would change nothing */
         }
     }
-    nccl->GroupEnd();
+}
+
+/* What is split off a communicator is aborted after that: the split may be in progress. */
+static void abort_marked(nccl_group *g, nccl_lane *first)
+{
+    g->nccl.GroupStart();
+    abort_each(g, first, true);
+    abort_each(g, first, false);
+    g->nccl.GroupEnd();
 }
 
 static void close_marked(nccl_group *g)

@@ -24,9 +24,9 @@ typedef struct board_mail {
 
 typedef struct board_split {
     struct {
-        atomic_bool posted;
+        atomic_uint posted; /* the number of the split that it has come to */
         int color, key;
-        atomic_bool made; /* as the first of its color: `place` is that of the child's board */
+        atomic_uint made; /* the same, as the first of its color: `place` is of the child's board */
         board_place place;
     } rank[BOARD_RANKS];
 } board_split;
@@ -36,7 +36,8 @@ typedef struct board {
     /* whether a rank wants to be connected: to all (0), to a peer (1 + peer) */
     atomic_bool wants[BOARD_RANKS][BOARD_RANKS + 1];
     atomic_uint barrier[BOARD_RANKS]; /* how many a rank has come to */
-    board_split split[BOARD_SPLITS];
+    board_split split[BOARD_SPLITS];  /* by number modulo BOARD_SPLITS */
+    board_split shrink;               /* a communicator is shrunk once */
     unsigned char part[BOARD_RANKS][BOARD_CHUNK];
     board_mail mail[BOARD_RANKS][BOARD_RANKS]; /* from, to */
 } board;

@@ -21,6 +21,15 @@ template <typename... A> constexpr int count_arguments(fl_nccl_result (*)(A...))
                       count_arguments(static_cast<result(*) arguments>(nullptr)),                  \
                   "the arguments of nccl" #name);
 FL__NCCL_FUNCTIONS(CHECK)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 0)
+FL__NCCL_LATER_FUNCTIONS(CHECK)
+#elif NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+static_assert(count_arguments(ncclCommShrink) == 6, "the arguments of ncclCommShrink");
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+static_assert((int)FL_NCCL_SHRINK_DEFAULT == (int)NCCL_SHRINK_DEFAULT, "its number");
+static_assert((int)FL_NCCL_SHRINK_ABORT == (int)NCCL_SHRINK_ABORT, "its number");
+#endif
 #undef CHECK
 
 static_assert(NCCL_MAJOR == 2 && NCCL_VERSION_CODE >= FL_NCCL_OLDEST, "a version that is allowed");

@@ -9,6 +9,8 @@
  *   - Operations run on their streams, but those of one communicator in the order of their calls.
  *   - They wait for the other ranks for ever; only the communicator's abort ends them.
  *   - A split needs all ranks of the parent, and nothing outstanding there.
+ *   - A shrink needs all ranks but the excluded ones, and nothing outstanding unless its flag
+ * aborts that. A revoked communicator can be shrunk, split and aborted, and nothing else.
  *
  * faults.h says what can go wrong on request. Not kept: a send and a receive in one group. */
 #include "autodp/nccl/abi.h"
@@ -27,7 +29,15 @@ enum { VERSION = 22809, OPS_MAX = 64 };
 
 #define EXPORT __attribute__((visibility("default")))
 
-typedef enum comm_state { READY, OPENING, SPLITTING, CONNECTING, FINALIZING } comm_state;
+typedef enum comm_state {
+    READY,
+    OPENING,
+    SPLITTING,
+    SHRINKING,
+    REVOKING,
+    CONNECTING,
+    FINALIZING
+} comm_state;
 typedef enum op_kind { OP_SEND, OP_RECEIVE, OP_SUM, OP_BROADCAST } op_kind;
 
 typedef struct op {
@@ -55,7 +65,11 @@ struct ncclComm {
     bool connected[BOARD_RANKS + 1];
     op deferred[OPS_MAX]; /* until they are connected, or their group ends */
     int n_deferred, n_connecting;
-    int n_splits, color, key;
+    unsigned n_splits;
+    int color, key;
+    bool excluded[BOARD_RANKS]; /* from the child that the communicator is shrunk to */
+    bool revoked;
+    int n_looks;
     struct ncclComm **child;
     struct ncclComm *next_in_group;
 };
@@ -229,6 +243,8 @@ static fl_nccl_result add_op(op o, const char *name)
     pthread_mutex_lock(&lock);
     if (o.fault.kind == FAULT_FAIL) {
         result = refuse((fl_nccl_result)o.fault.value, "it failed on request");
+    } else if (c->revoked) {
+        result = refuse(FL_NCCL_INVALID_USAGE, "the communicator is revoked");
     } else if (c->state != READY || c->n_deferred == OPS_MAX) {
         result = refuse(FL_NCCL_INVALID_ARGUMENT, "the call before it is still in progress");
     } else {
@@ -351,10 +367,16 @@ static int place_in_color(struct ncclComm *c, const board_split *s, int *first, 
     return before;
 }
 
+static board_split *split_of(const struct ncclComm *c)
+{
+    return c->state == SHRINKING ? &c->end.b->shrink : &c->end.b->split[c->n_splits % BOARD_SPLITS];
+}
+
 /* Once all ranks have come: the first of each color makes the board of the child. */
 static bool finish_split(struct ncclComm *c)
 {
-    board_split *s = &c->end.b->split[c->n_splits - 1];
+    board_split *s = split_of(c);
+    unsigned number = c->state == SHRINKING ? 1 : c->n_splits;
     int first, n, rank = place_in_color(c, s, &first, &n);
     int own_fd = -1;
     if (c->color == FL_NCCL_NO_COLOR) {
@@ -366,9 +388,9 @@ static bool finish_split(struct ncclComm *c)
             abort();
         }
         own_fd = (int)s->rank[first].place.fd;
-        atomic_store(&s->rank[first].made, true);
+        atomic_store(&s->rank[first].made, number);
     }
-    if (!atomic_load(&s->rank[first].made)) {
+    if (atomic_load(&s->rank[first].made) != number) {
         return false;
     }
     board *b = board_open(&s->rank[first].place);
@@ -378,9 +400,11 @@ static bool finish_split(struct ncclComm *c)
 
 static bool all_have_split(const struct ncclComm *c)
 {
-    const board_split *s = &c->end.b->split[c->n_splits - 1];
+    const board_split *s = split_of(c);
+    unsigned number = c->state == SHRINKING ? 1 : c->n_splits;
     for (int rank = 0; rank < c->end.n_ranks; rank++) {
-        if (!atomic_load(&s->rank[rank].posted)) {
+        bool counts = c->state == SPLITTING || !c->excluded[rank];
+        if (counts && atomic_load(&s->rank[rank].posted) != number) {
             return false;
         }
     }
@@ -417,7 +441,10 @@ static bool is_finished(struct ncclComm *c)
     case OPENING:
         return all_have(c->end.b->joined, n);
     case SPLITTING:
+    case SHRINKING:
         return all_have_split(c) && finish_split(c);
+    case REVOKING:
+        return c->n_looks++ > 0; /* in progress for at least one look */
     case CONNECTING:
         return finish_connecting(c);
     case FINALIZING:
@@ -516,6 +543,21 @@ EXPORT fl_nccl_result ncclCommInitRankConfig(struct ncclComm **out, int n_ranks,
     return FL_NCCL_IN_PROGRESS;
 }
 
+static bool has_ops(struct ncclComm *c)
+{
+    return atomic_load(&c->n_ops) != atomic_load(&c->n_ops_run);
+}
+
+static void post_split(struct ncclComm *c, unsigned number, int color, int key,
+                       struct ncclComm **child)
+{
+    board_split *s = split_of(c);
+    c->color = s->rank[c->end.rank].color = color;
+    c->key = s->rank[c->end.rank].key = key;
+    c->child = child;
+    atomic_store(&s->rank[c->end.rank].posted, number);
+}
+
 EXPORT fl_nccl_result ncclCommSplit(struct ncclComm *c, int color, int key, struct ncclComm **child,
                                     fl_nccl_config *config)
 {
@@ -525,27 +567,75 @@ EXPORT fl_nccl_result ncclCommSplit(struct ncclComm *c, int color, int key, stru
     pthread_mutex_lock(&lock);
     if (f.kind == FAULT_FAIL) {
         result = refuse((fl_nccl_result)f.value, "it failed on request");
-    } else if (c->state != READY || c->n_splits == BOARD_SPLITS ||
-               atomic_load(&c->n_ops) != atomic_load(&c->n_ops_run)) {
+    } else if (c->state != READY || has_ops(c)) {
         result = refuse(FL_NCCL_INVALID_USAGE, "something of the parent is outstanding");
     } else {
-        board_split *s = &c->end.b->split[c->n_splits++];
-        c->color = s->rank[c->end.rank].color = color;
-        c->key = s->rank[c->end.rank].key = key;
-        c->child = child;
-        atomic_store(&s->rank[c->end.rank].posted, true);
+        c->n_splits++;
         begin(c, SPLITTING, f);
+        post_split(c, c->n_splits, color, key, child);
     }
     pthread_mutex_unlock(&lock);
     return result;
 }
+
+#ifndef STANDIN_WITHOUT_SHRINK
+EXPORT fl_nccl_result ncclCommShrink(struct ncclComm *c, int *excluded, int n_excluded,
+                                     struct ncclComm **child, fl_nccl_config *config, int flags)
+{
+    fl_nccl_result result = FL_NCCL_IN_PROGRESS;
+    fault f = fault_of("CommShrink");
+    (void)config;
+    pthread_mutex_lock(&lock);
+    memset(c->excluded, 0, sizeof c->excluded);
+    for (int i = 0; i < n_excluded; i++) {
+        if (excluded[i] < 0 || excluded[i] >= c->end.n_ranks || excluded[i] == c->end.rank) {
+            result = refuse(FL_NCCL_INVALID_ARGUMENT, "a rank that cannot be excluded");
+        } else {
+            c->excluded[excluded[i]] = true;
+        }
+    }
+    if (f.kind == FAULT_FAIL) {
+        result = refuse((fl_nccl_result)f.value, "it failed on request");
+    } else if (n_excluded < 1) {
+        result = refuse(FL_NCCL_INVALID_ARGUMENT, "no rank is excluded");
+    } else if (c->state != READY || (flags == FL_NCCL_SHRINK_DEFAULT && has_ops(c))) {
+        result = refuse(FL_NCCL_INVALID_USAGE, "something of the parent is outstanding");
+    } else if (result == FL_NCCL_IN_PROGRESS) {
+        int first = 0; /* other ranks may shrink the same communicator to another one */
+        while (c->excluded[first]) {
+            first++;
+        }
+        begin(c, SHRINKING, f);
+        post_split(c, 1, 1 + first, c->end.rank, child);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+EXPORT fl_nccl_result ncclCommRevoke(struct ncclComm *c, int flags)
+{
+    fl_nccl_result result = FL_NCCL_IN_PROGRESS;
+    fault f = fault_of("CommRevoke");
+    pthread_mutex_lock(&lock);
+    if (f.kind == FAULT_FAIL || flags != FL_NCCL_REVOKE_DEFAULT || c->revoked) {
+        result = refuse(f.kind == FAULT_FAIL ? (fl_nccl_result)f.value : FL_NCCL_INVALID_ARGUMENT,
+                        "it failed on request, or the communicator is revoked");
+    } else {
+        c->revoked = true;
+        c->n_looks = 0;
+        begin(c, REVOKING, f);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+#endif
 
 EXPORT fl_nccl_result ncclCommFinalize(struct ncclComm *c)
 {
     fl_nccl_result result = FL_NCCL_IN_PROGRESS;
     fault f = fault_of("CommFinalize");
     pthread_mutex_lock(&lock);
-    if (f.kind == FAULT_FAIL || c->state != READY) {
+    if (f.kind == FAULT_FAIL || c->state != READY || c->revoked) {
         result = refuse(f.kind == FAULT_FAIL ? (fl_nccl_result)f.value : FL_NCCL_INVALID_ARGUMENT,
                         "it failed on request, or another call is in progress");
     } else {

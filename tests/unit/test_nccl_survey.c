@@ -67,6 +67,44 @@ static void test_nccl_survey__names_the_pair_and_the_reason(void **state)
     check_refusal(3, 2, 1, "member 1 has none: no such file");
 }
 
+/* Three members have kept a communicator of n_ranks. */
+static fl_comm_way way_of(int n_ranks, int64_t rebuild_us, int64_t its_us, uint32_t last_serial,
+                          bool can_shrink)
+{
+    fl_nccl_kept_facts kept[3];
+    for (int i = 0; i < 3; i++) {
+        kept[i] = (fl_nccl_kept_facts){.serial = i == 2 ? last_serial : 7,
+                                       .rank = i,
+                                       .n_ranks = n_ranks,
+                                       .can_shrink = can_shrink || i != 1,
+                                       .took_us = {0, rebuild_us, 0, 0}};
+    }
+    kept[1].took_us[n_ranks == 3 ? FL_COMM_SPLIT : FL_COMM_SHRINK] = its_us;
+    const fl_nccl_survey three = {.n = 3, .member = members, .kept = kept};
+    return fl_nccl_survey_way(&three);
+}
+
+/* Catches members that choose by their own times, and a way that is slower, impossible, or never
+ * tried. */
+static void test_nccl_survey__takes_the_way_that_took_less_time(void **state)
+{
+    (void)state;
+    assert_int_equal(way_of(3, 500, 0, 7, true), FL_COMM_SPLIT); /* never tried */
+    assert_int_equal(way_of(3, 500, 400, 7, true), FL_COMM_SPLIT);
+    assert_int_equal(way_of(3, 500, 600, 7, true), FL_COMM_REBUILD);
+    assert_int_equal(way_of(3, 0, 600, 7, true), FL_COMM_SPLIT);
+    assert_int_equal(way_of(4, 500, 0, 7, true), FL_COMM_SHRINK);
+    assert_int_equal(way_of(4, 500, 499, 7, true), FL_COMM_SHRINK);
+    assert_int_equal(way_of(4, 500, 501, 7, true), FL_COMM_REBUILD);
+    assert_int_equal(way_of(4, 500, 0, 7, false), FL_COMM_REBUILD); /* one library cannot */
+    assert_int_equal(way_of(3, 500, 0, 7, false), FL_COMM_SPLIT);
+    assert_int_equal(way_of(3, 500, 0, 5, true), FL_COMM_REBUILD); /* another communicator */
+    assert_int_equal(way_of(4, 500, 0, 0, true), FL_COMM_REBUILD); /* one has none */
+    const fl_nccl_survey none = {.n = 3, .member = members};
+    assert_int_equal(fl_nccl_survey_way(&none), FL_COMM_REBUILD);
+    assert_true(fl_comm_time_mixed(0, 30) == 30 && fl_comm_time_mixed(10, 30) == 20);
+}
+
 /* Devices that compute in host memory have no streams for a library. */
 static void test_nccl_choice__follows_the_job_and_the_device(void **state)
 {
@@ -100,6 +138,7 @@ int main(void)
         cmocka_unit_test(test_nccl_survey__tells_pairs_that_can_use_it),
         cmocka_unit_test(test_nccl_survey__asks_all_pairs_of_a_set),
         cmocka_unit_test(test_nccl_survey__names_the_pair_and_the_reason),
+        cmocka_unit_test(test_nccl_survey__takes_the_way_that_took_less_time),
         cmocka_unit_test(test_nccl_choice__follows_the_job_and_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
