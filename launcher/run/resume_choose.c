@@ -241,15 +241,19 @@ static fl_status add_refused(fl_resume *r, int64_t step)
 static fl_status found_none(const fl_resume *r)
 {
     char target[PATH_MAX];
+    bool is_job = r->before.model.kind != FL_MODEL_PROGRAM;
     fl_checkpoint_folder_missing(r->dir, target);
-    return target[0] == '\0'
-               ? fl_fail(FL_EINVAL, "--resume: %s: found no checkpoint in %s", r->dir,
-                         r->checkpoints)
-               : fl_fail(FL_EINVAL,
-                         "--resume: %s: found no checkpoint in %s: it is a link to %s, which is "
-                         "not there; if that folder was moved to DIR/NAME, with the name of the "
-                         "run directory, --set checkpoint.dir=DIR names it",
-                         r->dir, r->checkpoints, target);
+    if (target[0] != '\0') {
+        return fl_fail(FL_EINVAL,
+                       "--resume: %s: found no checkpoint in %s: it is a link to %s, which is not "
+                       "there; if that folder was moved to DIR/NAME, with the name of the run "
+                       "directory, --set checkpoint.dir=DIR names it",
+                       r->dir, r->checkpoints, target);
+    }
+    return fl_fail(FL_EINVAL,
+                   "--resume: %s: found no checkpoint in %s: nothing of the run was kept%s%s%s",
+                   r->dir, r->checkpoints, is_job ? "; `frostline run " : "",
+                   is_job ? r->job_path : "", is_job ? "` starts it anew" : "");
 }
 
 static fl_status none_is_good(const fl_resume *r)
