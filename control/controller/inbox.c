@@ -164,7 +164,7 @@ static void heard_pass(fl_controller *controller, fl_worker *worker, const fl_pa
 static void take_message(fl_controller *controller, fl_worker *worker, const fl_wire_message *frame)
 {
     if (is_stale(controller, frame)) {
-        fl_log(FL_LOG_WARN, "dropped a %s of generation %u from worker %d",
+        fl_log(FL_LOG_DEBUG, "dropped a %s of generation %u from worker %d",
                fl_wire_type_text(frame->type), frame->generation, worker->rank);
         return;
     }

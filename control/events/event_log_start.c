@@ -174,8 +174,14 @@ static void note_resume(fl_event_log *log, const fl_run_facts *run)
                          (long long)origin->refused[i].step, origin->refused[i].why);
     }
     if (origin->plan_why == NULL) {
-        fl_progress_note(&log->progress, "started again from step 0; %lld steps were cut off",
+        fl_progress_note(&log->progress, "started again from step 0; steps again: %lld",
                          (long long)origin->n_cut_steps);
+        return;
+    }
+    if (origin->why != NULL) {
+        fl_progress_note(
+            &log->progress, "the run goes on from step %lld, from %s; steps again: %lld",
+            (long long)origin->step, origin->checkpoint, (long long)origin->n_cut_steps);
         return;
     }
     fl_progress_note(

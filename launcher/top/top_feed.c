@@ -178,15 +178,29 @@ static bool take_replies(fl_top_feed *f)
 /* ---- events and steps ---- */
 
 static bool take_lines(fl_top_tail *tail, fl_top_model *model,
-                       void (*take)(fl_top_model *, const char *))
+                       void (*take)(fl_top_model *, const char *), void (*forget)(fl_top_model *))
 {
     const char *line;
     int n = 0;
     while (n < LINES_A_POLL && (line = fl_top_tail_next(tail)) != NULL) {
+        if (tail->was_cut) {
+            tail->was_cut = false;
+            forget(model);
+        }
         take(model, line);
         n++;
     }
     return n > 0;
+}
+
+static bool take_file_events(fl_top_feed *f)
+{
+    return take_lines(&f->event_lines, f->model, fl_top_model_event, fl_top_model_forget_events);
+}
+
+static bool take_file_steps(fl_top_feed *f)
+{
+    return take_lines(&f->step_lines, f->model, fl_top_model_step, fl_top_model_forget_steps);
 }
 
 static bool take_events(fl_top_feed *f)
@@ -217,8 +231,7 @@ static void look_for_end(fl_top_feed *f)
         if (known && entry.state == FL_RUN_STARTING) {
             return;
         }
-        while (take_lines(&f->event_lines, f->model, fl_top_model_event) ||
-               take_lines(&f->step_lines, f->model, fl_top_model_step)) {
+        while (take_file_events(f) || take_file_steps(f)) {
         }
         fl_top_model_end(f->model, known ? fl_run_state_text(entry.state) : "ended");
     }
@@ -254,8 +267,8 @@ bool fl_top_feed_poll(fl_top_feed *f)
     ask_status(f, now_us);
     bool any = take_replies(f);
     any = take_events(f) || any;
-    any = take_lines(&f->event_lines, f->model, fl_top_model_event) || any;
-    any = take_lines(&f->step_lines, f->model, fl_top_model_step) || any;
+    any = take_file_events(f) || any;
+    any = take_file_steps(f) || any;
     return tell_silence(f, now_us) || any || f->model->over;
 }
 

@@ -355,6 +355,17 @@ void fl_top_model_event(fl_top_model *m, const char *line)
     json_decref(event);
 }
 
+void fl_top_model_forget_events(fl_top_model *m)
+{
+    m->n_events = m->n_lost = 0;
+}
+
+void fl_top_model_forget_steps(fl_top_model *m)
+{
+    m->loss_curve.n = m->rate_curve.n = 0;
+    m->loss_curve.stride = m->rate_curve.stride = 0;
+}
+
 void fl_top_model_end(fl_top_model *m, const char *how)
 {
     if (!m->over) {

@@ -91,6 +91,10 @@ bool fl_top_model_status(fl_top_model *model, const json_t *result);
 void fl_top_model_event(fl_top_model *model, const char *line);
 void fl_top_model_step(fl_top_model *model, const char *line);
 
+/* The lines of a file come again, from its first one. */
+void fl_top_model_forget_events(fl_top_model *model);
+void fl_top_model_forget_steps(fl_top_model *model);
+
 /* The run has ended in this way. If an event has already told how, the event's text stays. */
 void fl_top_model_end(fl_top_model *model, const char *how);
 

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Zeroed is closed. */
 typedef struct fl_top_tail {
@@ -11,6 +12,11 @@ typedef struct fl_top_tail {
     bool open, skips; /* skips: the rest of a line that is too long */
     char *text;       /* [FL_TOP_LINE_MAX + 1] */
     size_t from, n;   /* of text: what is not handed out yet */
+    int64_t at;       /* bytes of the file that were read, */
+    char last[64];    /* [n_last] and the last of them */
+    size_t n_last;
+    bool was_cut; /* the file was cut and continued: its lines come again from the first one. The
+                     reader sets it to false. */
 } fl_top_tail;
 
 enum { FL_TOP_LINE_MAX = 1 << 20 /* bytes; longer lines are passed over */ };

@@ -294,6 +294,32 @@ static void test_top_tail__gives_whole_lines_as_they_come(void **state)
     fl_top_tail_close(&tail);
 }
 
+/* A run that goes back cuts its files. Would catch: a reader that goes on in the middle of a line,
+ * and misses the lines before it. */
+static void test_top_tail__begins_again_where_a_file_was_cut(void **state)
+{
+    (void)state;
+    fl_top_tail tail;
+    char path[FOLDER_SIZE];
+    make_file(path, "one\ntwo\nthree\n", 14);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    fl_top_tail_open(&tail, path);
+    for (int i = 0; i < 3; i++) {
+        assert_non_null(fl_top_tail_next(&tail));
+    }
+    assert_null(fl_top_tail_next(&tail));
+    assert_false(tail.was_cut);
+    assert_int_equal(ftruncate(fd, 4), 0);
+    assert_int_equal(pwrite(fd, "a line that is longer\n", 22, 4), 22);
+    assert_string_equal(fl_top_tail_next(&tail), "one");
+    assert_true(tail.was_cut);
+    assert_string_equal(fl_top_tail_next(&tail), "a line that is longer");
+    assert_null(fl_top_tail_next(&tail));
+    close(fd);
+    fl_top_tail_close(&tail);
+    unlink(path);
+}
+
 /* ---- keys ---- */
 
 static fl_top_ask ask;
@@ -381,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_top_series__keeps_every_step_in_the_same_room),
         cmocka_unit_test(test_top_series__steps_may_be_far_apart),
         cmocka_unit_test(test_top_tail__gives_whole_lines_as_they_come),
+        cmocka_unit_test(test_top_tail__begins_again_where_a_file_was_cut),
         cmocka_unit_test(test_top_ask__sends_what_was_confirmed),
         cmocka_unit_test(test_top_ask__sends_nothing_else),
         cmocka_unit_test(test_top_ask__scrolls),
