@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 bool fl__field_is_text(const fl_field *field)
 {
@@ -72,6 +73,18 @@ static const char *rounded_text(const fl_field *field, const char *text, char ou
     return out;
 }
 
+/* What other systems call a choice: by letters, gpu would be nearest to cpu. */
+static const char *name_meant(const fl_field *field, const char *text)
+{
+    bool means_cuda = strcasecmp(text, "gpu") == 0 || strcasecmp(text, "nvidia") == 0;
+    for (int i = 0; means_cuda && field->choices[i] != NULL; i++) {
+        if (strcmp(field->choices[i], "cuda") == 0) {
+            return field->choices[i];
+        }
+    }
+    return fl_nearest(text, choice_at, field);
+}
+
 static fl_status refuse_value(const fl_field *field, const char *text, size_t length, bool as_text)
 {
     char shown[FL_SHOWN_MAX], allowed[FL_FIELD_ALLOWED_MAX], rounded[ROUNDED_MAX] = "";
@@ -84,7 +97,7 @@ static fl_status refuse_value(const fl_field *field, const char *text, size_t le
     const char *near = NULL;
     bool has_choice = field->type == FL_FIELD_CHOICE && field->choices[1] != NULL;
     if (has_choice && whole) {
-        near = fl_nearest(text, choice_at, field);
+        near = name_meant(field, text);
     }
     return fl_fail(FL_EINVAL, "found %s%s, allowed: %s%s%s", shown,
                    whole ? rounded_text(field, text, rounded) : "", allowed,

@@ -249,7 +249,7 @@ static const broken files[] = {
      "job.yaml:1:17: data.augment: found 'crop_flip', allowed: none, "
      "crop or crop-flip; nearest is crop-flip"},
     {"devices: {kind: gpu}\n",
-     "job.yaml:1:17: devices.kind: found 'gpu', allowed: cpu, async-test or cuda; nearest is cpu"},
+     "job.yaml:1:17: devices.kind: found 'gpu', allowed: cpu, async-test or cuda; nearest is cuda"},
     {"model: {kind: [vit]}\n",
      "job.yaml:1:15: model.kind: found a list, allowed: vit, plugin, hf or gpt2"},
 
