@@ -8,9 +8,9 @@ typedef struct fl_controller fl_controller;
 
 void fl_summary_result(const fl_controller *controller, fl_run_result *result);
 
-/* The controller could not open what it needs (fl_errmsg; status). The files of a run that continues
- * have been cut: give them an end, or it would look as if its controller had been killed. Returns
- * the failure. */
+/* The controller could not open what it needs (fl_errmsg; status). The files of a run that
+ * continues have been cut: give them an end, or it would look as if its controller had been killed.
+ * Returns the failure. */
 fl_status fl_summary_no_start(fl_controller *controller, fl_status status) FL_MUST_CHECK;
 
 /* Write summary.txt into the run directory, and the same text to the end of the output unless the
