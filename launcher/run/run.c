@@ -5,16 +5,12 @@
  *   ④ fork the workers and watch them                  fl_controller_run
  *     again from ①, from the newest snapshot or
  *     checkpoint, or with the first step, when a
- *     lost worker had what no other one has            restart_run
+ *     lost worker had what no other one has            fl_returns_run
  *   ⑤ the model and the callbacks of a program         fl_run_with, fl_run_resume
  * A run that continues takes its checkpoint between ① and ② (fl_resume_choose). */
 #include "launcher/run/run.h"
 
-#include "control/checkpoint/commit.h"
-#include "control/checkpoint/snapshots.h"
-#include "control/state/lasting.h"
 #include "device/alloc.h"
-#include "device/clock.h"
 #include "device/failure.h"
 #include "device/host_limits.h"
 #include "device/log.h"
@@ -23,6 +19,7 @@
 #include "launcher/run/checkpoint_folder.h"
 #include "launcher/run/model_config.h"
 #include "launcher/run/resume.h"
+#include "launcher/run/returns.h"
 #include "launcher/run/run_dir.h"
 #include "launcher/run/run_plan.h"
 #include "launcher/run/runs.h"
@@ -38,79 +35,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* ---- ① and ② alone ---- */
-
-fl_status fl_check(const fl_model *model, const fl_dataset *dataset, const fl_job *job)
-{
-    fl_preparation p = {.model = model, .dataset = dataset, .job = job};
-    FL_TRY(fl_preparation_check_arguments(model, dataset, job));
-    fl_status status = fl_preparation_check(&p);
-    if (status == FL_OK) {
-        fl_run_plan_guess(&p);
-        status = fl_run_plan_choose(&p, 0);
-    }
-    if (status == FL_OK) {
-        fl_preparation_warn(&p);
-    }
-    fl_preparation_fini(&p);
-    return fl_job_locate(job, status);
-}
-
-/* FL_OK if a plan fits for any of frozen [n]; otherwise the first failure. */
-static fl_status some_fit(fl_preparation *p, const int *frozen, int n)
-{
-    fl_failure first;
-    fl_status status = fl_run_plan_choose(p, frozen[0]);
-    fl_failure_keep(&first, status);
-    for (int i = 1; status == FL_EBUDGET && i < n; i++) {
-        status = fl_run_plan_choose(p, frozen[i]);
-    }
-    return status == FL_OK ? FL_OK : fl_failure_raise(&first);
-}
-
-/* From here on, plans are for the devices of the cluster. */
-static void take_cluster(fl_preparation *p, const fl_cluster *cluster)
-{
-    if (cluster != NULL) {
-        p->cluster = cluster;
-        p->n_workers = p->n_ranks = p->batches->n_workers = cluster->n_devices;
-    }
-}
-
-static fl_status plan_each(fl_preparation *p, const fl_plan_request *request)
-{
-    FL_TRY(fl_preparation_check(p));
-    FL_TRY(fl_run_plan_open_cache(p));
-    fl_run_plan_guess(p);
-    int n_here = p->n_workers; /* workers that this machine measures with */
-    fl_costs_options costs = fl_run_plan_costs(p, request->profile);
-    take_cluster(p, request->cluster);
-    FL_TRY(some_fit(p, request->frozen, request->n));
-    FL_TRY(fl_costs_get(&costs, p->costs, p->profile));
-    request->costs(request->context, &p->costs->origin);
-    request->devices(request->context, &p->devices, n_here);
-    for (int i = 0; i < request->n; i++) {
-        fl_status status = fl_run_plan_choose(p, request->frozen[i]);
-        if (status != FL_OK && status != FL_EBUDGET) {
-            return status;
-        }
-        p->plan->F = request->frozen[i];
-        request->seen(request->context, p->plan, status == FL_OK ? NULL : fl_errmsg(),
-                      p->candidates, status == FL_OK ? p->n_candidates : 0);
-    }
-    return FL_OK;
-}
-
-fl_status fl_plan_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                      const fl_plan_request *request)
-{
-    fl_preparation p = {.model = model, .dataset = dataset, .job = job};
-    FL_TRY(fl_preparation_check_arguments(model, dataset, job));
-    fl_status status = plan_each(&p, request);
-    fl_preparation_fini(&p);
-    return fl_job_locate(job, status);
-}
 
 /* ---- ④ ---- */
 
@@ -135,22 +59,6 @@ typedef struct run_files {
     fl_model_file model;
     fl_snapshot_view from; /* of a run that goes back to its snapshot */
 } run_files;
-
-/* The losses of one run, over all the times that it goes back. */
-typedef struct fl_run_losses {
-    fl_kept_snapshot kept;
-    fl_recovery_sums sums;
-    fl_lasting lasting;
-    int64_t lost_at;       /* steps finished at the last loss */
-    int64_t newest;        /* the step of the state to go back to; -1: the run begins again */
-    bool resumed;          /* the run began with a checkpoint */
-    int n;                 /* returns in a row to a state before the loss that came before */
-    int most;              /* fault.restarts */
-    char why[600];         /* of the last loss */
-    char dir[PATH_MAX];    /* of the run */
-    fl_return_choice back; /* what the controller was told last */
-    int held_fd;           /* job.yaml, locked, between two controllers; -1: one of them has it */
-} run_losses;
 
 static fl_status open_dir(const fl_preparation *p, const char *run_dir, run_files *f)
 {
@@ -300,46 +208,6 @@ static void birth_of(const fl_preparation *p, fl_worker_birth *birth)
     keep_wishes(p, birth);
 }
 
-/* The step of the newest state that the run can go back to; -1: there is none. */
-static int64_t find_newest(const fl_kept_snapshot *kept, const char *run_dir)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%.4000s/" FL_CHECKPOINT_FOLDER, run_dir);
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int64_t step = fd < 0 ? -1 : fl_checkpoint_newest(fd);
-    if (fd >= 0) {
-        close(fd);
-    }
-    return kept->checkpoint != NULL && kept->checkpoint->step > step ? kept->checkpoint->step
-                                                                     : step;
-}
-
-/* Where the run goes back to: at most fault.restarts times without having come so far that the next
- * state is a newer one; to its start only where that may help. */
-static void find_return(void *context, bool fails_again, fl_return_choice *out)
-{
-    run_losses *l = context;
-    fl_kept_snapshot_check(&l->kept);
-    l->newest = find_newest(&l->kept, l->dir);
-    bool nowhere = l->newest < 0 && (l->resumed || fails_again);
-    int n = l->n == 0 || l->newest > l->lost_at ? 1 : l->n + 1;
-    *out = (fl_return_choice){.returns = !nowhere && n <= l->most,
-                              .to_snapshot = l->kept.checkpoint != NULL &&
-                                             l->kept.checkpoint->step == l->newest,
-                              .step = l->newest < 0 ? 0 : l->newest};
-    if (nowhere) {
-        snprintf(out->why_not, sizeof out->why_not,
-                 "it cannot go back: it has no snapshot in memory and no checkpoint yet%s",
-                 fails_again ? ", and the worker would fail again at its start" : "");
-    } else if (!out->returns) {
-        snprintf(out->why_not, sizeof out->why_not,
-                 "it does not go back once more: it went back %d times without reaching a newer "
-                 "snapshot or checkpoint than that of step %lld (fault.restarts)",
-                 n - 1, (long long)out->step);
-    }
-    l->back = *out;
-}
-
 static fl_controller_options controller_of(fl_preparation *p, run_files *f,
                                            const fl_worker_birth *birth, fl_worker_context *worker)
 {
@@ -365,7 +233,7 @@ static fl_controller_options controller_of(fl_preparation *p, run_files *f,
                                    .snapshot = p->kept,
                                    .recovered = p->recovered,
                                    .lasting = p->losses == NULL ? NULL : &p->losses->lasting,
-                                   .find_return = p->losses == NULL ? NULL : find_return,
+                                   .find_return = p->losses == NULL ? NULL : fl_returns_find,
                                    .find_context = p->losses,
                                    .origin = p->resume == NULL ? NULL : &p->resume->origin,
                                    .model_file = worker->model_file,
@@ -381,13 +249,6 @@ static fl_controller_options controller_of(fl_preparation *p, run_files *f,
                                    .callbacks = p->callbacks,
                                    .worker = fl_worker_run,
                                    .context = worker};
-}
-
-/* Nobody else may take the run, and its clients see that it lives, until it goes on. */
-static void keep_hold(run_losses *l, int *held_fd)
-{
-    l->held_fd = *held_fd;
-    *held_fd = -1;
 }
 
 static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result *result)
@@ -410,7 +271,7 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
     }
     fl_failure_keep(&failure, status);
     if (p->losses != NULL && p->losses->back.returns) {
-        keep_hold(p->losses, p->resume == NULL ? &files.held_fd : &p->resume->held_fd);
+        fl_returns_keep_hold(p->losses, p->resume == NULL ? &files.held_fd : &p->resume->held_fd);
     }
     close_files(&files);
     return fl_failure_raise(&failure);
@@ -484,131 +345,13 @@ static fl_status run_once(fl_preparation *p, const char *run_dir, fl_run_result 
     return fl_job_locate(p->job, status);
 }
 
-static fl_status check_restart(fl_resume *resume, const fl_job *job)
-{
-    fl_job *own = NULL;
-    if (job->model.kind != FL_MODEL_PROGRAM) {
-        return fl_resume_check_job(resume, job);
-    }
-    FL_TRY(fl_alloc(sizeof *own, (void **)&own));
-    *own = *job;
-    fl_status status = fl_resume_check_program(resume, own);
-    fl_free(own);
-    return status;
-}
-
-/* Continue the run in `dir` from its newest snapshot or checkpoint; without one, begin it again.
- * *began: the training began; false if there is nothing to begin with. */
-static fl_status restart_run(fl_preparation *p, const char *dir, run_losses *l,
-                             fl_run_result *result, bool *began)
-{
-    fl_resume *resume = NULL;
-    fl_failure failure; /* closing may fail at something, too */
-    *began = false;
-    FL_TRY(fl_alloc(sizeof *resume, (void **)&resume));
-    fl_status status = fl_resume_open_held(dir, l->held_fd, resume);
-    l->held_fd = -1;
-    l->back.returns = false;
-    resume->kept = p->kept;
-    resume->why = l->why;
-    resume->begins_again = l->newest < 0;
-    if (status == FL_OK) {
-        status = check_restart(resume, p->job);
-    }
-    if (status == FL_OK) {
-        p->resume = resume;
-        status = run_once(p, NULL, result);
-        *began = result->run_dir[0] != '\0';
-    }
-    fl_failure_keep(&failure, status);
-    fl_resume_close(resume);
-    fl_free(resume);
-    return fl_failure_raise(&failure);
-}
-
-static void tell_return(const run_losses *l)
-{
-    if (l->newest < 0) {
-        fl_log(FL_LOG_WARN,
-               "%s; no snapshot or checkpoint exists yet: the run goes back from step %lld to its "
-               "start, step 0",
-               l->why, (long long)l->lost_at);
-        return;
-    }
-    fl_log(FL_LOG_WARN, "%s; the run goes back from step %lld to step %lld", l->why,
-           (long long)l->lost_at, (long long)l->newest);
-}
-
-/* Whether the run goes back, as its controller has announced. */
-static bool may_return(run_losses *l, fl_status status, const fl_run_result *result)
-{
-    if (status != FL_EFAILED || !result->worker_lost || !l->back.returns) {
-        return false;
-    }
-    l->n = l->n == 0 || l->newest > l->lost_at ? 1 : l->n + 1;
-    snprintf(l->why, sizeof l->why, "%s", l->sums.why);
-    l->lost_at = result->steps;
-    l->sums.n_losses++;
-    l->sums.n_returns++;
-    l->sums.n_repeated += result->steps - l->back.step;
-    tell_return(l);
-    return true;
-}
-
-/* In place of the controller, which has announced that the run goes back. */
-static void tell_failed(const fl_run_result *before, const char *message)
-{
-    int dir_fd = open(before->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir_fd >= 0) {
-        fl_runfiles_append_failed(dir_fd, before->wall_seconds, before->steps, message);
-        close(dir_fd);
-    }
-}
-
-/* A run whose lost worker had what no other one has continues by itself. */
-static fl_status run_with_returns(fl_preparation *p, const char *run_dir, fl_run_result *result,
-                                  run_losses *l)
-{
-    fl_resume *resume = p->resume;
-    fl_failure failure;
-    const fl_preparation again = {.model = p->model,
-                                  .dataset = p->dataset,
-                                  .job = p->job,
-                                  .callbacks = p->callbacks,
-                                  .kept = &l->kept,
-                                  .recovered = &l->sums,
-                                  .losses = l};
-    p->kept = &l->kept;
-    p->recovered = &l->sums;
-    l->resumed = resume != NULL;
-    p->losses = l;
-    fl_status status = run_once(p, run_dir, result);
-    while (may_return(l, status, result)) {
-        fl_run_result before = *result;
-        fl_preparation next = again;
-        bool began;
-        fl_failure_keep(&failure, status);
-        if (resume != NULL) {
-            fl_resume_close(resume); /* without its lock */
-        }
-        status = restart_run(&next, before.run_dir, l, result, &began);
-        if (!began) {
-            fl_log(FL_LOG_WARN, "the run cannot go back: %s", fl_errmsg());
-            tell_failed(&before, failure.text);
-            *result = before;
-            return fl_failure_raise(&failure);
-        }
-    }
-    return status;
-}
-
 static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
-    run_losses losses = {.most = (int)p->job->fault.restarts, .held_fd = -1};
+    fl_run_losses losses = {.most = (int)p->job->fault.restarts, .held_fd = -1};
     if (p->recorded_dir != NULL || p->job->fault.on_loss == FL_ON_LOSS_STOP) {
         return run_once(p, run_dir, result);
     }
-    fl_status status = run_with_returns(p, run_dir, result, &losses);
+    fl_status status = fl_returns_run(p, run_dir, result, &losses, run_once);
     fl_kept_snapshot_fini(&losses.kept);
     return status;
 }

@@ -1,0 +1,78 @@
+/* The checks and plans of a job without a run: the first two steps of run.c. */
+#include "launcher/run/preparation.h"
+#include "launcher/run/run.h"
+#include "launcher/run/run_plan.h"
+
+#include "device/failure.h"
+#include "launcher/job/job.h"
+
+fl_status fl_check(const fl_model *model, const fl_dataset *dataset, const fl_job *job)
+{
+    fl_preparation p = {.model = model, .dataset = dataset, .job = job};
+    FL_TRY(fl_preparation_check_arguments(model, dataset, job));
+    fl_status status = fl_preparation_check(&p);
+    if (status == FL_OK) {
+        fl_run_plan_guess(&p);
+        status = fl_run_plan_choose(&p, 0);
+    }
+    if (status == FL_OK) {
+        fl_preparation_warn(&p);
+    }
+    fl_preparation_fini(&p);
+    return fl_job_locate(job, status);
+}
+
+/* FL_OK if a plan fits for any of frozen [n]; otherwise the first failure. */
+static fl_status some_fit(fl_preparation *p, const int *frozen, int n)
+{
+    fl_failure first;
+    fl_status status = fl_run_plan_choose(p, frozen[0]);
+    fl_failure_keep(&first, status);
+    for (int i = 1; status == FL_EBUDGET && i < n; i++) {
+        status = fl_run_plan_choose(p, frozen[i]);
+    }
+    return status == FL_OK ? FL_OK : fl_failure_raise(&first);
+}
+
+/* From here on, plans are for the devices of the cluster. */
+static void take_cluster(fl_preparation *p, const fl_cluster *cluster)
+{
+    if (cluster != NULL) {
+        p->cluster = cluster;
+        p->n_workers = p->n_ranks = p->batches->n_workers = cluster->n_devices;
+    }
+}
+
+static fl_status plan_each(fl_preparation *p, const fl_plan_request *request)
+{
+    FL_TRY(fl_preparation_check(p));
+    FL_TRY(fl_run_plan_open_cache(p));
+    fl_run_plan_guess(p);
+    int n_here = p->n_workers; /* workers that this machine measures with */
+    fl_costs_options costs = fl_run_plan_costs(p, request->profile);
+    take_cluster(p, request->cluster);
+    FL_TRY(some_fit(p, request->frozen, request->n));
+    FL_TRY(fl_costs_get(&costs, p->costs, p->profile));
+    request->costs(request->context, &p->costs->origin);
+    request->devices(request->context, &p->devices, n_here);
+    for (int i = 0; i < request->n; i++) {
+        fl_status status = fl_run_plan_choose(p, request->frozen[i]);
+        if (status != FL_OK && status != FL_EBUDGET) {
+            return status;
+        }
+        p->plan->F = request->frozen[i];
+        request->seen(request->context, p->plan, status == FL_OK ? NULL : fl_errmsg(),
+                      p->candidates, status == FL_OK ? p->n_candidates : 0);
+    }
+    return FL_OK;
+}
+
+fl_status fl_plan_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                      const fl_plan_request *request)
+{
+    fl_preparation p = {.model = model, .dataset = dataset, .job = job};
+    FL_TRY(fl_preparation_check_arguments(model, dataset, job));
+    fl_status status = plan_each(&p, request);
+    fl_preparation_fini(&p);
+    return fl_job_locate(job, status);
+}

@@ -1,0 +1,173 @@
+#include "launcher/run/returns.h"
+
+#include "control/checkpoint/commit.h"
+#include "control/events/runfiles.h"
+#include "device/alloc.h"
+#include "device/failure.h"
+#include "device/log.h"
+#include "launcher/run/resume.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* The step of the newest state that the run can go back to; -1: there is none. */
+static int64_t find_newest(const fl_kept_snapshot *kept, const char *run_dir)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%.4000s/" FL_CHECKPOINT_FOLDER, run_dir);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int64_t step = fd < 0 ? -1 : fl_checkpoint_newest(fd);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return kept->checkpoint != NULL && kept->checkpoint->step > step ? kept->checkpoint->step
+                                                                     : step;
+}
+
+void fl_returns_find(void *context, bool fails_again, fl_return_choice *out)
+{
+    fl_run_losses *l = context;
+    fl_kept_snapshot_check(&l->kept);
+    l->newest = find_newest(&l->kept, l->dir);
+    bool nowhere = l->newest < 0 && (l->resumed || fails_again);
+    int n = l->n == 0 || l->newest > l->lost_at ? 1 : l->n + 1;
+    *out = (fl_return_choice){.returns = !nowhere && n <= l->most,
+                              .to_snapshot = l->kept.checkpoint != NULL &&
+                                             l->kept.checkpoint->step == l->newest,
+                              .step = l->newest < 0 ? 0 : l->newest};
+    if (nowhere) {
+        snprintf(out->why_not, sizeof out->why_not,
+                 "it cannot go back: it has no snapshot in memory and no checkpoint yet%s",
+                 fails_again ? ", and the worker would fail again at its start" : "");
+    } else if (!out->returns) {
+        snprintf(out->why_not, sizeof out->why_not,
+                 "it does not go back once more: it went back %d times without reaching a newer "
+                 "snapshot or checkpoint than that of step %lld (fault.restarts)",
+                 n - 1, (long long)out->step);
+    }
+    l->back = *out;
+}
+
+void fl_returns_keep_hold(fl_run_losses *l, int *held_fd)
+{
+    l->held_fd = *held_fd;
+    *held_fd = -1;
+}
+
+static fl_status check_restart(fl_resume *resume, const fl_job *job)
+{
+    fl_job *own = NULL;
+    if (job->model.kind != FL_MODEL_PROGRAM) {
+        return fl_resume_check_job(resume, job);
+    }
+    FL_TRY(fl_alloc(sizeof *own, (void **)&own));
+    *own = *job;
+    fl_status status = fl_resume_check_program(resume, own);
+    fl_free(own);
+    return status;
+}
+
+/* Continue the run in `dir` from its newest snapshot or checkpoint; without one, begin it again.
+ * *began: the training began; false if there is nothing to begin with. */
+static fl_status restart_run(fl_preparation *p, const char *dir, fl_run_losses *l,
+                             fl_run_result *result, fl_returns_train train, bool *began)
+{
+    fl_resume *resume = NULL;
+    fl_failure failure; /* closing may fail at something, too */
+    *began = false;
+    FL_TRY(fl_alloc(sizeof *resume, (void **)&resume));
+    fl_status status = fl_resume_open_held(dir, l->held_fd, resume);
+    l->held_fd = -1;
+    l->back.returns = false;
+    resume->kept = p->kept;
+    resume->why = l->why;
+    resume->begins_again = l->newest < 0;
+    if (status == FL_OK) {
+        status = check_restart(resume, p->job);
+    }
+    if (status == FL_OK) {
+        p->resume = resume;
+        status = train(p, NULL, result);
+        *began = result->run_dir[0] != '\0';
+    }
+    fl_failure_keep(&failure, status);
+    fl_resume_close(resume);
+    fl_free(resume);
+    return fl_failure_raise(&failure);
+}
+
+static void tell_return(const fl_run_losses *l)
+{
+    if (l->newest < 0) {
+        fl_log(FL_LOG_WARN,
+               "%s; no snapshot or checkpoint exists yet: the run goes back from step %lld to its "
+               "start, step 0",
+               l->why, (long long)l->lost_at);
+        return;
+    }
+    fl_log(FL_LOG_WARN, "%s; the run goes back from step %lld to step %lld", l->why,
+           (long long)l->lost_at, (long long)l->newest);
+}
+
+/* Whether the run goes back, as its controller has announced. */
+static bool may_return(fl_run_losses *l, fl_status status, const fl_run_result *result)
+{
+    if (status != FL_EFAILED || !result->worker_lost || !l->back.returns) {
+        return false;
+    }
+    l->n = l->n == 0 || l->newest > l->lost_at ? 1 : l->n + 1;
+    snprintf(l->why, sizeof l->why, "%s", l->sums.why);
+    l->lost_at = result->steps;
+    l->sums.n_losses++;
+    l->sums.n_returns++;
+    l->sums.n_repeated += result->steps - l->back.step;
+    tell_return(l);
+    return true;
+}
+
+/* In place of the controller, which has announced that the run goes back. */
+static void tell_failed(const fl_run_result *before, const char *message)
+{
+    int dir_fd = open(before->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd >= 0) {
+        fl_runfiles_append_failed(dir_fd, before->wall_seconds, before->steps, message);
+        close(dir_fd);
+    }
+}
+
+fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *result,
+                         fl_run_losses *l, fl_returns_train train)
+{
+    fl_resume *resume = p->resume;
+    fl_failure failure;
+    const fl_preparation again = {.model = p->model,
+                                  .dataset = p->dataset,
+                                  .job = p->job,
+                                  .callbacks = p->callbacks,
+                                  .kept = &l->kept,
+                                  .recovered = &l->sums,
+                                  .losses = l};
+    p->kept = &l->kept;
+    p->recovered = &l->sums;
+    l->resumed = resume != NULL;
+    p->losses = l;
+    fl_status status = train(p, run_dir, result);
+    while (may_return(l, status, result)) {
+        fl_run_result before = *result;
+        fl_preparation next = again;
+        bool began;
+        fl_failure_keep(&failure, status);
+        if (resume != NULL) {
+            fl_resume_close(resume); /* without its lock */
+        }
+        status = restart_run(&next, before.run_dir, l, result, train, &began);
+        if (!began) {
+            fl_log(FL_LOG_WARN, "the run cannot go back: %s", fl_errmsg());
+            tell_failed(&before, failure.text);
+            *result = before;
+            return fl_failure_raise(&failure);
+        }
+    }
+    return status;
+}

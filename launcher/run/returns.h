@@ -1,0 +1,50 @@
+/* A run that goes back after a loss: a lost worker had state that no other one has.
+ *
+ *     the controller asks where the run goes back to         fl_returns_find
+ *     it ends; its lock is kept for the next one             fl_returns_keep_hold
+ *     once more, from the newest snapshot or checkpoint,
+ *     or with the first step                                 fl_returns_run */
+#ifndef FL_LAUNCHER_RUN_RETURNS_H
+#define FL_LAUNCHER_RUN_RETURNS_H
+
+#include "control/checkpoint/snapshots.h"
+#include "control/state/lasting.h"
+#include "launcher/run/preparation.h"
+
+#include <limits.h>
+
+/* The losses of one run, over all the times that it goes back. */
+typedef struct fl_run_losses {
+    fl_kept_snapshot kept;
+    fl_recovery_sums sums;
+    fl_lasting lasting;
+    int64_t lost_at;       /* steps finished at the last loss */
+    int64_t newest;        /* the step of the state to go back to; -1: the run begins again */
+    bool resumed;          /* the run began with a checkpoint */
+    int n;                 /* returns in a row to a state before the loss that came before */
+    int most;              /* fault.restarts */
+    char why[600];         /* of the last loss */
+    char dir[PATH_MAX];    /* of the run */
+    fl_return_choice back; /* what the controller was told last */
+    int held_fd;           /* job.yaml, locked, between two controllers; -1: one of them has it */
+} fl_run_losses;
+
+/* Choose where the run goes back to: at most fault.restarts times without having come so far that
+ * the next state is a newer one; to its start only where that may help. context: fl_run_losses. */
+void fl_returns_find(void *context, bool fails_again, fl_return_choice *out);
+
+/* Take the lock on job.yaml from *held_fd, which becomes -1. Nobody else may take the run, and its
+ * clients see that it lives, until it goes on. */
+void fl_returns_keep_hold(fl_run_losses *losses, int *held_fd);
+
+/* Train the prepared run once, from its checks to its end; releases p. */
+typedef fl_status (*fl_returns_train)(fl_preparation *p, const char *run_dir,
+                                      fl_run_result *result);
+
+/* Train, and go back as often as losses demand and `losses` allows. p, run_dir and result as
+ * `train` takes them; p->resume is closed if the run goes back. Returns as `train`; the failure of
+ * the last controller if the run cannot go back although that was announced. */
+fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *result,
+                         fl_run_losses *losses, fl_returns_train train) FL_MUST_CHECK;
+
+#endif
