@@ -5,6 +5,7 @@
 #include "device/log.h"
 
 #include <stdio.h>
+#include <sys/wait.h>
 
 enum { SECOND_US = 1000 * 1000, LONGEST_DELAY_S = 60, AGAIN_US = SECOND_US };
 
@@ -125,11 +126,23 @@ static void ask_for_it(fl_controller *controller, int rank, int64_t now_us)
     }
 }
 
+/* It ended before it had joined the run. */
+static void log_early_end(fl_controller *controller, int rank, int64_t now_us)
+{
+    const fl_worker *w = &controller->workers[rank];
+    char text[FL_WIRE_TEXT_MAX + 256];
+    fl_loss_kind kind = WIFSIGNALED(w->wait_status) ? FL_LOSS_KILLED
+                        : w->failed_us != 0         ? FL_LOSS_REPORTED
+                                                    : FL_LOSS_EXITED;
+    fl_watch_text(w, kind, now_us, text, sizeof text);
+    fl_event_log_survived(&controller->log, w, kind, fl_watch_kind_text(kind), text);
+}
+
 static void watch_starting(fl_controller *controller, int rank, int64_t now_us)
 {
     fl_worker *w = &controller->workers[rank];
     if (w->exited_us != 0) {
-        fl_log(FL_LOG_WARN, "worker %d ended before it had joined the run: see its log", rank);
+        log_early_end(controller, rank, now_us);
         schedule_start(controller, rank, now_us);
     } else if (takes_too_long(controller, w, now_us)) {
         fl_agent_kill(controller->agent, w, 1);

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TAIL_BYTES = 2048 };
+enum { TAIL_BYTES = 1024 };
 
 /* A run that is to stop does not go back. Asked again when all workers have left: a checkpoint may
  * have become durable since. */
@@ -52,6 +52,19 @@ static void say_what_next(const fl_controller *controller, char *what, size_t si
     }
 }
 
+/* The loss from which the others were still recovering when this one ended the run. Returns the
+ * number of characters in what [size_bytes]. */
+static size_t put_first_loss(const fl_controller *controller, char *what, size_t size_bytes)
+{
+    const fl_recovery *r = &controller->recovery;
+    what[0] = 0;
+    if (r->state == FL_RECOVERY_NONE || r->first < 0 ||
+        r->first == controller->shutdown.phase.lost) {
+        return 0;
+    }
+    return (size_t)snprintf(what, size_bytes, "%s; then ", r->first_text);
+}
+
 /* The message is written again when all workers have left. By then the survivors have flushed their
  * reports. A group advances in lockstep, so the lost worker reached the last step that a survivor
  * finished. */
@@ -63,8 +76,10 @@ void fl_losses_explain(fl_controller *controller)
             controller->workers[i].steps > lost->steps ? controller->workers[i].steps : lost->steps;
     }
     lost->ready = lost->ready || lost->steps > 0;
-    char what[FL_WIRE_TEXT_MAX + 1536], tail[TAIL_BYTES], name[FL_AGENT_LOG_NAME_BYTES];
-    fl_watch_text(lost, controller->shutdown.loss, controller->shutdown.lost_us, what, sizeof what);
+    char what[FL_WIRE_TEXT_MAX + 2048], tail[TAIL_BYTES], name[FL_AGENT_LOG_NAME_BYTES];
+    size_t n_first = put_first_loss(controller, what, sizeof what);
+    fl_watch_text(lost, controller->shutdown.loss, controller->shutdown.lost_us, what + n_first,
+                  sizeof what - n_first);
     fl_worker_log_tail(controller->options->dir_fd, controller->shutdown.phase.lost, tail,
                        sizeof tail);
     fl_agent_log_name(controller->shutdown.phase.lost, name);
@@ -113,9 +128,11 @@ static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int6
     fl_losses_explain(controller);
     controller->recovery.sums.returns_us =
         controller->shutdown.phase.back.returns ? fl_recovery_fault_us(lost, now_us) : 0;
-    fl_event_log_lost(&controller->log, lost, kind, fl_watch_kind_text(kind),
-                      controller->shutdown.waits, controller->shutdown.message,
-                      &controller->shutdown.phase.back);
+    if (!lost->lost) { /* else the recovery that has failed now has logged it */
+        fl_event_log_lost(&controller->log, lost, kind, fl_watch_kind_text(kind),
+                          controller->shutdown.waits, controller->shutdown.message,
+                          &controller->shutdown.phase.back);
+    }
 }
 
 /* ---- ① ---- */

@@ -152,6 +152,10 @@ static void mark_lost(fl_controller *controller, fl_loss_kind kind, int rank, in
     r->kind = kind;
     fl_watch_text(&controller->workers[rank], kind, now_us, r->text, sizeof r->text);
     name_operation(controller, rank, r->text, sizeof r->text);
+    if (r->first < 0) {
+        r->first = rank;
+        snprintf(r->first_text, sizeof r->first_text, "%.500s", r->text);
+    }
     take_out(controller, kind, rank, r->text, now_us);
 }
 
@@ -198,7 +202,7 @@ bool fl_recovery_begin(fl_controller *controller, fl_loss_kind kind, int rank, i
         r->begun_us = now_us;
         r->fault_us = rank < 0 ? now_us : fl_recovery_fault_us(&controller->workers[rank], now_us);
         r->n_lost = 0;
-        r->rank = -1;
+        r->rank = r->first = -1;
         int first = fl_break_watch_first(controller);
         r->suspect = first >= 0 ? first : fl_break_watch_behind(controller);
         snprintf(r->text, sizeof r->text, "%s",

@@ -6,7 +6,7 @@
  *
  * A loss between ① and ⑤ begins again at ①. Where no living worker has a layer's weights, or where
  * fault.on_loss is stop, fl_recovery_begin returns false and these processes end;
- * launcher/run/run.c may then begin again from the newest checkpoint.
+ * launcher/run/returns.c may then begin again from the newest checkpoint.
  *
  * ③: A worker enters the sum of a step when its gradients are complete, and leaves it when all have
  * entered. So if anybody has applied a step, everybody can; if nobody has, nobody does. The same
@@ -41,6 +41,8 @@ typedef struct fl_recovery {
     int64_t idle_step;                     /* steps at the last break without a loss, */
     int n_idle;                        /* and how many of those in a row there were at that step */
     char text[FL_WIRE_TEXT_MAX + 256]; /* how it was lost */
+    int first;                         /* the worker that was lost first since ①; -1: none was */
+    char first_text[512];              /* how */
     fl_recovery_sums sums;
 } fl_recovery;
 

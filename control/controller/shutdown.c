@@ -160,7 +160,8 @@ static void report_stall(fl_controller *controller, int64_t now_us)
     char waits[FL_FLIGHT_DUMP_BYTES];
     double seconds = (double)(now_us - controller->shutdown.moved_us) * 1e-6;
     fl_flight_dump_explain(&controller->flight_dump, -1, waits, sizeof waits);
-    fl_event_log_stalled(&controller->log, &controller->facts, seconds, waits);
+    fl_event_log_stalled(&controller->log, &controller->facts, seconds, waits,
+                         fl_flight_dump_culprit(&controller->flight_dump));
 }
 
 /* No worker is lost, yet no step finishes. Warn, but do not end the run: a step may be long. */

@@ -233,13 +233,32 @@ void fl_event_log_setting_done(fl_event_log *log, const fl_setting *setting,
     fl_event_log_end(log);
 }
 
+/* A neighbour of the worker that stands still waits after as few steps: so "furthest behind" is
+ * said only where no single worker holds up the others. */
+static void tell_stall(fl_progress *progress, const fl_worker *last, double seconds,
+                       const char *waits, int culprit)
+{
+    if (culprit >= 0) {
+        fl_progress_note(progress, "no step for %.0f s; %s", seconds, waits);
+    } else if (last != NULL) { /* else all have departed: another event reports that */
+        fl_progress_note(progress,
+                         "no step for %.0f s; worker %d is furthest behind, after step %lld, in: "
+                         "%s%s%s",
+                         seconds, last->rank, (long long)last->steps, last->operation,
+                         waits[0] == 0 ? "" : "; ", waits);
+    }
+}
+
 void fl_event_log_stalled(fl_event_log *log, const fl_run_facts *run, double seconds,
-                          const char *waits)
+                          const char *waits, int culprit)
 {
     const fl_worker *last = NULL;
     fl_json *j = fl_event_log_begin(log, "run.stalled");
     fl_json_rounded(j, "seconds", seconds, 1);
     fl_json_text(j, "waits", waits);
+    if (culprit >= 0) {
+        fl_json_integer(j, "rank", culprit);
+    }
     fl_json_array(j, "workers");
     for (int i = 0; i < run->n_started; i++) {
         const fl_worker *w = &run->workers[i];
@@ -253,13 +272,7 @@ void fl_event_log_stalled(fl_event_log *log, const fl_run_facts *run, double sec
     }
     fl_json_close(j, ']');
     fl_event_log_end(log);
-    if (last == NULL) {
-        return; /* all have departed: another event reports that */
-    }
-    fl_progress_note(
-        &log->progress,
-        "no step for %.0f s; worker %d is furthest behind, after step %lld, in: %s%s%s", seconds,
-        last->rank, (long long)last->steps, last->operation, waits[0] == 0 ? "" : "; ", waits);
+    tell_stall(&log->progress, last, seconds, waits, culprit);
 }
 
 /* Later ones of the worker are unknown. */

@@ -70,9 +70,11 @@ void fl_event_log_ending(fl_event_log *log, const fl_job *job, const fl_run_stat
 void fl_event_log_left(fl_event_log *log, const fl_worker *worker);
 
 /* seconds  since the last step
- * waits    which workers wait for which; "" if unknown */
+ * waits    which workers wait for which; "" if unknown
+ * culprit  the worker that waits names first, for which others wait while it waits for none; -1:
+ *          there is none */
 void fl_event_log_stalled(fl_event_log *log, const fl_run_facts *run, double seconds,
-                          const char *waits);
+                          const char *waits, int culprit);
 
 /* A step was not finite.
  * model  NULL: layers are named by their number alone

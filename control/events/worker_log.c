@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TAIL_LINES = 10 };
+enum { TAIL_LINES = 4 };
 
 const char *fl_worker_log_tail(int dir_fd, int rank, char *text, size_t size_bytes)
 {

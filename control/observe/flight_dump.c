@@ -97,6 +97,11 @@ const char *fl_flight_dump_explain(fl_flight_dump *dump, int lost, char *text, s
                                  size_bytes);
 }
 
+int fl_flight_dump_culprit(const fl_flight_dump *dump)
+{
+    return fl_wait_graph_culprit(dump->workers, dump->run->n_started, dump->run->plan);
+}
+
 /* ---- as JSON ---- */
 
 static void entry_fields(fl_json *j, const fl_flight_entry *e, int64_t now_ns)

@@ -21,6 +21,10 @@ void fl_flight_dump_fini(fl_flight_dump *dump);
  */
 const char *fl_flight_dump_explain(fl_flight_dump *dump, int lost, char *text, size_t size_bytes);
 
+/* Which worker that text begins with, where no worker is lost and others wait for one that waits
+ * for none; else -1. After fl_flight_dump_explain. */
+int fl_flight_dump_culprit(const fl_flight_dump *dump);
+
 /* Add the same text and the last operations of every thread of every worker, as fields "waits" and
  * "workers" of the open object. */
 void fl_flight_dump_json(fl_flight_dump *dump, fl_json *json);

@@ -272,11 +272,10 @@ static void add_place(wait_line *l, const scene *s, int rank)
     ADD(l, ", since %.1f s", (double)(s->now_ns - since_ns) * 1e-9);
 }
 
-/* No worker is lost: find one that waits for no other while others wait for it. */
-static void add_culprits(wait_line *l, const scene *s)
+/* No worker is lost: find those that wait for no other while others wait for them. */
+static void list_culprits(const scene *s, bool *culprit)
 {
     bool wanted[FL_MAX_WORKERS] = {false}, waits[FL_MAX_WORKERS] = {false};
-    int n_named = 0;
     crowd c;
     for (int i = 0; i < s->n; i++) {
         awaited(s, i, &c);
@@ -285,12 +284,35 @@ static void add_culprits(wait_line *l, const scene *s)
             wanted[j] = wanted[j] || c.in[j];
         }
     }
+    for (int i = 0; i < s->n; i++) {
+        culprit[i] = wanted[i] && !waits[i];
+    }
+}
+
+static void add_culprits(wait_line *l, const scene *s)
+{
+    bool culprit[FL_MAX_WORKERS];
+    int n_named = 0;
+    list_culprits(s, culprit);
     for (int i = 0; i < s->n && n_named < GROUPS; i++) {
-        if (wanted[i] && !waits[i]) {
+        if (culprit[i]) {
             add_place(l, s, i);
             n_named++;
         }
     }
+}
+
+int fl_wait_graph_culprit(const fl_wait_graph_worker *workers, int n, const fl_plan *plan)
+{
+    scene s = {.workers = workers, .n = n, .plan = plan, .lost = -1};
+    bool culprit[FL_MAX_WORKERS];
+    list_culprits(&s, culprit);
+    for (int i = 0; i < n; i++) {
+        if (culprit[i]) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 const char *fl_wait_graph_explain(const fl_wait_graph_worker *workers, int n, const fl_plan *plan,

@@ -209,7 +209,7 @@ static void test_joining__scale_does_not_wait_for_a_restart(void **state)
 typedef struct join_case {
     const char *name, *point;
     int number; /* the signal that its first successor gets there */
-    int n_lost; /* times that a member is lost */
+    int n_lost; /* times that the worker is lost, as a member or while it joins */
     scenario run;
     struct {
         atomic_bool joined;
@@ -245,9 +245,9 @@ static void test_joining__may_fail_at_any_moment(void **state)
 {
     (void)state;
     join_case cases[] = {
-        {.name = "begin-killed", .point = "begin", .number = SIGKILL, .n_lost = 1},
-        {.name = "prepare-killed", .point = "prepare", .number = SIGKILL, .n_lost = 1},
-        {.name = "prepare-stopped", .point = "prepare", .number = SIGSTOP, .n_lost = 1},
+        {.name = "begin-killed", .point = "begin", .number = SIGKILL, .n_lost = 2},
+        {.name = "prepare-killed", .point = "prepare", .number = SIGKILL, .n_lost = 2},
+        {.name = "prepare-stopped", .point = "prepare", .number = SIGSTOP, .n_lost = 2},
         {.name = "enter-killed", .point = "enter", .number = SIGKILL, .n_lost = 2},
         {.name = "joined-stopped", .point = "joined", .number = SIGSTOP, .n_lost = 2},
     };
@@ -268,6 +268,8 @@ static void test_joining__may_fail_at_any_moment(void **state)
         expect_end(&c->run, FL_ESTOPPED);
         assert_true(atomic_load(&c->shared->joined));
         assert_int_equal(count_events(c->run.dir, "worker.lost", "\"goes_on\": true"), c->n_lost);
+        assert_int_equal(count_events(c->run.dir, "worker.lost", "\"signal\": 9"),
+                         strcmp(c->name, "joined-stopped") == 0 ? 1 : 2);
         assert_int_equal(count_events(c->run.dir, "worker.restarted", "\"rank\": 2"), 2);
         assert_int_equal(count_events(c->run.dir, "run.failed", ""), 0);
         scenario_forget(&c->run);

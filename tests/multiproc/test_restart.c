@@ -240,6 +240,57 @@ static void test_restart__gives_up_after_fault_restarts(void **state)
     scenario_forget(&s);
 }
 
+/* Would catch: a loss that is logged by the recovery that begins, and again by the one that fails,
+ * when it turns out during a switch that nobody else has the lost layers. */
+static void test_restart__a_loss_in_a_switch_is_logged_once(void **state)
+{
+    (void)state;
+    scenario s = {.name = "switch",
+                  .sets = training,
+                  .more = JOB_SETS(STAGES, "checkpoint.every", "none", "fault.snapshot", "none",
+                                   "fault.restarts", "0", "elastic.script", "[{step: 5, f: 2}]"),
+                  .n_samples = N_SAMPLES,
+                  .dropout = 0.1f,
+                  .at = {{.point = "switch", .who = 1, .act = kill_this_worker}}};
+    scenario_start(&s);
+    expect_end(&s, FL_EFAILED);
+    assert_int_equal(count_events(s.dir, "\"run.failed\"", "no other worker has the weights of"),
+                     1);
+    assert_int_equal(count_events(s.dir, "\"worker.lost\"", ""), 1);
+    scenario_forget(&s);
+}
+
+static void die_during_recovery(fl_worker_state *w)
+{
+    while (count_events(scenario_here()->dir, "\"worker.lost\"", "\"rank\": 1") == 0) {
+        nap(500);
+    }
+    kill_this_worker(w);
+}
+
+/* Would catch: a message that names only the worker that was lost last. */
+static void test_restart__the_message_begins_with_the_first_loss(void **state)
+{
+    (void)state;
+    scenario s = {.name = "first",
+                  .sets = training,
+                  .more = JOB_SETS("pipe.k", "1", "autodp.r", "2", "pipe.m", "2", "devices.count",
+                                   "2", "fault.on_loss", "continue", "fault.restarts", "0"),
+                  .n_samples = N_SAMPLES,
+                  .dropout = 0.1f,
+                  .at = {{.point = "step", .who = 1, .step = 9, .act = kill_this_worker},
+                         {.point = "step", .who = 0, .step = 9, .act = die_during_recovery}}};
+    scenario_start(&s);
+    expect_end(&s, FL_EFAILED);
+    static const char begin[] = "worker 1 (stage 0 of replica 1) was killed by signal 9";
+    if (strncmp(s.outcome->message, begin, strlen(begin)) != 0 ||
+        strstr(s.outcome->message, "; then worker 0 (") == NULL) {
+        fail_msg("the message is: %s", s.outcome->message);
+    }
+    assert_int_equal(count_events(s.dir, "\"run.failed\"", begin), 1);
+    scenario_forget(&s);
+}
+
 /* ---- what clients see of it ---- */
 
 /* Shared with the workers. The kill waits for the client; the run that has gone back waits until
@@ -487,6 +538,8 @@ int main(void)
         cmocka_unit_test(test_restart__begins_again_without_a_state),
         cmocka_unit_test(test_restart__begins_again_after_a_loss_at_the_start),
         cmocka_unit_test(test_restart__begins_again_at_most_fault_restarts_times),
+        cmocka_unit_test(test_restart__a_loss_in_a_switch_is_logged_once),
+        cmocka_unit_test(test_restart__the_message_begins_with_the_first_loss),
         cmocka_unit_test(test_restart__clients_see_it_recover),
         cmocka_unit_test(test_restart__keeps_what_operators_want),
         cmocka_unit_test(test_restart__gives_up_after_fault_restarts),

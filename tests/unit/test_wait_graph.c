@@ -178,6 +178,25 @@ static void test_wait_graph__a_vote_and_a_migration(void **state)
           "worker 1 in receive of state (transition: migration, 99 bytes)");
 }
 
+/* Worker 1 computes, worker 0 waits for its gradient, and the other replica for both of them. Would
+ * catch: a neighbour that waits, with as few steps, in place of the worker that holds it up. */
+static void test_wait_graph__the_culprit_waits_for_nobody(void **state)
+{
+    (void)state;
+    fl_plan plan = plan_of(2, 2);
+    fl_wait_graph_worker w[N] = {
+        in(FL_FLIGHT_STEP, of_micro_batch(FL_FLIGHT_RECEIVE_GRAD, 1, 0)),
+        in(FL_FLIGHT_STEP, entry(FL_FLIGHT_BACKWARD, -1, 6)),
+        in(FL_FLIGHT_STEP, entry(FL_FLIGHT_SUM, -1, 38)),
+        in(FL_FLIGHT_STEP, entry(FL_FLIGHT_SUM, -1, 38)),
+    };
+    w[2].sum = w[2].at;
+    w[3].sum = w[3].at;
+    assert_int_equal(fl_wait_graph_culprit(w, N, &plan), 1);
+    w[1].at = of_micro_batch(FL_FLIGHT_RECEIVE, 0, 0); /* all wait */
+    assert_int_equal(fl_wait_graph_culprit(w, N, &plan), -1);
+}
+
 static void test_wait_graph__nobody(void **state)
 {
     (void)state;
@@ -232,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_wait_graph__a_sum_at_which_one_came_and_stopped),
         cmocka_unit_test(test_wait_graph__an_all_reduce_of_one_stage),
         cmocka_unit_test(test_wait_graph__a_vote_and_a_migration),
+        cmocka_unit_test(test_wait_graph__the_culprit_waits_for_nobody),
         cmocka_unit_test(test_wait_graph__nobody),
         cmocka_unit_test(test_wait_graph__many_workers_in_little_room),
     };
