@@ -181,6 +181,20 @@ void fl_ctl_scale(fl_ctl *ctl, fl_ctl_call *call)
 
 /* ---- drain ---- */
 
+/* Refuse for a worker that is no member: nothing would change, and a lost one may come back. */
+static bool check_drain(const fl_ctl *ctl, fl_ctl_call *call, int64_t rank)
+{
+    if (rank >= ctl->run->n_started) {
+        fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "worker: the run has workers 0 to %d",
+                      ctl->run->n_started - 1);
+    } else if (ctl->elastic->usable.drained[rank] && ctl->run->plan->departed[rank]) {
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "worker %lld is not in the run: it %s before",
+                      (long long)rank,
+                      ctl->run->workers[rank].lost ? "was lost" : "was drained or lost");
+    }
+    return call->error == FL_CTL_OK;
+}
+
 void fl_ctl_drain(fl_ctl *ctl, fl_ctl_call *call)
 {
     int64_t rank = call->request.value[0].integer;
@@ -189,12 +203,7 @@ void fl_ctl_drain(fl_ctl *ctl, fl_ctl_call *call)
     fl_job job = *ctl->run->options->job;
     fl_plan plan;
     char why[64];
-    if (!has_model(ctl, call)) {
-        return;
-    }
-    if (rank >= ctl->run->n_started) {
-        fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "worker: the run has workers 0 to %d",
-                      ctl->run->n_started - 1);
+    if (!has_model(ctl, call) || !check_drain(ctl, call, rank)) {
         return;
     }
     usable.drained[rank] = true;

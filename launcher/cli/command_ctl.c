@@ -256,7 +256,7 @@ static int ask_run(const target *t, const char *request)
     const char *reply = NULL;
     fl_status status = open_link(t, false, &link);
     if (status == FL_OK) {
-        status = fl_ctl_client_ask(link, request, t->timeout_ms, &reply);
+        status = fl_ctl_client_insist(link, request, t->timeout_ms, &reply);
     }
     int code = status == FL_OK ? show_reply(reply, t->as_json) : complain_of(status);
     fl_ctl_client_close(&link);

@@ -2,6 +2,7 @@
 
 #include "control/link/zmq_socket.h"
 #include "control/socket/ctl_names.h"
+#include "control/socket/ctl_request.h"
 #include "control/socket/zap_auth.h"
 #include "device/alloc.h"
 #include "device/clock.h"
@@ -14,10 +15,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <zmq.h>
 
-enum { LOOK_MS = 500 }; /* how often a silent run is looked at */
+enum {
+    LOOK_MS = 500,  /* how often a silent run is looked at */
+    AGAIN_MS = 200, /* until a request is repeated that a run refused while it goes back */
+};
 
 struct fl_ctl_client_link {
     char path[PATH_MAX];
@@ -287,6 +292,29 @@ fl_status fl_ctl_client_ask(fl_ctl_client_link *link, const char *request, int64
         FL_TRY(read_part(link, reply));
     } while (link->has_repeated && !has_same_id(request, *reply));
     return FL_OK;
+}
+
+static bool is_recovering(const char *reply)
+{
+    json_t *answered = json_loads(reply, 0, NULL);
+    const json_t *error = json_object_get(answered, "error");
+    const char *code = json_string_value(json_object_get(error, "code"));
+    bool found = code != NULL && strcmp(code, fl_ctl_error_text(FL_CTL_RECOVERING)) == 0;
+    json_decref(answered);
+    return found;
+}
+
+fl_status fl_ctl_client_insist(fl_ctl_client_link *link, const char *request, int64_t timeout_ms,
+                               const char **reply)
+{
+    int64_t deadline_us = fl_deadline_us(timeout_ms);
+    for (;;) {
+        FL_TRY(fl_ctl_client_ask(link, request, fl_left_ms(deadline_us), reply));
+        if (!is_recovering(*reply) || fl_left_ms(deadline_us) <= AGAIN_MS) {
+            return FL_OK;
+        }
+        nanosleep(&(struct timespec){0, AGAIN_MS * 1000000L}, NULL);
+    }
 }
 
 fl_status fl_ctl_client_event(fl_ctl_client_link *link, int64_t timeout_ms, const char **line,

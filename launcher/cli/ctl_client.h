@@ -26,8 +26,14 @@ void fl_ctl_client_close(fl_ctl_client_link **link);
 fl_status fl_ctl_client_ask(fl_ctl_client_link *link, const char *request, int64_t timeout_ms,
                             const char **reply) FL_MUST_CHECK;
 
-/* Its two halves: for a caller that does other work meanwhile, or that has several requests
- * pending. Replies come in any order; each bears its request's id. timeout_ms 0 only looks. */
+/* The same, and repeat a request that is refused because the run goes back after a loss, until it
+ * is taken or timeout_ms have passed: *reply is then the last refusal. */
+fl_status fl_ctl_client_insist(fl_ctl_client_link *link, const char *request, int64_t timeout_ms,
+                               const char **reply) FL_MUST_CHECK;
+
+/* The two halves of fl_ctl_client_ask: for a caller that does other work meanwhile, or that has
+ * several requests pending. Replies come in any order; each bears its request's id. timeout_ms 0
+ * only looks. */
 fl_status fl_ctl_client_send(fl_ctl_client_link *link, const char *request) FL_MUST_CHECK;
 fl_status fl_ctl_client_receive(fl_ctl_client_link *link, int64_t timeout_ms,
                                 const char **reply) FL_MUST_CHECK;

@@ -14,22 +14,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- a folder for the time of the pass ---- */
 
-/* Workers write their logs there, and reach the controller through a socket in it. */
-static fl_status make_scratch(char path[PATH_MAX], int *dir_fd)
-{
-    const char *where = getenv("TMPDIR");
-    where = where == NULL || where[0] == '\0' ? P_tmpdir : where;
-    if (snprintf(path, PATH_MAX, "%s/frostline-pass-XXXXXX", where) >= PATH_MAX ||
-        mkdtemp(path) == NULL) {
-        return fl_fail(FL_EIO, "cannot make a folder in %s: %s", where, strerror(errno));
-    }
-    *dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return *dir_fd >= 0 ? FL_OK : fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
-}
+#define PREFIX "frostline-pass-"
+#define KEPT "kept" /* a file in a folder whose logs a message names */
+
+enum { STALE_S = 60 }; /* a younger folder may not be locked yet */
 
 static void remove_scratch(const char *path, int dir_fd)
 {
@@ -41,6 +36,62 @@ static void remove_scratch(const char *path, int dir_fd)
         closedir(dir);
     }
     (void)rmdir(path);
+}
+
+/* Whether a pass of this user left the folder because it was killed: the lock on a folder ends with
+ * the last process of its pass. */
+static bool is_left_over(int dir_fd)
+{
+    struct stat info;
+    return fstat(dir_fd, &info) == 0 && info.st_uid == geteuid() &&
+           time(NULL) - info.st_mtime > STALE_S && faccessat(dir_fd, KEPT, F_OK, 0) != 0 &&
+           flock(dir_fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+static void remove_left_over(const char *where)
+{
+    DIR *dir = opendir(where);
+    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+        char path[PATH_MAX];
+        bool is_ours = strncmp(e->d_name, PREFIX, strlen(PREFIX)) == 0 &&
+                       snprintf(path, sizeof path, "%s/%s", where, e->d_name) < PATH_MAX;
+        int fd = is_ours ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+        if (fd >= 0 && is_left_over(fd)) {
+            remove_scratch(path, fd);
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+}
+
+/* Workers write their logs there, and reach the controller through a socket in it. */
+static fl_status make_scratch(char path[PATH_MAX], int *dir_fd)
+{
+    const char *where = getenv("TMPDIR");
+    where = where == NULL || where[0] == '\0' ? P_tmpdir : where;
+    remove_left_over(where);
+    if (snprintf(path, PATH_MAX, "%s/" PREFIX "XXXXXX", where) >= PATH_MAX ||
+        mkdtemp(path) == NULL) {
+        return fl_fail(FL_EIO, "cannot make a folder in %s: %s", where, strerror(errno));
+    }
+    *dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*dir_fd < 0) {
+        return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+    }
+    (void)flock(*dir_fd, LOCK_EX | LOCK_NB); /* nobody else has it */
+    return FL_OK;
+}
+
+static void mark_kept(int dir_fd)
+{
+    int fd = openat(dir_fd, KEPT, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        close(fd);
+    }
 }
 
 /* ---- the pass ---- */
@@ -108,7 +159,9 @@ static fl_status run_prepared(fl_preparation *p, const fl_pass_request *request,
     }
     fl_failure failure;
     fl_failure_keep(&failure, status);
-    if (dir_fd >= 0 && strstr(fl_errmsg(), path) == NULL) {
+    if (dir_fd >= 0 && strstr(fl_errmsg(), path) != NULL) {
+        mark_kept(dir_fd);
+    } else if (dir_fd >= 0) {
         remove_scratch(path, dir_fd);
     }
     if (dir_fd >= 0) {

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { KEY_MS = 100, ONCE_MS = 10000, NAP_MS = 10, ONCE_WIDTH = 80, ONCE_HEIGHT = 24 };
+enum { KEY_MS = 100, ONCE_MS = 5000, NAP_MS = 10, ONCE_WIDTH = 80, ONCE_HEIGHT = 24 };
 
 static volatile sig_atomic_t told_to_end;
 
@@ -45,18 +45,22 @@ static int side(const char *variable, int otherwise)
     return n < 1 || n > FL_TOP_SIDE_MAX ? otherwise : (int)n;
 }
 
-static fl_status once(top *t)
+static fl_status once(top *t, const char *where)
 {
     int64_t deadline_us = fl_deadline_us(ONCE_MS);
     while (!t->model->known && !t->model->over) {
-        if (!fl_top_feed_poll(t->feed)) {
-            if (fl_left_ms(deadline_us) == 0) {
-                return fl_fail(FL_EDEADLINE, "the run does not answer");
-            }
+        bool any = fl_top_feed_poll(t->feed);
+        if (fl_left_ms(deadline_us) == 0) {
+            return fl_fail(FL_EDEADLINE,
+                           "%s: the run does not answer within %d s: its controller is stopped, or "
+                           "the machine is very busy",
+                           where, ONCE_MS / 1000);
+        }
+        if (!any) {
             nanosleep(&(struct timespec){0, NAP_MS * 1000000L}, NULL);
         }
     }
-    while (fl_top_feed_poll(t->feed)) { /* what stands in its files */
+    while (fl_left_ms(deadline_us) > 0 && fl_top_feed_poll(t->feed)) { /* what its files hold */
     }
     FL_TRY(fl_top_cells_resize(&t->cells, side("COLUMNS", ONCE_WIDTH), side("LINES", ONCE_HEIGHT)));
     (void)fl_top_layout(&t->cells, t->model, &t->view);
@@ -167,7 +171,7 @@ static fl_status run_top(top *t, const fl_args *args)
     fl_top_model_init(t->model);
     FL_TRY(fl_top_feed_open(&place, t->model, &t->feed));
     bool terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
-    return fl_args_has(args, "--once") || !terminal ? once(t) : at_terminal(t);
+    return fl_args_has(args, "--once") || !terminal ? once(t, place.path) : at_terminal(t);
 }
 
 static int start_top(const fl_args *args)

@@ -2,6 +2,7 @@
  * checkpoint by itself. Would catch: a sample that is lost or used twice on the way back, a run
  * that ends although it has a checkpoint, one that restarts for ever, and a message that hides the
  * first loss. */
+#include "control/socket/ctl_names.h"
 #include "device/clock.h"
 #include "launcher/run/runs.h"
 #include "nn/model.h"
@@ -19,6 +20,9 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <zmq.h>
 
 enum { N_SAMPLES = 100, STEPS = 30, FATAL_STEP = 13 };
 
@@ -293,6 +297,44 @@ static void test_restart__the_message_begins_with_the_first_loss(void **state)
 
 /* ---- what clients see of it ---- */
 
+/* A controller that goes back for as long as two requests. */
+static void *refuse_twice(void *socket)
+{
+    char peer[256], request[512];
+    for (int i = 0; i < 3; i++) {
+        const char *reply =
+            i < 2 ? "{\"ok\": false, \"error\": {\"code\": \"recovering\"}}" : "{\"ok\": true}";
+        int n = zmq_recv(socket, peer, sizeof peer, 0);
+        assert_true(n > 0 && zmq_recv(socket, request, sizeof request, 0) > 0);
+        assert_true(zmq_send(socket, peer, (size_t)n, ZMQ_SNDMORE) == n);
+        assert_true(zmq_send(socket, reply, strlen(reply), 0) > 0);
+    }
+    return NULL;
+}
+
+/* Would catch: a command that fails because it came while the run goes back. */
+static void test_restart__a_request_refused_meanwhile_is_repeated(void **state)
+{
+    (void)state;
+    char dir[128], endpoint[160];
+    const char *reply = "";
+    fl_ctl_client_link *link = NULL;
+    pthread_t thread;
+    snprintf(dir, sizeof dir, "%s/refuses", root);
+    snprintf(endpoint, sizeof endpoint, "ipc://%s/" FL_CTL_SOCKET, dir);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    void *zmq = zmq_ctx_new(), *socket = zmq_socket(zmq, ZMQ_ROUTER);
+    assert_int_equal(zmq_bind(socket, endpoint), 0);
+    assert_int_equal(pthread_create(&thread, NULL, refuse_twice, socket), 0);
+    assert_int_equal(fl_ctl_client_open(dir, false, &link), FL_OK);
+    assert_int_equal(fl_ctl_client_insist(link, "{}", LIVE_WAIT_MS, &reply), FL_OK);
+    assert_string_equal(reply, "{\"ok\": true}");
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    fl_ctl_client_close(&link);
+    zmq_close(socket);
+    zmq_ctx_term(zmq);
+}
+
 /* Shared with the workers. The kill waits for the client; the run that has gone back waits until
  * the client has heard of it. */
 typedef struct meeting {
@@ -540,6 +582,7 @@ int main(void)
         cmocka_unit_test(test_restart__begins_again_at_most_fault_restarts_times),
         cmocka_unit_test(test_restart__a_loss_in_a_switch_is_logged_once),
         cmocka_unit_test(test_restart__the_message_begins_with_the_first_loss),
+        cmocka_unit_test(test_restart__a_request_refused_meanwhile_is_repeated),
         cmocka_unit_test(test_restart__clients_see_it_recover),
         cmocka_unit_test(test_restart__keeps_what_operators_want),
         cmocka_unit_test(test_restart__gives_up_after_fault_restarts),

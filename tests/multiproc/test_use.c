@@ -755,10 +755,18 @@ static void test_use__refuses_bad_input(void **state)
     assert_string_equal(result.out, "");
 }
 
+/* Nor does a command that was killed, once another one runs; logs that a message names stay. */
 static void test_use__leaves_nothing_behind(void **state)
 {
     (void)state;
-    run_command(root, "mkdir -p tmp && find . | sort | grep -v -e before -e moved -e twice >before",
+    run_command(root,
+                "mkdir -p tmp/frostline-pass-kept && touch tmp/frostline-pass-kept/kept &&"
+                " touch -d '1 hour ago' tmp/frostline-pass-kept",
+                &result);
+    run_command(root, "find . | sort | grep -v -e before -e moved -e twice >before", &result);
+    run_command(root,
+                "mkdir tmp/frostline-pass-killed && touch tmp/frostline-pass-killed/worker-0.log &&"
+                " touch -d '1 hour ago' tmp/frostline-pass-killed",
                 &result);
     for (int i = 0; i < 2; i++) {
         static const char *const signals[] = {"", "timeout --foreground -s INT 0.3 "};
