@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <pthread.h>
@@ -261,6 +262,33 @@ static void test_restart__a_loss_in_a_switch_is_logged_once(void **state)
     assert_int_equal(count_events(s.dir, "\"run.failed\"", "no other worker has the weights of"),
                      1);
     assert_int_equal(count_events(s.dir, "\"worker.lost\"", ""), 1);
+    scenario_forget(&s);
+}
+
+static void kill_once_spoiled(fl_worker_state *w)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/job.yaml", scenario_here()->dir);
+    while (count_events(scenario_here()->dir, "\"snapshot.taken\"", "") == 0) {
+        nap(500);
+    }
+    assert_int_equal(truncate(path, 0), 0);
+    kill_this_worker(w);
+}
+
+/* The return is announced, and then fails because the job cannot be read. Would catch: a run that
+ * its files and its subscribers take for one that still goes back. */
+static void test_restart__a_return_that_fails_ends_the_run(void **state)
+{
+    (void)state;
+    scenario s;
+    start(&s, "spoiled", JOB_SETS(STAGES, "checkpoint.every", "none", "fault.snapshot", "4 steps"),
+          kill_once_spoiled);
+    expect_end(&s, FL_EFAILED);
+    assert_non_null(strstr(s.outcome->message, "worker 1 (stage 1 of replica 0) was killed"));
+    assert_int_equal(atomic_load(&s.outcome->n_deeds), 1);
+    assert_int_equal(count_events(s.dir, "\"run.failed\"", "worker 1 ("), 1);
+    assert_int_equal(count_events(s.dir, "\"run.resumed\"", ""), 0);
     scenario_forget(&s);
 }
 
@@ -582,6 +610,7 @@ int main(void)
         cmocka_unit_test(test_restart__begins_again_at_most_fault_restarts_times),
         cmocka_unit_test(test_restart__a_loss_in_a_switch_is_logged_once),
         cmocka_unit_test(test_restart__the_message_begins_with_the_first_loss),
+        cmocka_unit_test(test_restart__a_return_that_fails_ends_the_run),
         cmocka_unit_test(test_restart__a_request_refused_meanwhile_is_repeated),
         cmocka_unit_test(test_restart__clients_see_it_recover),
         cmocka_unit_test(test_restart__keeps_what_operators_want),
