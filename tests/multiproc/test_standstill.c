@@ -132,7 +132,7 @@ static void test_standstill__stopped_in_an_all_reduce(void **state)
     expect_named(&t, "worker 1 is in all-reduce (step 5", "worker 0 waits for worker 1, which ");
 }
 
-/* The vote, and state on its way, of a transition from two stages to three. */
+/* The vote of a transition, and state on its way. */
 static void test_standstill__stopped_in_a_transition(void **state)
 {
     (void)state;
@@ -148,7 +148,12 @@ static void test_standstill__stopped_in_a_transition(void **state)
         &t, "worker 1 is in transition: vote (before step",
         "workers 0 and 2 wait for worker 1, which never arrived, in gathering (transition: "
         "vote");
+    /* From one stage to two: wherever the cut is, worker 0 sends the layers behind it. From two
+     * stages to three it may keep all that it has. */
+    const fl_script_entry second_stage = {.step = 8, .f = -1, .k = 2, .r = 1, .m = 2};
     t.name = "state";
+    t.k = "1";
+    t.script = &second_stage;
     t.kind = FL_FLIGHT_STATE_OUT;
     t.who = 0;
     expect_named(&t, "worker 0 is in send of state to worker", "worker");
