@@ -1,5 +1,5 @@
 /* The members of the controller's state as a checkpoint's manifest has them. A change here is a new
- * version of the manifest. */
+ * version of the manifest; manifest_read.c completes older ones. */
 #include "control/checkpoint/controller_state.h"
 #include "control/checkpoint/members.h"
 
@@ -245,6 +245,9 @@ const fl_member fl_controller_state_members[] = {
      .capacity = FL_MAX_WORKERS,
      .item_bytes = sizeof(bool),
      .count = count_workers},
+    FL_M_INT(fl_controller_state, wanted_k, -1, FL_MAX_STAGES),
+    FL_M_INT(fl_controller_state, wanted_r, -1, FL_MAX_WORKERS),
+    FL_M_INT(fl_controller_state, n_started, 0, FL_MAX_WORKERS),
     FL_M_NATURAL(fl_controller_state, last_asked),
     FL_M_OBJECT(fl_controller_state, transitions, transition_sums),
     FL_M_OBJECT(fl_controller_state, tune, tune),

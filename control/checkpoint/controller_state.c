@@ -73,6 +73,9 @@ void fl_controller_state_capture(const fl_elastic *elastic, int64_t start_us, in
     const fl_job *job = elastic->job;
     *out = (fl_controller_state){.n_workers = elastic->run->n_workers,
                                  .usable = elastic->usable,
+                                 .wanted_k = elastic->k,
+                                 .wanted_r = elastic->r,
+                                 .n_started = elastic->run->n_started,
                                  .last_asked = elastic->transition.last_asked,
                                  .transitions = elastic->transition.sums,
                                  .elapsed_us = now_us - start_us,
@@ -91,6 +94,15 @@ fl_status fl_controller_state_check(const fl_controller_state *state, const char
     const fl_tuner *tuner = &state->tune.tuner;
     if (state->stats.now.steps > state->stats.steps || state->stats.n_steps < state->stats.steps) {
         return fl_fail(FL_EFORMAT, "%s.stats: the numbers of steps do not agree", where);
+    }
+    bool either = state->wanted_k > 0 || state->wanted_r > 0;
+    if (either && !(state->wanted_k > 0 && state->wanted_r > 0)) {
+        return fl_fail(FL_EFORMAT, "%s: wanted_k %d, wanted_r %d: no run has these values", where,
+                       state->wanted_k, state->wanted_r);
+    }
+    if (state->n_started > state->n_workers) {
+        return fl_fail(FL_EFORMAT, "%s.n_started: found %d, the run has %d workers", where,
+                       state->n_started, state->n_workers);
     }
     if (state->tune.racing &&
         (tuner->n < 1 || tuner->leader >= tuner->n || tuner->at >= tuner->n)) {
@@ -140,6 +152,10 @@ static void restore_transitions(const fl_controller_state *state, int64_t step, 
     const fl_job *job = elastic->run->options->job;
     fl_transition *e = &elastic->transition;
     elastic->usable = state->usable;
+    if (state->wanted_k >= 0) {
+        elastic->k = state->wanted_k;
+        elastic->r = state->wanted_r;
+    }
     e->last_asked = state->last_asked;
     e->sums = state->transitions;
     e->first_step = step;

@@ -25,6 +25,9 @@ typedef struct fl_controller_state {
 
     /* plans */
     fl_worker_pool usable;
+    /* to which the run returns after a loss, as in fl_elastic_terms; -1: what the job says */
+    int wanted_k, wanted_r;
+    int n_started;       /* ranks below it have had a worker since the run began; 0: unknown */
     uint32_t last_asked; /* the highest number of a generation that was asked for */
     fl_transition_sums transitions;
 

@@ -1,6 +1,6 @@
 /* From the bytes of a manifest to a checkpoint:
  *   ① the file, its length and its hash     read_manifest, check_hash
- *   ② format and version                     check_version
+ *   ② format and version                     check_version, complete_version_2
  *   ③ each member: its type and its range    fl_struct_json_read
  *   ④ what members say of each other         check_files, check_agreement */
 #include "control/checkpoint/manifest.h"
@@ -103,13 +103,29 @@ static fl_status check_version(const char *where, const json_t *object)
     if (!json_is_integer(version)) {
         return fl_fail(FL_EFORMAT, "%s: version: found no integer", where);
     }
-    if (json_integer_value(version) != FL_CHECKPOINT_VERSION) {
+    if (json_integer_value(version) < FL_CHECKPOINT_VERSION_OLDEST ||
+        json_integer_value(version) > FL_CHECKPOINT_VERSION) {
         return fl_fail(FL_ENOTSUP,
                        "%s: version %" JSON_INTEGER_FORMAT
-                       " of the format; this program (frostline %s) reads version %d",
-                       where, json_integer_value(version), FL_VERSION, FL_CHECKPOINT_VERSION);
+                       " of the format; this program (frostline %s) reads versions %d to %d",
+                       where, json_integer_value(version), FL_VERSION, FL_CHECKPOINT_VERSION_OLDEST,
+                       FL_CHECKPOINT_VERSION);
     }
     return FL_OK;
+}
+
+/* Version 2 has neither the K and R that the run is to have, nor how many workers it had. */
+static fl_status complete_version_2(json_t *object)
+{
+    json_t *controller = json_object_get(object, "controller");
+    if (json_integer_value(json_object_get(object, "version")) > 2 || !json_is_object(controller)) {
+        return FL_OK;
+    }
+    return json_object_set_new(controller, "wanted_k", json_integer(-1)) == 0 &&
+                   json_object_set_new(controller, "wanted_r", json_integer(-1)) == 0 &&
+                   json_object_set_new(controller, "n_started", json_integer(0)) == 0
+               ? FL_OK
+               : fl_fail(FL_ENOMEM, "no memory to read a manifest");
 }
 
 /* ---- ④ ---- */
@@ -179,6 +195,7 @@ static fl_status read_members(const char *where, json_t *object, fl_checkpoint *
 {
     char prefix[PATH_MAX + 8];
     FL_TRY(check_version(where, object));
+    FL_TRY(complete_version_2(object));
     json_object_del(object, "format");
     json_object_del(object, "version");
     json_object_del(object, "xxh64");

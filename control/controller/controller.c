@@ -433,11 +433,7 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     run_loop(controller);
     fl_elastic_end(&controller->elastic);
     fl_shutdown_conclude(controller);
-    if (controller->options->recovered != NULL) {
-        *controller->options->recovered = controller->recovery.sums;
-        controller->options->recovered->k = controller->elastic.k;
-        controller->options->recovered->r = controller->elastic.r;
-    }
+    fl_replan_end(controller);
     fl_summary_result(controller, result);
     keep_model(controller, result);
     fl_record_missing(&controller->record, missing, sizeof missing);

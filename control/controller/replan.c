@@ -16,29 +16,46 @@ void fl_replan_joined(fl_controller *controller, int rank, int64_t now_us)
     r->n_tries = 0;
 }
 
-/* The lowest rank that stands by; -1 if all workers have a stage. */
-static int first_standby(const fl_plan *plan)
+static bool stands_by(const fl_plan *plan, int rank)
 {
-    for (int rank = 0; rank < plan->n_workers; rank++) {
-        if (!plan->departed[rank] && !fl_plan_place(plan, rank).active) {
-            return rank;
-        }
-    }
-    return -1;
+    return !plan->departed[rank] && !fl_plan_place(plan, rank).active;
+}
+
+/* Whether the run continues, with its plan, from a checkpoint in which this worker was no member
+ * but had been one. */
+static bool was_lost_before(const fl_controller *controller, int rank)
+{
+    const fl_checkpoint *resume = controller->options->resume;
+    return resume != NULL && controller->options->recording == NULL &&
+           resume->plan.generation == controller->elastic.plan.generation &&
+           rank < resume->controller.n_started && resume->plan.departed[rank];
 }
 
 void fl_replan_begin(fl_controller *controller, int64_t now_us)
 {
     const fl_recovery_sums *sums = &controller->recovery.sums;
     fl_elastic *e = &controller->elastic;
-    int rank = first_standby(&e->plan);
-    if (sums->returns_us == 0) {
-        return;
+    bool returns = sums->returns_us != 0;
+    if (returns) {
+        e->k = sums->k;
+        e->r = sums->r;
     }
-    e->k = sums->k;
-    e->r = sums->r;
-    if (rank >= 0 && (e->k > 0 || controller->job.elastic.enabled)) {
-        fl_replan_joined(controller, rank, now_us);
+    for (int rank = e->plan.n_workers - 1; rank >= 0; rank--) {
+        if (stands_by(&e->plan, rank) && (returns || was_lost_before(controller, rank)) &&
+            (e->k > 0 || controller->job.elastic.enabled)) {
+            fl_replan_joined(controller, rank, now_us);
+        }
+    }
+}
+
+void fl_replan_end(const fl_controller *controller)
+{
+    fl_recovery_sums *sums = controller->options->recovered;
+    if (sums != NULL) {
+        *sums = controller->recovery.sums;
+        sums->k = controller->elastic.k;
+        sums->r = controller->elastic.r;
+        sums->n_started = controller->facts.n_started;
     }
 }
 

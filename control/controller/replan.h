@@ -24,9 +24,13 @@ typedef struct fl_replan {
     bool drained[FL_MAX_WORKERS]; /* by rank: to leave again, once the run that went back trains */
 } fl_replan;
 
-/* The run begins. One that has gone back to a snapshot or a checkpoint is to have the K and R that
- * it was to have before; its plan may be an older one, and workers without a stage are all new. */
+/* The run begins. One that has gone back to a snapshot or a checkpoint, or was resumed, is to have
+ * the K and R that it was to have before; its plan may be an older one, or one that was made after
+ * a loss, and workers without a stage are all new. */
 void fl_replan_begin(fl_controller *controller, int64_t now_us);
+
+/* The run ends, or goes back: what the next controller's fl_replan_begin needs. */
+void fl_replan_end(const fl_controller *controller);
 
 /* ① */
 void fl_replan_joined(fl_controller *controller, int rank, int64_t now_us);

@@ -104,15 +104,26 @@ static void take_other_plan(fl_resume *r, const fl_preparation *p, fl_plan *plan
     plan->generation = (state->last_asked > before ? state->last_asked : before) + 1;
     state->last_asked = plan->generation;
     state->usable.limit = 0;
+    state->wanted_k = state->wanted_r = -1;
     state->tune = (fl_tune){0};
     place_parked(p, plan, state->parked);
 }
 
-/* All workers are new: those that a run begins with, and up to the last one that has a stage or
- * keeps moments in a run that had grown. */
+/* How many workers the run had before, lost ones counted. It had grown since a snapshot, perhaps.
+ */
+static int count_before(const fl_resume *r, const fl_preparation *p)
+{
+    int n = r->checkpoint->controller.n_started;
+    int n_grown = p->recovered == NULL ? 0 : p->recovered->n_started;
+    n = n_grown > n ? n_grown : n;
+    return p->n_workers > n ? p->n_workers : n;
+}
+
+/* All workers are new: those that a run begins with, those that were added, and up to the last one
+ * that has a stage or keeps moments. */
 static void take_members(const fl_resume *r, const fl_preparation *p, fl_plan *plan)
 {
-    int n_members = p->n_workers;
+    int n_members = count_before(r, p);
     for (int i = 0; i < fl_plan_n_active(plan); i++) {
         int n = fl_plan_active(plan, i) + 1;
         n_members = n > n_members ? n : n_members;
@@ -132,6 +143,9 @@ void fl_resume_take_plan(fl_resume *r, const fl_preparation *p, bool kept, fl_pl
     if (kept) {
         *plan = r->checkpoint->plan;
         take_members(r, p, plan);
+        if (r->made_by.elastic.enabled != p->job->elastic.enabled) {
+            state->wanted_k = state->wanted_r = -1;
+        }
     } else {
         take_other_plan(r, p, plan);
     }

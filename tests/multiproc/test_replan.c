@@ -253,6 +253,59 @@ static void test_replan__two_replicas_again_after_going_back(void **state)
     check_run(&run, 1, 2, false);
 }
 
+/* A lost worker is not started again, and the run is stopped. Would catch: a run that continues
+ * from a checkpoint with the plan of the loss, although all devices are there. */
+static void test_replan__two_replicas_again_after_a_resume(void **state)
+{
+    (void)state;
+    scenario s = {.name = "run",
+                  .sets = JOB_SETS(TRAINING, "elastic.enabled", "false", "devices.count", "2",
+                                   "pipe.k", "1", "autodp.r", "2", "pipe.m", "2", "fault.restarts",
+                                   "0", "checkpoint.every", "100000 steps"),
+                  .n_samples = LIVE_SAMPLES,
+                  .adjust = use_slow_model};
+    assert_int_equal(make_root(NULL), 0);
+    live_run run = live_start_again(&s);
+    kill_worker(&run, 1);
+    live_do(&run, "stop", "{}");
+    assert_int_equal(live_finish(&run), FL_ESTOPPED);
+    scenario_forget(&run.scenario);
+    s.resumes = true;
+    run = live_start_again(&s);
+    await_event(&run, "transition.done", 2); /* the loss is the first */
+    assert_int_equal(count_events(run.dir, "transition.done", "as before the loss"), 1);
+    check_run(&run, 1, 2, false);
+}
+
+/* A worker that a request has added, after the only checkpoint. Would catch: a run that forgets it
+ * when it goes back. */
+static void test_replan__an_added_worker_after_going_back(void **state)
+{
+    (void)state;
+    live_run run = start((const char *const[]){
+        TRAINING, "elastic.enabled", "false", "devices.count", "1", "devices.max", "2", "pipe.k",
+        "1", "autodp.r", "1", "pipe.m", "2", "fault.snapshot", "none", NULL});
+    live_await_step(&run, 3);
+    live_do(&run, "checkpoint", "{}");
+    await_event(&run, "checkpoint.written", 1);
+    live_do(&run, "scale", "{\"k\": 1, \"r\": 2}");
+    live_await_state(&run, 1, "active");
+    int workers[] = {live_process_of(&run, 0), live_process_of(&run, 1)};
+    assert_int_equal(kill(workers[0], SIGKILL), 0);
+    assert_int_equal(kill(workers[1], SIGKILL), 0);
+    fl_ctl_client_close(&run.ctl);
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
+    while (count_events(run.dir, "transition.done", "as before the loss") == 0) {
+        assert_true(fl_left_ms(deadline_us) > 0);
+        nap(5000);
+    }
+    assert_int_equal(fl_ctl_client_open(run.dir, false, &run.ctl), FL_OK);
+    assert_int_equal(live_n_workers(&run), 2);
+    live_await_step(&run, live_status(&run, "step") + MORE);
+    live_interrupt(&run);
+    live_clean(&run);
+}
+
 /* ---- with the elastic controller: the best plan ---- */
 
 static void test_replan__the_best_plan_for_all(void **state)
@@ -275,6 +328,8 @@ int main(void)
         cmocka_unit_test(test_replan__a_worker_that_stands_by_replaces_the_lost_one),
         cmocka_unit_test(test_replan__what_a_person_has_asked_for_holds),
         cmocka_unit_test(test_replan__two_replicas_again_after_going_back),
+        cmocka_unit_test(test_replan__two_replicas_again_after_a_resume),
+        cmocka_unit_test(test_replan__an_added_worker_after_going_back),
         cmocka_unit_test(test_replan__the_best_plan_for_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -104,6 +104,9 @@ static void make_agree(fl_controller_state *state, int64_t step)
         state->parked[i] = i >= LAYERS ? 0 : i == 0 ? 1 : -1;
         state->since[i] = i == 1 ? step / 2 : 0;
     }
+    state->wanted_k = 2;
+    state->wanted_r = 1;
+    state->n_started = WORKERS;
     memset(state->usable.drained, 0, sizeof state->usable.drained);
 }
 

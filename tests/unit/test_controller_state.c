@@ -57,7 +57,8 @@ static parts *make_parts(void)
                               .plan = &p->elastic.plan,
                               .phase = &p->phase,
                               .stats = &p->stats,
-                              .n_workers = WORKERS};
+                              .n_workers = WORKERS,
+                              .n_started = WORKERS};
     fl_run_stats_init(&p->stats, 1000, 10, STEPS, 10, true);
     p->elastic.run = &p->facts;
     p->elastic.job = &p->job;
@@ -104,7 +105,7 @@ static void test_state__what_is_restored_is_captured_again(void **state)
         fl_checkpoint *c = make_checkpoint(480, seed);
         fl_controller_state *first = &c->controller;
         /* what the parts have by themselves, or what changes at each capture */
-        first->n_workers = WORKERS;
+        first->n_workers = first->n_started = WORKERS;
         first->n_layers = fl_model_n_layers(model);
         first->norms.L = before->elastic.decide.norms.L;
         for (int i = 0; i < FL_MAX_LAYERS; i++) {
@@ -221,12 +222,20 @@ static void test_state__settings_come_back(void **state)
     fl_decide_alpha(&before->elastic, 0.75);
     before->job.pipe.m = 8;
     before->elastic.usable.limit = 2;
+    before->elastic.k = 2;
+    before->elastic.r = 3;
     before->elastic.pinned[3] = true;
     capture(before, 10);
     fl_controller_state_restore(saved, 10, START_US, &after->elastic, &after->stats);
     assert_true(after->job.train.lr == 0.25 && after->job.freeze.alpha == 0.75);
     assert_int_equal(after->job.pipe.m, 8);
     assert_int_equal(after->elastic.usable.limit, 2);
+    assert_int_equal(after->elastic.k, 2);
+    assert_int_equal(after->elastic.r, 3);
+    saved->wanted_k = saved->wanted_r = -1; /* as the job has them */
+    after->elastic.k = 1;
+    fl_controller_state_restore(saved, 10, START_US, &after->elastic, &after->stats);
+    assert_int_equal(after->elastic.k, 1);
     assert_true(after->elastic.pinned[3]);
 }
 

@@ -112,6 +112,28 @@ static void test_manifest__is_what_the_fuzz_target_starts_from(void **state)
     destroy_checkpoint(c);
 }
 
+/* One that frostline wrote before version 3. Would catch: a run that cannot be resumed any more. */
+static void test_manifest__version_2_is_read(void **state)
+{
+    (void)state;
+    static const char path[] = FL_SOURCE_DIR "/tests/fuzz/corpus/fuzz_manifest/checkpoint-2";
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fgetc(file), '1');
+    char *text = calloc(1, 1 << 20);
+    size_t n = fread(text, 1, (1 << 20) - TRAILER - 1, file);
+    fclose(file);
+    assert_non_null(strstr(text, "\"version\": 2,"));
+    snprintf(text + n, TRAILER + 1, "  \"xxh64\": \"%016" PRIx64 "\"\n}\n",
+             (uint64_t)XXH64(text, n, 0));
+    assert_int_equal(parse(text, n + TRAILER), FL_OK);
+    assert_int_equal(read_back->step, STEP);
+    assert_int_equal(read_back->controller.wanted_k, -1);
+    assert_int_equal(read_back->controller.wanted_r, -1);
+    assert_int_equal(read_back->controller.n_started, 0);
+    free(text);
+}
+
 static void test_manifest__numbers_that_json_cannot_express_come_back(void **state)
 {
     (void)state;
@@ -180,9 +202,13 @@ typedef struct change {
 } change;
 
 static const change changes[] = {
-    {"\"version\": 2,", "\"version\": 1,", FL_ENOTSUP,
-     "m.json: version 1 of the format; this program (frostline " FL_VERSION ") reads version 2"},
-    {"\"version\": 2,", "\"version\": \"2\",", FL_EFORMAT, "m.json: version: found no integer"},
+    {"\"version\": 3,", "\"version\": 1,", FL_ENOTSUP,
+     "m.json: version 1 of the format; this program (frostline " FL_VERSION
+     ") reads versions 2 to 3"},
+    {"\"version\": 3,", "\"version\": 4,", FL_ENOTSUP,
+     "m.json: version 4 of the format; this program (frostline " FL_VERSION
+     ") reads versions 2 to 3"},
+    {"\"version\": 3,", "\"version\": \"3\",", FL_EFORMAT, "m.json: version: found no integer"},
     {"frostline-checkpoint", "frozen-checkpoint", FL_EFORMAT,
      "m.json: format: found frozen-checkpoint, allowed: frostline-checkpoint"},
     {"\"step\": 500,", "\"step\": -1,", FL_EFORMAT,
@@ -201,6 +227,10 @@ static const change changes[] = {
      "m.json: plan.first: found an array, allowed: an array of 4 items"},
     {"\"first\": [0, 1, 3]", "\"first\": [0, 3, 3]", FL_EFORMAT, "m.json: plan: "},
     {"\"rank_of\": [0, 1]", "\"rank_of\": [1, 1]", FL_EFORMAT, "m.json: plan: "},
+    {"\"n_started\": 2", "\"n_started\": 3", FL_EFORMAT,
+     "m.json: controller.n_started: found 3, the run has 2 workers"},
+    {"\"wanted_k\": 2", "\"wanted_k\": 0", FL_EFORMAT,
+     "m.json: controller: wanted_k 0, wanted_r 1: no run has these values"},
     {"\"parked\": [1, -1, -1]", "\"parked\": [2, -1, -1]", FL_EFORMAT,
      "m.json: controller.parked[0]: found 2, the run has 2 workers"},
     {"\"since\": [0, 250, 0]", "\"since\": [0, 501, 0]", FL_EFORMAT,
@@ -423,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_manifest__sums_that_would_overflow_are_refused),
         TEST(every_value_comes_back_to_the_last_bit),
         TEST(is_what_the_fuzz_target_starts_from),
+        TEST(version_2_is_read),
         TEST(numbers_that_json_cannot_express_come_back),
         TEST(any_changed_or_missing_byte_is_found),
         TEST(contents_that_no_run_has_are_refused_with_the_place),
