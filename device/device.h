@@ -32,8 +32,9 @@ enum { FL_DEVICE_OPS_VERSION = 8 };
 
 /* A stream as a library sees one that queues work of its own in it, such as NCCL. */
 typedef struct fl_native {
-    void *stream;      /* the runtime's own handle */
-    uint64_t hardware; /* the device itself: two processes on one device have the same; never 0 */
+    void *stream;       /* the runtime's own handle */
+    uint64_t hardware;  /* the device itself: two processes on one device have the same; never 0 */
+    int driver_version; /* the newest CUDA that its driver can run: 13000 is 13.0. 0: no driver */
 } fl_native;
 
 /* What the kernels' arguments mean: frostline/kernels.h. Lists (fl_update, fl_square_sum) are host

@@ -34,13 +34,17 @@ typedef enum fl_comm_way {
 /* "rebuild"; "none". */
 const char *fl_comm_way_text(fl_comm_way way);
 
+enum { FL_GROUP_PAIRS_MAX = 1023 };
+
 /* The transports of a group, and the cost of opening its communicators; for reports. */
 typedef struct fl_group_comm {
     fl_comm_way way;
-    int64_t us; /* until all were connected; without waits for other members */
-    int n_pairs,
-        n_device_pairs; /* of members; those that exchange data over the backend's own way */
-    char why[192];      /* why the first of the other pairs does not; "" */
+    int64_t us;         /* until all were connected; without waits for other members */
+    int n_pairs;        /* of members */
+    int n_device_pairs; /* those that exchange data in the backend's own way */
+    /* The other pairs, of workers, one a line: "0 and 2: they share one device". Lines that do not
+     * fit are counted by the last one. "" if there are none. */
+    char host_pairs[FL_GROUP_PAIRS_MAX + 1];
 } fl_group_comm;
 
 /* What a worker's groups leave to later ones: a communicator of all members, and the times that
@@ -74,6 +78,8 @@ typedef struct fl_group_options {
     fl_comm_keeper *keeper; /* borrowed while it opens and connects. NULL: nothing is kept; each
                                channel opens for itself */
     bool after_loss;        /* a member of the group before was lost */
+    const int *workers;     /* [size] borrowed while it opens: names of the members in reports;
+                               NULL: their indices */
 } fl_group_options;
 
 fl_status fl_group_open(const fl_group_options *options, fl_group **out) FL_MUST_CHECK;

@@ -1,9 +1,13 @@
 #include "autodp/nccl/library.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const char system_name[] = "libnccl.so.2";
 
@@ -76,4 +80,59 @@ fl_status fl_nccl_load(fl_nccl *out)
     FL_TRY(check_version(file, &nccl));
     *out = nccl;
     return FL_OK;
+}
+
+/* ---- the driver ---- */
+
+int fl_nccl_cuda_of(const char *file, size_t size_bytes)
+{
+    static const char before[] = "NCCL version ", mark[] = "+cuda";
+    enum { NAME_BYTES = 48 }; /* more than the version behind it has */
+    const char *end = file + size_bytes, *at = file;
+    while ((at = memmem(at, (size_t)(end - at), before, sizeof before - 1)) != NULL) {
+        char name[NAME_BYTES] = "";
+        int major, minor;
+        at += sizeof before - 1;
+        size_t left = (size_t)(end - at);
+        memcpy(name, at, left < NAME_BYTES - 1 ? left : NAME_BYTES - 1);
+        const char *cuda = strstr(name, mark);
+        if (cuda != NULL && sscanf(cuda + sizeof mark - 1, "%3d.%2d", &major, &minor) == 2) {
+            return major * 1000 + minor * 10;
+        }
+    }
+    return 0;
+}
+
+static int read_cuda(const char *path)
+{
+    struct stat what;
+    int found = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &what) == 0 && what.st_size > 0) {
+        void *file = mmap(NULL, (size_t)what.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (file != MAP_FAILED) {
+            found = fl_nccl_cuda_of(file, (size_t)what.st_size);
+            munmap(file, (size_t)what.st_size);
+        }
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return found;
+}
+
+fl_status fl_nccl_check_driver(const fl_nccl *nccl, int driver_version)
+{
+    Dl_info info = {0};
+    void *function;
+    memcpy(&function, &nccl->GetVersion, sizeof function);
+    int wanted = driver_version > 0 && dladdr(function, &info) != 0 ? read_cuda(info.dli_fname) : 0;
+    /* Within a major version a driver runs what was built with a later minor one. */
+    if (driver_version / 1000 >= wanted / 1000) {
+        return FL_OK;
+    }
+    return fl_fail(FL_ENOTSUP,
+                   "NCCL cannot be used: %s was built with CUDA %d.%d, the driver runs CUDA up to "
+                   "%d.%d; install a newer driver, or an NCCL for CUDA %d",
+                   info.dli_fname, wanted / 1000, wanted % 1000 / 10, driver_version / 1000,
+                   driver_version % 1000 / 10, driver_version / 1000);
 }

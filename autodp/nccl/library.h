@@ -20,6 +20,15 @@ typedef struct fl_nccl {
  * its version is not from 2.18 to 2.x. */
 fl_status fl_nccl_load(fl_nccl *out) FL_MUST_CHECK;
 
+/* Whether the driver can run the CUDA that the library was built with, which its file tells: each
+ * call of the library fails otherwise. FL_ENOTSUP, with both versions. A library that does not tell
+ * suits any driver. driver_version: as in fl_native. */
+fl_status fl_nccl_check_driver(const fl_nccl *nccl, int driver_version) FL_MUST_CHECK;
+
+/* The CUDA that a library's file names, as in "NCCL version 2.28.9+cuda13.0": 13000; 0: none. Pure.
+ */
+int fl_nccl_cuda_of(const char *file, size_t size_bytes);
+
 enum { FL_NCCL_VERSION_TEXT = 32 };
 
 /* "2.28.9". Returns text. */

@@ -106,7 +106,7 @@ static void group_close(fl_group *group)
 }
 
 /* Which pairs use NCCL, and why the others do not. One member says it for all. */
-static void log_choice(nccl_group *g)
+static void note_choice(nccl_group *g, const int *workers)
 {
     char version[FL_NCCL_VERSION_TEXT], reason[512] = "";
     fl_group_comm *comm = &g->base.comm;
@@ -118,12 +118,12 @@ static void log_choice(nccl_group *g)
     }
     comm->n_pairs = n_pairs;
     comm->n_device_pairs = n;
-    if (fl_nccl_survey_check(&g->survey, g->base.index) != FL_OK) {
-        snprintf(comm->why, sizeof comm->why, "%s", fl_errmsg());
-        snprintf(reason, sizeof reason, "; %s", fl_errmsg());
-    }
+    fl_nccl_survey_list(&g->survey, g->base.index, workers, comm->host_pairs);
     if (g->base.index != 0 || n_pairs == 0) {
         return;
+    }
+    if (fl_nccl_survey_check(&g->survey, 0) != FL_OK) {
+        snprintf(reason, sizeof reason, "; %s", fl_errmsg());
     }
     fl_log(FL_LOG_INFO, "generation %u: %d of %d pairs of workers exchange data over NCCL%s%s%s",
            g->base.generation, n, n_pairs, n > 0 ? " " : "",
@@ -141,7 +141,7 @@ static fl_status open_parts(nccl_group *g, const fl_group_options *options)
     FL_TRY(fl_nccl_survey_make(g->host, g->keeper != NULL ? &kept : NULL, deadline_us, &g->survey,
                                &g->nccl));
     FL_TRY(options->every_pair ? fl_nccl_survey_check(&g->survey, options->index) : FL_OK);
-    log_choice(g);
+    note_choice(g, options->workers);
     return fl__nccl_parent_open(g, deadline_us);
 }
 

@@ -33,6 +33,8 @@ static fl_status find_library(fl_device *d, fl_nccl_member *me, fl_nccl *nccl)
     }
     FL_TRY(d->ops->stream_native(d, NULL, &native));
     FL_TRY(fl_nccl_load(nccl));
+    FL_TRY(
+        fl_nccl_check_driver(nccl, native.driver_version)); /* before the first call that fails */
     *me = (fl_nccl_member){.version = nccl->version, .hardware = native.hardware};
     return FL_OK;
 }
@@ -185,27 +187,63 @@ fl_comm_way fl_nccl_survey_way(const fl_nccl_survey *survey)
     return its_us == 0 || fresh_us == 0 || its_us <= fresh_us ? way : FL_COMM_REBUILD;
 }
 
-static fl_status refuse_pair(const fl_nccl_survey *s, int a, int b, int me)
+/* noun, name [n]: what a message calls a member. */
+static void tell_why(const fl_nccl_survey *s, int a, int b, int me, const char *noun,
+                     const int *name, char *why, size_t size_bytes)
 {
     char text[2][FL_NCCL_VERSION_TEXT];
     const fl_nccl_member *x = &s->member[a], *y = &s->member[b];
     if (x->version == 0 || y->version == 0) {
         bool mine = s->member[me].version == 0; /* this member knows its reason */
-        int without = mine ? me : x->version == 0 ? a : b;
-        return fl_fail(FL_ENOTSUP,
-                       "members %d and %d cannot use NCCL with each other: member %d has none%s%s",
-                       a, b, without, without == me ? ": " : "", without == me ? s->reason : "");
+        int without = mine && (a == me || b == me) ? me : x->version == 0 ? a : b;
+        snprintf(why, size_bytes, "%s %d has none%s%s", noun,
+                 name == NULL ? without : name[without], without == me ? ": " : "",
+                 without == me ? s->reason : "");
+    } else if (x->version != y->version) {
+        snprintf(why, size_bytes, "their versions are %s and %s",
+                 fl_nccl_version_text(x->version, text[0]),
+                 fl_nccl_version_text(y->version, text[1]));
+    } else {
+        snprintf(why, size_bytes, "they share one device");
     }
-    if (x->version != y->version) {
-        return fl_fail(FL_ENOTSUP,
-                       "members %d and %d cannot use NCCL with each other: their versions are %s "
-                       "and %s",
-                       a, b, fl_nccl_version_text(x->version, text[0]),
-                       fl_nccl_version_text(y->version, text[1]));
+}
+
+static fl_status refuse_pair(const fl_nccl_survey *s, int a, int b, int me)
+{
+    char why[640];
+    tell_why(s, a, b, me, "member", NULL, why, sizeof why);
+    return fl_fail(FL_ENOTSUP, "members %d and %d cannot use NCCL with each other: %s", a, b, why);
+}
+
+void fl_nccl_survey_list(const fl_nccl_survey *survey, int me, const int *workers,
+                         char text[FL_GROUP_PAIRS_MAX + 1])
+{
+    enum { ROOM_FOR_MORE = 24 };
+    char why[640], line[704];
+    size_t used = 0;
+    int n_more = 0;
+    text[0] = '\0';
+    for (int a = 0; a < survey->n; a++) {
+        for (int b = a + 1; b < survey->n; b++) {
+            if (fl_nccl_survey_pair(survey, a, b)) {
+                continue;
+            }
+            tell_why(survey, a, b, me, "worker", workers, why, sizeof why);
+            int n =
+                snprintf(line, sizeof line, "%s%d and %d: %s", used == 0 ? "" : "\n",
+                         workers == NULL ? a : workers[a], workers == NULL ? b : workers[b], why);
+            if (n_more > 0 || used + (size_t)n + ROOM_FOR_MORE > FL_GROUP_PAIRS_MAX) {
+                n_more++;
+            } else {
+                memcpy(text + used, line, (size_t)n + 1);
+                used += (size_t)n;
+            }
+        }
     }
-    return fl_fail(FL_ENOTSUP,
-                   "members %d and %d cannot use NCCL with each other: they share one device", a,
-                   b);
+    if (n_more > 0) {
+        snprintf(text + used, FL_GROUP_PAIRS_MAX + 1 - used, "%sand %d more", used == 0 ? "" : "\n",
+                 n_more);
+    }
 }
 
 fl_status fl_nccl_survey_check(const fl_nccl_survey *survey, int me)

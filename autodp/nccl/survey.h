@@ -41,6 +41,11 @@ bool fl_nccl_survey_all(const fl_nccl_survey *survey, const int *members, int n)
  * any member has measured; one that nobody has measured is tried. The same on all members. Pure. */
 fl_comm_way fl_nccl_survey_way(const fl_nccl_survey *survey);
 
+/* One line for each pair that cannot, with the numbers of workers, workers [n]: as in
+ * fl_group_comm. */
+void fl_nccl_survey_list(const fl_nccl_survey *survey, int me, const int *workers,
+                         char text[FL_GROUP_PAIRS_MAX + 1]);
+
 /* FL_OK if every pair can; else FL_ENOTSUP with the first pair that cannot, and why. */
 fl_status fl_nccl_survey_check(const fl_nccl_survey *survey, int me) FL_MUST_CHECK;
 

@@ -11,6 +11,7 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
+#include "pipe/cost/learn.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -205,6 +206,14 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         break;
     case FL_WIRE_SETTING_DONE:
         fl_ctl_setting_done(controller->ctl, &frame->setting_done);
+        break;
+    case FL_WIRE_COMM:
+        controller->comm = frame->comm;
+        fl_event_log_comm(&controller->log, &frame->comm);
+        if (controller->options->learned != NULL) {
+            fl_profile_learn_comm(controller->options->learned, frame->comm.comm.way,
+                                  frame->comm.comm.us);
+        }
         break;
     case FL_WIRE_GRAPHS:
         fl_graph_sums_add(&worker->graphs, &frame->graphs);

@@ -58,6 +58,7 @@ struct fl_controller {
     fl_run_times times;
     fl_cache_sums cache;
     int64_t n_stragglers_before; /* of the controllers before this one */
+    fl_comm_report comm;         /* of the running generation; no pairs: no report has come */
     fl_run_ledger ledger;
     fl_event_log log;
     fl_record record;

@@ -80,6 +80,7 @@ const fl_run_view *fl_view_look(fl_controller *controller)
     look_at_plan(controller, view);
     look_at_cache(controller, view);
     look_at_checkpoints(controller, now_us, view);
+    view->comm = controller->comm.comm.n_pairs > 0 ? &controller->comm : NULL;
     view->times = &controller->times;
     view->times_s = since_us == 0 ? 0.0 : (double)(now_us - since_us) * 1e-6;
     view->counts = fl_ctl_count(controller->ctl);

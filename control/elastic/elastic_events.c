@@ -255,6 +255,10 @@ void fl_event_log_transition(fl_elastic *elastic)
     fl_json_rounded(j, "step_ms", e->old_step_ms, 3);
     fl_json_rounded(j, "predicted_step_ms", e->predicted_ms, 3);
     fl_json_rounded(j, "prepare_ms", (double)e->prepare_us * 1e-3, 3);
+    if (e->comm != FL_COMM_NONE) {
+        fl_json_text(j, "comm", fl_comm_way_text(e->comm));
+        fl_json_rounded(j, "comm_ms", (double)e->comm_us * 1e-3, 3);
+    }
     fl_json_rounded(j, "wait_ms", (double)e->wait_us * 1e-3, 3);
     fl_json_rounded(j, "vote_ms", (double)e->vote_us * 1e-3, 3);
     fl_json_rounded(j, "migrate_ms", (double)e->migrate_us * 1e-3, 3);

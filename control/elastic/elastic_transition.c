@@ -132,6 +132,8 @@ static void begin_counting(fl_elastic *elastic)
     e->n_ready = e->n_refused = e->n_over = 0;
     e->prepare_us = e->wait_us = e->vote_us = e->migrate_us = e->switch_us = e->stall_us = 0;
     e->moved_bytes = e->kept_bytes = e->device_bytes = 0;
+    e->comm = FL_COMM_NONE;
+    e->comm_us = 0;
 }
 
 void fl_elastic_prepare(fl_elastic *elastic, const fl_elastic_terms *terms, int64_t now_us)
@@ -347,6 +349,8 @@ static void add_parts(fl_transition *e, const fl_transition_parts *parts)
     e->moved_bytes += parts->received_bytes;
     e->kept_bytes += parts->kept_bytes;
     e->device_bytes += parts->device_bytes;
+    e->comm = parts->comm != FL_COMM_NONE ? parts->comm : e->comm; /* standby workers open none */
+    e->comm_us = larger(e->comm_us, parts->comm_us);
     e->n_over++;
 }
 

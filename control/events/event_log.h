@@ -60,6 +60,10 @@ void fl_event_log_epoch(fl_event_log *log, const fl_run_facts *run, const fl_run
                         const fl_mfu *mfu);
 void fl_event_log_evaluation(fl_event_log *log, const fl_run_stats *stats,
                              const fl_eval_report *eval);
+/* How the workers of a generation exchange data. The fields alone are for status, too. */
+void fl_event_log_comm(fl_event_log *log, const fl_comm_report *report);
+void fl_fields_comm(fl_json *j, const fl_comm_report *report);
+
 void fl_event_log_graphs(fl_event_log *log, int rank, const fl_graphs_report *report);
 void fl_event_log_cache(fl_event_log *log, int rank, const fl_cache_report *report);
 void fl_event_log_cache_tiers(fl_event_log *log, int rank, const fl_cache_tiers_report *report);

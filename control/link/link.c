@@ -468,6 +468,14 @@ void fl_link_graphs(fl_link *link, const fl_graphs_report *report)
     send_report(link, &frame);
 }
 
+void fl_link_comm(fl_link *link, const fl_comm_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_COMM);
+    frame.generation = report->generation;
+    frame.comm = *report;
+    send_report(link, &frame);
+}
+
 void fl_link_cache(fl_link *link, const fl_cache_report *report)
 {
     fl_wire_message frame = fl_link_frame(link, FL_WIRE_CACHE);

@@ -6,6 +6,7 @@
 #ifndef FL_CONTROL_LINK_LINK_H
 #define FL_CONTROL_LINK_LINK_H
 
+#include "autodp/group/group.h"
 #include "autodp/net/net.h"
 #include "nn/loss.h"
 #include "pipe/state/checkpoint_files.h"
@@ -206,7 +207,15 @@ typedef struct fl_transition_parts {
     int64_t vote_us, migrate_us, switch_us; /* while no worker trained */
     int64_t received_bytes, kept_bytes;
     int64_t device_bytes; /* sent without host memory */
+    fl_comm_way comm;     /* how its group got communicators, */
+    int64_t comm_us;      /* and how long that took */
 } fl_transition_parts;
+
+/* How the workers of a generation exchange data; from the first of them. */
+typedef struct fl_comm_report {
+    uint32_t generation;
+    fl_group_comm comm;
+} fl_comm_report;
 
 /* The work that a worker's stage has captured so far, up to this step. */
 typedef struct fl_graphs_report {
@@ -302,6 +311,7 @@ void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generat
                     const int64_t *ids, int64_t n);
 void fl_link_cache(fl_link *link, const fl_cache_report *report);
 void fl_link_graphs(fl_link *link, const fl_graphs_report *report);
+void fl_link_comm(fl_link *link, const fl_comm_report *report);
 void fl_link_cache_tiers(fl_link *link, const fl_cache_tiers_report *report);
 void fl_link_hashes_failed(fl_link *link, const fl_hashes_failed_report *report);
 void fl_link_failed(fl_link *link, fl_status status, const char *message);

@@ -71,6 +71,8 @@ static size_t body_size(const fl_wire_message *f)
         return FL_WIRE_SETTING_DONE_BYTES;
     case FL_WIRE_CACHE:
         return FL_WIRE_CACHE_BYTES;
+    case FL_WIRE_COMM:
+        return fl_wire_comm_size(&f->comm);
     case FL_WIRE_GRAPHS:
         return fl_wire_graphs_size(&f->graphs);
     case FL_WIRE_CACHE_TIERS:
@@ -328,6 +330,9 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
     case FL_WIRE_CACHE:
         fl_wire_put_cache(w, &f->cache);
         break;
+    case FL_WIRE_COMM:
+        fl_wire_put_comm(w, &f->comm);
+        break;
     case FL_WIRE_GRAPHS:
         fl_wire_put_graphs(w, &f->graphs);
         break;
@@ -412,6 +417,8 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return fl_wire_get_setting_done(r, &f->setting_done);
     case FL_WIRE_CACHE:
         return fl_wire_get_cache(r, &f->cache);
+    case FL_WIRE_COMM:
+        return fl_wire_get_comm(r, f->generation, &f->comm);
     case FL_WIRE_GRAPHS:
         return fl_wire_get_graphs(r, f->generation, &f->graphs);
     case FL_WIRE_CACHE_TIERS:
@@ -556,6 +563,8 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "setting";
     case FL_WIRE_CACHE:
         return "cache";
+    case FL_WIRE_COMM:
+        return "communicators";
     case FL_WIRE_GRAPHS:
         return "graphs";
     case FL_WIRE_CACHE_TIERS:

@@ -54,6 +54,7 @@ typedef enum fl_wire_type {
     FL_WIRE_CHECKPOINT_PART = 24,
     FL_WIRE_CACHE_TIERS = 25,
     FL_WIRE_SNAPSHOT = 26, /* its part of a snapshot is in memory */
+    FL_WIRE_COMM = 28,
     FL_WIRE_GRAPHS = 29,
     FL_WIRE_PASS = 30,
     /* controller to worker */
@@ -117,6 +118,7 @@ typedef struct fl_wire_message {
         fl_setting_done_report setting_done;
         fl_cache_report cache;
         fl_graphs_report graphs;
+        fl_comm_report comm;
         fl_cache_tiers_report cache_tiers;
         fl_nonfinite_report nonfinite;
         fl_hashes_failed_report hashes_failed;

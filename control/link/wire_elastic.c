@@ -187,6 +187,15 @@ void fl_wire_put_transition(fl_writer *w, const fl_transition_parts *t)
     fl_put_i64(w, t->received_bytes);
     fl_put_i64(w, t->kept_bytes);
     fl_put_i64(w, t->device_bytes);
+    fl_put(w, (uint32_t)t->comm, 4);
+    fl_put_i64(w, t->comm_us);
+}
+
+static bool get_way(fl_reader *r, fl_comm_way *way)
+{
+    uint64_t number = fl_get(r, 4);
+    *way = number < FL_COMM_WAYS ? (fl_comm_way)number : FL_COMM_NONE;
+    return number < FL_COMM_WAYS;
 }
 
 bool fl_wire_get_transition(fl_reader *r, uint32_t generation, fl_transition_parts *t)
@@ -199,9 +208,38 @@ bool fl_wire_get_transition(fl_reader *r, uint32_t generation, fl_transition_par
     t->received_bytes = fl_get_i64(r);
     t->kept_bytes = fl_get_i64(r);
     t->device_bytes = fl_get_i64(r);
-    return t->step >= 0 && t->wait_us >= 0 && t->vote_us >= 0 && t->migrate_us >= 0 &&
-           t->switch_us >= 0 && t->received_bytes >= 0 && t->kept_bytes >= 0 &&
-           t->device_bytes >= 0;
+    bool known = get_way(r, &t->comm);
+    t->comm_us = fl_get_i64(r);
+    return known && t->comm_us >= 0 && t->step >= 0 && t->wait_us >= 0 && t->vote_us >= 0 &&
+           t->migrate_us >= 0 && t->switch_us >= 0 && t->received_bytes >= 0 &&
+           t->kept_bytes >= 0 && t->device_bytes >= 0;
+}
+
+size_t fl_wire_comm_size(const fl_comm_report *report)
+{
+    return 4 + 8 + 2 * 4 + 4 + strnlen(report->comm.host_pairs, FL_GROUP_PAIRS_MAX);
+}
+
+void fl_wire_put_comm(fl_writer *w, const fl_comm_report *report)
+{
+    const fl_group_comm *c = &report->comm;
+    fl_put(w, (uint32_t)c->way, 4);
+    fl_put_i64(w, c->us);
+    fl_put(w, (uint32_t)c->n_pairs, 4);
+    fl_put(w, (uint32_t)c->n_device_pairs, 4);
+    fl_put_text(w, c->host_pairs, FL_GROUP_PAIRS_MAX);
+}
+
+bool fl_wire_get_comm(fl_reader *r, uint32_t generation, fl_comm_report *report)
+{
+    fl_group_comm *c = &report->comm;
+    *report = (fl_comm_report){.generation = generation};
+    bool known = get_way(r, &c->way);
+    c->us = fl_get_i64(r);
+    c->n_pairs = fl_get_i32(r);
+    c->n_device_pairs = fl_get_i32(r);
+    return known && c->us >= 0 && c->n_pairs >= 0 && c->n_device_pairs >= 0 &&
+           c->n_device_pairs <= c->n_pairs && fl_get_text(r, c->host_pairs, FL_GROUP_PAIRS_MAX);
 }
 
 /* ---- norms ---- */

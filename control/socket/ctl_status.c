@@ -99,6 +99,18 @@ static void checkpoint_fields(const fl_run_view *view, fl_json *j)
     fl_json_close(j, '}');
 }
 
+/* Only where some pair of workers may use NCCL. */
+static void transport_fields(const fl_run_view *view, fl_json *j)
+{
+    if (view->comm == NULL) {
+        return;
+    }
+    fl_json_object(j, "transport");
+    fl_json_integer(j, "generation", view->comm->generation);
+    fl_fields_comm(j, view->comm);
+    fl_json_close(j, '}');
+}
+
 static void recovery_fields(const fl_run_view *view, fl_json *j)
 {
     const fl_recovery_sums *sums = &view->recovery;
@@ -159,6 +171,7 @@ static void status_fields(const fl_run_view *view, fl_json *j)
     cache_fields(view, j);
     checkpoint_fields(view, j);
     recovery_fields(view, j);
+    transport_fields(view, j);
     fl_json_text(j, "transition", view->transition);
     fl_json_integer(j, "straggler", view->straggler);
     fl_json_rounded(j, "times_s", view->times_s, 3);

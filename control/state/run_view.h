@@ -64,7 +64,8 @@ typedef struct fl_run_view {
     int64_t n_snapshots;   /* taken */
     int64_t snapshot_step; /* of the one in memory; -1: there is none */
     fl_checkpoint_sums checkpoints;
-    double checkpoint_age_s; /* since the newest one became durable; NAN: unknown */
+    double checkpoint_age_s;    /* since the newest one became durable; NAN: unknown */
+    const fl_comm_report *comm; /* NULL: workers exchange data through host memory alone */
     bool has_cache, cache_used;
     fl_cache_sums cache;
     fl_cache_stats cache_store;

@@ -64,6 +64,7 @@ fl_status fl__async_stream_native(fl_device *d, fl_stream *stream, fl_native *ou
     FL_TRY(fl__async_enter(a, FL__ASYNC_stream_native, NULL));
     s->native.queue = queue_native;
     out->stream = &s->native;
+    out->driver_version = 0;
     out->hardware =
         (a->o.hardware != 0 ? a->o.hardware : fl_mix64((uint64_t)getpid(), (uintptr_t)a)) | 1;
     return FL_OK;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Goes up when the table, launches.h or an argument of a kernel changes. */
-enum { FL_CUDA_PLUGIN_VERSION = 8 };
+enum { FL_CUDA_PLUGIN_VERSION = 9 };
 
 /* The name of the table in the plugin's file. */
 #define FL_CUDA_PLUGIN_TABLE "fl_cuda_plugin_table"
@@ -70,6 +70,7 @@ typedef struct fl_cuda_plugin {
     int (*describe_device)(int number, fl_cuda_facts *out);
 
     int (*identify_device)(int number, fl_cuda_identity *out);
+    int (*driver_version)(int *out); /* of the newest CUDA that it can run: 13000 is 13.0 */
 
     int (*device_wait)(void); /* the host waits for all streams of it */
 

@@ -114,6 +114,11 @@ static int identify_device(int number, fl_cuda_identity *out)
     return code;
 }
 
+static int driver_version(int *out)
+{
+    return cudaDriverGetVersion(out);
+}
+
 static int memory_take(size_t size_bytes, void **out)
 {
     return forgiven(cudaMalloc(out, size_bytes));
@@ -305,6 +310,7 @@ extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_p
     choose_device,
     describe_device,
     identify_device,
+    driver_version,
     device_wait,
     memory_take,
     memory_give,

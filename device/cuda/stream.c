@@ -112,6 +112,7 @@ fl_status fl__cuda_stream_native(fl_device *d, fl_stream *s, fl_native *out)
     fl_cuda_identity identity;
     uint64_t half[2];
     FL__CUDA_CALL(c, identify_device, c->number, &identity);
+    FL__CUDA_CALL(c, driver_version, &out->driver_version);
     memcpy(half, identity.bytes, sizeof half);
     out->stream = fl__cuda_queue_of(c, s)->stream;
     out->hardware = fl_mix64(half[0], half[1]) | 1;

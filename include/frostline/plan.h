@@ -60,6 +60,7 @@ typedef struct fl_profile {
     double reduce_cpu_share;    /* processor time of one owner per time of an all-reduce */
     int64_t graph_layer_bytes;  /* a GPU driver's memory for one layer's captured work of one
                                    micro-batch in flight, all shapes; 0: unknown */
+    double comm_rebuild_us, comm_split_us, comm_shrink_us; /* NCCL's communicators; 0: unknown */
     fl_layer_cost layer[FL_MAX_LAYERS];
     int n_tuned;
     fl_tuned tuned[FL_MAX_TUNED];

@@ -365,6 +365,7 @@ void fl_page_write(fl_html *html, const fl_report *report, const char *made)
     fl_page_changes(html, report);
     fl_page_time(html, report);
     fl_page_cache(html, report);
+    fl_page_transports(html, report);
     fl_page_graphs(html, report);
     fl_page_checkpoints(html, report);
     fl_page_losses(html, report);

@@ -15,6 +15,7 @@ void fl_page_plans(fl_html *html, const fl_report *report);
 void fl_page_time(fl_html *html, const fl_report *report);
 void fl_page_changes(fl_html *html, const fl_report *report);
 void fl_page_cache(fl_html *html, const fl_report *report);
+void fl_page_transports(fl_html *html, const fl_report *report);
 void fl_page_graphs(fl_html *html, const fl_report *report);
 void fl_page_checkpoints(fl_html *html, const fl_report *report);
 void fl_page_losses(fl_html *html, const fl_report *report);

@@ -170,8 +170,11 @@ static void parts_row(fl_html *html, const change *c)
     }
     fl_html_add(html, "<td>%s</td>", fl_size_text(bytes, text));
     fl_page_number(html, bytes > 0 && ms > 0 ? bytes / ms * 1e-6 : (double)NAN, 2);
-    fl_html_add(html, "<td>%s</td></tr>\n",
-                fl_size_text(fl_line_real(c->done, "kept_bytes"), text));
+    fl_html_add(html, "<td>%s</td>", fl_size_text(fl_line_real(c->done, "kept_bytes"), text));
+    const char *comm = fl_line_text(c->done, "comm");
+    fl_html_add(html, "<td class=\"text\">%s</td>", *comm == '\0' ? "-" : comm);
+    fl_page_number(html, fl_line_real(c->done, "comm_ms"), 2);
+    fl_html_add(html, "</tr>\n");
 }
 
 /* ---- tables ---- */
@@ -195,14 +198,15 @@ static void parts_table(fl_html *html, const changes *all)
                 "<div class=\"scroll\"><table><caption>Time of each part, ms</caption>\n"
                 "<tr><th>at step</th><th>prepare</th><th>wait</th><th>vote</th><th>migrate</th>"
                 "<th>switch</th><th>stall</th><th>moved</th><th>GB/s</th><th>kept in place</th>"
-                "</tr>\n");
+                "<th class=\"text\">NCCL's communicators</th><th>opened in</th></tr>\n");
     for (int i = 0; i < all->n; i++) {
         if (!only_m(&all->of[i]) && all->of[i].done != NULL) {
             parts_row(html, &all->of[i]);
         }
     }
     fl_html_add(html,
-                "</table></div>\n<p class=\"note\">Training continues during prepare. The stall, "
+                "</table></div>\n<p class=\"note\">Training continues during prepare, in which "
+                "communicators are opened. The stall, "
                 "in which training is paused, is the sum of wait, vote, migrate and switch.</p>\n");
 }
 

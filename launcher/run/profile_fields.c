@@ -26,6 +26,13 @@ const fl_profile_field fl__profile_graphs[] = {
     {.name = NULL},
 };
 
+const fl_profile_field fl__profile_comm[] = {
+    {COST(comm_rebuild_us), false, 0},
+    {COST(comm_split_us), false, 0},
+    {COST(comm_shrink_us), false, 0},
+    {.name = NULL},
+};
+
 const fl_profile_field fl__profile_layer[] = {
     {LAYER(fwd_call_us), false, 0},
     {LAYER(fwd_us), false, 0},

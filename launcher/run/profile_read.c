@@ -223,8 +223,12 @@ static fl_status read_root(profile_reader *r, fl_profile *p, fl_profile_about *a
     snprintf(about->measured, sizeof about->measured, "%s", fl_node_text(node));
     FL_TRY(get_of_type(r, root, "costs", YAML_MAPPING_NODE, &node));
     FL_TRY(read_numbers(r, node, fl__profile_costs, p));
-    if (r->format == FL_PROFILE_FORMAT) {
+    if (r->format >= FL_PROFILE_GRAPHS_FORMAT) {
         FL_TRY(read_numbers(r, node, fl__profile_graphs, p));
+    }
+    if (r->format >= FL_PROFILE_COMM_FORMAT) {
+        FL_TRY(get_of_type(r, root, "communicators", YAML_MAPPING_NODE, &node));
+        FL_TRY(read_numbers(r, node, fl__profile_comm, p));
     }
     FL_TRY(read_layers(r, root, p));
     return read_tuned(r, root, p);

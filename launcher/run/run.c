@@ -25,6 +25,7 @@
 #include "launcher/run/runs.h"
 #include "launcher/worker/worker.h"
 #include "nn/optimizer.h"
+#include "pipe/cost/learn.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +43,11 @@
 static void keep_learned(const fl_preparation *p, fl_status status)
 {
     fl_costs_options costs = fl_run_plan_costs(p, NULL);
-    bool more = p->learned->live_steps != p->profile->live_steps ||
+    int64_t comm[2][FL_COMM_WAYS];
+    fl_profile_comm_times(p->learned, comm[0]);
+    fl_profile_comm_times(p->profile, comm[1]);
+    bool more = memcmp(comm[0], comm[1], sizeof comm[0]) != 0 ||
+                p->learned->live_steps != p->profile->live_steps ||
                 memcmp(p->learned->tuned, p->profile->tuned, sizeof p->profile->tuned) != 0;
     if (more && (status == FL_OK || status == FL_ESTOPPED)) {
         fl_costs_keep(&costs, p->costs, p->learned);
@@ -168,6 +173,7 @@ static fl_worker_context worker_of(fl_preparation *p, run_files *f)
                                .algorithms = p->costs->algorithms,
                                .activations = p->activations,
                                .due = &p->due,
+                               .profile = p->profile,
                                .batches = p->batches,
                                .dir_fd = f->dir_fd,
                                .init = &p->init,

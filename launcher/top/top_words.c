@@ -40,6 +40,8 @@ static const struct {
      "cache {state}: a sample takes {read_us} us to read, {compute_us} to compute"},
     {"cache.tiers", "cache, worker {rank}: {device_bytes} bytes on the GPU, {pinned_bytes} pinned"},
     {"cache.used", "cache {state}, epoch {epoch+}, worker {rank}: {hits} hits, {misses} misses"},
+    {"transport.chosen",
+     "{nccl_pairs} of {pairs} pairs of workers use NCCL ({comm}, {comm_ms} ms)"},
     {"graphs", "no graphs, worker {rank}: {reason}"},
     {"graphs", "graphs, worker {rank}: {captures} captures, {launches} launches, {calls} calls"},
     {"tune.tried", "tried M={m}: {step_ms} ms a step"},

@@ -19,7 +19,10 @@ static fl_status open_group(const fl_generation_options *o, fl_generation *m)
                                 .kv = o->kv,
                                 .open_timeout_ms = job->fault.deadline_ms,
                                 .wait_timeout_ms = job->fault.deadline_ms,
-                                .abort_set = o->abort_set};
+                                .abort_set = o->abort_set,
+                                .keeper = o->keeper,
+                                .after_loss = o->after_loss,
+                                .workers = m->plan.rank_of};
     fl_nccl_choose(job, &options);
     return fl_group_open(&options, &m->group);
 }

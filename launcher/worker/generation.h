@@ -32,6 +32,8 @@ typedef struct fl_generation_options {
     const fl_generation *running;  /* the generation that trains; NULL: none */
     const int *parked;             /* [n_layers] as in fl_migrate_schedule; only with `running` */
     fl_abort_set *abort_set;       /* contains the group from its opening to its closing */
+    fl_comm_keeper *keeper;        /* of this worker; NULL: none */
+    bool after_loss;               /* a worker of `running` was lost */
 } fl_generation_options;
 
 /* Open a member. If another generation trains, the new member has no memory yet for the state that

@@ -106,7 +106,7 @@ static fl_status open_messages(fl_worker_state *w)
     return release_joining(w);
 }
 
-static fl_status open_member(fl_worker_state *w, const fl_plan *plan)
+static fl_status open_member(fl_worker_state *w, const fl_plan *plan, bool after_loss)
 {
     fl_generation_options options = {.worker = w->c,
                                      .plan = plan,
@@ -116,7 +116,9 @@ static fl_status open_member(fl_worker_state *w, const fl_plan *plan)
                                      .running = w->now,
                                      .parked = w->parked.rank,
                                      .kv = fl_link_kv(w->link),
-                                     .abort_set = &w->abort_set};
+                                     .abort_set = &w->abort_set,
+                                     .keeper = &w->keeper,
+                                     .after_loss = after_loss};
     return fl_generation_open(&options, w->next);
 }
 
@@ -128,7 +130,7 @@ static void *open_next(void *worker)
     fl_flight_thread(FL_FLIGHT_PREPARER, plan.generation);
     fl_flight_enter(FL_FLIGHT_PREPARE, -1, -1, 0);
     fl__reach("prepare", w);
-    fl_status status = open_member(w, &plan);
+    fl_status status = open_member(w, &plan, false);
     if (status == FL_OK) {
         status = open_messages(w);
     }
@@ -387,7 +389,16 @@ static void switch_over(fl_worker_state *w)
     }
     fl_link_generation(w->link, w->now->plan.generation);
     fl_flight_generation(w->now->plan.generation);
+    fl_worker_report_comm(w);
     close_in_thread(w, old);
+}
+
+static void note_comm(const fl_generation *now, fl_transition_parts *done)
+{
+    if (now->group != NULL) {
+        done->comm = fl_group_comm_get(now->group)->way;
+        done->comm_us = fl_group_comm_get(now->group)->us;
+    }
 }
 
 fl_status fl_transition_finish(fl_worker_state *w, int64_t step, fl_transition_parts *done)
@@ -408,6 +419,7 @@ fl_status fl_transition_finish(fl_worker_state *w, int64_t step, fl_transition_p
     done->received_bytes = stats.received_bytes;
     done->kept_bytes = stats.kept_bytes;
     done->device_bytes = stats.device_bytes;
+    note_comm(w->now, done);
     fl_link_transition(w->link, done);
     return FL_OK;
 }
@@ -469,7 +481,7 @@ static fl_status open_forced(fl_worker_state *w, const fl_plan *plan, const bool
     fl_message_follow(w->messages, &counts);
     fl_message_close(&before);
     FL_TRY(make_next(w, plan));
-    FL_TRY(open_member(w, plan));
+    FL_TRY(open_member(w, plan, true));
     return open_migration(w, lost);
 }
 

@@ -35,6 +35,7 @@ typedef struct fl_worker_context {
     const char *algorithms;            /* as in fl_device_options */
     const fl_activations *activations; /* NULL: nothing is cached */
     const fl_due_steps *due;
+    const fl_profile *profile;   /* what is known of costs; NULL: nothing */
     fl_run_batches *batches;     /* with what the controller found of them */
     int dir_fd;                  /* the run directory */
     const fl_init_weights *init; /* weights to start from */

@@ -6,6 +6,7 @@
 #include "device/log.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
+#include "pipe/cost/learn.h"
 #include "pipe/state/checkpoint_source.h"
 
 #include <string.h>
@@ -86,9 +87,15 @@ static fl_status open_first(worker *w, const fl_state_source *source)
                                      .tiers = w->tiers,
                                      .kv = fl_link_kv(w->link),
                                      .source = source,
-                                     .abort_set = &w->abort_set};
+                                     .abort_set = &w->abort_set,
+                                     .keeper = &w->keeper};
+    if (w->c->profile != NULL) {
+        fl_profile_comm_times(w->c->profile, w->keeper.took_us);
+    }
     FL_TRY(fl_alloc(sizeof *w->now, (void **)&w->now));
-    return fl_generation_open(&options, w->now);
+    FL_TRY(fl_generation_open(&options, w->now));
+    fl_worker_report_comm(w);
+    return FL_OK;
 }
 
 /* With the moments that this worker keeps of frozen layers. */
@@ -182,6 +189,7 @@ void fl_worker_close(worker *w)
     fl_transition_settle(w);
     fl_checkpoint_writer_destroy(&w->writer);
     close_member(&w->now);
+    fl_comm_keeper_clear(&w->keeper);
     fl_message_close(&w->messages);
     fl_parked_fini(&w->parked);
     fl_cache_tiers_destroy(&w->tiers);

@@ -97,3 +97,16 @@ void fl_worker_report_graphs(worker *w, int64_t step, bool always)
         fl_link_graphs(w->link, &report);
     }
 }
+
+void fl_worker_report_comm(worker *w)
+{
+    const fl_generation *now = w->now;
+    if (now->group == NULL || now->place.replica != 0 || now->place.stage != 0) {
+        return;
+    }
+    const fl_comm_report report = {.generation = now->plan.generation,
+                                   .comm = *fl_group_comm_get(now->group)};
+    if (report.comm.n_pairs > 0) {
+        fl_link_comm(w->link, &report);
+    }
+}

@@ -40,6 +40,7 @@ typedef struct fl_worker_state {
     int rank;
     bool leads; /* the leader of the group: it reports steps and broadcasts commands */
     fl_device *device;
+    fl_comm_keeper keeper; /* while a generation opens, of its thread */
     fl_cache_tiers *tiers; /* NULL: none */
     fl_link *link;
     fl_message_group *messages;
@@ -87,6 +88,11 @@ static inline void fl__reach(const char *point, fl_worker_state *w)
         fl__test_point(point, w);
     }
 }
+
+/* ---- worker_report.c ---- */
+
+/* How the workers of the running generation exchange data: its first worker tells it. */
+void fl_worker_report_comm(fl_worker_state *w);
 
 /* ---- worker_open.c ---- */
 

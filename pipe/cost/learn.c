@@ -94,6 +94,23 @@ static int find(const fl_profile *profile, int64_t batch, int F, int K, int R)
     return -1;
 }
 
+void fl_profile_comm_times(const fl_profile *profile, int64_t us[FL_COMM_WAYS])
+{
+    us[FL_COMM_NONE] = 0;
+    us[FL_COMM_REBUILD] = (int64_t)profile->comm_rebuild_us;
+    us[FL_COMM_SPLIT] = (int64_t)profile->comm_split_us;
+    us[FL_COMM_SHRINK] = (int64_t)profile->comm_shrink_us;
+}
+
+void fl_profile_learn_comm(fl_profile *profile, fl_comm_way way, int64_t us)
+{
+    double *const time[FL_COMM_WAYS] = {NULL, &profile->comm_rebuild_us, &profile->comm_split_us,
+                                        &profile->comm_shrink_us};
+    if (time[way] != NULL) {
+        *time[way] = (double)fl_comm_time_mixed((int64_t)*time[way], us);
+    }
+}
+
 const fl_tuned *fl_profile_tuned(const fl_profile *profile, int64_t batch, int F, int K, int R)
 {
     int i = find(profile, batch, F, K, R);

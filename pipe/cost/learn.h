@@ -2,6 +2,7 @@
 #ifndef FL_PIPE_COST_LEARN_H
 #define FL_PIPE_COST_LEARN_H
 
+#include "autodp/group/group.h"
 #include "pipe/cost/cost_model.h"
 
 /* The compute time of one stage in a step, as measured on live steps. */
@@ -23,6 +24,12 @@ void fl_profile_learn(fl_profile *profile, const fl_plan_input *input, const fl_
  * known from earlier runs; later ones can only add. */
 void fl_profile_learn_graphs(fl_profile *profile, int n_layers, int n_slots, int64_t size_bytes,
                              bool first);
+
+/* Opening NCCL's communicators in this way took `us`. */
+void fl_profile_learn_comm(fl_profile *profile, fl_comm_way way, int64_t us);
+
+/* What is known of each way, microseconds; 0: unknown. */
+void fl_profile_comm_times(const fl_profile *profile, int64_t us[FL_COMM_WAYS]);
 
 /* The tuned M for this batch, F, K and R; NULL: there is none. Borrowed. */
 const fl_tuned *fl_profile_tuned(const fl_profile *profile, int64_t batch, int F, int K, int R);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -84,19 +85,24 @@ static int count_generations(const scenario *s)
     return n;
 }
 
-static void compare_with_one_cpu(scenario *s, int n_generations)
+static void compare_steps(scenario *s, int n_steps, int n_generations)
 {
-    double *want = losses_of_one(common, N_SAMPLES, STEPS);
+    double *want = losses_of_one(common, s->n_samples, n_steps);
     scenario_run(s);
-    double *got = losses_of(s, STEPS);
-    double worst = worst_difference(got, want, 0, STEPS);
+    double *got = losses_of(s, n_steps);
+    double worst = worst_difference(got, want, 0, n_steps);
     if (!(worst <= 1e-5)) {
         fail_msg("%s: losses differ by %g", s->name, worst);
     }
-    check_exactly_once(s->dir, 2, N_SAMPLES);
+    check_exactly_once(s->dir, 2, s->n_samples);
     assert_true(count_generations(s) >= n_generations);
     free(want);
     free(got);
+}
+
+static void compare_with_one_cpu(scenario *s, int n_generations)
+{
+    compare_steps(s, STEPS, n_generations);
 }
 
 static void test_nccl_run__trains_as_one_worker_does(void **state)
@@ -107,7 +113,15 @@ static void test_nccl_run__trains_as_one_worker_does(void **state)
     compare_with_one_cpu(&s, 1);
 }
 
-/* Communicators are opened beside those that are in use, and those are closed. */
+static int count_ways(const scenario *s, const char *way)
+{
+    char text[64];
+    snprintf(text, sizeof text, "\"comm\": \"%s\"", way);
+    return count_events(s->dir, "\"transition.done\"", text);
+}
+
+/* Communicators are opened beside those that are in use, and those are closed. Without known times
+ * each way is tried: the same four workers split, and three of them shrink. */
 static void test_nccl_run__changes_its_plan(void **state)
 {
     (void)state;
@@ -115,10 +129,75 @@ static void test_nccl_run__changes_its_plan(void **state)
                                              {.step = 9, .f = 0, .k = 4, .r = 1, .m = 4},
                                              {.step = 14, .f = 0, .k = 1, .r = 3, .m = 2}};
     use_library(standin, "");
-    scenario s = scenario_of("changes", JOB_SETS("pipe.k", "2", "autodp.r", "2", "pipe.m", "2"));
+    scenario s = scenario_of(
+        "changes", JOB_SETS("pipe.k", "2", "autodp.r", "2", "pipe.m", "2", "pipe.profile", "none"));
     s.script = script;
     s.n_script = sizeof script / sizeof *script;
     compare_with_one_cpu(&s, 4);
+    assert_true(count_ways(&s, "split") >= 1);
+    assert_int_equal(count_ways(&s, "shrink"), 1);
+    assert_int_equal(count_ways(&s, "split") + count_ways(&s, "shrink") + count_ways(&s, "rebuild"),
+                     3);
+    assert_int_equal(count_events(s.dir, "\"transport.chosen\"", "\"comm\": \"rebuild\""),
+                     1 + count_ways(&s, "rebuild"));
+    assert_int_equal(count_events(s.dir, "\"transport.chosen\"", "\"host_pairs\": []"), 4);
+}
+
+/* ---- on stand-ins for GPUs ---- */
+
+/* Their kernels run on the host, slowly: few steps. */
+enum { GPU_SAMPLES = 24, GPU_STEPS = 4 };
+
+/* Each with NCCL that runs its operations in their memory. */
+static void use_gpus(const char *devices)
+{
+    static const char plugin[] = FL_BINARY_DIR "/tests/cuda_standin.so";
+    if (access(plugin, R_OK) != 0) {
+        print_message("skipped: this build has no stand-in for a GPU\n");
+        skip();
+    }
+    assert_int_equal(setenv("FROSTLINE_CUDA_PLUGIN", plugin, 1), 0);
+    assert_int_equal(setenv("FROSTLINE_STANDIN", devices, 1), 0);
+    use_library(standin, "streams=none");
+}
+
+/* Catches what only both together can break: operations of NCCL on streams and memory of the CUDA
+ * device, beside graphs, and a device whose generation goes over to other communicators. */
+static void test_nccl_run__trains_on_gpus_as_one_cpu_does(void **state)
+{
+    (void)state;
+    static const fl_script_entry script[] = {{.step = 2, .f = 0, .k = 1, .r = 4, .m = 1}};
+    use_gpus("devices=4");
+    scenario s = scenario_of("gpus", JOB_SETS("pipe.k", "2", "autodp.r", "2", "pipe.m", "2",
+                                              "pipe.profile", "none", "fault.deadline", "60s"));
+    s.device = "cuda";
+    s.n_samples = GPU_SAMPLES;
+    s.script = script;
+    s.n_script = 1;
+    compare_steps(&s, GPU_STEPS, 2);
+    assert_int_equal(count_ways(&s, "split"), 1);
+}
+
+/* The driver is asked before the library is: no call of it would succeed. */
+static void test_nccl_run__does_without_nccl_on_a_driver_that_is_too_old(void **state)
+{
+    (void)state;
+    use_gpus("devices=2,driver=12080");
+    scenario s = scenario_of("driver", JOB_SETS("pipe.k", "2", "autodp.r", "1", "pipe.m", "2",
+                                                "devices.count", "2", "train.epochs", "1",
+                                                "pipe.profile", "none", "fault.deadline", "60s"));
+    s.device = "cuda";
+    s.n_samples = GPU_SAMPLES;
+    s.adjust = NULL;
+    scenario_run(&s);
+    assert_int_equal(count_generations(&s), 0);
+    assert_int_equal(count_lines(s.dir, 0,
+                                 "was built with CUDA 13.0, the driver runs CUDA up to "
+                                 "12.8"),
+                     1);
+    assert_int_equal(count_events(s.dir, "\"transport.chosen\"", "\"nccl_pairs\": 0"), 1);
+    assert_int_equal(count_events(s.dir, "\"transport.chosen\"", "0 and 1: worker 0 has none: "),
+                     1);
 }
 
 /* ---- failures ---- */
@@ -166,6 +245,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nccl_run__trains_as_one_worker_does),
         cmocka_unit_test(test_nccl_run__changes_its_plan),
+        cmocka_unit_test(test_nccl_run__trains_on_gpus_as_one_cpu_does),
+        cmocka_unit_test(test_nccl_run__does_without_nccl_on_a_driver_that_is_too_old),
         cmocka_unit_test(test_nccl_run__ends_with_the_reason_if_there_is_no_library),
         cmocka_unit_test(test_nccl_run__leaves_a_collective_that_never_ends),
         cmocka_unit_test(test_nccl_run__goes_through_host_memory_without_a_library),

@@ -10,6 +10,7 @@ enum { FAULTS_MAX = 8, CALL_BYTES = 32 };
 
 static struct {
     int version; /* 0: its own */
+    bool without_streams;
     int n;
     struct {
         char call[CALL_BYTES];
@@ -36,6 +37,10 @@ static void read_option(const char *name, char *value)
 {
     if (strcmp(name, "version") == 0) {
         wanted.version = atoi(value);
+        return;
+    }
+    if (strcmp(name, "streams") == 0) {
+        wanted.without_streams = strcmp(value, "none") == 0;
         return;
     }
     const char *call = strsep(&value, ":"), *in = strsep(&value, ":");
@@ -89,4 +94,9 @@ void nccl_standin_end_faults(void)
 int fault_version(int version)
 {
     return wanted.version == 0 ? version : wanted.version;
+}
+
+bool fault_without_streams(void)
+{
+    return wanted.without_streams;
 }

@@ -2,6 +2,8 @@
  * of the process that loads it, has it, separated by commas; CALL is a function's name without
  * "nccl", N counts its calls in this process from 1:
  *   version=CODE       what ncclGetVersion gives
+ *   streams=none       operations run beside streams, as calls in progress, in memory of the host:
+ *                      for devices whose streams do their work at the call (tests/shim/standin.h)
  *   fail=CALL:N:CODE   the call returns an error
  *   error=CALL:N:CODE  the call succeeds; later the communicator has this asynchronous error
  *   late=CALL:N:US     what the call began goes on so much later
@@ -10,6 +12,7 @@
 #ifndef FL_TESTS_NCCL_FAULTS_H
 #define FL_TESTS_NCCL_FAULTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef enum fault_kind {
@@ -30,6 +33,9 @@ typedef struct fault {
 fault fault_of(const char *call);
 
 int fault_version(int version);
+
+/* Whether streams=none was asked for. */
+bool fault_without_streams(void);
 
 /* Exported: what has not happened yet does not happen any more. */
 __attribute__((visibility("default"))) void nccl_standin_end_faults(void);

@@ -36,6 +36,7 @@ typedef enum comm_state {
     SHRINKING,
     REVOKING,
     CONNECTING,
+    RUNNING, /* only without streams: until its operations are done */
     FINALIZING
 } comm_state;
 typedef enum op_kind { OP_SEND, OP_RECEIVE, OP_SUM, OP_BROADCAST } op_kind;
@@ -73,6 +74,9 @@ struct ncclComm {
     struct ncclComm **child;
     struct ncclComm *next_in_group;
 };
+
+/* As NCCL's file has it. */
+__attribute__((used)) static const char version_text[] = "NCCL version 2.28.9+cuda13.0";
 
 /* Of a thread: the depth of its groups, and the communicators that have operations in them. */
 static _Thread_local int group_depth;
@@ -126,6 +130,11 @@ static void release(struct ncclComm *c)
 
 /* ---- operations ---- */
 
+static bool has_ops(struct ncclComm *c)
+{
+    return atomic_load(&c->n_ops) != atomic_load(&c->n_ops_run);
+}
+
 static bool wait_turn(const op *o)
 {
     struct ncclComm *c = o->comm;
@@ -173,6 +182,27 @@ static void run_op(void *call, void *to, const void *from)
     free(o);
 }
 
+static void *run_beside(void *call)
+{
+    op *o = call;
+    run_op(o, o->to, o->from);
+    return NULL;
+}
+
+/* Whether it will run. */
+static bool queue_op(op *o)
+{
+    pthread_t thread;
+    if (!fault_without_streams()) {
+        return o->stream->queue(o->stream, o->to, o->from, o->size_bytes, run_op, o) == 0;
+    }
+    if (pthread_create(&thread, NULL, run_beside, o) != 0) {
+        return false;
+    }
+    pthread_detach(thread);
+    return true;
+}
+
 static void launch(const op *wanted)
 {
     struct ncclComm *c = wanted->comm;
@@ -186,7 +216,7 @@ static void launch(const op *wanted)
     if (o->fault.kind == FAULT_ERROR) {
         c->error = (fl_nccl_result)o->fault.value;
     }
-    if (o->stream->queue(o->stream, o->to, o->from, o->size_bytes, run_op, o) != 0) {
+    if (!queue_op(o)) {
         c->error = FL_NCCL_UNHANDLED_CUDA_ERROR;
         atomic_fetch_sub(&c->n_ops, 1);
         release(c);
@@ -232,7 +262,8 @@ static fl_nccl_result start_deferred(struct ncclComm *c)
         launch(&c->deferred[i]);
     }
     c->n_deferred = 0;
-    return FL_NCCL_SUCCESS;
+    c->state = fault_without_streams() ? RUNNING : c->state;
+    return fault_without_streams() ? FL_NCCL_IN_PROGRESS : FL_NCCL_SUCCESS;
 }
 
 static fl_nccl_result add_op(op o, const char *name)
@@ -447,6 +478,8 @@ static bool is_finished(struct ncclComm *c)
         return c->n_looks++ > 0; /* in progress for at least one look */
     case CONNECTING:
         return finish_connecting(c);
+    case RUNNING:
+        return !has_ops(c);
     case FINALIZING:
         return atomic_load(&c->n_ops) == atomic_load(&c->n_ops_run) &&
                all_have(c->end.b->finalized, n);
@@ -541,11 +574,6 @@ EXPORT fl_nccl_result ncclCommInitRankConfig(struct ncclComm **out, int n_ranks,
         create_comm(board_open(&place), place.pid == getpid() ? (int)place.fd : -1, n_ranks, rank);
     begin(*out, OPENING, f);
     return FL_NCCL_IN_PROGRESS;
-}
-
-static bool has_ops(struct ncclComm *c)
-{
-    return atomic_load(&c->n_ops) != atomic_load(&c->n_ops_run);
 }
 
 static void post_split(struct ncclComm *c, unsigned number, int color, int key,
@@ -662,6 +690,9 @@ EXPORT fl_nccl_result ncclCommAbort(struct ncclComm *c)
 {
     fault f = fault_of("CommAbort");
     atomic_store(&c->aborted, true);
+    while (fault_without_streams() && has_ops(c)) {
+        board_pause(); /* no stream can be waited for */
+    }
     release(c);
     return f.kind == FAULT_FAIL ? (fl_nccl_result)f.value : FL_NCCL_SUCCESS;
 }

@@ -24,6 +24,7 @@ static int64_t n_calls[N_ENTRIES];
 static struct {
     int n_devices, devices_code, describe_code;
     fl_cuda_compute_mode mode;
+    int driver_version;
 } surroundings;
 
 /* Which call fails. */
@@ -146,6 +147,18 @@ int standin__identify_device(int number, fl_cuda_identity *out)
     return 0;
 }
 
+int standin__driver_version(int *out)
+{
+    FAIL_OR_GO_ON("driver_version");
+    *out = surroundings.driver_version;
+    return 0;
+}
+
+void standin_set_driver(int version)
+{
+    surroundings.driver_version = version;
+}
+
 /* ---- the table ---- */
 
 const fl_cuda_plugin fl_cuda_plugin_table = {
@@ -166,6 +179,7 @@ const fl_cuda_plugin *standin_plugin(void)
     surroundings.devices_code = 0;
     surroundings.describe_code = 0;
     surroundings.mode = FL_CUDA_MODE_SHARED;
+    surroundings.driver_version = 13000;
     standin.memory_bytes = SIZE_MAX;
     failing.n = 0;
     failing.broken = 0;

@@ -23,6 +23,9 @@ void standin_set_devices(int n, int code);
 /* What describe_device finds: a mode, and the code that it returns; 0 and 0 at first. */
 void standin_set_description(fl_cuda_compute_mode mode, int code);
 
+/* What driver_version finds; 13000 at first. */
+void standin_set_driver(int version);
+
 /* Events are at the time of their record from now on; before, a millisecond apart. */
 void standin_use_real_time(void);
 

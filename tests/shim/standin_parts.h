@@ -16,6 +16,7 @@ enum { STANDIN_INVALID_VALUE = 1, STANDIN_NOT_REGISTERED = 713, STANDIN_NOT_SUPP
     X(choose_device, (int number))                                                                 \
     X(describe_device, (int number, fl_cuda_facts *out))                                           \
     X(identify_device, (int number, fl_cuda_identity *out))                                        \
+    X(driver_version, (int *out))                                                                  \
     X(device_wait, (void))                                                                         \
     X(memory_take, (size_t size_bytes, void **out))                                                \
     X(memory_give, (void *memory))                                                                 \

@@ -543,7 +543,7 @@ static void test_cuda_check__refuses_a_plugin_of_another_version(void **state)
     refused(&other, line);
     other = *standin_plugin();
     other.memory_give = NULL;
-    refused(&other, "plugin stand-in lacks function 7 of the CUDA plugin interface");
+    refused(&other, "plugin stand-in lacks function 8 of the CUDA plugin interface");
 }
 
 int main(void)

@@ -80,6 +80,33 @@ static void test_nccl_load__refuses_a_file_that_is_not_nccl(void **state)
     assert_null(strchr(text, '\n'));
 }
 
+static int cuda_of(const char *text)
+{
+    return fl_nccl_cuda_of(text, strlen(text));
+}
+
+/* Catches a library for a newer CUDA that is asked for an id, and a file that is read past its end.
+ */
+static void test_nccl_load__asks_whether_the_driver_suits(void **state)
+{
+    (void)state;
+    assert_int_equal(cuda_of("\n\1NCCL version 2.28.9+cuda13.0"), 13000);
+    assert_int_equal(cuda_of("NCCL version %s NCCL version 2.18.1+cuda11.8\n"), 11080);
+    assert_int_equal(cuda_of("NCCL version 2.28.9+cuda"), 0);
+    assert_int_equal(cuda_of("NCCL version "), 0);
+    assert_int_equal(cuda_of("CUDA 13.0"), 0);
+    fl_nccl nccl;
+    setenv("FROSTLINE_NCCL", standin, 1); /* which names CUDA 13.0 */
+    assert_int_equal(fl_nccl_load(&nccl), FL_OK);
+    assert_int_equal(fl_nccl_check_driver(&nccl, 0), FL_OK); /* a device without a driver */
+    assert_int_equal(fl_nccl_check_driver(&nccl, 13000), FL_OK);
+    assert_int_equal(fl_nccl_check_driver(&nccl, 14010), FL_OK);
+    assert_int_equal(fl_nccl_check_driver(&nccl, 12080), FL_ENOTSUP);
+    if (strstr(fl_errmsg(), "was built with CUDA 13.0, the driver runs CUDA up to 12.8;") == NULL) {
+        fail_msg("'%s'", fl_errmsg());
+    }
+}
+
 static void test_nccl_version__is_written_as_nvidia_does(void **state)
 {
     (void)state;
@@ -94,6 +121,7 @@ int main(void)
         cmocka_unit_test(test_nccl_load__finds_every_function),
         cmocka_unit_test(test_nccl_load__refuses_other_versions),
         cmocka_unit_test(test_nccl_load__refuses_a_file_that_is_not_nccl),
+        cmocka_unit_test(test_nccl_load__asks_whether_the_driver_suits),
         cmocka_unit_test(test_nccl_version__is_written_as_nvidia_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

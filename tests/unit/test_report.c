@@ -387,13 +387,13 @@ static void test_report__no_name_or_message_brings_markup_in(void **state)
     (void)state;
     static const char evil[] = "</title><script>alert(1)</script><img src=x onerror=alert(1)>\\\"'";
     static const char *const field[] = {"job",    "wall",  "version", "why",     "message", "plan",
-                                        "policy", "state", "choice",  "why_not", "reason"};
+                                        "policy", "state", "choice",  "why_not", "reason",  "comm"};
     static const char *const event[] = {
         "run.started",   "plan.chosen",          "cache.opened",
         "cache.decided", "freeze.decided",       "plan.considered",
         "tune.done",     "transition.done",      "run.failed",
         "run.stopping",  "transition.cancelled", "checkpoint.failed",
-        "graphs"};
+        "graphs",        "transport.chosen"};
     fl_report report;
     put("events.jsonl", "w", "");
     put("job.yaml", "w", "name: '</pre><script>'\n");

@@ -105,7 +105,7 @@ static fl_wire_message frame_of(fl_wire_type type)
         snprintf(f.prepared.text, sizeof f.prepared.text, "asked 3 GiB, allowed 2 GiB");
         break;
     case FL_WIRE_TRANSITION:
-        f.transition = (fl_transition_parts){7, 41, 1, 2, 3, 4, 5, 6, 7};
+        f.transition = (fl_transition_parts){7, 41, 1, 2, 3, 4, 5, 6, 7, FL_COMM_SHRINK, 8};
         break;
     case FL_WIRE_NORMS:
         f.norms = (fl_wire_norms){.step = 37, .n = 3, .squared = {0.0, 0.25, (double)NAN}};
@@ -132,6 +132,10 @@ static fl_wire_message frame_of(fl_wire_type type)
                        .shape = {{true, FL_STAGE_BY_GRAPHS, 8, 96, 16, 20.5, 12.25},
                                  {false, FL_STAGE_MEASURED, 4, 30, 32, 0.0, 0.0}}}};
         snprintf(f.graphs.graphs.reason, sizeof f.graphs.graphs.reason, "out of memory");
+        break;
+    case FL_WIRE_COMM:
+        f.comm =
+            (fl_comm_report){7, {FL_COMM_SPLIT, 123456, 6, 5, "0 and 2: they share one device"}};
         break;
     case FL_WIRE_CACHE_TIERS:
         f.cache_tiers = (fl_cache_tiers_report){.pinned_bytes = 1 << 20, .device_bytes = 3};
@@ -210,8 +214,8 @@ static const fl_wire_type types[] = {
     FL_WIRE_ALIVE,     FL_WIRE_STOPPING,      FL_WIRE_COMMAND,         FL_WIRE_ABORT,
     FL_WIRE_WAKE,      FL_WIRE_SETTING_DONE,  FL_WIRE_CACHE,           FL_WIRE_CACHE_TIERS,
     FL_WIRE_NONFINITE, FL_WIRE_HASHES_FAILED, FL_WIRE_CHECKPOINT_FILE, FL_WIRE_CHECKPOINT_PART,
-    FL_WIRE_PASS,      FL_WIRE_BROKEN,        FL_WIRE_BREAK,           FL_WIRE_REGROUP,
-    FL_WIRE_GRAPHS,    FL_WIRE_SNAPSHOT};
+    FL_WIRE_COMM,      FL_WIRE_PASS,          FL_WIRE_BROKEN,          FL_WIRE_BREAK,
+    FL_WIRE_REGROUP,   FL_WIRE_GRAPHS,        FL_WIRE_SNAPSHOT};
 
 enum { N_TYPES = sizeof types / sizeof *types };
 

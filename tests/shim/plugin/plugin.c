@@ -4,6 +4,7 @@
  *   count_code=N        count_devices fails with this code
  *   describe_code=N     describe_device does
  *   mode=N              their compute mode
+ *   driver=N            the version of its driver, as 13000
  *   memory=N            bytes of memory of each
  *   fail=ENTRY:N:CODE   the N-th call of an entry fails
  *   pageable=CODE       copies from and to pageable memory of the host fail
@@ -42,6 +43,8 @@ static void read_option(const char *name, char *value, options *o)
         o->describe_code = atoi(value);
     } else if (strcmp(name, "mode") == 0) {
         o->mode = atoi(value);
+    } else if (strcmp(name, "driver") == 0) {
+        standin_set_driver(atoi(value));
     } else if (strcmp(name, "memory") == 0) {
         o->memory_bytes = strtoull(value, NULL, 10);
     } else if (strcmp(name, "fail") == 0) {
