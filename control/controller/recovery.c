@@ -388,6 +388,10 @@ static bool order_regroup(fl_controller *controller, int64_t now_us, char *why, 
     uint32_t generation;
     fl_step_order_forget(&controller->reports);
     const fl_worker *furthest = find_furthest(controller, &generation, &r->step);
+    if (furthest == NULL) {
+        snprintf(why, size_bytes, "no other worker is left");
+        return false;
+    }
     fl_elastic_resolve(elastic, generation, r->step, r->text);
     take_out_joining(controller, now_us);
     list_lost(controller, -1, lost);
