@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Signals that others send to end a process, now or soon. */
@@ -107,16 +108,44 @@ int fl_signals_next(fl_signals *signals)
     return n == (ssize_t)sizeof info ? (int)info.ssi_signo : 0;
 }
 
-void fl_signals_restore(fl_signals *signals)
+static void restore_actions(const fl_signals *signals)
 {
-    if (signals->fd >= 0) {
-        while (fl_signals_next(signals) != 0) {
-        }
-        close(signals->fd);
-        signals->fd = -1;
-    }
     sigaction(SIGCHLD, &signals->child_before, NULL);
     sigaction(SIGPIPE, &signals->pipe_before, NULL);
     sigaction(SIGXFSZ, &signals->size_before, NULL);
+}
+
+static void close_file(fl_signals *signals)
+{
+    if (signals->fd >= 0) {
+        close(signals->fd);
+        signals->fd = -1;
+    }
+}
+
+void fl_signals_restore(fl_signals *signals)
+{
+    while (signals->fd >= 0 && fl_signals_next(signals) != 0) {
+    }
+    close_file(signals);
+    restore_actions(signals);
     sigprocmask(SIG_SETMASK, &signals->mask_before, NULL);
+}
+
+void fl_signals_keep(fl_signals *signals)
+{
+    close_file(signals);
+    restore_actions(signals);
+}
+
+void fl_signals_drop_stops(void)
+{
+    static const struct timespec at_once = {0};
+    sigset_t set;
+    sigemptyset(&set);
+    for (int i = 0; i < N_STOPS; i++) {
+        sigaddset(&set, stops[i]);
+    }
+    while (sigtimedwait(&set, NULL, &at_once) > 0) {
+    }
 }

@@ -40,4 +40,11 @@ int fl_signals_next(fl_signals *signals);
 /* Restore everything as it was before fl_signals_block. Pending signals are dropped. */
 void fl_signals_restore(fl_signals *signals);
 
+/* The same, but the signals stay blocked: what is pending, and what comes, is for the next
+ * fl_signals_block of this process. */
+void fl_signals_keep(fl_signals *signals);
+
+/* Drop what is pending of the signals that ask for the end of the run. */
+void fl_signals_drop_stops(void);
+
 #endif

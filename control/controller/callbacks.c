@@ -40,7 +40,7 @@ static void follow_answer(fl_controller *controller, const char *callback,
     if (answer != FL_CONTINUE && answer != FL_STOP) {
         fail_for(controller, callback, (int)answer);
     } else if (answer == FL_STOP && goes_on) {
-        controller->shutdown.stopped_by = callback;
+        controller->shutdown.wish.by = callback;
         fl_stop_request(controller, callback);
     }
 }

@@ -264,7 +264,11 @@ static void close_all(fl_controller *controller)
     fl_run_ledger_close(&controller->ledger);
     fl_store_destroy(&controller->store);
     fl_event_log_close(&controller->log);
-    fl_signals_restore(&controller->signals);
+    if (controller->shutdown.phase.back.returns) {
+        fl_signals_keep(&controller->signals); /* for the controller that follows */
+    } else {
+        fl_signals_restore(&controller->signals);
+    }
     fl_tracer_destroy(&controller->tracer);
     fl_flight_dump_fini(&controller->flight_dump);
     fl_snapshots_close(&controller->snapshots);
@@ -427,6 +431,9 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
         return fl_summary_no_start(controller, opened);
     }
     report_start(controller);
+    if (controller->options->lasting != NULL && controller->options->lasting->any) {
+        fl_stop_request_again(controller, &controller->options->lasting->stop);
+    }
     fl_replan_begin(controller, fl_now_us());
     finish_epoch(controller);
     trace_as_asked(controller);

@@ -30,6 +30,7 @@ void fl_lasting_keep(const fl_controller *controller)
                       .alpha = controller->job.freeze.alpha,
                       .m = controller->job.pipe.m,
                       .end_step = controller->stats.n_steps,
+                      .stop = controller->shutdown.wish,
                       .limit = e->usable.limit,
                       .counts = fl_ctl_count(controller->ctl),
                       .transitions = e->transition.sums,

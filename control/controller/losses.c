@@ -16,16 +16,24 @@
 
 enum { TAIL_BYTES = 1024 };
 
-/* A run that is to stop does not go back. Asked again when all workers have left: a checkpoint may
- * have become durable since. */
+/* A run that is to stop goes back, and stops there with a checkpoint; to its start, that would be
+ * for nothing. Asked again when all workers have left: a checkpoint may have become durable since.
+ */
 void fl_losses_find_return(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
     fl_phase *phase = &controller->shutdown.phase;
     phase->back = (fl_return_choice){.returns = false};
-    if (o->find_return != NULL && phase->lost >= 0 && phase->n_stops == 0 &&
-        controller->shutdown.status == FL_EFAILED) {
-        o->find_return(o->find_context, controller->recovery.sums.fails_again, &phase->back);
+    bool stops = controller->shutdown.wish.who != NULL;
+    if (o->find_return == NULL || phase->lost < 0 || phase->n_stops > (stops ? 1 : 0) ||
+        controller->shutdown.status != FL_EFAILED) {
+        return;
+    }
+    o->find_return(o->find_context, controller->recovery.sums.fails_again, &phase->back);
+    if (stops && phase->back.returns && phase->back.step == 0) {
+        phase->back.returns = false;
+        snprintf(phase->back.why_not, sizeof phase->back.why_not,
+                 "it was to stop, and has no snapshot in memory and no checkpoint yet");
     }
 }
 

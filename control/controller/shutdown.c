@@ -17,7 +17,7 @@
 void fl_shutdown_init(fl_shutdown *shutdown, const fl_job *job)
 {
     *shutdown =
-        (fl_shutdown){.phase = {.lost = -1}, .spared = {.rank = -1}, .stopped_by = "the user"};
+        (fl_shutdown){.phase = {.lost = -1}, .spared = {.rank = -1}, .wish = {.by = "the user"}};
     shutdown->limits = fl_watch_limits_of(job->fault.detect_ms, job->fault.deadline_ms);
 }
 
@@ -333,7 +333,7 @@ void fl_shutdown_conclude(fl_controller *controller)
     if (controller->shutdown.status == FL_ESTOPPED) {
         snprintf(controller->shutdown.message, sizeof controller->shutdown.message,
                  "stopped by %s after %" PRId64 " of %" PRId64 " steps",
-                 controller->shutdown.stopped_by, controller->stats.steps,
+                 controller->shutdown.wish.by, controller->stats.steps,
                  controller->options->n_steps);
     }
 }

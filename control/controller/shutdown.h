@@ -5,6 +5,7 @@
 
 #include "control/controller/watch.h"
 #include "control/observe/flight_dump.h"
+#include "control/state/lasting.h"
 #include "control/state/phase.h"
 
 typedef struct fl_controller fl_controller;
@@ -36,11 +37,8 @@ typedef struct fl_shutdown {
     char waits[FL_FLIGHT_DUMP_BYTES]; /* which workers waited for which when a worker was lost */
     char no_recovery[256]; /* why the run cannot go on without the lost worker; "": it was not asked
                             */
-    const char *stopped_by; /* for the message of FL_ESTOPPED */
-    int signal;             /* that asked the run to stop first; 0: none did */
-    int64_t terminated_us;  /* the first SIGTERM */
-    int64_t patience_us;    /* after SIGTERM: when the run has had enough time to stop */
-    char message[4096];     /* why the run ended */
+    fl_stop_wish wish;     /* the first request to stop */
+    char message[4096];    /* why the run ended */
 } fl_shutdown;
 
 void fl_shutdown_init(fl_shutdown *shutdown, const fl_job *job);

@@ -49,7 +49,17 @@ void fl_stop_request(fl_controller *controller, const char *who)
                controller->shutdown.phase.state == FL_CONTROLLER_RUNNING;
     if (!stopping && can) {
         controller->shutdown.phase.n_stops = 1;
+        controller->shutdown.wish.who = controller->shutdown.status == FL_OK ? who : NULL;
         stop_softly(controller, who, "a signal");
+    }
+}
+
+void fl_stop_request_again(fl_controller *controller, const fl_stop_wish *wish)
+{
+    if (wish->who != NULL) {
+        controller->shutdown.phase.n_stops = 1;
+        controller->shutdown.wish = *wish;
+        stop_softly(controller, wish->who, "a second signal");
     }
 }
 
@@ -68,20 +78,21 @@ static const char *stop_name(int number)
 static void note_signal(fl_controller *controller, int number)
 {
     fl_shutdown *shutdown = &controller->shutdown;
-    shutdown->signal = number;
+    shutdown->wish.who = stop_name(number);
+    shutdown->wish.signal = number;
     if (number == SIGTERM) {
-        shutdown->stopped_by = "SIGTERM";
-        shutdown->terminated_us = fl_now_us();
-        shutdown->patience_us =
-            shutdown->terminated_us + controller->options->job->fault.deadline_ms * 1000;
+        shutdown->wish.by = "SIGTERM";
+        shutdown->wish.terminated_us = fl_now_us();
+        shutdown->wish.patience_us =
+            shutdown->wish.terminated_us + controller->options->job->fault.deadline_ms * 1000;
     }
 }
 
 /* timeout(1) sends SIGTERM to its child, and at once to the whole process group: that is one. */
 static bool is_same_request(const fl_shutdown *shutdown, int number)
 {
-    return number == SIGTERM && shutdown->terminated_us > 0 &&
-           fl_now_us() - shutdown->terminated_us < SAME_REQUEST_US;
+    return number == SIGTERM && shutdown->wish.terminated_us > 0 &&
+           fl_now_us() - shutdown->wish.terminated_us < SAME_REQUEST_US;
 }
 
 void fl_stop_request_watch(fl_controller *controller, int64_t now_us)
@@ -89,7 +100,7 @@ void fl_stop_request_watch(fl_controller *controller, int64_t now_us)
     const fl_shutdown *shutdown = &controller->shutdown;
     bool trains = shutdown->phase.state == FL_CONTROLLER_STARTING ||
                   shutdown->phase.state == FL_CONTROLLER_RUNNING;
-    if (trains && shutdown->patience_us > 0 && now_us >= shutdown->patience_us) {
+    if (trains && shutdown->wish.patience_us > 0 && now_us >= shutdown->wish.patience_us) {
         fl_log(FL_LOG_WARN, "killed the workers: they did not stop within fault.deadline of "
                             "SIGTERM");
         stop_at_once(controller);
@@ -112,10 +123,10 @@ void fl_stop_request_signals(fl_controller *controller)
             continue;
         }
         controller->shutdown.phase.n_stops++;
-        if (controller->shutdown.phase.state == FL_CONTROLLER_STARTING ||
-            controller->shutdown.phase.state == FL_CONTROLLER_RUNNING) {
-            if (controller->shutdown.phase.n_stops == 1) {
-                note_signal(controller, number);
+        if (controller->shutdown.phase.n_stops == 1) {
+            note_signal(controller, number);
+            if (controller->shutdown.phase.state == FL_CONTROLLER_STARTING ||
+                controller->shutdown.phase.state == FL_CONTROLLER_RUNNING) {
                 stop_softly(controller, stop_name(number), "a second signal");
                 continue;
             }

@@ -22,7 +22,7 @@ void fl_summary_result(const fl_controller *controller, fl_run_result *result)
         result->skipped_steps = 0; /* the step that was not finite ended the run */
     }
     result->terminated =
-        controller->shutdown.status == FL_ESTOPPED && controller->shutdown.signal == SIGTERM;
+        controller->shutdown.status == FL_ESTOPPED && controller->shutdown.wish.signal == SIGTERM;
     result->worker_lost =
         controller->shutdown.status == FL_EFAILED && controller->shutdown.phase.lost >= 0;
     result->wall_seconds = (double)(fl_now_us() - controller->log.files.start_us) * 1e-6;

@@ -6,6 +6,14 @@
 
 #include "control/state/run_view.h"
 
+/* Somebody wants the run to end after the step in flight. */
+typedef struct fl_stop_wish {
+    const char *who; /* a signal's name, a callback or a client; NULL: nobody does */
+    const char *by;  /* the same for the run's last message */
+    int signal;      /* 0: it was none */
+    int64_t terminated_us, patience_us; /* of a SIGTERM: when it came; when patience ends */
+} fl_stop_wish;
+
 typedef struct fl_lasting {
     bool any; /* a controller has ended; else the other fields mean nothing */
 
@@ -16,6 +24,7 @@ typedef struct fl_lasting {
     int limit;                    /* as in fl_worker_pool */
     bool pinned[FL_MAX_LAYERS];   /* element i: block i + 1 */
     bool drained[FL_MAX_WORKERS]; /* by rank: a request took the worker out */
+    fl_stop_wish stop;
 
     /* since the run began */
     fl_ctl_counts counts;

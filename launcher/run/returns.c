@@ -1,5 +1,6 @@
 #include "launcher/run/returns.h"
 
+#include "control/agent/signals.h"
 #include "control/checkpoint/commit.h"
 #include "control/events/runfiles.h"
 #include "device/alloc.h"
@@ -152,6 +153,8 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
     p->recovered = &l->sums;
     l->resumed = resume != NULL;
     p->losses = l;
+    sigset_t mask;
+    sigprocmask(SIG_BLOCK, NULL, &mask);
     fl_status status = train(p, run_dir, result);
     while (may_return(l, status, result)) {
         fl_run_result before = *result;
@@ -166,8 +169,13 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
             fl_log(FL_LOG_WARN, "the run cannot go back: %s", fl_errmsg());
             tell_failed(&before, failure.text);
             *result = before;
-            return fl_failure_raise(&failure);
+            status = fl_failure_raise(&failure);
+            break;
         }
+    }
+    if (l->sums.n_returns > 0) { /* signals were kept for the next controller */
+        fl_signals_drop_stops();
+        sigprocmask(SIG_SETMASK, &mask, NULL);
     }
     return status;
 }

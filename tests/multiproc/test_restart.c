@@ -583,6 +583,38 @@ static void test_restart__keeps_what_operators_want(void **state)
     scenario_forget(&run.scenario);
 }
 
+/* Would catch: a request to stop that is forgotten on the way back, or that makes a run fail which
+ * has a snapshot. */
+static void stop_beside_a_loss(const char *name, bool while_it_returns)
+{
+    live_run run = live_start_again(
+        &(scenario){.name = name,
+                    .sets = training,
+                    .more = JOB_SETS(STAGES, "train.epochs", "10000", "fault.snapshot", "4 steps",
+                                     "elastic.enabled", "false"),
+                    .n_samples = N_SAMPLES,
+                    .dropout = 0.1f});
+    while (recovery_number(&run, "snapshots") < 1) {
+        nap(2000);
+    }
+    assert_int_equal(kill(live_process_of(&run, 1), SIGKILL), 0);
+    while (while_it_returns && count_events(run.dir, "\"worker.lost\"", "") == 0 &&
+           count_events(run.dir, "\"run.resumed\"", "") == 0) { /* which cuts the former off */
+        nap(500);
+    }
+    assert_int_equal(kill(run.controller, SIGTERM), 0);
+    assert_int_equal(live_finish(&run), FL_ESTOPPED);
+    assert_int_equal(count_events(run.dir, "\"run.stopped\"", ""), 1);
+    scenario_forget(&run.scenario);
+}
+
+static void test_restart__stops_where_it_goes_back_to(void **state)
+{
+    (void)state;
+    stop_beside_a_loss("stopped", false);
+    stop_beside_a_loss("returning", true);
+}
+
 static int set_up(void **state)
 {
     if (make_root(state) != 0) {
@@ -614,6 +646,7 @@ int main(void)
         cmocka_unit_test(test_restart__a_request_refused_meanwhile_is_repeated),
         cmocka_unit_test(test_restart__clients_see_it_recover),
         cmocka_unit_test(test_restart__keeps_what_operators_want),
+        cmocka_unit_test(test_restart__stops_where_it_goes_back_to),
         cmocka_unit_test(test_restart__gives_up_after_fault_restarts),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
