@@ -141,8 +141,7 @@ static bool drain_again(fl_controller *controller)
                            ? FL_OK
                            : fl_worker_pool_choose(&terms.usable, &input, &next);
     if (status == FL_OK) {
-        status = fl_elastic_ask_with(e, &next, 0, &terms,
-                                     "workers that were drained before the run went back");
+        status = fl_elastic_ask_with(e, &next, 0, &terms, "drained before the run went back");
     }
     if (status != FL_OK) {
         fl_log(FL_LOG_WARN, "drained workers stay after the run went back: %s", fl_errmsg());

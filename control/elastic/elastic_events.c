@@ -210,6 +210,15 @@ static void tell_fresh(const fl_elastic *elastic)
     }
 }
 
+/* As much of a reason as a line has room for: what stands before its details. */
+static void put_cause(const char *why, char cause[64])
+{
+    enum { MOST = 40 };
+    const char *details = strstr(why, ": ");
+    size_t n = details == NULL ? strlen(why) : (size_t)(details - why);
+    snprintf(cause, 64, "%.*s%s", (int)(n < MOST ? n : MOST), why, n > MOST ? "..." : "");
+}
+
 /* Two lines of at most 100 columns, mostly 80: the change, its reason, its expected gain. The event
  * has the whole of `why`. */
 static void tell_transition(fl_elastic *elastic)
@@ -221,7 +230,7 @@ static void tell_transition(fl_elastic *elastic)
         snprintf(cause, sizeof cause, "freeze.policy %s",
                  policy_text(elastic->run->options->job->freeze.policy));
     } else {
-        snprintf(cause, sizeof cause, "%.30s", e->why);
+        put_cause(e->why, cause);
     }
     if (e->old_step_ms > 0.0) { /* the plan before may have run no step */
         snprintf(before, sizeof before, "%.3g -> ", e->old_step_ms);
