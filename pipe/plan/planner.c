@@ -435,7 +435,8 @@ fl_status fl_plan_memory(const fl_plan_input *input, const fl_plan *plan, int st
         FL_TRY(fl_capacity_of_plan(input->batches, plan, &capacity));
         fl_memory_model_at(input->ragged, &capacity, layers);
     }
-    layers[place.first].graph_bytes = input->profile->graph_layer_bytes;
+    layers[place.first].graph_bytes =
+        input->profile == NULL ? 0 : input->profile->graph_layer_bytes;
     fl_memory_stage(input->model, input->job, layers, n_frozen, &place, memory);
     return FL_OK;
 }
