@@ -243,10 +243,11 @@ typedef struct target {
     int64_t timeout_ms;
 } target;
 
-static fl_status open_link(const target *t, bool events, fl_ctl_client_link **link)
+static fl_status open_link(const target *t, bool events, int64_t deadline_us,
+                           fl_ctl_client_link **link)
 {
     fl_ctl_place place;
-    FL_TRY(fl_ctl_place_find(t->args, t->name, &place));
+    FL_TRY(fl_ctl_place_await(t->args, t->name, deadline_us, &place));
     return fl_ctl_place_open(&place, events, link);
 }
 
@@ -254,9 +255,10 @@ static int ask_run(const target *t, const char *request)
 {
     fl_ctl_client_link *link = NULL;
     const char *reply = NULL;
-    fl_status status = open_link(t, false, &link);
+    int64_t deadline_us = fl_deadline_us(t->timeout_ms);
+    fl_status status = open_link(t, false, deadline_us, &link);
     if (status == FL_OK) {
-        status = fl_ctl_client_insist(link, request, t->timeout_ms, &reply);
+        status = fl_ctl_client_insist(link, request, fl_left_ms(deadline_us), &reply);
     }
     int code = status == FL_OK ? show_reply(reply, t->as_json) : complain_of(status);
     fl_ctl_client_close(&link);
@@ -298,7 +300,7 @@ static int watch_events(const target *t)
     const char *line = NULL;
     int64_t sequence = 0, before = 0;
     bool last = false;
-    fl_status status = open_link(t, true, &link);
+    fl_status status = open_link(t, true, fl_deadline_us(t->timeout_ms), &link);
     while (status == FL_OK && !last) {
         status = fl_ctl_client_event(link, FOREVER_MS, &line, &sequence);
         if (status == FL_OK) {

@@ -1,11 +1,15 @@
 #include "launcher/cli/ctl_place.h"
 
+#include "device/clock.h"
 #include "launcher/run/runs.h"
 
 #include <frostline/job.h>
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+enum { AGAIN_MS = 50 };
 
 static fl_status find_far(fl_ctl_place *place, const char *name)
 {
@@ -33,6 +37,17 @@ fl_status fl_ctl_place_find(const fl_args *args, const char *name, fl_ctl_place 
     FL_TRY(fl_run_find(job.run.dir, name, &run));
     snprintf(place->path, sizeof place->path, "%s", run.path);
     return FL_OK;
+}
+
+fl_status fl_ctl_place_await(const fl_args *args, const char *name, int64_t deadline_us,
+                             fl_ctl_place *place)
+{
+    fl_status status = fl_ctl_place_find(args, name, place);
+    while (status == FL_EBUSY && fl_left_ms(deadline_us) > 0) {
+        nanosleep(&(struct timespec){0, AGAIN_MS * 1000000L}, NULL);
+        status = fl_ctl_place_find(args, name, place);
+    }
+    return status;
 }
 
 fl_status fl_ctl_place_open(const fl_ctl_place *place, bool events, fl_ctl_client_link **link)

@@ -371,7 +371,7 @@ static bool is_meant(const fl_run_entry *entry, const char *name)
 static fl_status check_live(const fl_run_entry *entry, const char *name)
 {
     if (entry->state == FL_RUN_STARTING) {
-        return fl_fail(FL_EINVAL, "%s: the run is starting and does not answer yet; ask again",
+        return fl_fail(FL_EBUSY, "%s: the run is starting and does not answer yet; ask again",
                        name);
     }
     return entry->state == FL_RUN_LIVE ? FL_OK
@@ -469,8 +469,9 @@ fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)
         FL_TRY(check_not_parent(name));
         FL_TRY(check_has_events(name));
     }
-    if (status == FL_OK && name != NULL && found.any_over) {
-        return check_live(&found.ended, name);
+    bool starts = found.any_over && found.ended.state == FL_RUN_STARTING;
+    if (status == FL_OK && (starts || (name != NULL && found.any_over))) {
+        return check_live(&found.ended, name == NULL ? found.ended.name : name);
     }
     if (name == NULL) {
         return fl_fail(FL_EINVAL, "no live run in %s; name a run directory", dir);

@@ -44,7 +44,8 @@ fl_status fl_runs_list(const char *dir, fl_run_entry **entries, int *n) FL_MUST_
 
 /* Find the live run that a user means by `name`: a directory, the name of one below `dir`, or the
  * name of a job with live runs there; NULL: any below `dir`. Of several, the newest. FL_EINVAL,
- * with a list of candidates, when none matches. */
+ * with a list of candidates, when none matches; FL_EBUSY for a run that lives, but does not answer
+ * yet, as one that starts, or goes back after a loss. */
 fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry) FL_MUST_CHECK;
 
 /* The same among all runs, live or ended. name is not NULL. */

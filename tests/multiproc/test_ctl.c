@@ -3,6 +3,7 @@
  * or repeats a step, and replies or events that differ from docs/control.md. */
 #include "autodp/ledger.h"
 #include "device/clock.h"
+#include "launcher/cli/ctl_place.h"
 #include "launcher/run/runs.h"
 #include "support/folder.h"
 #include "support/live_run.h"
@@ -468,7 +469,18 @@ static pid_t begin_run(const char *dir)
     return pid;
 }
 
-/* Would catch: a run called lost, or over, in the moments before its sockets are there. */
+/* A client waits for a run that does not answer yet until its deadline. */
+static void check_await(const char *dir)
+{
+    fl_args args = {.operand = dir};
+    fl_ctl_place place;
+    int64_t deadline_us = fl_deadline_us(200);
+    assert_int_equal(fl_ctl_place_await(&args, dir, deadline_us, &place), FL_EBUSY);
+    assert_int_equal(fl_left_ms(deadline_us), 0); /* asked again until then */
+}
+
+/* Would catch: a run called lost, or over, in the moments before its sockets are there; a client
+ * that does not wait for them. */
 static void test_ctl__a_run_that_does_not_answer_yet_is_starting(void **state)
 {
     (void)state;
@@ -480,8 +492,9 @@ static void test_ctl__a_run_that_does_not_answer_yet_is_starting(void **state)
     pid_t pid = begin_run(dir);
     assert_int_equal(fl_run_look(dir, &entry), FL_OK);
     assert_int_equal(entry.state, FL_RUN_STARTING);
-    assert_int_equal(fl_run_find("/nonexistent", dir, &entry), FL_EINVAL);
+    assert_int_equal(fl_run_find("/nonexistent", dir, &entry), FL_EBUSY);
     assert_non_null(strstr(fl_errmsg(), "the run is starting and does not answer yet"));
+    check_await(dir);
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_int_equal(fl_run_look(dir, &entry), FL_OK);
