@@ -126,6 +126,13 @@ void fl_event_log_cancel(fl_elastic *elastic, const char *why)
     fl_json_integer(j, "next_generation", elastic->transition.next.generation);
     fl_json_text(j, "why", why);
     fl_event_log_end(elastic->log);
+    /* A loss cancels a comparison, too, and then changes the plan: "stays" would contradict that.
+     */
+    if (fl_tune_is_trial(elastic)) {
+        fl_progress_note(&elastic->log->progress, "the comparison with M = %d was dropped: %s",
+                         elastic->transition.next.M, why);
+        return;
+    }
     fl_progress_note(&elastic->log->progress, "plan stays F=%d, K=%d x R=%d x M=%d: %s",
                      elastic->plan.F, elastic->plan.K, elastic->plan.R, elastic->plan.M, why);
 }

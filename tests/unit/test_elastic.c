@@ -2,6 +2,7 @@
  * accepted and when, which refusal is reported, and the contents of the outcome. */
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
+#include "control/elastic/elastic_transition.h"
 #include "device/clock.h"
 #include "nn/model.h"
 #include "support/folder.h"
@@ -385,6 +386,30 @@ static char *printed_lines(rig *r, char *text, size_t size)
     return text;
 }
 
+/* A comparison of M that a loss ends. Would catch: a line that says that the plan stays, just
+ * before the loss changes it. */
+static void test_elastic__a_cancelled_comparison_says_so(void **state)
+{
+    rig *r = *state;
+    for (int compares = 0; compares < 2; compares++) {
+        char text[512] = "", expected[128];
+        ask(r, 1, 2);
+        if (compares) {
+            fl_tune_asked(&r->elastic, r->elastic.transition.next.generation);
+        }
+        FILE *file = fmemopen(text, sizeof text, "w");
+        r->log.progress.out = file;
+        fl_elastic_cancel(&r->elastic, "worker 1 was killed");
+        fclose(file);
+        r->log.progress.out = r->out;
+        snprintf(expected, sizeof expected,
+                 "the comparison with M = %d was dropped: worker 1 was killed",
+                 r->elastic.transition.next.M);
+        assert_int_equal(strstr(text, expected) != NULL, compares);
+        assert_int_equal(strstr(text, "plan stays") != NULL, !compares);
+    }
+}
+
 /* Would catch: a line so long that it wraps on the terminal, because it holds the full reason; a
  * change that is not shown. */
 static void test_elastic__prints_a_transition_in_two_lines(void **state)
@@ -459,6 +484,7 @@ int main(void)
         IN_A_RIG(test_elastic__names_who_has_a_reason_of_its_own),
         IN_A_RIG(test_elastic__a_lost_peer_counts_when_nobody_knows_more),
         IN_A_RIG(test_elastic__prints_a_transition_in_two_lines),
+        IN_A_RIG(test_elastic__a_cancelled_comparison_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
