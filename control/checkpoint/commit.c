@@ -99,6 +99,11 @@ static fl_status list_folders(int dir_fd, fl_checkpoint_folder **folders, int *n
 
 int64_t fl_checkpoint_newest(int dir_fd)
 {
+    return fl_checkpoint_newest_until(dir_fd, INT64_MAX);
+}
+
+int64_t fl_checkpoint_newest_until(int dir_fd, int64_t most)
+{
     fl_checkpoint_folder *folders = NULL;
     int n = 0;
     int64_t step = -1;
@@ -106,7 +111,7 @@ int64_t fl_checkpoint_newest(int dir_fd)
         return -1;
     }
     for (int i = 0; step < 0 && i < n; i++) {
-        step = folders[i].whole ? folders[i].step : -1;
+        step = folders[i].whole && folders[i].step <= most ? folders[i].step : -1;
     }
     fl_free(folders);
     return step;

@@ -67,6 +67,9 @@ fl_status fl_checkpoint_remove(int dir_fd, int64_t step) FL_MUST_CHECK;
 /* The step of the newest checkpoint in the folder of checkpoints; -1: it has none. */
 int64_t fl_checkpoint_newest(int dir_fd);
 
+/* The same among those after at most `most` steps. */
+int64_t fl_checkpoint_newest_until(int dir_fd, int64_t most);
+
 /* The step of the checkpoint to which the link `best` leads; -1: none, or it is not whole. */
 int64_t fl_checkpoint_best(int dir_fd);
 

@@ -16,13 +16,34 @@ void fl_kept_snapshot_fini(fl_kept_snapshot *kept)
     fl_snapshot_close(&kept->memory);
 }
 
-void fl_kept_snapshot_check(fl_kept_snapshot *kept)
+static const char *next_text(const fl_kept_snapshot *kept)
 {
-    while (kept->checkpoint != NULL && fl_snapshot_check(&kept->memory, kept->slot) != FL_OK) {
+    return kept->older != NULL ? "the one before it takes its place" : "there is no other one";
+}
+
+/* A run that continues needs whole files up to its state: they prove each sample once. */
+static bool is_usable(const fl_kept_snapshot *kept, int64_t recorded)
+{
+    long long step = (long long)kept->checkpoint->step;
+    if (step > recorded) {
         fl_log(FL_LOG_WARN,
-               "the snapshot in memory of step %lld is damaged and is not used: %s; %s",
-               (long long)kept->checkpoint->step, fl_errmsg(),
-               kept->older != NULL ? "the one before it takes its place" : "there is no other one");
+               "the snapshot in memory of step %lld is not used: the files of the run lack steps "
+               "from step %lld on; %s",
+               step, (long long)recorded, next_text(kept));
+        return false;
+    }
+    if (fl_snapshot_check(&kept->memory, kept->slot) != FL_OK) {
+        fl_log(FL_LOG_WARN,
+               "the snapshot in memory of step %lld is damaged and is not used: %s; %s", step,
+               fl_errmsg(), next_text(kept));
+        return false;
+    }
+    return true;
+}
+
+void fl_kept_snapshot_check(fl_kept_snapshot *kept, int64_t recorded)
+{
+    while (kept->checkpoint != NULL && !is_usable(kept, recorded)) {
         fl__checkpoints_free_one(&kept->checkpoint);
         kept->checkpoint = kept->older;
         kept->slot = 1 - kept->slot;

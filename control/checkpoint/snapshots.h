@@ -28,9 +28,11 @@ typedef struct fl_kept_snapshot {
     fl_checkpoint *older;      /* of the snapshot before it, in the other slot; or NULL */
 } fl_kept_snapshot;
 
-/* Before a run goes back: compare the newest snapshot with its hashes. One that is damaged is
- * dropped, with a warning, and the older one takes its place. Reads the snapshot's whole memory. */
-void fl_kept_snapshot_check(fl_kept_snapshot *kept);
+/* Before a run goes back: compare the newest snapshot with its hashes. One that is damaged, or
+ * newer than `recorded`, is dropped, with a warning, and the older one takes its place. Reads the
+ * snapshot's whole memory.
+ * recorded  the files of the run have the steps before that one; INT64_MAX: all of them */
+void fl_kept_snapshot_check(fl_kept_snapshot *kept, int64_t recorded);
 
 void fl_kept_snapshot_fini(fl_kept_snapshot *kept);
 

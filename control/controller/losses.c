@@ -16,6 +16,19 @@
 
 enum { TAIL_BYTES = 1024 };
 
+/* The step from which on ledger.bin or steps.jsonl lacks steps, as after a full disk; INT64_MAX:
+ * none. A run cannot continue from a later state. */
+static int64_t recorded_steps(const fl_controller *controller)
+{
+    int error = 0;
+    int64_t failed = controller->ledger.ledger == NULL
+                         ? -1
+                         : fl_ledger_failed_step(controller->ledger.ledger, &error);
+    const fl_runfile_gap *gap = &controller->log.files.gap[FL_RUNFILE_STEPS];
+    int64_t recorded = failed >= 0 ? failed : INT64_MAX;
+    return gap->n_lines > 0 && gap->first_step < recorded ? gap->first_step : recorded;
+}
+
 /* A run that is to stop goes back, and stops there with a checkpoint; to its start, that would be
  * for nothing. Asked again when all workers have left: a checkpoint may have become durable since.
  */
@@ -29,7 +42,8 @@ void fl_losses_find_return(fl_controller *controller)
         controller->shutdown.status != FL_EFAILED) {
         return;
     }
-    o->find_return(o->find_context, controller->recovery.sums.fails_again, &phase->back);
+    o->find_return(o->find_context, controller->recovery.sums.fails_again,
+                   recorded_steps(controller), &phase->back);
     if (stops && phase->back.returns && phase->back.step == 0) {
         phase->back.returns = false;
         snprintf(phase->back.why_not, sizeof phase->back.why_not,

@@ -170,18 +170,18 @@ static void note_resume(fl_event_log *log, const fl_run_facts *run)
 {
     const fl_resume_origin *origin = run->options->origin;
     for (int i = 0; i < origin->n_refused; i++) {
-        fl_progress_note(&log->progress, "not used: the checkpoint after %lld steps: %s",
+        fl_progress_note(&log->progress, "not used: the state after %lld steps: %s",
                          (long long)origin->refused[i].step, origin->refused[i].why);
     }
     if (origin->plan_why == NULL) {
         fl_progress_note(&log->progress, "started again from step 0; steps again: %lld",
-                         (long long)origin->n_cut_steps);
+                         (long long)origin->n_repeated);
         return;
     }
     if (origin->why != NULL) {
         fl_progress_note(
             &log->progress, "the run goes on from step %lld, from %s; steps again: %lld",
-            (long long)origin->step, origin->checkpoint, (long long)origin->n_cut_steps);
+            (long long)origin->step, origin->checkpoint, (long long)origin->n_repeated);
         return;
     }
     fl_progress_note(
@@ -206,6 +206,7 @@ void fl_event_log_resumed(fl_event_log *log, const fl_run_facts *run, const char
     fl_json_text(j, "ended", origin->ended);
     if (origin->why != NULL) {
         fl_json_text(j, "why", origin->why);
+        fl_json_integer(j, "repeated_steps", origin->n_repeated);
     }
     skipped_fields(j, origin);
     fl_json_array(j, "changed");

@@ -22,7 +22,7 @@ typedef struct fl_costs_origin {
     int64_t live_steps;
 } fl_costs_origin;
 
-/* A checkpoint that cannot be used, and why. */
+/* A checkpoint or a snapshot that cannot be used, and why. */
 typedef struct fl_refused_checkpoint {
     int64_t step;
     char why[512];
@@ -36,6 +36,7 @@ typedef struct fl_resume_origin {
     const char *checkpoint;               /* its path, or what it is */
     const char *why;                      /* the loss after which the run goes back; NULL: none */
     int64_t step;                         /* finished steps */
+    int64_t n_repeated;                   /* steps that are taken again for that loss */
     int64_t n_cut_steps, n_cut_events;    /* lines after the checkpoint that were cut off */
     const char *plan_why;                 /* why this plan; NULL: the run begins again */
     const char *ended;                    /* how the run ended before: "stopped", "lost" ... */

@@ -22,8 +22,10 @@ typedef struct fl_return_choice {
 } fl_return_choice;
 
 /* Choose that. Changes nothing.
- * fails_again  the lost worker reported a failure of its own */
-typedef void fl_return_finder(void *context, bool fails_again, fl_return_choice *out);
+ * fails_again  the lost worker reported a failure of its own
+ * recorded     the files of the run have the steps before that one; INT64_MAX: all of them */
+typedef void fl_return_finder(void *context, bool fails_again, int64_t recorded,
+                              fl_return_choice *out);
 
 /* Only shutdown.c, losses.c and stop_request.c in control/controller/ write it. */
 typedef struct fl_phase {

@@ -18,6 +18,14 @@ static bool is_row(const json_t *event)
            fl_report_is(event, "worker.restarted") || is_return(event);
 }
 
+/* Where the files lack steps, as after a full disk, fewer lines were cut than steps are repeated.
+ */
+static double repeated_steps(const json_t *event)
+{
+    return fl_line_real(event, json_object_get(event, "repeated_steps") != NULL ? "repeated_steps"
+                                                                                : "cut_steps");
+}
+
 static void lost_text(fl_html *html, const json_t *event)
 {
     fl_html_add(html, "worker %.0f is lost: %s", fl_line_real(event, "rank"),
@@ -53,7 +61,7 @@ static void row(fl_html *html, const json_t *event)
     }
     fl_html_add(html, "</td>");
     fl_page_number(html, ms, 1);
-    fl_page_number(html, is_return(event) ? fl_line_real(event, "cut_steps") : (double)NAN, 0);
+    fl_page_number(html, is_return(event) ? repeated_steps(event) : (double)NAN, 0);
     fl_html_add(html, "</tr>\n");
 }
 

@@ -27,6 +27,7 @@ typedef struct fl_resume {
     int dir_fd, held_fd;                 /* job.yaml, with the lock */
     const struct fl_kept_snapshot *kept; /* the snapshot of the run that goes back; NULL: none */
     const char *why;                     /* the loss after which it goes back; NULL: none */
+    int64_t lost_at;                     /* steps that were finished at that loss */
     bool returns;                        /* it continues from that, and from no checkpoint */
     bool begins_again;  /* it goes back, but has neither: it starts with its first step */
     int64_t wanted;     /* steps of the checkpoint that the user names; -1: the newest */

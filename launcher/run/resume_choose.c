@@ -349,6 +349,7 @@ static fl_status take_checkpoint(fl_resume *r, const fl_preparation *p)
     r->origin = (fl_resume_origin){.checkpoint = r->folder,
                                    .why = r->why,
                                    .step = c->step,
+                                   .n_repeated = r->why == NULL ? 0 : r->lost_at - c->step,
                                    .n_cut_steps = r->cut.n_steps,
                                    .n_cut_events = r->cut.n_events,
                                    .ended = fl_run_state_text(r->ended),
@@ -397,6 +398,7 @@ static fl_status choose_instead(fl_resume *r, const fl_preparation *p,
     fl_failure first;
     fl_failure_keep(&first, status);
     r->returns = false;
+    FL_TRY(add_refused(r, r->kept->checkpoint->step));
     return choose_folder(r, p, all, n, r->wanted) == FL_OK ? FL_OK : fl_failure_raise(&first);
 }
 
@@ -418,6 +420,7 @@ static fl_status take_start(fl_resume *r)
     FL_TRY(fl_runfiles_check_place(r->dir_fd, &start, &r->cut));
     r->origin = (fl_resume_origin){.checkpoint = r->folder,
                                    .why = r->why,
+                                   .n_repeated = r->lost_at,
                                    .n_cut_steps = r->cut.n_steps,
                                    .n_cut_events = r->cut.n_events,
                                    .ended = fl_run_state_text(r->ended)};

@@ -13,12 +13,12 @@
 #include <unistd.h>
 
 /* The step of the newest state that the run can go back to; -1: there is none. */
-static int64_t find_newest(const fl_kept_snapshot *kept, const char *run_dir)
+static int64_t find_newest(const fl_kept_snapshot *kept, const char *run_dir, int64_t recorded)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%.4000s/" FL_CHECKPOINT_FOLDER, run_dir);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int64_t step = fd < 0 ? -1 : fl_checkpoint_newest(fd);
+    int64_t step = fd < 0 ? -1 : fl_checkpoint_newest_until(fd, recorded);
     if (fd >= 0) {
         close(fd);
     }
@@ -26,11 +26,11 @@ static int64_t find_newest(const fl_kept_snapshot *kept, const char *run_dir)
                                                                      : step;
 }
 
-void fl_returns_find(void *context, bool fails_again, fl_return_choice *out)
+void fl_returns_find(void *context, bool fails_again, int64_t recorded, fl_return_choice *out)
 {
     fl_run_losses *l = context;
-    fl_kept_snapshot_check(&l->kept);
-    l->newest = find_newest(&l->kept, l->dir);
+    fl_kept_snapshot_check(&l->kept, recorded);
+    l->newest = find_newest(&l->kept, l->dir, recorded);
     bool nowhere = l->newest < 0 && (l->resumed || fails_again);
     int n = l->n == 0 || l->newest > l->lost_at ? 1 : l->n + 1;
     *out = (fl_return_choice){.returns = !nowhere && n <= l->most,
@@ -83,6 +83,7 @@ static fl_status restart_run(fl_preparation *p, const char *dir, fl_run_losses *
     l->back.returns = false;
     resume->kept = p->kept;
     resume->why = l->why;
+    resume->lost_at = l->lost_at;
     resume->begins_again = l->newest < 0;
     if (status == FL_OK) {
         status = check_restart(resume, p->job);
@@ -96,6 +97,21 @@ static fl_status restart_run(fl_preparation *p, const char *dir, fl_run_losses *
     fl_resume_close(resume);
     fl_free(resume);
     return fl_failure_raise(&failure);
+}
+
+void fl_returns_settle(fl_run_losses *l, const fl_resume *resume)
+{
+    const fl_resume_origin *origin = &resume->origin;
+    if (l == NULL || origin->why == NULL) {
+        return;
+    }
+    if (origin->step != l->back.step) {
+        fl_log(FL_LOG_WARN,
+               "the state of step %lld cannot be used; the run goes back from step %lld to step "
+               "%lld",
+               (long long)l->back.step, (long long)l->lost_at, (long long)origin->step);
+    }
+    l->sums.n_repeated += origin->n_repeated;
 }
 
 static void tell_return(const fl_run_losses *l)
@@ -122,7 +138,6 @@ static bool may_return(fl_run_losses *l, fl_status status, const fl_run_result *
     l->lost_at = result->steps;
     l->sums.n_losses++;
     l->sums.n_returns++;
-    l->sums.n_repeated += result->steps - l->back.step;
     tell_return(l);
     return true;
 }

@@ -13,6 +13,8 @@
 
 #include <limits.h>
 
+struct fl_resume;
+
 /* The losses of one run, over all the times that it goes back. */
 typedef struct fl_run_losses {
     fl_kept_snapshot kept;
@@ -31,7 +33,11 @@ typedef struct fl_run_losses {
 
 /* Choose where the run goes back to: at most fault.restarts times without having come so far that
  * the next state is a newer one; to its start only where that may help. context: fl_run_losses. */
-void fl_returns_find(void *context, bool fails_again, fl_return_choice *out);
+void fl_returns_find(void *context, bool fails_again, int64_t recorded, fl_return_choice *out);
+
+/* The state to go back to was chosen: count the steps that are repeated. If it is another one than
+ * was announced, announce it. Call it also for a run that does not go back. */
+void fl_returns_settle(fl_run_losses *losses, const struct fl_resume *resume);
 
 /* Take the lock on job.yaml from *held_fd, which becomes -1. Nobody else may take the run, and its
  * clients see that it lives, until it goes on. */

@@ -334,6 +334,9 @@ static fl_status run_once(fl_preparation *p, const char *run_dir, fl_run_result 
     fl_status status = fl_preparation_check(p);
     if (status == FL_OK && p->resume != NULL) {
         status = fl_resume_choose(p->resume, p);
+        if (status == FL_OK) {
+            fl_returns_settle(p->losses, p->resume);
+        }
     }
     if (status == FL_OK) {
         status = fl_run_plan_make(p);

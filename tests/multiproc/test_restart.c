@@ -22,6 +22,7 @@
 
 #include <cmocka.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <zmq.h>
 
@@ -163,6 +164,63 @@ static void test_restart__a_damaged_snapshot_is_not_used(void **state)
     assert_int_equal(count_events(s.dir, "\"run.resumed\"", ""), 1);
     assert_int_equal(count_events(s.dir, "\"run.resumed\"", "the snapshot in memory"), 0);
     free(losses);
+    scenario_forget(&s);
+}
+
+/* As on a disk that becomes full: from here on no file of the controller grows. */
+static void fill_disk_once(fl_worker_state *w)
+{
+    const struct rlimit full = {.rlim_cur = 1, .rlim_max = RLIM_INFINITY};
+    if (atomic_load(&scenario_here()->outcome->n_deeds) == 1) {
+        while (atomic_load(w->c->store->kept_step) < 10) {
+            nap(500);
+        }
+        assert_int_equal(prlimit(controller_here(), RLIMIT_FSIZE, &full, NULL), 0);
+    }
+}
+
+static void free_disk_and_die(fl_worker_state *w)
+{
+    const struct rlimit wide = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+    if (atomic_load(&scenario_here()->outcome->n_deeds) == 2) {
+        assert_int_equal(prlimit(controller_here(), RLIMIT_FSIZE, &wide, NULL), 0);
+        kill_this_worker(w);
+    }
+}
+
+static void expect_summary(const char *dir, const char *text);
+
+/* The files lack the steps from 15 or so on, so the snapshots after it are of no use. Would catch:
+ * a return that is counted from a snapshot or from the lines that were cut, and then begins
+ * further back. */
+static void test_restart__a_full_disk_counts_what_is_repeated(void **state)
+{
+    (void)state;
+    char text[128];
+    scenario s = {.name = "full",
+                  .sets = training,
+                  .more =
+                      JOB_SETS(STAGES, "checkpoint.every", "10 steps", "fault.snapshot", "1 steps"),
+                  .n_samples = N_SAMPLES,
+                  .dropout = 0.1f,
+                  .at = {{.point = "step", .who = 1, .step = 15, .act = fill_disk_once},
+                         {.point = "step", .who = 1, .step = 25, .act = free_disk_and_die}}};
+    scenario_start(&s);
+    expect_end(&s, FL_OK);
+    double *losses = losses_of(&s, STEPS);
+    assert_true(worst_difference(losses, one, 0, STEPS) <= TOLERANCE);
+    free(losses);
+    json_t *all = lines_with(s.dir, "events.jsonl", "\"run.resumed\"");
+    const json_t *resumed = json_array_get(all, 0);
+    int64_t step = json_integer_value(json_object_get(resumed, "step"));
+    int64_t repeated = json_integer_value(json_object_get(resumed, "repeated_steps"));
+    assert_int_equal(json_array_size(all), 1);
+    assert_true(step >= 10 && step <= 16);
+    assert_true(repeated >= 23 - step && repeated <= 26 - step); /* the last report may be lost */
+    assert_true(repeated > json_integer_value(json_object_get(resumed, "cut_steps")));
+    snprintf(text, sizeof text, "the run went back 1 time and repeated %d steps", (int)repeated);
+    expect_summary(s.dir, text);
+    json_decref(all);
     scenario_forget(&s);
 }
 
@@ -637,6 +695,7 @@ int main(void)
         cmocka_unit_test(test_restart__goes_back_to_a_snapshot),
         cmocka_unit_test(test_restart__brings_parked_moments_back),
         cmocka_unit_test(test_restart__a_damaged_snapshot_is_not_used),
+        cmocka_unit_test(test_restart__a_full_disk_counts_what_is_repeated),
         cmocka_unit_test(test_restart__begins_again_without_a_state),
         cmocka_unit_test(test_restart__begins_again_after_a_loss_at_the_start),
         cmocka_unit_test(test_restart__begins_again_at_most_fault_restarts_times),

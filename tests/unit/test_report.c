@@ -352,7 +352,8 @@ static void test_report__losses_and_what_followed(void **state)
         "{\"time\":7,\"event\":\"snapshot.taken\",\"step\":60,\"bytes\":4096,\"copy_ms\":1.5}\n"
         "{\"time\":9,\"wall\":\"2026-01-31T11:00:00.000Z\",\"event\":\"run.resumed\",\"step\":60,"
         "\"checkpoint\":\"the snapshot in memory\",\"why\":\"worker 0 was killed\","
-        "\"cut_steps\":7,\"cut_events\":1,\"ended\":\"failed\",\"steps\":120,\"epochs\":30}\n");
+        "\"repeated_steps\":7,\"cut_steps\":5,\"cut_events\":1,\"ended\":\"failed\",\"steps\":120,"
+        "\"epochs\":30}\n");
     page = page_of(&report);
     expect(page, "worker 1 is lost: killed");
     expect(page, "the others go on, K=1 R=1 M=2: worker 1 was killed</td><td>42.5</td>");

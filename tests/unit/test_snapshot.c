@@ -212,16 +212,36 @@ static void test_snapshot__the_older_one_takes_the_place(void **state)
     fill_slot(2, 1, &second);
     fl_kept_snapshot kept = {
         .memory = snapshot, .checkpoint = checkpoint_of(20), .slot = 1, .older = checkpoint_of(10)};
-    fl_kept_snapshot_check(&kept);
+    fl_kept_snapshot_check(&kept, INT64_MAX);
     assert_int_equal(kept.checkpoint->step, 20);
     snapshot.slots[slot_floats() + 3] += 1.0f;
-    fl_kept_snapshot_check(&kept);
+    fl_kept_snapshot_check(&kept, INT64_MAX);
     assert_int_equal(kept.checkpoint->step, 10);
     assert_int_equal(kept.slot, 0);
     assert_null(kept.older);
     expect_slot(0, &first);
     snapshot.slots[3] += 1.0f;
-    fl_kept_snapshot_check(&kept);
+    fl_kept_snapshot_check(&kept, INT64_MAX);
+    assert_null(kept.checkpoint);
+    fl_kept_snapshot_fini(&kept);
+}
+
+/* The files of the run end between the two, as after a full disk. */
+static void test_snapshot__one_after_the_end_of_the_files_is_not_used(void **state)
+{
+    (void)state;
+    saved_truth first = {.model = model, .version = 1}, second = {.model = model, .version = 2};
+    assert_int_equal(fl_snapshot_open(model, SAVED_MOMENTS, &snapshot), FL_OK);
+    fill_slot(1, 0, &first);
+    fill_slot(2, 1, &second);
+    fl_kept_snapshot kept = {
+        .memory = snapshot, .checkpoint = checkpoint_of(20), .slot = 1, .older = checkpoint_of(10)};
+    fl_kept_snapshot_check(&kept, 20);
+    assert_int_equal(kept.checkpoint->step, 20);
+    fl_kept_snapshot_check(&kept, 19);
+    assert_int_equal(kept.checkpoint->step, 10);
+    assert_int_equal(kept.slot, 0);
+    fl_kept_snapshot_check(&kept, 9);
     assert_null(kept.checkpoint);
     fl_kept_snapshot_fini(&kept);
 }
@@ -251,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_snapshot__outlives_its_worker),
         cmocka_unit_test(test_snapshot__damage_is_found),
         cmocka_unit_test(test_snapshot__the_older_one_takes_the_place),
+        cmocka_unit_test(test_snapshot__one_after_the_end_of_the_files_is_not_used),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
