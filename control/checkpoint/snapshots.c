@@ -7,7 +7,11 @@
 
 #include <string.h>
 
-enum { AUTO_LEAST_MS = 5000, AUTO_SHARE = 100 /* of the time: 1 % */ };
+enum {
+    AUTO_LEAST_MS = 5000,
+    AUTO_SHARE = 100, /* of the time: 1 % */
+    MOST_EARLY = 8    /* intervals that may be owed for snapshots taken at once */
+};
 
 void fl_kept_snapshot_fini(fl_kept_snapshot *kept)
 {
@@ -90,6 +94,14 @@ void fl_snapshots_interrupt(fl_snapshots *s)
 
 /* ---- ① ---- */
 
+/* How much sooner than its interval one would come now. The next one is later by as much, so that
+ * in the long run all of them cost no more than the interval allows. */
+static int64_t early_us(const fl_snapshots *s, int64_t now_us)
+{
+    int64_t early = s->last_us + s->schedule.every.ms * 1000 - now_us;
+    return s->at_once && s->last_us != 0 && early > 0 ? early : 0;
+}
+
 static void ask_workers(fl_snapshots *s, int64_t step, int64_t now_us)
 {
     bool any = s->kept->checkpoint != NULL;
@@ -97,7 +109,8 @@ static void ask_workers(fl_snapshots *s, int64_t step, int64_t now_us)
     s->target = step;
     s->slot = any ? 1 - s->kept->slot : 0;
     fl__checkpoints_free_one(&s->kept->older); /* it lay there */
-    s->asked_us = s->last_us = now_us;
+    s->asked_us = now_us;
+    s->last_us = now_us + early_us(s, now_us);
     s->last_step = step;
     s->n_reports = 0;
     s->failed = false;
@@ -112,12 +125,16 @@ static void ask_workers(fl_snapshots *s, int64_t step, int64_t now_us)
 static void look_at_schedule(fl_snapshots *s, int64_t now_us)
 {
     const fl_run_stats *stats = s->run->stats;
-    s->last_us = s->last_us == 0 ? now_us : s->last_us; /* the run has just begun to train */
+    int64_t interval_us = s->schedule.every.ms * 1000;
+    bool at_once = s->at_once && early_us(s, now_us) < MOST_EARLY * interval_us;
+    if (s->last_us == 0 && !at_once) {
+        s->last_us = now_us; /* the run has just begun to train */
+    }
     fl_checkpoint_moment moment = {.steps = stats->steps,
                                    .end_step = stats->n_steps,
                                    .now_us = now_us,
                                    .last_step = s->last_step,
-                                   .last_us = s->last_us,
+                                   .last_us = at_once ? now_us - interval_us : s->last_us,
                                    .lead = fl_checkpoint_lead(fl_measure_step_ms(s->elastic),
                                                               s->run->options->lead, s->n_late, 0)};
     int64_t step = fl_checkpoint_due(&s->schedule, &moment);
@@ -208,6 +225,7 @@ static void keep_copy(fl_snapshots *s)
     s->kept->slot = s->slot;
     s->captured = NULL;
     s->n_taken++;
+    s->at_once = false;
     if (s->is_auto) {
         int64_t ms = s->copy_us * AUTO_SHARE / 1000;
         s->schedule.every.ms = ms > AUTO_LEAST_MS ? ms : AUTO_LEAST_MS;
@@ -234,10 +252,22 @@ int64_t fl_snapshots_step(const fl_snapshots *s)
     return s->kept == NULL || s->kept->checkpoint == NULL ? -1 : s->kept->checkpoint->step;
 }
 
+/* From the moment on in which a layer has no other owner, a loss costs all steps since the newest
+ * state. */
+static void note_replicas(fl_snapshots *s)
+{
+    bool has_replicas = s->run->plan->R > 1;
+    s->at_once = !has_replicas && (s->at_once || s->had_replicas);
+    s->had_replicas = has_replicas;
+}
+
 void fl_snapshots_watch(fl_snapshots *s, bool paused, int64_t now_us)
 {
     if (s->kept == NULL) {
         return;
+    }
+    if (s->is_auto) {
+        note_replicas(s);
     }
     if (s->asked) {
         settle_request(s, now_us);

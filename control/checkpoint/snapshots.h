@@ -13,7 +13,8 @@
  * newest one turns out to be damaged (fl_kept_snapshot_check).
  *
  * `auto` takes them as often as costs less than 1 % of the time, at most every 5 s, and while the
- * plan has one replica: with more, each layer has another owner. */
+ * plan has one replica: with more, each layer has another owner. When a loss or a change of the
+ * plan leaves one replica, it takes one at once, and the next one so much later. */
 #ifndef FL_CONTROL_CHECKPOINT_SNAPSHOTS_H
 #define FL_CONTROL_CHECKPOINT_SNAPSHOTS_H
 
@@ -47,7 +48,10 @@ typedef struct fl_snapshots {
 
     bool is_auto;
     fl_checkpoint_schedule schedule;
-    int64_t last_step, last_us; /* of the last one that was asked for */
+    int64_t last_step, last_us; /* of the last one that was asked for; last_us: later than that by
+                                   as much as it came early */
+    bool had_replicas;          /* auto: the plan before had more than one replica */
+    bool at_once;               /* auto: until the first one of a plan with one replica */
     int n_late;                 /* tries in a row for which the workers were already further */
 
     bool asked;

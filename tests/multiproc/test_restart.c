@@ -135,6 +135,29 @@ static void test_restart__brings_parked_moments_back(void **state)
     free(expected);
 }
 
+/* The loss of a replica leaves one. Would catch: a run that waits for the usual 5 s of `auto`, in
+ * which another loss takes it back to its start. */
+static void test_restart__takes_a_snapshot_when_one_replica_is_left(void **state)
+{
+    (void)state;
+    scenario s = {.name = "alone",
+                  .sets = training,
+                  .more = JOB_SETS("pipe.k", "1", "autodp.r", "2", "pipe.m", "2", "devices.count",
+                                   "2", "fault.on_loss", "continue", "fault.restarts", "0",
+                                   "checkpoint.every", "none", "train.epochs", "200"),
+                  .n_samples = N_SAMPLES,
+                  .dropout = 0.1f,
+                  .at = {{.point = "step", .who = 1, .step = 9, .act = kill_this_worker}}};
+    scenario_start(&s);
+    expect_end(&s, FL_OK);
+    json_t *taken = lines_with(s.dir, "events.jsonl", "\"snapshot.taken\"");
+    assert_true(json_array_size(taken) > 0);
+    int64_t at = json_integer_value(json_object_get(json_array_get(taken, 0), "step"));
+    assert_true(at >= 9);
+    json_decref(taken);
+    scenario_forget(&s);
+}
+
 /* Both slots: at any time one may be about to be filled. */
 static void kill_once_damaged(fl_worker_state *w)
 {
@@ -693,6 +716,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_restart__goes_back_to_the_newest_checkpoint),
         cmocka_unit_test(test_restart__goes_back_to_a_snapshot),
+        cmocka_unit_test(test_restart__takes_a_snapshot_when_one_replica_is_left),
         cmocka_unit_test(test_restart__brings_parked_moments_back),
         cmocka_unit_test(test_restart__a_damaged_snapshot_is_not_used),
         cmocka_unit_test(test_restart__a_full_disk_counts_what_is_repeated),
