@@ -302,6 +302,7 @@ void fl_elastic_forgive(fl_elastic *elastic, int64_t gap_us)
 {
     elastic->transition.deadline_us += gap_us;
     elastic->transition.opinion_us += gap_us;
+    fl_tune_forgive(elastic, gap_us);
 }
 
 bool fl_elastic_counts_on(const fl_elastic *elastic, int rank)

@@ -154,6 +154,7 @@ static bool is_measured(const fl_elastic *elastic, fl_tuner_visit *visit)
                               .n_steps = stats->n_window - t->from,
                               .elapsed_us = sum_us(stats, t->from)};
     visit->stall_us = changed && t->visited != 0 ? (double)elastic->transition.stall_us : 0.0;
+    fl_tuner_forgive(visit, (double)t->gap_us);
     int wanted = (double)n * visit->step_us < VISIT_MS * 1e3 ? VISIT_STEPS_MAX : VISIT_STEPS;
     return fl_tuner_has_enough(&t->tuner, visit->step_us, n, wanted);
 }
@@ -202,6 +203,7 @@ static void visit(fl_elastic *elastic)
         elastic->tune_sums.n_visits++;
         t->visited = elastic->plan.generation;
         t->from = elastic->run->stats->n_window;
+        t->gap_us = 0;
         fl_event_log_tried(elastic, &measured);
         fl_tuner_add(&t->tuner, &measured);
     }
@@ -238,6 +240,11 @@ bool fl_tune_next_plan(fl_elastic *elastic, fl_plan *next, char *why, size_t siz
     }
     *next = with_m(elastic, M);
     return M != p->M;
+}
+
+void fl_tune_forgive(fl_elastic *elastic, int64_t gap_us)
+{
+    elastic->tune.gap_us += gap_us;
 }
 
 void fl_tune_asked(fl_elastic *elastic, uint32_t generation)

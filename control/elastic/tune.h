@@ -17,6 +17,7 @@ typedef struct fl_tune {
     uint32_t asked;   /* the generation that tuning requested last */
     int64_t from;     /* the first step of the current visit */
     int64_t started;  /* the first step of the race */
+    int64_t gap_us;   /* since the visit before: the controller or all workers did not run */
     fl_tuner tuner;
 } fl_tune;
 
@@ -29,6 +30,9 @@ typedef struct fl_tune_sums {
 /* True when *next, which differs from the running plan in M alone, is to be carried out; why
  * [size_bytes]. The caller then sets tune's `asked` to the requested generation. */
 bool fl_tune_next_plan(fl_elastic *elastic, fl_plan *next, char *why, size_t size_bytes);
+/* For gap_us the controller, or none of the workers, was running: that is no cost of an M. */
+void fl_tune_forgive(fl_elastic *elastic, int64_t gap_us);
+
 void fl_tune_asked(fl_elastic *elastic, uint32_t generation);
 
 /* Whether tuning requested the current transition. */

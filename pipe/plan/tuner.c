@@ -148,6 +148,14 @@ static int find_leader(const fl_tuner *t)
     return leader;
 }
 
+void fl_tuner_forgive(fl_tuner_visit *visit, double us)
+{
+    double of_stall = fmin(us, visit->stall_us);
+    double most = fmax(visit->elapsed_us - (double)visit->n_steps * visit->step_us, 0.0);
+    visit->stall_us -= of_stall;
+    visit->elapsed_us -= fmin(us - of_stall, most);
+}
+
 double fl_tuner_step_us(const fl_tuner *t)
 {
     const fl_tuner_candidate *b = &t->of[t->leader];

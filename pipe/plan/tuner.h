@@ -52,6 +52,11 @@ typedef struct fl_tuner_visit {
     double stall_us;   /* the time without training of the transition to this M */
 } fl_tuner_visit;
 
+/* Take out of the visit's stall_us and elapsed_us the time `us`, >= 0, in which the machine or the
+ * process that manages the run did not run: no M is the cause of it. Neither becomes less than what
+ * its steps take at step_us. */
+void fl_tuner_forgive(fl_tuner_visit *visit, double us);
+
 typedef struct fl_tuner_candidate {
     int M;
     bool dropped;

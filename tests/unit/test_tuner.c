@@ -301,6 +301,30 @@ static void test_tuner__goes_on_without_what_is_refused(void **state)
     assert_int_equal(t.end, FL_TUNER_STEPS);
 }
 
+/* The process that manages the run was stopped for 20 s. Would catch: a race that gives up because
+ * that counts as the cost of an M. */
+static void test_tuner__time_that_did_not_run_costs_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        double stall_us, elapsed_us, gap_us, stall_left, elapsed_left;
+    } rows[] = {
+        {20e6 + 500, 30e3, 20e6, 500, 30e3}, /* in the transition */
+        {500, 20e6 + 30e3, 20e6, 0, 30500},  /* in a step */
+        {500, 30e3, 20e6, 0, 24e3},          /* the workers went on: their steps count */
+        {500, 23e3, 20e6, 0, 23e3},          {500, 30e3, 0, 500, 30e3},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fl_tuner_visit visit = {.step_us = 1000,
+                                .n_steps = 24,
+                                .elapsed_us = rows[i].elapsed_us,
+                                .stall_us = rows[i].stall_us};
+        fl_tuner_forgive(&visit, rows[i].gap_us);
+        assert_true(fabs(visit.stall_us - rows[i].stall_left) < 1e-3);
+        assert_true(fabs(visit.elapsed_us - rows[i].elapsed_left) < 1e-3);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_tuner__keeps_to_its_budget),
         cmocka_unit_test(test_tuner__far_slower_is_seen_soon),
         cmocka_unit_test(test_tuner__goes_on_without_what_is_refused),
+        cmocka_unit_test(test_tuner__time_that_did_not_run_costs_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
