@@ -101,6 +101,10 @@ struct fl_ctl {
 /* Refuse the request; the last call determines the reply. */
 void fl_ctl_refuse(fl_ctl_call *call, fl_ctl_error error, const char *format, ...) FL_PRINTF(3, 4);
 
+/* These processes end: another controller of the run takes requests (FL_CTL_RECOVERING), or none
+ * does (FL_CTL_OVER, with the text `over`). */
+void fl_ctl_refuse_ending(const fl_ctl *ctl, fl_ctl_call *call, const char *over);
+
 /* ---- the handlers ---- */
 
 void fl_ctl_status(fl_ctl *ctl, fl_ctl_call *call);

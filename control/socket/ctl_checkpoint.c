@@ -20,7 +20,9 @@ bool fl_ctl_checkpoint_has_ended(const fl_ctl *ctl, fl_ctl_call *call)
         call->wait == FL_CTL_WAIT_CHECKPOINT
             ? fl_checkpoints_outcome_of(ctl->checkpoints, call->ticket)
             : NULL;
-    if (outcome != NULL && !outcome->good) {
+    if (outcome != NULL && !outcome->good && ctl->run->phase->back.returns) {
+        fl_ctl_refuse_ending(ctl, call, ""); /* the return cut it off: a client asks again */
+    } else if (outcome != NULL && !outcome->good) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "no checkpoint was written: %s", outcome->why);
     }
     return outcome != NULL;

@@ -41,8 +41,7 @@ void fl_ctl_refuse(fl_ctl_call *call, fl_ctl_error error, const char *format, ..
     call->error = error;
 }
 
-/* These processes end: another controller of the run takes requests, or none does. */
-static void refuse_ending(const fl_ctl *ctl, fl_ctl_call *call, const char *over)
+void fl_ctl_refuse_ending(const fl_ctl *ctl, fl_ctl_call *call, const char *over)
 {
     const fl_return_choice *back = &ctl->run->phase->back;
     if (back->returns) {
@@ -180,7 +179,7 @@ void fl_ctl_close(fl_ctl **out)
     }
     fl_ctl_events_release(ctl, INT64_MAX);
     while (ctl->n_pending > 0) {
-        refuse_ending(ctl, &ctl->pending[0], "the run is over");
+        fl_ctl_refuse_ending(ctl, &ctl->pending[0], "the run is over");
         fl_ctl_settle(ctl, 0, NULL);
     }
     void *const sockets[] = {ctl->requests, ctl->events, ctl->far_requests, ctl->far_events};
@@ -307,7 +306,7 @@ static void drive_pending(fl_ctl *ctl)
             fl_ctl_settle(ctl, i, NULL);
         } else if ((ctl->run->phase->state > FL_CONTROLLER_RUNNING && !last) ||
                    (ctl->run->phase->n_stops > 0 && call->wait == FL_CTL_WAIT_TURN)) {
-            refuse_ending(ctl, call, "the run ended before it took effect");
+            fl_ctl_refuse_ending(ctl, call, "the run ended before it took effect");
             fl_ctl_settle(ctl, i, NULL);
         }
     }
@@ -368,7 +367,7 @@ static void answer_request(fl_ctl *ctl, fl_ctl_call *call, const char *text, siz
     begin_reply(ctl, call, true);
     if (call->error == FL_CTL_OK && call->request.command->changes &&
         ctl->run->phase->back.returns) {
-        refuse_ending(ctl, call, "");
+        fl_ctl_refuse_ending(ctl, call, "");
     }
     if (call->error == FL_CTL_OK) {
         call->request.command->run(ctl, call);
