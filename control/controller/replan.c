@@ -134,7 +134,13 @@ static bool drain_again(fl_controller *controller)
         return false;
     }
     fl_plan_input input = *controller->options->plan_input;
-    fl_worker_pool_loosen(&job, fl_worker_pool_count(&terms.usable, controller->n_workers));
+    int n_usable = fl_worker_pool_count(&terms.usable, controller->n_workers);
+    if (n_usable == 0) {
+        fl_log(FL_LOG_WARN, "all workers of the state to which the run went back had been drained "
+                            "since: the drained workers come back");
+        return false;
+    }
+    fl_worker_pool_loosen(&job, n_usable);
     input.job = &job;
     input.F = next.F;
     fl_status status = fl_worker_pool_covers(&terms.usable, &next)
