@@ -226,8 +226,8 @@ static void release_listener(void *context)
 static fl_status start_workers(fl_controller *controller)
 {
     char endpoint[FL_ROUTER_ENDPOINT_MAX];
-    fl_worker_birth first;
     const fl_controller_options *o = controller->options;
+    fl_worker_birth first;
     fl_worker_birth_first(o->plan, o->n_steps, &first);
     fl_router_endpoint(o->dir_fd, endpoint);
     const fl_agent_options agent = {.n_workers = controller->n_workers,
@@ -240,9 +240,10 @@ static fl_status start_workers(fl_controller *controller)
                                     .context = o->context,
                                     .release = release_listener,
                                     .release_context = controller};
-    fl_workers_init(controller->workers, controller->n_workers, o->plan);
+    const fl_worker_birth *birth = o->birth != NULL ? o->birth : &first;
+    fl_workers_init(controller->workers, controller->n_workers, o->plan, birth->step);
     FL_TRY(fl_agent_open(&agent, controller->workers, &controller->agent));
-    return fl_agent_start_all(controller->agent, o->birth != NULL ? o->birth : &first);
+    return fl_agent_start_all(controller->agent, birth);
 }
 
 static fl_status open_all(fl_controller *controller)

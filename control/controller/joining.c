@@ -135,6 +135,7 @@ static void log_early_end(fl_controller *controller, int rank, int64_t now_us)
                         : w->failed_us != 0         ? FL_LOSS_REPORTED
                                                     : FL_LOSS_EXITED;
     fl_watch_text(w, kind, now_us, text, sizeof text);
+    controller->recovery.sums.n_losses++;
     fl_event_log_survived(&controller->log, w, kind, fl_watch_kind_text(kind), text);
 }
 

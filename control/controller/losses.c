@@ -97,7 +97,8 @@ void fl_losses_explain(fl_controller *controller)
         lost->steps =
             controller->workers[i].steps > lost->steps ? controller->workers[i].steps : lost->steps;
     }
-    lost->ready = lost->ready || lost->steps > 0;
+    const fl_worker_birth *birth = controller->options->birth;
+    lost->ready = lost->ready || lost->steps > (birth == NULL ? 0 : birth->step);
     char what[FL_WIRE_TEXT_MAX + 2048], tail[TAIL_BYTES], name[FL_AGENT_LOG_NAME_BYTES];
     size_t n_first = put_first_loss(controller, what, sizeof what);
     fl_watch_text(lost, controller->shutdown.loss, controller->shutdown.lost_us, what + n_first,
@@ -227,6 +228,7 @@ void fl_losses_report_spared(fl_controller *controller)
     fl_survived_loss *s = &controller->shutdown.spared;
     if (s->rank >= 0 && !s->reported) {
         s->reported = true;
+        controller->recovery.sums.n_losses++;
         fl_event_log_survived(&controller->log, &controller->workers[s->rank], s->kind,
                               fl_watch_kind_text(s->kind), s->text);
     }

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 typedef struct fl_recovery_sums {
-    int64_t n_losses;     /* workers without which the run went on */
+    int64_t n_losses;     /* workers, also in standby, without which the run went on */
     int64_t n_recoveries; /* how often the others regrouped */
     int64_t n_returns;    /* how often the run went back to a snapshot, a checkpoint, its start */
     int64_t n_repeated;   /* steps that it took again for that */

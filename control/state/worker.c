@@ -66,10 +66,11 @@ void fl_worker_birth_first(const fl_plan *plan, int64_t n_steps, fl_worker_birth
     }
 }
 
-void fl_workers_init(fl_worker *workers, int n_workers, const fl_plan *plan)
+void fl_workers_init(fl_worker *workers, int n_workers, const fl_plan *plan, int64_t step)
 {
     for (int rank = 0; rank < n_workers; rank++) {
-        workers[rank] = (fl_worker){.rank = rank, .place = fl_plan_place(plan, rank)};
+        workers[rank] =
+            (fl_worker){.rank = rank, .place = fl_plan_place(plan, rank), .steps = step};
         snprintf(workers[rank].operation, sizeof workers[rank].operation, "starting");
         if (plan->departed[rank]) {
             workers[rank].departed = workers[rank].exit_reported = true;

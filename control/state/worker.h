@@ -74,8 +74,8 @@ void fl_worker_enter(fl_worker *worker, uint32_t generation);
 void fl_worker_depart(fl_worker *worker, int64_t now_us);
 
 /* The records [n_workers] of workers that have not been started: those that are no members of the
- * plan will not be, before a request wants them. */
-void fl_workers_init(fl_worker *workers, int n_workers, const fl_plan *plan);
+ * plan will not be, before a request wants them. step: finished steps of the run at their start. */
+void fl_workers_init(fl_worker *workers, int n_workers, const fl_plan *plan, int64_t step);
 
 /* Each worker's place in the plan. */
 void fl_workers_place(fl_worker *workers, int n_workers, const fl_plan *plan);

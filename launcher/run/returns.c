@@ -41,6 +41,8 @@ void fl_returns_find(void *context, bool fails_again, int64_t recorded, fl_retur
         snprintf(out->why_not, sizeof out->why_not,
                  "it cannot go back: it has no snapshot in memory and no checkpoint yet%s",
                  fails_again ? ", and the worker would fail again at its start" : "");
+    } else if (l->most == 0) {
+        snprintf(out->why_not, sizeof out->why_not, "it does not go back: fault.restarts is 0");
     } else if (!out->returns) {
         snprintf(out->why_not, sizeof out->why_not,
                  "it does not go back once more: it went back %d times without reaching a newer "
@@ -121,6 +123,11 @@ static void tell_return(const fl_run_losses *l)
                "%s; no snapshot or checkpoint exists yet: the run goes back from step %lld to its "
                "start, step 0",
                l->why, (long long)l->lost_at);
+        return;
+    }
+    if (l->newest == l->lost_at) { /* it repeats nothing */
+        fl_log(FL_LOG_WARN, "%s; the run goes back to the %s of step %lld", l->why,
+               l->back.to_snapshot ? "snapshot" : "checkpoint", (long long)l->newest);
         return;
     }
     fl_log(FL_LOG_WARN, "%s; the run goes back from step %lld to step %lld", l->why,

@@ -83,6 +83,9 @@ static void test_joining__a_lost_worker_comes_back_and_gets_work(void **state)
     live_await_step(&run, 5);
     assert_int_equal(kill(first, SIGKILL), 0);
     live_await_state(&run, STANDBY, "restarting");
+    json_t *status = live_ask(&run, "status", "{}");
+    assert_int_equal(number(json_object_get(status, "recovery"), "losses"), 1);
+    json_decref(status);
     json_t *set = live_ask(&run, "set", "{\"field\": \"train.lr\", \"value\": 0.0002}");
     lr_step = number(set, "step"); /* the members alone hear of it */
     json_decref(set);

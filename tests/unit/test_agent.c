@@ -96,7 +96,7 @@ static int set_up(void **state)
                                     .context = r,
                                     .release = note_release,
                                     .release_context = r};
-    fl_workers_init(r->workers, N, &plan);
+    fl_workers_init(r->workers, N, &plan, 0);
     *state = r;
     return 0;
 }
