@@ -220,10 +220,14 @@ static void tell_fresh(const fl_elastic *elastic)
 /* As much of a reason as a line has room for: what stands before its details. */
 static void put_cause(const char *why, char cause[64])
 {
-    enum { MOST = 40 };
+    enum { MOST = 30 };
     const char *details = strstr(why, ": ");
     size_t n = details == NULL ? strlen(why) : (size_t)(details - why);
-    snprintf(cause, 64, "%.*s%s", (int)(n < MOST ? n : MOST), why, n > MOST ? "..." : "");
+    bool cut = n > MOST;
+    for (n = cut ? MOST - 4 : n; cut && n > 0 && why[n] != ' ';) {
+        n--;
+    }
+    snprintf(cause, 64, "%.*s%s", (int)n, why, cut ? " ..." : "");
 }
 
 /* Two lines of at most 100 columns, mostly 80: the change, its reason, its expected gain. The event

@@ -228,7 +228,9 @@ static void test_tight__plans_give_way_to_each_other(void **state)
         alone[i] =
             (fl_script_entry){.step = INTERVAL * (i + 1), .f = frozen[i], .k = 1, .r = 1, .m = 1};
     }
-    static const char *const fixed[] = {"pipe.k", "2", "autodp.r", "1", NULL};
+    /* A snapshot is memory of the host beside the budgets. */
+    static const char *const fixed[] = {"pipe.k",         "2",    "autodp.r", "1",
+                                        "fault.snapshot", "none", NULL};
     setting s = {.name = "alone",
                  .workers = 1,
                  .steps = STEPS,
@@ -277,9 +279,19 @@ static void test_tight__freezing_frees_a_device(void **state)
 {
     (void)state;
     enum { DIM = 64, PATCH = 2 }; /* much to compute for each parameter: replicas pay */
-    static const char *const sets[] = {
-        "freeze.policy", "schedule", "freeze.start",    "16 steps", "freeze.list", "[7]",
-        "freeze.keep",   "1",        "freeze.must_pay", "false",    NULL};
+    static const char *const sets[] = {"fault.snapshot",
+                                       "none",
+                                       "freeze.policy",
+                                       "schedule",
+                                       "freeze.start",
+                                       "16 steps",
+                                       "freeze.list",
+                                       "[7]",
+                                       "freeze.keep",
+                                       "1",
+                                       "freeze.must_pay",
+                                       "false",
+                                       NULL};
     double k[LONG + 1] = {0}, r[LONG + 1] = {0}, f[LONG + 1] = {0}, ignored[4];
     fl_job job;
     fl_dataset data;

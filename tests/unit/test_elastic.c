@@ -447,7 +447,7 @@ static void test_elastic__prints_a_transition_in_two_lines(void **state)
     printed_lines(r, text, sizeof text);
     assert_non_null(strstr(text, "step 6382: 2 of 8 blocks frozen, K=1 x R=2 x M="));
     assert_null(strstr(text, "repartitioned"));
-    assert_non_null(strstr(text, "\n  block 7 has the smallest norm ; 51.4 ms a step predicted, "
+    assert_non_null(strstr(text, "\n  block 7 has the smallest ...; 51.4 ms a step predicted, "
                                  "training paused 7.36 ms\n"));
     e->before = r->elastic.plan = plan_of(2, 1);
     e->before.first[1]--;
