@@ -220,8 +220,10 @@ static fl_status judge(const profiler *p, int index, int how)
     if (probe->why != FL_OK) {
         /* A layer's own message says which it was. */
         bool says = probe->phase == FL_PROBE_LAYER || probe->phase == FL_PROBE_LOSS;
-        return says ? fl_fail(FL_EFAILED, "profile: %s", probe->message)
-                    : fl_fail(FL_EFAILED, "profile: measuring %s: %s", what, probe->message);
+        /* A device without the memory for its budget is a matter of the job. */
+        fl_status status = probe->why == FL_ENOMEM ? FL_EBUDGET : FL_EFAILED;
+        return says ? fl_fail(status, "profile: %s", probe->message)
+                    : fl_fail(status, "profile: measuring %s: %s", what, probe->message);
     }
     return FL_OK;
 }

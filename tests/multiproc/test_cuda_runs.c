@@ -362,6 +362,18 @@ static void test_cuda_commands__refuse_a_machine_without_a_driver(void **state)
     assert_string_equal(result.out, ""); /* nothing is half-written */
 }
 
+/* It has the memory when it is looked at, and not when its budget is taken. */
+static void test_cuda_commands__refuse_a_gpu_that_runs_out_of_memory(void **state)
+{
+    (void)state;
+    run_command(root,
+                "FROSTLINE_STANDIN=fail=memory_take:1:2 XDG_CACHE_HOME=no-profile " FL_BINARY_DIR
+                "/frostline run job.yaml --run-dir refused",
+                &result);
+    assert_int_equal(result.exit_code, 2);
+    assert_non_null(strstr(result.err, "memory_take: out of memory"));
+}
+
 /* The lines of `frostline evaluate` that say how good the model is. */
 static void evaluate(const char *kind, char *text, size_t size_bytes)
 {
@@ -427,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_cuda_run__fine_tunes_gpt2_as_a_cpu_does),
         cmocka_unit_test(test_cuda_run__asks_the_library_once_for_all_runs),
         cmocka_unit_test(test_cuda_commands__refuse_a_machine_without_a_driver),
+        cmocka_unit_test(test_cuda_commands__refuse_a_gpu_that_runs_out_of_memory),
         cmocka_unit_test(test_cuda_commands__use_a_saved_model_as_on_a_cpu),
         cmocka_unit_test(test_cuda_commands__plan_names_the_devices),
         cmocka_unit_test(test_cuda_commands__plan_knows_that_workers_share_a_gpu),
