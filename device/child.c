@@ -23,6 +23,11 @@ _Noreturn static void run_child(void (*act)(void *context), void *context, pid_t
     signal(SIGINT, SIG_IGN); /* a terminal sends both to every process: the parent decides */
     signal(SIGHUP, SIG_IGN);
     signal(SIGTERM, SIG_DFL); /* the parent says what is to be said */
+    /* A handler of the program's is not meant for this process: its end tells the parent why. */
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    for (size_t i = 0; i < sizeof crashes / sizeof crashes[0]; i++) {
+        signal(crashes[i], SIG_DFL);
+    }
     act(context);
     _exit(0);
 }

@@ -366,8 +366,10 @@ static void test_cuda_commands__refuse_a_machine_without_a_driver(void **state)
 static void test_cuda_commands__refuse_a_gpu_that_runs_out_of_memory(void **state)
 {
     (void)state;
+    use_standin("fail=memory_take:1:2");
+    make_saved_model();
     run_command(root,
-                "FROSTLINE_STANDIN=fail=memory_take:1:2 XDG_CACHE_HOME=no-profile " FL_BINARY_DIR
+                "XDG_CACHE_HOME=no-profile " FL_BINARY_DIR
                 "/frostline run job.yaml --run-dir refused",
                 &result);
     assert_int_equal(result.exit_code, 2);

@@ -231,9 +231,13 @@ static void test_survey__tells_a_damaged_file_from_a_missing_one(void **state)
     assert_non_null(strstr(fl_errmsg(), "; the file exists: it is for another machine"));
     data[18] = machine;
     assert_int_equal(pwrite(file, data, n, 0), n);
-    assert_int_equal(ftruncate(file, 4096), 0);
-    assert_int_equal(survey(1), FL_ENOTSUP);
-    assert_non_null(strstr(fl_errmsg(), path));
+    /* Each linker lays a file out in its own way: what is missing is read, or written, or neither.
+     */
+    for (size_t left = n - n % 1024; left > 0; left -= 1024) {
+        assert_int_equal(ftruncate(file, (off_t)left), 0);
+        assert_int_equal(survey(1), FL_ENOTSUP);
+        assert_non_null(strstr(fl_errmsg(), path));
+    }
     close(file);
     assert_int_equal(unlink(path), 0);
 }
