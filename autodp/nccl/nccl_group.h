@@ -110,7 +110,7 @@ struct nccl_lane {
 typedef struct nccl_round {
     nccl_job job;
     nccl_lane *lane;     /* that this member gets; NULL: none */
-    fl_nccl_handle none; /* where NCCL says so */
+    fl_nccl_handle none; /* what NCCL writes for a member that gets none */
 } nccl_round;
 
 struct nccl_group {

@@ -95,8 +95,7 @@ fl_status fl_controller_state_check(const fl_controller_state *state, const char
     if (state->stats.now.steps > state->stats.steps || state->stats.n_steps < state->stats.steps) {
         return fl_fail(FL_EFORMAT, "%s.stats: the numbers of steps do not agree", where);
     }
-    bool either = state->wanted_k > 0 || state->wanted_r > 0;
-    if (either && !(state->wanted_k > 0 && state->wanted_r > 0)) {
+    if ((state->wanted_k > 0) != (state->wanted_r > 0)) {
         return fl_fail(FL_EFORMAT, "%s: wanted_k %d, wanted_r %d: no run has these values", where,
                        state->wanted_k, state->wanted_r);
     }

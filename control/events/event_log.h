@@ -75,8 +75,8 @@ void fl_event_log_left(fl_event_log *log, const fl_worker *worker);
 
 /* seconds  since the last step
  * waits    which workers wait for which; "" if unknown
- * culprit  the worker that waits names first, for which others wait while it waits for none; -1:
- *          there is none */
+ * culprit  the worker that waits names first, for which others wait while it waits for nobody; -1
+ * if no worker is so */
 void fl_event_log_stalled(fl_event_log *log, const fl_run_facts *run, double seconds,
                           const char *waits, int culprit);
 

@@ -31,7 +31,7 @@ const char *fl_wait_graph_explain(const fl_wait_graph_worker *workers, int n, co
                                   const fl_model *model, int lost, int64_t now_ns, char *text,
                                   size_t size_bytes);
 
-/* The first worker, by rank, that others wait for while it waits for none; -1: there is none.
+/* The first worker, by rank, that others wait for while it waits for nobody; -1 if no worker is so.
  * Arguments as above. Pure; any thread. */
 int fl_wait_graph_culprit(const fl_wait_graph_worker *workers, int n, const fl_plan *plan);
 

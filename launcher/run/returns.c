@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* The step of the newest state that the run can go back to; -1: there is none. */
+/* The step of the newest state that the run can go back to; -1 without one. */
 static int64_t find_newest(const fl_kept_snapshot *kept, const char *run_dir, int64_t recorded)
 {
     char path[PATH_MAX];

@@ -589,6 +589,15 @@ static int64_t recovery_number(live_run *run, const char *key)
     return n;
 }
 
+static void await_recovery_number(live_run *run, const char *key, int64_t least)
+{
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
+    while (recovery_number(run, key) < least) {
+        assert_true(fl_left_ms(deadline_us) > 0);
+        nap(2000);
+    }
+}
+
 static void await_state(live_run *run, const char *wanted)
 {
     int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
@@ -626,11 +635,7 @@ static void expect_summary(const char *dir, const char *text)
 static void kill_and_await(live_run *run, int rank, int64_t n)
 {
     assert_int_equal(kill(live_process_of(run, rank), SIGKILL), 0);
-    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
-    while (recovery_number(run, "returns") < n) {
-        assert_true(fl_left_ms(deadline_us) > 0);
-        nap(2000);
-    }
+    await_recovery_number(run, "returns", n);
     await_state(run, "paused");
 }
 
@@ -647,9 +652,7 @@ static void test_restart__keeps_what_operators_want(void **state)
                                      "fault.snapshot", "100 steps", "elastic.enabled", "false"),
                     .n_samples = N_SAMPLES,
                     .dropout = 0.1f});
-    while (recovery_number(&run, "snapshots") < 1) {
-        nap(2000);
-    }
+    await_recovery_number(&run, "snapshots", 1);
     live_do(&run, "set", "{\"field\": \"train.lr\", \"value\": 0.00025}");
     live_do(&run, "drain", "{\"worker\": 2}");
     live_await_state(&run, 2, "left");
@@ -688,12 +691,12 @@ static void stop_beside_a_loss(const char *name, bool while_it_returns)
                                      "elastic.enabled", "false"),
                     .n_samples = N_SAMPLES,
                     .dropout = 0.1f});
-    while (recovery_number(&run, "snapshots") < 1) {
-        nap(2000);
-    }
+    await_recovery_number(&run, "snapshots", 1);
     assert_int_equal(kill(live_process_of(&run, 1), SIGKILL), 0);
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
     while (while_it_returns && count_events(run.dir, "\"worker.lost\"", "") == 0 &&
            count_events(run.dir, "\"run.resumed\"", "") == 0) { /* which cuts the former off */
+        assert_true(fl_left_ms(deadline_us) > 0);
         nap(500);
     }
     assert_int_equal(kill(run.controller, SIGTERM), 0);
