@@ -77,6 +77,7 @@ static void start_process(fl_controller *controller, int rank, int64_t now_us)
         return;
     }
     j->state = FL_JOINING_STARTING;
+    j->late = FL_LOSS_NONE;
     j->n_restarts += !j->wanted;
     if (controller->shutdown.spared.rank == rank) {
         controller->shutdown.spared.rank = -1;
@@ -91,12 +92,31 @@ static void start_process(fl_controller *controller, int rank, int64_t now_us)
 }
 
 /* A worker that joins is started, hangs or is stopped: its start has a limit as any other, and so
- * has its silence. */
-static bool takes_too_long(const fl_controller *controller, const fl_worker *w, int64_t now_us)
+ * have its silence and its standstill. */
+static fl_loss_kind judge_joining(const fl_controller *controller, const fl_worker *w,
+                                  int64_t now_us)
 {
     const fl_watch_limits *limits = &controller->shutdown.limits;
-    return (!w->ready && now_us - w->spawned_us > limits->start_us) ||
-           (w->linked && now_us - w->heard_us > limits->silence_us);
+    if (!w->ready && now_us - w->spawned_us > limits->start_us) {
+        return FL_LOSS_NEVER_READY;
+    }
+    if (w->linked && now_us - w->heard_us > limits->silence_us) {
+        return FL_LOSS_SILENT;
+    }
+    return w->hung ? FL_LOSS_HUNG : FL_LOSS_NONE;
+}
+
+/* Its end is noticed in a later turn, and says then why. */
+static void end_late(fl_controller *controller, int rank, int64_t now_us)
+{
+    fl_worker *w = &controller->workers[rank];
+    fl_joining_worker *j = &controller->joining[rank];
+    fl_loss_kind kind = judge_joining(controller, w, now_us);
+    if (kind != FL_LOSS_NONE && j->late == FL_LOSS_NONE) {
+        j->late = kind;
+        w->missed_us = kind == FL_LOSS_SILENT ? now_us - w->heard_us : w->still_us;
+        fl_agent_kill(controller->agent, w, 1);
+    }
 }
 
 static bool is_known_to_have_left(const fl_controller *controller, int rank)
@@ -131,9 +151,12 @@ static void log_early_end(fl_controller *controller, int rank, int64_t now_us)
 {
     const fl_worker *w = &controller->workers[rank];
     char text[FL_WIRE_TEXT_MAX + 256];
-    fl_loss_kind kind = WIFSIGNALED(w->wait_status) ? FL_LOSS_KILLED
-                        : w->failed_us != 0         ? FL_LOSS_REPORTED
-                                                    : FL_LOSS_EXITED;
+    fl_joining_worker *j = &controller->joining[rank];
+    fl_loss_kind kind = j->late != FL_LOSS_NONE       ? j->late
+                        : WIFSIGNALED(w->wait_status) ? FL_LOSS_KILLED
+                        : w->failed_us != 0           ? FL_LOSS_REPORTED
+                                                      : FL_LOSS_EXITED;
+    j->late = FL_LOSS_NONE;
     fl_watch_text(w, kind, now_us, text, sizeof text);
     controller->recovery.sums.n_losses++;
     fl_event_log_survived(&controller->log, w, kind, fl_watch_kind_text(kind), text);
@@ -145,16 +168,18 @@ static void watch_starting(fl_controller *controller, int rank, int64_t now_us)
     if (w->exited_us != 0) {
         log_early_end(controller, rank, now_us);
         schedule_start(controller, rank, now_us);
-    } else if (takes_too_long(controller, w, now_us)) {
-        fl_agent_kill(controller->agent, w, 1);
-    } else if (w->ready) {
+        return;
+    }
+    end_late(controller, rank, now_us);
+    if (w->ready && controller->joining[rank].late == FL_LOSS_NONE) {
         ask_for_it(controller, rank, now_us);
     }
 }
 
-/* Its end cancels the preparation. Once the members vote, they no longer need it. If a member is
- * lost meanwhile, the transition is given up and this worker joins with a later one; or it is over
- * where a member had switched, and fl_recovery leaves this worker out. */
+/* Its end cancels the preparation; one that never answers is ended for that. Once the members vote,
+ * they no longer need it. If a member is lost meanwhile, the transition is given up and this worker
+ * joins with a later one; or it is over where a member had switched, and fl_recovery leaves this
+ * worker out. */
 static void watch_asked(fl_controller *controller, int rank, int64_t now_us)
 {
     fl_elastic *e = &controller->elastic;
@@ -176,6 +201,8 @@ static void watch_asked(fl_controller *controller, int rank, int64_t now_us)
         char why[64];
         snprintf(why, sizeof why, "worker %d, which was to join, has ended", rank);
         fl_elastic_cancel(e, why);
+    } else if (w->exited_us == 0 && e->transition.state == FL_ELASTIC_PREPARING) {
+        end_late(controller, rank, now_us);
     }
 }
 

@@ -15,6 +15,8 @@
 #ifndef FL_CONTROL_CONTROLLER_JOINING_H
 #define FL_CONTROL_CONTROLLER_JOINING_H
 
+#include "control/state/worker.h"
+
 #include <frostline/status.h>
 
 #include <stdbool.h>
@@ -38,6 +40,7 @@ typedef struct fl_joining_worker {
     int n_restarts;       /* so far, without a request */
     bool wanted;          /* a request asked for it */
     bool failed;          /* what a request asked for has ended */
+    fl_loss_kind late;    /* it was ended for this; FL_LOSS_NONE: it was not */
 } fl_joining_worker;
 
 /* Seconds before the n-th restart (from 1) of a rank. Pure. */

@@ -133,28 +133,40 @@ static int64_t find_longest(const fl_flight *flight, int rank, fl_flight_kind ki
     return longest_ns / 1000;
 }
 
+/* A worker that waits for the controller is no part of a circle of waits, and has a deadline. */
+static bool waits_for_workers(fl_flight_kind kind)
+{
+    return kind != FL_FLIGHT_COMMAND && kind != FL_FLIGHT_STANDBY;
+}
+
+/* From then on it leaves every wait at once, also for the controller or in standby, until it has
+ * reported where it stands. One that joins has no such waits: it obeys the controller alone. */
+static bool must_leave(const fl_standstill_watch *watch, const fl_worker *w, fl_flight_kind kind)
+{
+    return watch->waits_are_broken && !w->departed &&
+           (waits_for_workers(kind) || w->broken_us == 0);
+}
+
 /* What the flight recorder shows of the training thread. */
-static fl_standstill_look look_at_thread(const fl_flight *flight, const fl_worker *w)
+static fl_standstill_look look_at_thread(const fl_standstill_watch *watch, const fl_flight *flight,
+                                         const fl_worker *w)
 {
     fl_flight_view view;
     fl_flight_look(flight, w->rank, 0, &view);
+    bool is_woken = watch->woken_at != NULL && watch->woken_at[w->rank] == view.n_changes &&
+                    view.n_changes != 0;
     fl_standstill_look look = {.n_changes = view.n_changes + (uint64_t)w->steps,
                                .kind = FL_FLIGHT_NONE};
     if (view.depth > 0) {
         look.kind = view.open[view.depth - 1].kind;
     }
+    look.is_alone = must_leave(watch, w, look.kind) || is_woken;
     return look;
 }
 
 static bool stands_still(const fl_standstill *s, const fl_standstill_look *look)
 {
     return s->looked_us != 0 && look->n_changes == s->last.n_changes;
-}
-
-/* A worker that waits for the controller is no part of a circle of waits, and has a deadline. */
-static bool waits_for_workers(fl_flight_kind kind)
-{
-    return kind != FL_FLIGHT_COMMAND && kind != FL_FLIGHT_STANDBY;
 }
 
 /* look: NULL for a worker that does not train. */
@@ -216,25 +228,18 @@ static void watch_silence(fl_standstill_worker *of, fl_worker *w, const fl_proce
     excuse_link(&of->link, w, look, passed_us);
 }
 
-/* From then on it leaves every wait at once, also for the controller or in standby, until it has
- * reported where it stands. */
-static bool must_leave(const fl_standstill_watch *watch, const fl_worker *w, fl_flight_kind kind)
-{
-    return watch->waits_are_broken && (waits_for_workers(kind) || w->broken_us == 0);
-}
-
 static void watch_worker(fl_standstill_watch *watch, const fl_flight *flight, fl_worker *w,
                          int64_t passed_us, int64_t now_us)
 {
     fl_standstill_worker *of = &watch->of[w->rank];
     fl_standstill_look look = {.n_changes = 0};
     fl_process_look process;
+    bool has_left = w->departed && !w->joins;
     bool trains =
-        watch->trains && !watch->holds && w->ready && !w->done && !w->departed && w->exited_us == 0;
+        watch->trains && !watch->holds && w->ready && !w->done && !has_left && w->exited_us == 0;
     bool quiet = is_quiet(watch, w, now_us), acts = false;
     if (trains) {
-        look = look_at_thread(flight, w);
-        look.is_alone = must_leave(watch, w, look.kind);
+        look = look_at_thread(watch, flight, w);
         acts = stands_still(&of->training, &look) &&
                (look.is_alone || !fl_standstill_waits(look.kind));
     }

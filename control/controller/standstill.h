@@ -19,6 +19,10 @@
  * operation of the worker's own, and one that is asleep in any operation for longer than `silence`
  * stands still.
  *
+ * The same holds for one in standby that has been woken: nothing keeps it there. The members may go
+ * on without it where its connections to them are broken, too, and so never wait for it; yet it
+ * answers no order, and each change of the plan would wait for it in vain.
+ *
  * Waits between workers have no deadline of their own (fl_abort_set.limits_waits): a slow worker
  * ends none. This file gives the limit: when all workers wait for each other for longer than
  * fault.deadline, fl_watch_judge names one. Time during which the controller did not run (it was
@@ -38,7 +42,7 @@ typedef struct fl_standstill_limits {
 typedef struct fl_standstill_look {
     uint64_t n_changes;  /* of its training thread's operations, and finished steps */
     fl_flight_kind kind; /* the innermost; FL_FLIGHT_NONE: between operations */
-    bool is_alone;       /* all waits for others have been broken: none keeps it any more */
+    bool is_alone;       /* nothing keeps it any more: waits are broken, or it has been woken */
     bool is_known;       /* `process` could be read */
     fl_process_look process;
 } fl_standstill_look;
@@ -79,8 +83,9 @@ typedef bool fl_standstill_looker(void *context, const fl_worker *worker, fl_pro
 typedef struct fl_standstill_watch {
     fl_standstill_worker *of; /* [n_workers] */
     bool trains;
-    bool waits_are_broken; /* the controller sets it */
-    bool holds;            /* the same: no time counts, because all workers are stopped */
+    bool waits_are_broken;    /* the controller sets it */
+    bool holds;               /* the same: no time counts, because all workers are stopped */
+    const uint64_t *woken_at; /* [n_workers] as in fl_router; borrowed. NULL: none was woken */
     fl_standstill_limits limits;
     int64_t looked_us;
     fl_standstill_looker *look; /* called at most once for each worker and look */

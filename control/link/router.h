@@ -7,6 +7,7 @@
 #define FL_CONTROL_LINK_ROUTER_H
 
 #include "control/link/wire.h"
+#include "device/flight.h"
 
 #include <zmq.h>
 
@@ -19,6 +20,11 @@ typedef struct fl_router {
     uint32_t listens[FL_MAX_WORKERS]; /* the incarnation that has sent HELLO and has not exited; 0:
                                          none */
     int64_t answered[FL_DUE_KINDS];   /* the last step for which an answer of the kind was sent */
+    const fl_flight *flight;          /* borrowed; NULL: woken_at stays 0 */
+    /* fl_flight_view.n_changes of the training thread that stood by when it was last woken, or got
+     * its own command as one that joins; 0: it did something else. While that count stands, the
+     * thread has not heeded the order. */
+    uint64_t woken_at[FL_MAX_WORKERS];
 } fl_router;
 
 /* Bind RUN/link, readable by this user alone. After a failure, close the router as well. */

@@ -1,12 +1,16 @@
 /* A worker that joins a run which trains already, as standby: one that was lost and is started
- * again. ① device and link are open; ready             worker_open.c ② PREPARE, over its own link:
- * it opens the     transition.c next generation as the members do ③ CANCEL: it waits for the next
- * PREPARE.       fl_worker_join COMMIT: the members have switched, and it    fl_transition_enter is
- * one of them ④ the leader broadcasts the run's state        fl_worker_share_state Until ③ the
- * members do not wait for it, and its end disturbs none of them. */
+ * again.
+ *   ① device and link are open; ready                                  worker_open.c
+ *   ② PREPARE, over its own link: it opens the next generation as      transition.c
+ *     the members do
+ *   ③ CANCEL: it waits for the next PREPARE.                           fl_worker_join
+ *     COMMIT: the members have switched, and it is one of them         fl_transition_enter
+ *   ④ the leader broadcasts the run's state                            fl_worker_share_state
+ * Until ③ the members do not wait for it, and its end disturbs none of them. */
 #include "launcher/worker/worker_state.h"
 
 #include "device/clock.h"
+#include "device/flight.h"
 #include "device/log.h"
 
 #include <string.h>
@@ -105,9 +109,11 @@ static fl_status enter_run(fl_worker_state *w)
 static fl_status wait_for_order(fl_worker_state *w, fl_command *command)
 {
     fl_link_doing(w->link, FL_LINK_STANDBY);
+    fl_flight_enter(FL_FLIGHT_STANDBY, -1, -1, 0);
     while (!fl_link_wait_command(w->link, INT64_MAX, SLICE_MS, command)) {
         FL_TRY(fl_worker_check_abort(w));
     }
+    fl_flight_leave();
     return FL_OK;
 }
 

@@ -211,7 +211,7 @@ static void test_joining__scale_does_not_wait_for_a_restart(void **state)
 
 typedef struct join_case {
     const char *name, *point;
-    int number; /* the signal that its first successor gets there */
+    int number; /* the signal that its first successor gets there; no point: it hangs in standby */
     int n_lost; /* times that the worker is lost, as a member or while it joins */
     scenario run;
     struct {
@@ -224,11 +224,24 @@ static const join_case *current_case(void)
     return scenario_here()->context;
 }
 
+/* In this process. */
+static bool is_first_successor;
+
+/* Its link answers, but its training thread heeds no order: nobody may ask it again and again. */
+static void hang_in_standby(fl_flight_kind kind, int rank, int64_t step)
+{
+    (void)rank, (void)step;
+    while (kind == FL_FLIGHT_STANDBY && is_first_successor && current_case()->point == NULL) {
+        pause();
+    }
+}
+
 static void strike(const char *point, fl_worker_state *w)
 {
     const join_case *c = current_case();
     const scenario_outcome *outcome = scenario_here()->outcome;
     bool comes_back = w->rank == STANDBY && w->birth->incarnation > 1;
+    is_first_successor = w->rank == STANDBY && w->birth->incarnation == 2;
     if (w->rank == 0 && strcmp(point, "step") == 0) {
         nap(1000);
         if (w->step == 5) {
@@ -236,7 +249,7 @@ static void strike(const char *point, fl_worker_state *w)
         } else if (atomic_load(&c->shared->joined)) {
             kill(controller_here(), SIGINT);
         }
-    } else if (comes_back && w->birth->incarnation == 2 && strcmp(point, c->point) == 0) {
+    } else if (is_first_successor && c->point != NULL && strcmp(point, c->point) == 0) {
         kill(getpid(), c->number);
     } else if (comes_back && strcmp(point, "joined") == 0 && w->birth->incarnation == 3) {
         atomic_store(&c->shared->joined, true);
@@ -253,6 +266,7 @@ static void test_joining__may_fail_at_any_moment(void **state)
         {.name = "prepare-stopped", .point = "prepare", .number = SIGSTOP, .n_lost = 2},
         {.name = "enter-killed", .point = "enter", .number = SIGKILL, .n_lost = 2},
         {.name = "joined-stopped", .point = "joined", .number = SIGSTOP, .n_lost = 2},
+        {.name = "standby-hung", .n_lost = 2},
     };
     enum { N = sizeof cases / sizeof *cases };
     for (int i = 0; i < N; i++) {
@@ -263,6 +277,7 @@ static void test_joining__may_fail_at_any_moment(void **state)
                             .n_samples = LIVE_SAMPLES,
                             .blocks = 1,
                             .at_point = strike,
+                            .at_operation = hang_in_standby,
                             .context = c};
         scenario_start(&c->run);
     }
@@ -272,7 +287,11 @@ static void test_joining__may_fail_at_any_moment(void **state)
         assert_true(atomic_load(&c->shared->joined));
         assert_int_equal(count_events(c->run.dir, "worker.lost", "\"goes_on\": true"), c->n_lost);
         assert_int_equal(count_events(c->run.dir, "worker.lost", "\"signal\": 9"),
-                         strcmp(c->name, "joined-stopped") == 0 ? 1 : 2);
+                         c->number == SIGKILL ? 2 : 1);
+        assert_int_equal(count_events(c->run.dir, "worker.lost", "\"how\": \"silent\""),
+                         c->number == SIGSTOP);
+        assert_int_equal(count_events(c->run.dir, "worker.lost", "\"how\": \"hung\""),
+                         c->point == NULL);
         assert_int_equal(count_events(c->run.dir, "worker.restarted", "\"rank\": 2"), 2);
         assert_int_equal(count_events(c->run.dir, "run.failed", ""), 0);
         scenario_forget(&c->run);

@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -217,6 +218,58 @@ static void test_standstill__a_worker_that_hangs_in_standby_is_found(void **stat
     }
 }
 
+/* As a broken network does, after which the link, which is a socket in the run directory here, is
+ * connected again. */
+static void cut_connections(void)
+{
+    for (int fd = 0; fd < (int)sysconf(_SC_OPEN_MAX); fd++) {
+        struct sockaddr_storage own = {.ss_family = AF_UNIX};
+        socklen_t size = sizeof own;
+        if (getsockname(fd, (struct sockaddr *)&own, &size) == 0 && own.ss_family != AF_UNIX) {
+            shutdown(fd, SHUT_RDWR);
+        }
+    }
+}
+
+/* When it stands by again after the two orders of a first change: the others have released it. */
+static void hang_without_connections(fl_flight_kind kind, int rank, int64_t step)
+{
+    enum { THIRD = 3 };
+    static int n_before;
+    (void)step;
+    if (kind != FL_FLIGHT_STANDBY || rank != 2 || ++n_before < THIRD) {
+        return;
+    }
+    cut_connections();
+    for (;;) {
+        pause();
+    }
+}
+
+/* Would catch: members that go on without one in standby, because its connections are broken, and a
+ * controller that asks it to prepare each change, and waits for its answer until fault.deadline. */
+static void test_standstill__a_cut_worker_that_hangs_in_standby_is_found(void **state)
+{
+    (void)state;
+    const fl_script_entry freezes[] = {{.step = 8, .f = 1, .k = -1, .r = -1, .m = -1},
+                                       {.step = 20, .f = 2, .k = -1, .r = -1, .m = -1}};
+    scenario s = {.name = "cut",
+                  .sets = JOB_SETS("pipe.k", "1", "autodp.r", "2", "pipe.m", "2", "devices.count",
+                                   "3", "train.batch", "12", "train.epochs", "2", "train.evaluate",
+                                   "false", "fault.detect", "1s", "fault.deadline", "600s",
+                                   "fault.on_loss", "continue", "fault.restarts", "0"),
+                  .script = freezes,
+                  .n_script = 2,
+                  .n_samples = 204,
+                  .at_operation = hang_without_connections};
+    scenario_run(&s);
+    json_t *event = lost_event(s.dir);
+    assert_int_equal(number(event, "rank"), 2);
+    assert_string_equal(json_string_value(json_object_get(event, "how")), "hung");
+    assert_true(json_is_true(json_object_get(event, "goes_on")));
+    json_decref(event);
+}
+
 /* No worker stands still in an operation of its own, but all wait. */
 static void test_standstill__all_wait_for_each_other(void **state)
 {
@@ -244,6 +297,7 @@ int main(void)
         cmocka_unit_test(test_standstill__stopped_in_a_transition),
         cmocka_unit_test(test_standstill__a_worker_that_hangs_is_found_at_once),
         cmocka_unit_test(test_standstill__a_worker_that_hangs_in_standby_is_found),
+        cmocka_unit_test(test_standstill__a_cut_worker_that_hangs_in_standby_is_found),
         cmocka_unit_test(test_standstill__all_wait_for_each_other),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
