@@ -45,9 +45,9 @@ case ${TRIAL:-} in
     exit 2
     ;;
 esac
-for number in "$rounds" "$steps"; do
-    if ! [[ $number =~ ^[1-9][0-9]{0,5}$ ]]; then
-        echo "$0: ROUNDS and STEPS: found '$number', allowed: 1 to 999999" >&2
+for number in "ROUNDS $rounds" "STEPS $steps"; do
+    if ! [[ ${number#* } =~ ^[1-9][0-9]{0,5}$ ]]; then
+        echo "$0: ${number%% *}: found '${number#* }', allowed: 1 to 999999" >&2
         exit 2
     fi
 done

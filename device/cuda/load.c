@@ -50,7 +50,9 @@ static fl_status check_name(const char *name)
                        (int)MOST);
     }
     for (size_t i = 0; i < n; i++) {
-        if ((unsigned char)name[i] < ' ') {
+        unsigned char byte = (unsigned char)name[i], next = (unsigned char)name[i + 1];
+        bool c1 = byte == 0xc2 && next >= 0x80 && next <= 0x9f; /* as a terminal reads UTF-8 */
+        if (byte < ' ' || byte == 0x7f || c1) {
             return fl_fail(FL_ENOTSUP,
                            "FROSTLINE_CUDA_PLUGIN: character %zu is a control character", i + 1);
         }

@@ -6,6 +6,7 @@
 #include "device/size_text.h"
 #include "device/survey.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void look_at_nccl(fl_findings *findings)
@@ -28,13 +29,23 @@ static const char *without_field(const char *message)
     return strncmp(message, field, n) == 0 ? message + n : message;
 }
 
+/* Most hosts have no GPU, and most jobs want none. Who names a plugin has them in mind. */
+static fl_verdict judge_missing(bool wanted)
+{
+    const char *named = getenv("FROSTLINE_CUDA_PLUGIN");
+    if (wanted) {
+        return FL_VERDICT_ERROR;
+    }
+    return named != NULL && named[0] != '\0' ? FL_VERDICT_WARNING : FL_VERDICT_OK;
+}
+
 void fl_doctor_look_at_gpus(bool wanted, fl_findings *findings)
 {
     const fl_device_demand demand = {.kind = FL_DEVICE_CUDA, .budget_bytes = 0};
     fl_device_survey devices;
     if (fl_device_survey_make(&demand, &devices) != FL_OK) {
-        fl_finding *f = fl_finding_add(findings, wanted ? FL_VERDICT_ERROR : FL_VERDICT_OK, "GPUs",
-                                       "%s", without_field(fl_errmsg()));
+        fl_finding *f = fl_finding_add(findings, judge_missing(wanted), "GPUs", "%s",
+                                       without_field(fl_errmsg()));
         fl_finding_advise(f, wanted ? "see docs/cuda.md; or devices.kind: cpu"
                                     : "only needed for jobs with devices.kind: cuda");
         return;

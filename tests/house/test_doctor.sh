@@ -37,6 +37,8 @@ expect "one processor" 0 '^(warning|ok) +processors +1 of' taskset -c "$(taskset
 expect "no HOME" 0 '^warning +profiles ' env -u HOME -u XDG_CACHE_HOME "$program" doctor
 expect "a wrong plugin" 2 '^error +GPUs +.*FROSTLINE_CUDA_PLUGIN: none.so' \
     env FROSTLINE_CUDA_PLUGIN=none.so "$program" doctor "$source_dir/configs/quickstart.yaml" --set devices.kind=cuda
+expect "a wrong plugin, no job" 0 '^warning +GPUs +FROSTLINE_CUDA_PLUGIN: none.so' \
+    env FROSTLINE_CUDA_PLUGIN=none.so "$program" doctor
 expect "a job without its data" 2 '^error +job +--set data.path=none' \
     "$program" doctor "$source_dir/configs/quickstart.yaml" --set data.path=none
 expect "no such job" 2 '^error +job +none.yaml' "$program" doctor none.yaml

@@ -208,6 +208,9 @@ static void test_survey__refuses_a_name_that_no_line_can_hold(void **state)
     memset(name, 'x', sizeof name - 1);
     refused(name, "devices.kind: FROSTLINE_CUDA_PLUGIN: 5000 characters; allowed: up to 700");
     refused("a\nb.so", "devices.kind: FROSTLINE_CUDA_PLUGIN: character 2 is a control character");
+    refused("a\xc2\x9b"
+            "b.so",
+            "devices.kind: FROSTLINE_CUDA_PLUGIN: character 2 is a control character");
 }
 
 /* The machine of an ELF file stands in its bytes 18 and 19. */
