@@ -3,6 +3,7 @@
 
 #include "device/device.h"
 #include "device/size_text.h"
+#include "launcher/run/open_files.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* A worker holds about a dozen files, and two for each other worker; the controller one for each
- * worker and for what clients ask. Below the first number even two workers fail. */
-enum { FILES_LEAST = 64, FILES_WANTED = 1024, THREADS_WANTED = 256 };
+enum { FILES_WANTED = FL_OPEN_FILES_WANTED, THREADS_WANTED = 256 };
 
 static const int64_t MEMORY_LEAST = INT64_C(256) << 20;
 static const double SHM_WANTED = 1024.0 * 1024.0 * 1024.0;
@@ -30,9 +29,10 @@ static const char *limit_text(uint64_t limit, char text[32])
 void fl_doctor_judge_limits(const fl_doctor_limits *l, fl_findings *findings)
 {
     char one[32], two[32];
-    fl_verdict verdict = l->files < FILES_LEAST    ? FL_VERDICT_ERROR
-                         : l->files < FILES_WANTED ? FL_VERDICT_WARNING
-                                                   : FL_VERDICT_OK;
+    /* A run raises its own limit as far as the hard one; below this, even two workers fail. */
+    fl_verdict verdict = l->files < fl_open_files_least(2) ? FL_VERDICT_ERROR
+                         : l->files < FILES_WANTED         ? FL_VERDICT_WARNING
+                                                           : FL_VERDICT_OK;
     fl_finding *f =
         fl_finding_add(findings, verdict, "files", "%s open files (ulimit -n), at most %s",
                        limit_text(l->files, one), limit_text(l->files_most, two));

@@ -15,6 +15,7 @@
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 #include "launcher/run/job_demand.h"
+#include "launcher/run/open_files.h"
 #include "launcher/run/resume.h"
 #include "launcher/run/saved_model.h"
 #include "nn/model.h"
@@ -372,6 +373,7 @@ fl_status fl_preparation_check(fl_preparation *p)
     FL_TRY(fl_job_check(p->job)); /* a job that a program filled in was not checked by the parser */
     FL_TRY(check_keys(p->job));
     FL_TRY(survey_devices(p));
+    FL_TRY(fl_open_files_allow(p->n_ranks));
     FL_TRY(check_data(p, &sample));
     size_t n_layers = (size_t)fl_model_n_layers(p->model);
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->memory_one, (void **)&p->memory_one));
