@@ -155,7 +155,7 @@ bool fl_resume_has_state(const fl_preparation *p)
 /* ---- ⑤ ---- */
 
 /* Newer ones, which the run will write again, and those that were never finished. What is no file
- * of a checkpoint stays. */
+ * of a checkpoint stays; a run that goes back again and again names it once. */
 static fl_status remove_others(const fl_resume *r)
 {
     fl_checkpoint_folder *all = NULL;
@@ -167,7 +167,8 @@ static fl_status remove_others(const fl_resume *r)
     fl_status status = fl_checkpoint_list(r->checkpoints, &all, &n);
     for (int i = 0; status == FL_OK && i < n; i++) {
         bool removed = !all[i].whole || all[i].step > r->checkpoint->step;
-        if (removed && fl_checkpoint_remove(dir_fd, all[i].step) != FL_OK) {
+        bool named = r->tidied && !all[i].whole;
+        if (removed && fl_checkpoint_remove(dir_fd, all[i].step) != FL_OK && !named) {
             fl_log(FL_LOG_WARN, "%s/%s", r->checkpoints, fl_errmsg());
         }
     }

@@ -29,6 +29,7 @@ typedef struct fl_resume {
     const char *why;                     /* the loss after which it goes back; NULL: none */
     int64_t lost_at;                     /* steps that were finished at that loss */
     bool returns;                        /* it continues from that, and from no checkpoint */
+    bool tidied;        /* this process has named before what stays of unfinished checkpoints */
     bool begins_again;  /* it goes back, but has neither: it starts with its first step */
     int64_t wanted;     /* steps of the checkpoint that the user names; -1: the newest */
     fl_run_state ended; /* how the run ended before */

@@ -86,6 +86,7 @@ static fl_status restart_run(fl_preparation *p, const char *dir, fl_run_losses *
     resume->kept = p->kept;
     resume->why = l->why;
     resume->lost_at = l->lost_at;
+    resume->tidied = l->resumed || l->sums.n_returns > 1;
     resume->begins_again = l->newest < 0;
     if (status == FL_OK) {
         status = check_restart(resume, p->job);

@@ -11,6 +11,7 @@
 #include "support/nap.h"
 #include "support/scenario.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -244,6 +245,67 @@ static void test_restart__a_full_disk_counts_what_is_repeated(void **state)
     snprintf(text, sizeof text, "the run went back 1 time and repeated %d steps", (int)repeated);
     expect_summary(s.dir, text);
     json_decref(all);
+    scenario_forget(&s);
+}
+
+/* ---- what is no checkpoint ---- */
+
+static void put_junk_and_die(fl_worker_state *w)
+{
+    char command[256];
+    if (count_events(scenario_here()->dir, "\"run.resumed\"", "") == 0) {
+        while (atomic_load(w->c->store->kept_step) < 10) {
+            nap(500);
+        }
+        snprintf(command, sizeof command, "mkdir %s/checkpoints/step-000000888 && touch %s%s",
+                 scenario_here()->dir, scenario_here()->dir, "/checkpoints/step-000000888/mine");
+        assert_int_equal(system(command), 0);
+        kill_this_worker(w);
+    }
+}
+
+/* From a newer checkpoint: going back cuts the events behind it. */
+static void die_again(fl_worker_state *w)
+{
+    if (count_events(scenario_here()->dir, "\"run.resumed\"", "") == 1) {
+        while (atomic_load(w->c->store->kept_step) < 20) {
+            nap(500);
+        }
+        kill_this_worker(w);
+    }
+}
+
+static fl_status catch_messages(fl_job *job, fl_model **model, fl_dataset *data)
+{
+    (void)job, (void)model, (void)data;
+    char path[128];
+    snprintf(path, sizeof path, "%s/messages", root);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+    close(fd);
+    return FL_OK;
+}
+
+/* Would catch: the same line at each return. */
+static void test_restart__what_is_no_checkpoint_is_named_once(void **state)
+{
+    (void)state;
+    char command[256];
+    scenario s = {.name = "junk",
+                  .sets = training,
+                  .more =
+                      JOB_SETS(STAGES, "checkpoint.every", "10 steps", "fault.snapshot", "none"),
+                  .n_samples = N_SAMPLES,
+                  .dropout = 0.1f,
+                  .adjust = catch_messages,
+                  .at = {{.point = "step", .who = 1, .step = 12, .act = put_junk_and_die},
+                         {.point = "step", .who = 1, .step = 25, .act = die_again}}};
+    scenario_start(&s);
+    expect_end(&s, FL_OK);
+    assert_int_equal(count_events(s.dir, "\"run.resumed\"", ""), 2);
+    snprintf(command, sizeof command,
+             "test $(grep -c 'mine is no file of a checkpoint: it stays' %s/messages) = 1", root);
+    assert_int_equal(system(command), 0);
     scenario_forget(&s);
 }
 
@@ -735,6 +797,7 @@ int main(void)
         cmocka_unit_test(test_restart__takes_a_snapshot_when_one_replica_is_left),
         cmocka_unit_test(test_restart__brings_parked_moments_back),
         cmocka_unit_test(test_restart__a_damaged_snapshot_is_not_used),
+        cmocka_unit_test(test_restart__what_is_no_checkpoint_is_named_once),
         cmocka_unit_test(test_restart__a_full_disk_counts_what_is_repeated),
         cmocka_unit_test(test_restart__begins_again_without_a_state),
         cmocka_unit_test(test_restart__begins_again_after_a_loss_at_the_start),
