@@ -234,6 +234,34 @@ static void test_regroup__a_repeated_run_ends_with_its_reason(void **state)
     assert_int_equal(remove_root(NULL), 0);
 }
 
+/* Before it has reported where it stands. Its exit code leaves open for a moment whether another
+ * one's loss explains it, and meanwhile nobody is left whose report the controller waits for. */
+static void end_without_a_report(fl_flight_kind kind, int rank, int64_t step)
+{
+    (void)step;
+    if (kind == FL_FLIGHT_COMMAND && rank == 0) {
+        _exit(1);
+    }
+}
+
+/* Would catch: a controller that regroups the workers that are left, of which there are none. */
+static void test_regroup__nobody_is_left_to_report(void **state)
+{
+    assert_int_equal(make_root(state), 0);
+    scenario s = {.name = "nobody",
+                  .sets = JOB_SETS(TRAINING, "train.epochs", "4", "devices.count", "2",
+                                   "fault.restarts", "0"),
+                  .n_samples = N_SAMPLES,
+                  .at = {{.point = "step", .who = 1, .step = 1, .act = kill_this_worker}},
+                  .at_operation = end_without_a_report};
+    scenario_start(&s);
+    expect_end(&s, FL_EFAILED);
+    assert_non_null(strstr(s.outcome->message, "worker 1 (stage 0 of replica 1) was killed"));
+    assert_non_null(strstr(s.outcome->message, "no other worker is left"));
+    scenario_forget(&s);
+    assert_int_equal(remove_root(NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +270,7 @@ int main(void)
         cmocka_unit_test(test_regroup__a_worker_may_be_lost_as_it_gets_its_first_stage),
         cmocka_unit_test(test_regroup__names_the_worker_that_cannot_be_brought_along),
         cmocka_unit_test(test_regroup__a_repeated_run_ends_with_its_reason),
+        cmocka_unit_test(test_regroup__nobody_is_left_to_report),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
