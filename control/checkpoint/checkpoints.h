@@ -76,6 +76,7 @@ typedef struct fl_checkpoints {
     int n_open;
     fl_collection *open[FL_CHECKPOINT_OPEN]; /* [n_open] ③, in the order of their steps */
     int64_t dropped_step;                    /* later reports of this step are dropped; -1: none */
+    uint32_t since;                          /* reports of earlier generations are dropped */
     bool committing;
     fl_commit *commit;      /* ④; NULL without a store, or once it is given up */
     fl_collection *settled; /* the collection being committed; NULL: a folder is being removed */
@@ -115,8 +116,18 @@ void fl_checkpoints_watch(fl_checkpoints *checkpoints, bool paused, int64_t now_
 void fl_checkpoints_finish(fl_checkpoints *checkpoints);
 
 /* A worker was lost, and the others regroup: a checkpoint that they have not finished is given up,
- * and asked for again. */
+ * and one that was asked for is asked for again. Only that of a run which ends may still get all
+ * its parts until they regroup. */
 void fl_checkpoints_interrupt(fl_checkpoints *checkpoints, const char *why);
+
+/* They regroup now, after `step` steps; the plan is still the one before. What is not finished is
+ * given up. Returns whether the checkpoint after this step is durable, or has all its parts. If
+ * not, and the run ends here, those that are left write it again under their new plan. */
+bool fl_checkpoints_regroup(fl_checkpoints *checkpoints, int64_t step, const char *why);
+
+/* Whether a run that ends after `step` steps needs no worker for its last checkpoint: it has all
+ * parts, or the job wants none. */
+bool fl_checkpoints_has_last(const fl_checkpoints *checkpoints, int64_t step);
 
 /* The workers wait after `step` steps, whose evaluation is the best so far: ask them for a
  * checkpoint. False if an older one is still being written: call it again. */

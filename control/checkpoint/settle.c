@@ -91,8 +91,11 @@ static fl_collection *open_collection(fl_checkpoints *c, int64_t step)
     return collection;
 }
 
-static fl_collection *collection_of(fl_checkpoints *c, int64_t step)
+static fl_collection *collection_of(fl_checkpoints *c, int64_t step, uint32_t generation)
 {
+    if (generation < c->since) {
+        return NULL;
+    }
     for (int i = 0; i < c->n_open; i++) {
         if (c->open[i]->step == step) {
             return c->open[i];
@@ -103,7 +106,7 @@ static fl_collection *collection_of(fl_checkpoints *c, int64_t step)
 
 void fl_checkpoints_file(fl_checkpoints *c, int rank, const fl_checkpoint_file_report *report)
 {
-    fl_collection *collection = collection_of(c, report->step);
+    fl_collection *collection = collection_of(c, report->step, report->generation);
     c->moved_us = fl_now_us();
     if (collection != NULL) {
         fl_collection_file(collection, rank, report);
@@ -112,21 +115,21 @@ void fl_checkpoints_file(fl_checkpoints *c, int rank, const fl_checkpoint_file_r
 
 void fl_checkpoints_part(fl_checkpoints *c, int rank, const fl_checkpoint_part_report *report)
 {
-    fl_collection *collection = collection_of(c, report->step);
+    fl_collection *collection = collection_of(c, report->step, report->generation);
     c->moved_us = fl_now_us();
     if (collection != NULL) {
         fl_collection_part(collection, rank, report);
     }
 }
 
-/* A worker that has left for a while reports nothing any more; nor does one that has joined after
- * the others had saved the state. */
+/* A worker that has left for a while reports nothing any more, and has reported all before; one
+ * that was lost has not. Nor does one that has joined after the others had saved the state. */
 static bool is_awaited(const fl_checkpoints *c, const fl_collection *collection, int rank,
                        int64_t now_us)
 {
     const fl_worker *w = &c->run->workers[rank];
     const fl_plan *plan = is_captured(c, collection->step) ? &c->captured->plan : c->run->plan;
-    bool left = w->exited_us != 0 && now_us - w->exited_us > LEFT_MS * 1000;
+    bool left = !w->lost && w->exited_us != 0 && now_us - w->exited_us > LEFT_MS * 1000;
     bool came_later = collection->n_parts > 0 && w->since > collection->generation;
     return !collection->reported[rank] && !plan->departed[rank] && !left && !came_later;
 }
@@ -272,16 +275,70 @@ void fl__checkpoints_finish_commit(fl_checkpoints *c)
 
 /* ---- a checkpoint that cannot be finished ---- */
 
-void fl_checkpoints_interrupt(fl_checkpoints *c, const char *why)
+/* Its folder stays until the next commit or the end of the run, which remove it: survivors may be
+ * writing into it. Reports of it may still arrive. */
+static void give_up_open(fl_checkpoints *c, int i)
+{
+    if (is_captured(c, c->open[i]->step)) {
+        fl__checkpoints_free_one(&c->captured);
+    }
+    fl__checkpoints_drop_open(c, i);
+    c->since = fl_elastic_next_generation(c->elastic);
+}
+
+/* rewritten: the step whose checkpoint gets another try; -1: none does. */
+static void give_up_unfinished(fl_checkpoints *c, int64_t rewritten, const char *why)
 {
     int64_t now_us = fl_now_us();
-    while (c->n_open > 0 && !fl__checkpoints_is_complete(c, c->open[0], now_us)) {
-        c->dropped_step = c->open[0]->step;
-        fl__checkpoints_fail_open(c, why);
-        c->asked = false;
+    for (int i = c->n_open - 1; i >= 0; i--) {
+        int64_t step = c->open[i]->step;
+        if (!fl__checkpoints_is_complete(c, c->open[i], now_us)) {
+            give_up_open(c, i);
+            if (step != rewritten) {
+                fl__checkpoints_fail_ticket(c, step, why);
+            }
+        }
+    }
+}
+
+void fl_checkpoints_interrupt(fl_checkpoints *c, const char *why)
+{
+    if (!fl__run_is_ending(c->run)) {
+        give_up_unfinished(c, -1, why);
+        c->since = fl_elastic_next_generation(c->elastic);
     }
     c->again = c->again || c->asked;
     c->asked = false;
+}
+
+/* Whether the checkpoint after this step needs nothing more from any worker. */
+static bool has_all_parts(const fl_checkpoints *c, int64_t step)
+{
+    bool is_durable = c->newest != NULL && c->newest->step == step;
+    bool has_all = is_durable || (c->settled != NULL && c->settled->step == step);
+    for (int i = 0; i < c->n_open; i++) {
+        has_all = has_all || (c->open[i]->step == step &&
+                              fl__checkpoints_is_complete(c, c->open[i], fl_now_us()));
+    }
+    return has_all;
+}
+
+bool fl_checkpoints_regroup(fl_checkpoints *c, int64_t step, const char *why)
+{
+    bool saved = has_all_parts(c, step);
+    if (saved && c->n_open > 0 && c->open[0]->step == step && !is_captured(c, step)) {
+        fl__checkpoints_capture_now(c); /* before the plan changes */
+    }
+    give_up_unfinished(c, fl__run_is_ending(c->run) ? step : -1, why);
+    c->since = fl_elastic_next_generation(c->elastic);
+    return saved;
+}
+
+bool fl_checkpoints_has_last(const fl_checkpoints *c, int64_t step)
+{
+    const fl_interval *every = &c->schedule.every;
+    bool wanted = c->store != NULL && (every->ms > 0 || every->steps > 0 || every->epochs > 0);
+    return !wanted || has_all_parts(c, step);
 }
 
 static const char *name_awaited(const fl_checkpoints *c, int64_t now_us, char *text, size_t size)

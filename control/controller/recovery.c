@@ -92,11 +92,49 @@ bool fl_recovery_regroups(const fl_controller *controller, char *why, size_t siz
     return true;
 }
 
+static bool is_evaluated(const fl_run_stats *stats)
+{
+    return stats->any_eval && stats->last_eval.step + 1 == stats->steps;
+}
+
+/* Somebody has finished: all had met at the end of the run before, and what was to be written is.
+ */
+static bool is_complete(const fl_controller *controller)
+{
+    for (int i = 0; i < controller->n_workers; i++) {
+        if (controller->workers[i].done && !controller->workers[i].departed) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a complete run lacks no report: the worker that is lost now may have taken some with it.
+ */
+static bool is_recorded(const fl_controller *controller)
+{
+    const fl_controller_options *o = controller->options;
+    const fl_run_stats *stats = &controller->stats;
+    const fl_dataset *d = o->dataset;
+    for (int i = 0; i < controller->n_workers; i++) {
+        if (controller->workers[i].steps > stats->steps) {
+            return false;
+        }
+    }
+    bool evaluates = o->job->train.evaluate && stats->steps == stats->n_steps && d != NULL &&
+                     d->ops->count(d->self, FL_TEST) > 0;
+    return fl_checkpoints_has_last(&controller->checkpoints, stats->steps) &&
+           (!evaluates || is_evaluated(stats));
+}
+
 static bool can_go_on(const fl_controller *controller, int rank, char *why, size_t size_bytes)
 {
     bool lost[FL_MAX_WORKERS];
     if (!fl_recovery_regroups(controller, why, size_bytes)) {
         return false;
+    }
+    if (is_complete(controller) && is_recorded(controller)) {
+        return true;
     }
     if (count_awaited(controller, rank) == 0) {
         return give_reason(why, size_bytes, "no other worker is left");
@@ -191,6 +229,29 @@ static void order_break(fl_controller *controller)
     }
 }
 
+static void send_order(fl_controller *controller, const fl_regroup_order *order)
+{
+    fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_REGROUP);
+    frame.regroup = *order;
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        if (fl_worker_is_awaited(&controller->workers[rank])) {
+            fl_router_send_to(&controller->router, rank, &frame);
+            controller->workers[rank].broken_us = 0;
+        }
+    }
+}
+
+/* The run is complete: who is left leaves. */
+static void order_leave(fl_controller *controller)
+{
+    fl_recovery *r = &controller->recovery;
+    fl_regroup_order order = {.serial = r->serial, .leave = true, .step = controller->stats.steps};
+    controller->elastic.transition.state = FL_ELASTIC_IDLE;
+    r->state = FL_RECOVERY_NONE;
+    r->sums.n_losses += r->n_lost;
+    send_order(controller, &order);
+}
+
 bool fl_recovery_begin(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us,
                        char *why, size_t size_bytes)
 {
@@ -217,6 +278,9 @@ bool fl_recovery_begin(fl_controller *controller, fl_loss_kind kind, int rank, i
     fl_snapshots_interrupt(&controller->snapshots);
     r->state = FL_RECOVERY_COLLECTING;
     order_break(controller);
+    if (is_complete(controller) && count_awaited(controller, -1) == 0) { /* nobody will report */
+        order_leave(controller);
+    }
     return true;
 }
 
@@ -342,43 +406,6 @@ static fl_run_position position_from(const fl_controller *controller, const fl_w
     return p;
 }
 
-static bool is_evaluated(const fl_run_stats *stats)
-{
-    return stats->any_eval && stats->last_eval.step + 1 == stats->steps;
-}
-
-static void send_order(fl_controller *controller, const fl_regroup_order *order)
-{
-    fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_REGROUP);
-    frame.regroup = *order;
-    for (int rank = 0; rank < controller->n_workers; rank++) {
-        if (fl_worker_is_awaited(&controller->workers[rank])) {
-            fl_router_send_to(&controller->router, rank, &frame);
-            controller->workers[rank].broken_us = 0;
-        }
-    }
-}
-
-/* Somebody has finished: all had met at the end of the run before. */
-static bool is_complete(const fl_controller *controller)
-{
-    for (int i = 0; i < controller->n_workers; i++) {
-        if (controller->workers[i].done && !controller->workers[i].departed) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void order_leave(fl_controller *controller)
-{
-    fl_regroup_order order = {
-        .serial = controller->recovery.serial, .leave = true, .step = controller->stats.steps};
-    controller->elastic.transition.state = FL_ELASTIC_IDLE;
-    controller->recovery.state = FL_RECOVERY_NONE;
-    send_order(controller, &order);
-}
-
 static bool order_regroup(fl_controller *controller, int64_t now_us, char *why, size_t size_bytes)
 {
     fl_recovery *r = &controller->recovery;
@@ -399,13 +426,15 @@ static bool order_regroup(fl_controller *controller, int64_t now_us, char *why, 
         name_orphans(controller, lost, why, size_bytes)) {
         return false;
     }
-    fl_regroup_order order = {.serial = r->serial,
-                              .generation = generation,
-                              .step = r->step,
-                              .grad_norm = stats->last.grad_norm,
-                              .finite = !stats->last.skipped,
-                              .evaluates = !is_evaluated(stats),
-                              .position = position_from(controller, furthest)};
+    fl_regroup_order order = {
+        .serial = r->serial,
+        .generation = generation,
+        .step = r->step,
+        .grad_norm = stats->last.grad_norm,
+        .finite = !stats->last.skipped,
+        .evaluates = !is_evaluated(stats),
+        .saved = fl_checkpoints_regroup(&controller->checkpoints, r->step, r->text),
+        .position = position_from(controller, furthest)};
     if (!choose_plan(controller, &order.plan, why, size_bytes)) {
         return false;
     }

@@ -324,6 +324,7 @@ void fl_link_setting_done(fl_link *link, const fl_setting_done_report *report)
 void fl_link_checkpoint_file(fl_link *link, const fl_checkpoint_file_report *report)
 {
     fl_wire_message frame = fl_link_frame(link, FL_WIRE_CHECKPOINT_FILE);
+    frame.generation = report->generation;
     frame.checkpoint_file = *report;
     send_report(link, &frame);
 }

@@ -187,6 +187,8 @@ typedef struct fl_regroup_order {
     double grad_norm;    /* the result of that step */
     bool finite;
     bool evaluates; /* the evaluation that is due after `step` steps is still to come */
+    bool saved;     /* the checkpoint after `step` steps is there, or needs its workers no more;
+                       else what there is of it is given up, and a last one is written anew */
     fl_run_position position;
     fl_plan plan; /* from here on; who departs here but did not under the plan before, is lost */
 } fl_regroup_order;

@@ -430,7 +430,7 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         f->hashes_failed.error = fl_get_i32(r);
         return f->hashes_failed.step >= 0 && f->hashes_failed.error > 0;
     case FL_WIRE_CHECKPOINT_FILE:
-        return fl_wire_get_checkpoint_file(r, &f->checkpoint_file);
+        return fl_wire_get_checkpoint_file(r, f->generation, &f->checkpoint_file);
     case FL_WIRE_CHECKPOINT_PART:
         return fl_wire_get_checkpoint_part(r, f->generation, &f->checkpoint_part);
     case FL_WIRE_SNAPSHOT:

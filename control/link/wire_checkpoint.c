@@ -10,9 +10,9 @@ void fl_wire_put_checkpoint_file(fl_writer *w, const fl_checkpoint_file_report *
     fl_put(w, report->linked, 4);
 }
 
-bool fl_wire_get_checkpoint_file(fl_reader *r, fl_checkpoint_file_report *f)
+bool fl_wire_get_checkpoint_file(fl_reader *r, uint32_t generation, fl_checkpoint_file_report *f)
 {
-    *f = (fl_checkpoint_file_report){.step = fl_get_i64(r)};
+    *f = (fl_checkpoint_file_report){.generation = generation, .step = fl_get_i64(r)};
     f->bytes = fl_get_i64(r);
     f->xxh64 = fl_get(r, 8);
     f->layer = fl_get_i32(r);

@@ -71,7 +71,7 @@ bool fl_wire_get_broken(fl_reader *r, fl_broken_report *report)
 
 size_t fl_wire_regroup_size(const fl_regroup_order *order)
 {
-    return 2 * 4 + 3 * 4 + 2 * 8 + POSITION_BYTES +
+    return 2 * 4 + 4 * 4 + 2 * 8 + POSITION_BYTES +
            (order->leave ? 0 : fl_wire_plan_size(&order->plan));
 }
 
@@ -84,6 +84,7 @@ void fl_wire_put_regroup(fl_writer *w, const fl_regroup_order *order)
     fl_put_f64(w, order->grad_norm);
     fl_put(w, order->finite, 4);
     fl_put(w, order->evaluates, 4);
+    fl_put(w, order->saved, 4);
     put_position(w, &order->position);
     if (!order->leave) {
         fl_wire_put_plan(w, &order->plan);
@@ -98,9 +99,10 @@ bool fl_wire_get_regroup(fl_reader *r, fl_regroup_order *order)
     order->generation = (uint32_t)fl_get(r, 4);
     order->step = fl_get_i64(r);
     order->grad_norm = fl_get_f64(r);
-    uint64_t finite = fl_get(r, 4), evaluates = fl_get(r, 4);
+    uint64_t finite = fl_get(r, 4), evaluates = fl_get(r, 4), saved = fl_get(r, 4);
     order->finite = finite == 1;
     order->evaluates = evaluates == 1;
+    order->saved = saved == 1;
     return get_position(r, &order->position) && leave <= 1 && finite <= 1 && evaluates <= 1 &&
-           order->step >= 0 && (order->leave || fl_wire_get_plan(r, &order->plan));
+           saved <= 1 && order->step >= 0 && (order->leave || fl_wire_get_plan(r, &order->plan));
 }

@@ -120,6 +120,14 @@ fl_status fl_worker_checkpoint_last(fl_worker_state *w)
     return fl_worker_checkpoint(w, w->step);
 }
 
+void fl_worker_checkpoint_regroup(fl_worker_state *w, int64_t step, bool saved)
+{
+    w->saved_step = saved ? step : -1;
+    if (w->writer != NULL && !saved) {
+        fl_checkpoint_writer_replace(w->writer, step);
+    }
+}
+
 void fl_worker_checkpoint_settle(fl_worker_state *w)
 {
     fl_checkpoint_part_report report = {.step = w->saved_step,

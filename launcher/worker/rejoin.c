@@ -148,6 +148,7 @@ static fl_status catch_up(worker *w, const fl_regroup_order *order)
     }
     FL_TRY(apply_summed(w, order));
     w->step = order->step;
+    fl_worker_checkpoint_regroup(w, order->step, order->saved);
     w->cursor = fl_sampler_after(w->c->n_samples, fl_sampler_batch(w->c->job), order->step);
     fl_worker_adopt(w, &order->position);
     return behind && w->now->place.active ? fl_worker_hash_weights(w) : FL_OK;

@@ -58,7 +58,7 @@ fl_status fl_worker_release_standby(worker *w, const fl_plan *next)
 /* ---- ④ ---- */
 
 /* All workers must be about to run the same plan; a difference is a defect, and ends the run. */
-static fl_status wait_for_all(worker *w)
+static fl_status wait_for_all(worker *w, int64_t timeout_ms)
 {
     const fl_plan *plan = &w->now->plan;
     void *all = NULL;
@@ -69,7 +69,7 @@ static fl_status wait_for_all(worker *w)
     int n = fl_plan_members(plan);
     FL_TRY(fl_alloc_array((size_t)n, sizeof mine, &all));
     fl_status status = fl_message_all_gather(w->messages, plan->generation, &mine, sizeof mine, all,
-                                             fl_deadline_us(w->c->job->fault.deadline_ms));
+                                             fl_deadline_us(timeout_ms));
     for (int i = 0; status == FL_OK && i < n; i++) {
         int rank = fl_message_rank(w->messages, i);
         if (memcmp((char *)all + (size_t)i * sizeof mine, &mine, sizeof mine) != 0 &&
@@ -260,9 +260,13 @@ static fl_status finish_run(worker *w)
     }
     FL_TRY(fl_worker_checkpoint_last(w));
     FL_TRY(write_model(w));
-    /* No worker closes its connections while another may still need them. */
-    FL_TRY(wait_for_all(w));
     fl_worker_checkpoint_settle(w);
+    fl__reach("saved", w);
+    /* No worker closes its connections, or gives up the weights, while another may still need them:
+     * if one is lost before its files are on the disk, the others write them. The disk may have
+     * kept another worker for fault.deadline. */
+    FL_TRY(wait_for_all(w, 2 * w->c->job->fault.deadline_ms));
+    fl__reach("met", w);
     return FL_OK;
 }
 
@@ -291,7 +295,7 @@ static fl_status pass_run(worker *w)
 {
     FL_TRY(fl_worker_pass(w));
     fl__reach("end", w);
-    return wait_for_all(w);
+    return wait_for_all(w, w->c->job->fault.deadline_ms);
 }
 
 static fl_status run_worker(worker *w, const char *endpoint)
@@ -301,7 +305,7 @@ static fl_status run_worker(worker *w, const char *endpoint)
     FL_TRY(fl_link_await_store(w->link, fl_deadline_us(w->c->job->fault.deadline_ms)));
     fl_link_ready(w->link, (int64_t)w->device->peak_bytes);
     if (!w->birth->joins) {
-        FL_TRY(wait_for_all(w));
+        FL_TRY(wait_for_all(w, w->c->job->fault.deadline_ms));
         FL_TRY(fl_worker_release_standby(w, NULL));
     }
     return w->c->task == FL_WORKER_TRAIN ? train_run(w) : pass_run(w);

@@ -79,7 +79,8 @@ typedef struct fl_worker_state {
 /* A hook for tests: a worker calls it at each of these points if the test program defines it. In
  * any other program it is absent. Points: "begin" (before the first step), "prepare" (in the
  * prepare thread), "step" (after each), "evaluate", "vote", "migrate", "exchanged", "migrated",
- * "switch", "end"; of a worker that joins, "enter" and "joined". */
+ * "switch", "end", "saved" (what it writes at the end is on the disk), "met" (that holds for
+ * all); of a worker that joins, "enter" and "joined". */
 void fl__test_point(const char *point, fl_worker_state *w) __attribute__((weak));
 
 static inline void fl__reach(const char *point, fl_worker_state *w)
@@ -230,6 +231,10 @@ fl_status fl_worker_snapshot(fl_worker_state *w, int64_t step, int64_t serial) F
 
 /* The same at the end of the run, if it keeps checkpoints and this step has none yet. */
 fl_status fl_worker_checkpoint_last(fl_worker_state *w) FL_MUST_CHECK;
+
+/* The others regroup after `step` steps. saved: a checkpoint after this step has all its parts;
+ * else this worker's part of it is written again, if there is to be one. */
+void fl_worker_checkpoint_regroup(fl_worker_state *w, int64_t step, bool saved);
 
 /* Wait until this worker's part of the last checkpoint is on the disk. What is not there within
  * fault.deadline is given up, and reported as a failure. */

@@ -31,7 +31,8 @@ enum { FL_CHECKPOINT_NAME_MAX = 48 };
 /* One file of a checkpoint is complete and on the disk. A linked file is the one of the newest
  * durable checkpoint: its bytes and hash are those of that checkpoint, and 0 here. */
 typedef struct fl_checkpoint_file_report {
-    int64_t step; /* finished steps */
+    int64_t step;        /* finished steps */
+    uint32_t generation; /* of the plan whose state it is */
     int32_t layer;
     fl_checkpoint_part part;
     int64_t bytes;

@@ -24,8 +24,11 @@ typedef struct output {
 static void report_file(fl_checkpoint_writer *w, const fl__checkpoint_item *file,
                         const fl_checkpoint_file *done)
 {
-    fl_checkpoint_file_report report = {
-        .step = w->report.step, .layer = file->layer, .part = file->part, .linked = done == NULL};
+    fl_checkpoint_file_report report = {.step = w->report.step,
+                                        .generation = w->report.generation,
+                                        .layer = file->layer,
+                                        .part = file->part,
+                                        .linked = done == NULL};
     if (done != NULL) {
         report.bytes = done->bytes;
         report.xxh64 = done->xxh64;
@@ -114,11 +117,10 @@ static fl_status link_item(fl_checkpoint_writer *w, output *out, const fl__check
     return status;
 }
 
-static fl_status write_item(fl_checkpoint_writer *w, output *out, const fl__checkpoint_item *file)
+static fl_status make_item(fl_checkpoint_writer *w, output *out, const fl__checkpoint_item *file,
+                           const char *name)
 {
-    char name[FL_CHECKPOINT_NAME_MAX];
     fl_checkpoint_file *next = NULL;
-    fl_checkpoint_file_name(file->part, file->layer, name);
     if (file->linked) {
         return link_item(w, out, file, name);
     }
@@ -128,6 +130,23 @@ static fl_status write_item(fl_checkpoint_writer *w, output *out, const fl__chec
                                     next));
     out->items[out->n++] = file;
     return FL_OK;
+}
+
+/* A file that was left by a try that was given up is replaced. Another worker may still be busy
+ * with that try, and make the same file once more in between: it writes on without a name, or finds
+ * that the file is there. */
+static fl_status write_item(fl_checkpoint_writer *w, output *out, const fl__checkpoint_item *file)
+{
+    char name[FL_CHECKPOINT_NAME_MAX];
+    fl_checkpoint_file_name(file->part, file->layer, name);
+    fl_status status = make_item(w, out, file, name);
+    for (int i = 0; status == FL_EBUSY && atomic_load(&w->replaced_step) == w->report.step &&
+                    i < FL_MAX_WORKERS;
+         i++) {
+        (void)unlinkat(out->folder_fd, name, 0);
+        status = make_item(w, out, file, name);
+    }
+    return status;
 }
 
 static fl_status open_folder(int dir_fd, int64_t step, int *out)

@@ -288,6 +288,7 @@ fl_status fl_checkpoint_writer_create(const fl_checkpoint_writer_options *option
     for (size_t i = 0; i < n_files; i++) {
         w->damaged_at[i] = -1;
     }
+    atomic_store(&w->replaced_step, -1);
     *out = w;
     return FL_OK;
 }
@@ -336,6 +337,11 @@ void fl_checkpoint_writer_follow(fl_checkpoint_writer *w, const fl_plan *plan, i
             w->frozen_since[layer] = step;
         }
     }
+}
+
+void fl_checkpoint_writer_replace(fl_checkpoint_writer *w, int64_t step)
+{
+    atomic_store(&w->replaced_step, step);
 }
 
 void fl_checkpoint_writer_prepare(fl_checkpoint_writer *w, const fl_checkpoint_state *state)

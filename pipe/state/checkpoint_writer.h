@@ -76,6 +76,10 @@ fl_status fl_checkpoint_writer_begin(fl_checkpoint_writer *writer, const fl_chec
 void fl_checkpoint_writer_check_links(fl_checkpoint_writer *writer,
                                       const fl_checkpoint_state *state);
 
+/* The checkpoint after `step` steps was given up, and may be written again: files that it has left
+ * are replaced. Without this, they make its part fail with FL_EBUSY. */
+void fl_checkpoint_writer_replace(fl_checkpoint_writer *writer, int64_t step);
+
 /* Wait until no checkpoint is being written: FL_EDEADLINE. */
 fl_status fl_checkpoint_writer_wait(fl_checkpoint_writer *writer,
                                     int64_t deadline_us) FL_MUST_CHECK;

@@ -193,6 +193,7 @@ static fl_wire_message frame_of(fl_wire_type type)
                                        .grad_norm = 0.1,
                                        .finite = true,
                                        .evaluates = true,
+                                       .saved = true,
                                        .position = some_position(),
                                        .plan = some_plan()};
         break;
@@ -310,6 +311,7 @@ static void test_wire__reads_the_values_it_was_given(void **state)
     bytes = encode(&frame, &n);
     assert_int_equal(decode(bytes, n, &back), FL_OK);
     const fl_checkpoint_file_report *file = &back.checkpoint_file;
+    assert_true(file->generation == 7);
     assert_true(file->step == 500 && file->layer == 3 && file->part == FL_CHECKPOINT_MOMENTS);
     assert_true(file->bytes == 5000000000 && file->xxh64 == 0xfedcba9876543210 && !file->linked);
     free(bytes);
