@@ -55,7 +55,7 @@ const host_transport *fl__host_transport_of(const host_group *g, const int *memb
     return all_shared(g, members, n) ? &shm : &gloo;
 }
 
-static fl_status open_segment(host_group *g)
+static fl_status open_segment(host_group *g, const char *host)
 {
     int64_t deadline_us = fl_deadline_us(g->wait_timeout_ms);
     int size = g->base.size;
@@ -64,6 +64,7 @@ static fl_status open_segment(host_group *g)
                                             .index = g->base.index,
                                             .size = size,
                                             .generation = g->base.generation,
+                                            .host = host,
                                             .wait_timeout_ms = g->wait_timeout_ms,
                                             .extra_bytes = fl_shm_sum_bytes(),
                                             .device = g->base.device};
@@ -103,7 +104,7 @@ static fl_status group_open(const fl_group_options *options, fl_group **out)
         status = open_sums(g);
     }
     if (status == FL_OK && options->size > 1 && !options->sockets_only) {
-        status = open_segment(g);
+        status = open_segment(g, options->host);
     }
     if (status != FL_OK) {
         group_close(&g->base);

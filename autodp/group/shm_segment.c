@@ -112,7 +112,7 @@ fl_status fl_shm_segment_wait(fl_shm_segment *segment, const fl_look *look, uint
 /* ---- opening ---- */
 
 typedef struct card {
-    uint64_t host; /* fl_host_id */
+    uint64_t host; /* fl_host_id_at */
     int64_t pid;
     fl_shared_key key, probe; /* id 0: none */
 } card;
@@ -165,7 +165,7 @@ static void export_probe(fl_shm_segment *b, card *mine)
 static fl_status meet(fl_shm_segment *b, card *cards, int64_t deadline_us)
 {
     int size = b->o.size, me = b->o.index;
-    card mine = {.host = fl_host_id(), .pid = getpid()};
+    card mine = {.host = fl_host_id_at(b->o.host), .pid = getpid()};
     if (fl_shared_create(memory_bytes(b), &b->shared) == FL_OK) {
         mine.key = fl_shared_key_of(b->shared);
     } else {

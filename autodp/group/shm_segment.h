@@ -57,6 +57,7 @@ typedef struct fl_shm_segment_options {
     fl_all_gather *exchange; /* over the net; used only while opening */
     int index, size;
     uint32_t generation;
+    const char *host;        /* as in fl_net_options: other addresses are other hosts */
     int64_t wait_timeout_ms; /* upper limit of every wait, whatever its deadline */
     size_t extra_bytes;      /* more memory of each segment, for the caller */
     fl_device *device;       /* whose exported memory other members may read */

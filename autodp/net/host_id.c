@@ -1,6 +1,7 @@
 #include "autodp/net/host_id.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -15,4 +16,10 @@ uint64_t fl_host_id(void)
     }
     ssize_t more = readlink("/proc/self/ns/pid", text + n, sizeof text - n);
     return XXH3_64bits(text, n + (more > 0 ? (size_t)more : 0));
+}
+
+uint64_t fl_host_id_at(const char *address)
+{
+    uint64_t id = fl_host_id();
+    return address == NULL ? id : XXH3_64bits_withSeed(address, strlen(address), id);
 }

@@ -8,4 +8,8 @@
  * same, each can look up the other's id. Threads: any. */
 uint64_t fl_host_id(void);
 
+/* The same with the address at which this process listens for others: hosts of a run differ by it,
+ * also where they are name spaces of one machine. NULL: fl_host_id. */
+uint64_t fl_host_id_at(const char *address);
+
 #endif

@@ -3,6 +3,7 @@
 #ifndef FL_AUTODP_NET_STORE_H
 #define FL_AUTODP_NET_STORE_H
 
+#include "autodp/net/curve.h"
 #include "autodp/net/net.h"
 
 typedef struct fl_store fl_store;
@@ -25,9 +26,10 @@ void fl_store_forget(fl_store *store, const char *prefix);
 
 /* A client: its own ZeroMQ socket to `endpoint` ("ipc://..." or "tcp://..."). The socket talks to a
  * ROUTER whose messages to and from the store start with a frame "store".
+ * keys: of a server on a network; NULL: it asks for none.
  * Threads: one at a time. */
 typedef struct fl_store_client fl_store_client;
-fl_status fl_store_connect(void *zmq_context, const char *endpoint,
+fl_status fl_store_connect(void *zmq_context, const char *endpoint, const fl_curve_keys *keys,
                            fl_store_client **out) FL_MUST_CHECK;
 void fl_store_disconnect(fl_store_client **client);
 fl_kv fl_store_kv(fl_store_client *client); /* borrows the client */

@@ -22,7 +22,8 @@ static fl_status zmq_failed(const char *what)
     return fl_fail(FL_EIO, "store: %s: %s", what, zmq_strerror(errno));
 }
 
-fl_status fl_store_connect(void *zmq_context, const char *endpoint, fl_store_client **out)
+fl_status fl_store_connect(void *zmq_context, const char *endpoint, const fl_curve_keys *keys,
+                           fl_store_client **out)
 {
     fl_store_client *client = NULL;
     FL_TRY(fl_alloc(sizeof *client, (void **)&client));
@@ -32,6 +33,7 @@ fl_status fl_store_connect(void *zmq_context, const char *endpoint, fl_store_cli
     if (client->socket == NULL) {
         status = zmq_failed("socket");
     } else if (zmq_setsockopt(client->socket, ZMQ_LINGER, &zero, sizeof zero) != 0 ||
+               !fl_curve_client(keys, client->socket) ||
                zmq_connect(client->socket, endpoint) != 0) {
         status = zmq_failed(endpoint);
     }

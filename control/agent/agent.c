@@ -163,6 +163,9 @@ static void look_at_worker(const agent *a, const fl_agent_frame *frame)
 static void hide_link(agent *a)
 {
     const char *path = a->o->endpoint + strlen(IPC);
+    if (strncmp(a->o->endpoint, "tcp://", 6) == 0) {
+        return; /* of another host: it has no file here */
+    }
     int fd = strncmp(a->o->endpoint, IPC, strlen(IPC)) == 0 ? open(path, O_PATH | O_CLOEXEC) : -1;
     if (fd < 0 || unlink(path) != 0) {
         fl_log(FL_LOG_WARN, "cannot remove the control link's socket: %s", strerror(errno));
@@ -235,8 +238,7 @@ static void read_frames(agent *a)
 
 /* ---- the loop ---- */
 
-/* Signals for the whole process group are the controller's: it ends the run, and then its agent.
- * Standard error stays the user's; the rest must not keep a pipe open. */
+/* Signals for the whole process group are the controller's: it ends the run, and then its agent. */
 static bool prepare_process(agent *a)
 {
     sigset_t all, child;
@@ -245,14 +247,9 @@ static bool prepare_process(agent *a)
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     a->signal_fd = signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC);
-    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-    bool good = a->signal_fd >= 0 && nothing >= 0 && dup2(nothing, STDIN_FILENO) >= 0 &&
-                dup2(nothing, STDOUT_FILENO) >= 0;
+    bool good = a->signal_fd >= 0 && fl__agent_leave_terminal();
     if (!good) {
         fl_log(FL_LOG_ERROR, "the agent cannot start: %s", strerror(errno));
-    }
-    if (nothing >= 0) {
-        close(nothing);
     }
     return good;
 }

@@ -4,13 +4,16 @@
  *
  * The controller forks it before it starts threads of its own, so the agent can fork workers at
  * any time of the run, each with the model, the data set and the memory that the controller had
- * mapped by then. It owns the processes of its host: their logs, their exits, their ends. Nothing
- * in the controller knows where an agent is; control/agent/agent_client.h is its end. */
+ * mapped by then. Where a run has several hosts, a gate stands between (control/agent/gate.h), and
+ * the agents of the other hosts are behind it. It owns the processes of its host: their logs, their
+ * exits, their ends. Nothing in the controller knows where an agent is;
+ * control/agent/agent_client.h is its end. */
 #ifndef FL_CONTROL_AGENT_AGENT_H
 #define FL_CONTROL_AGENT_AGENT_H
 
 #include "control/agent/process_look.h"
 #include "control/agent/signals.h"
+#include "control/state/hosts.h"
 #include "control/state/options.h"
 #include "device/flight.h"
 
@@ -23,7 +26,8 @@ typedef struct fl_agent_options {
     bool continues; /* the run continues an interrupted one: so do the workers' logs */
     fl_flight *flight;
     const fl_signals *signals; /* blocked by fl_signals_block */
-    const char *endpoint;      /* of the control link: "ipc://" and a path */
+    const char *endpoint;      /* of the control link: "ipc://" and a path, or "tcp://..." */
+    const fl_hosts *hosts;     /* of the run, this one the first; NULL: this one alone */
     fl_worker_main *worker;
     void *context;
     /* Called in the agent first: closes what the controller alone may hold. NULL: nothing. */
@@ -55,6 +59,10 @@ _Noreturn void fl__agent_run(const fl_agent_options *options, int socket, fl_age
 _Noreturn void fl__agent_become_worker(const fl_agent_options *options,
                                        const fl_worker_birth *birth, const char *endpoint,
                                        pid_t agent);
+
+/* In the agent or the gate: standard error stays the user's; the rest must not keep a pipe open.
+ * False, with errno, if that fails. */
+bool fl__agent_leave_terminal(void);
 
 /* "worker-3.log" into name; returns name. */
 const char *fl_agent_log_name(int rank, char name[FL_AGENT_LOG_NAME_BYTES]);

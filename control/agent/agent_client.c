@@ -1,6 +1,7 @@
 #include "control/agent/agent_client.h"
 
 #include "control/agent/agent_wire.h"
+#include "control/agent/gate.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -18,6 +19,8 @@
 
 enum {
     START_MS = 30000, /* for the processes of all workers */
+    JOIN_MS = 600000, /* the same, with the time that other hosts take to join */
+    SIGNAL_MS = 200,  /* between two looks whether the user has given up waiting for them */
     KILL_MS = 500,    /* from SIGKILL to the report of the exit */
     END_MS = 1500,    /* from END to the agent's exit */
     GONE_MS = 2000,   /* from the agent's death to the end of the last worker */
@@ -36,10 +39,11 @@ typedef struct request {
 struct fl_agent {
     pid_t pid;
     int socket;
-    int alive_fd;    /* ends when neither the agent nor any worker holds the other end */
-    bool owes_hide;  /* the socket has not taken the HIDE frame yet */
-    bool is_lost;    /* it has died, or has closed the socket */
-    int wait_status; /* of the agent, once it is lost */
+    int alive_fd;      /* ends when neither the agent nor any worker holds the other end */
+    bool owes_hide;    /* the socket has not taken the HIDE frame yet */
+    bool is_lost;      /* it has died, or has closed the socket */
+    int wait_status;   /* of the agent, once it is lost */
+    bool awaits_hosts; /* that join */
     int n_workers;
     fl_worker *workers; /* [n_workers] */
     request *requests;  /* [n_workers] */
@@ -187,6 +191,9 @@ static _Noreturn void become_agent(const fl_agent_options *options, int socket,
     if (getppid() != controller) {
         _exit(1); /* the controller died before the agent could watch it */
     }
+    if (options->hosts != NULL) {
+        fl__gate_run(options, socket, children);
+    }
     fl__agent_run(options, socket, children);
 }
 
@@ -237,8 +244,11 @@ fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers, fl_
     fl_agent_child *children = NULL;
     size_t n = (size_t)options->n_workers;
     FL_TRY(fl_alloc(sizeof *agent, (void **)&agent));
-    *agent = (fl_agent){
-        .socket = -1, .alive_fd = -1, .n_workers = options->n_workers, .workers = workers};
+    *agent = (fl_agent){.socket = -1,
+                        .alive_fd = -1,
+                        .awaits_hosts = options->hosts != NULL,
+                        .n_workers = options->n_workers,
+                        .workers = workers};
     fl_status status = fl_alloc_array(n, sizeof *agent->requests, (void **)&agent->requests);
     if (status == FL_OK) {
         status = fl_alloc_array(n, sizeof *children, (void **)&children);
@@ -257,18 +267,39 @@ fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers, fl_
 
 /* ---- workers ---- */
 
+/* The controller takes signals later: those of a wait for hosts are pending. */
+static bool is_given_up(void)
+{
+    sigset_t pending;
+    return sigpending(&pending) == 0 &&
+           (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
+}
+
+/* Whether the agent has something to report before the deadline. */
+static bool await_report(const fl_agent *agent, int64_t deadline_us, const char **why)
+{
+    bool readable = false, given_up = false;
+    while (agent->awaits_hosts && !readable && !given_up && fl_left_ms(deadline_us) > 0) {
+        given_up = is_given_up();
+        readable = !given_up && wait_readable(agent->socket, fl_deadline_us(SIGNAL_MS));
+    }
+    *why = given_up ? "stopped before all hosts had joined" : "the agent does not answer";
+    return readable || (!given_up && wait_readable(agent->socket, deadline_us));
+}
+
 /* Frames of several workers may still be on their way; the first missing one is named. */
 static fl_status await_processes(fl_agent *agent, int64_t deadline_us)
 {
     for (int rank = 0; rank < agent->n_workers;) {
         const fl_worker *w = &agent->workers[rank];
-        char why[128] = "the agent does not answer";
+        char lost[160];
+        const char *why = lost;
         if (w->pid > 0 || w->departed) {
             rank++;
             continue;
         }
-        bool waits = w->spawn_error == 0 && !fl_agent_is_lost(agent, why, sizeof why) &&
-                     wait_readable(agent->socket, deadline_us);
+        bool waits = w->spawn_error == 0 && !fl_agent_is_lost(agent, lost, sizeof lost) &&
+                     await_report(agent, deadline_us, &why);
         if (!waits) {
             return fl_fail(FL_EFAILED, "cannot start worker %d of %d: %s", rank, agent->n_workers,
                            w->spawn_error != 0 ? strerror(w->spawn_error) : why);
@@ -293,7 +324,7 @@ static bool send_spawn(fl_agent *agent, const fl_agent_frame *frame, int64_t dea
 
 fl_status fl_agent_start_all(fl_agent *agent, const fl_worker_birth *birth)
 {
-    int64_t deadline_us = fl_deadline_us(START_MS);
+    int64_t deadline_us = fl_deadline_us(agent->awaits_hosts ? JOIN_MS : START_MS);
     fl_agent_frame frame = {.type = FL_AGENT_SPAWN, .birth = *birth};
     for (int rank = 0; rank < agent->n_workers; rank++) {
         fl_worker *w = &agent->workers[rank];

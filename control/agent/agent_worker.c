@@ -17,6 +17,17 @@ const char *fl_agent_log_name(int rank, char name[FL_AGENT_LOG_NAME_BYTES])
     return name;
 }
 
+bool fl__agent_leave_terminal(void)
+{
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    bool good =
+        nothing >= 0 && dup2(nothing, STDIN_FILENO) >= 0 && dup2(nothing, STDOUT_FILENO) >= 0;
+    if (nothing >= 0) {
+        close(nothing);
+    }
+    return good;
+}
+
 static bool redirect_output(int dir_fd, int rank, bool continues)
 {
     char name[FL_AGENT_LOG_NAME_BYTES];

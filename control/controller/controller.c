@@ -5,6 +5,7 @@
 
 #include "autodp/sampler.h"
 #include "control/checkpoint/record_place.h"
+#include "control/controller/far.h"
 #include "control/controller/parts.h"
 #include "control/controller/summary.h"
 #include "control/controller/view.h"
@@ -78,6 +79,7 @@ static fl_status open_tables(fl_controller *controller)
     controller->standstill.look = look_at_process;
     controller->standstill.context = controller;
     controller->standstill.woken_at = controller->router.woken_at;
+    controller->standstill.n_recorded = fl_far_n_near(controller);
     facts->workers = controller->workers;
     facts->flight = controller->flight;
     FL_TRY(fl_flight_dump_init(&controller->flight_dump, facts));
@@ -207,7 +209,7 @@ static fl_status open_sockets(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
     FL_TRY(fl_signals_open(&controller->signals));
-    FL_TRY(fl_router_open(&controller->router, o->dir_fd, o->run_dir, controller->n_workers));
+    FL_TRY(fl_far_open_router(controller));
     controller->router.flight = controller->flight;
     FL_TRY(open_ctl(controller));
     fl_event_log_listen(&controller->log, fl_ctl_publish, controller->ctl);
@@ -238,6 +240,7 @@ static fl_status start_workers(fl_controller *controller)
                                     .flight = controller->flight,
                                     .signals = &controller->signals,
                                     .endpoint = endpoint,
+                                    .hosts = o->hosts,
                                     .worker = o->worker,
                                     .context = o->context,
                                     .release = release_listener,
@@ -288,11 +291,14 @@ static void close_all(fl_controller *controller)
 
 static void wait_for_something(const fl_controller *controller)
 {
-    zmq_pollitem_t items[4 + FL_CTL_POLL_MAX] = {{controller->router.socket, 0, ZMQ_POLLIN, 0},
+    zmq_pollitem_t items[5 + FL_CTL_POLL_MAX] = {{controller->router.socket, 0, ZMQ_POLLIN, 0},
                                                  {NULL, controller->signals.fd, ZMQ_POLLIN, 0}};
     int n = 2 + fl_ctl_poll(controller->ctl, items + 2);
     if (controller->shutdown.phase.state != FL_CONTROLLER_OVER) {
         items[n++] = (zmq_pollitem_t){NULL, fl_agent_fd(controller->agent), ZMQ_POLLIN, 0};
+    }
+    if (fl_router_guard(&controller->router) != NULL) {
+        items[n++] = (zmq_pollitem_t){fl_router_guard(&controller->router), 0, ZMQ_POLLIN, 0};
     }
     if (fl_pass_holds_lines(&controller->pass)) {
         items[n++] = (zmq_pollitem_t){NULL, controller->pass.o->out_fd, ZMQ_POLLOUT, 0};
@@ -329,6 +335,7 @@ static void run_loop(fl_controller *controller)
     fl_shutdown_begin(&controller->shutdown, fl_now_us());
     while (phase->state != FL_CONTROLLER_OVER || owes_lines(controller)) {
         wait_for_something(controller);
+        fl_router_watch(&controller->router);
         fl_inbox_read(controller);
         fl_stop_request_signals(controller);
         if (phase->state != FL_CONTROLLER_OVER) {
@@ -389,6 +396,7 @@ static void keep_model(fl_controller *controller, fl_run_result *result)
     fl_model_file *file = controller->options->model_file;
     fl_shutdown *shutdown = &controller->shutdown;
     bool good = shutdown->status == FL_OK || shutdown->status == FL_ESTOPPED;
+    fl_far_note_layers(controller);
     if (file == NULL || !good || !fl_model_file_complete(file)) {
         return;
     }

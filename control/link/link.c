@@ -38,7 +38,7 @@ static bool watch_connection(fl_link *link)
            zmq_connect(link->events, EVENTS_ENDPOINT) == 0;
 }
 
-static fl_status connect_socket(fl_link *link, const char *endpoint)
+static fl_status connect_socket(fl_link *link, const char *endpoint, const fl_curve_keys *keys)
 {
     char identity[32];
     int n = snprintf(identity, sizeof identity, FL_WIRE_IDENTITY, link->rank, link->incarnation);
@@ -48,7 +48,7 @@ static fl_status connect_socket(fl_link *link, const char *endpoint)
         zmq_setsockopt(link->socket, ZMQ_ROUTING_ID, identity, (size_t)n) != 0 ||
         !fl_zmq_set(link->socket, ZMQ_LINGER, FL_LINK_FLUSH_MS) ||
         !fl_zmq_set(link->socket, ZMQ_RECONNECT_IVL, RECONNECT_MS) || !watch_connection(link) ||
-        zmq_connect(link->socket, endpoint) != 0) {
+        !fl_curve_client(keys, link->socket) || zmq_connect(link->socket, endpoint) != 0) {
         return fl_fail(FL_EIO, "cannot connect to the controller at %s: %s", endpoint,
                        zmq_strerror(zmq_errno()));
     }
@@ -126,10 +126,10 @@ fl_status fl_link_open(const fl_link_options *options, fl_link **out)
     atomic_init(&link->generation, options->generation);
     status = open_descriptors(link);
     if (status == FL_OK) {
-        status = connect_socket(link, options->endpoint);
+        status = connect_socket(link, options->endpoint, options->keys);
     }
     if (status == FL_OK) {
-        status = fl_store_connect(link->zmq, options->endpoint, &link->store);
+        status = fl_store_connect(link->zmq, options->endpoint, options->keys, &link->store);
     }
     if (status == FL_OK) {
         link->kv = fl_store_kv(link->store);

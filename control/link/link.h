@@ -7,6 +7,7 @@
 #define FL_CONTROL_LINK_LINK_H
 
 #include "autodp/group/group.h"
+#include "autodp/net/curve.h"
 #include "autodp/net/net.h"
 #include "nn/loss.h"
 #include "pipe/state/checkpoint_files.h"
@@ -251,7 +252,8 @@ typedef struct fl_pass_report {
 typedef struct fl_link fl_link;
 
 typedef struct fl_link_options {
-    const char *endpoint; /* of the controller's ROUTER */
+    const char *endpoint;      /* of the controller's ROUTER */
+    const fl_curve_keys *keys; /* borrowed while it opens; NULL: the ROUTER asks for none */
     int rank;
     uint32_t incarnation; /* of the process among those of its rank */
     uint32_t generation;  /* that the worker starts in */

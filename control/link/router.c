@@ -19,26 +19,61 @@ void fl_router_endpoint(int dir_fd, char text[FL_ROUTER_ENDPOINT_MAX])
     snprintf(text, FL_ROUTER_ENDPOINT_MAX, "ipc:///proc/self/fd/%d/" SOCKET_NAME, dir_fd);
 }
 
-static bool bind_socket(fl_router *router)
+/* A socket has one kind of security for all its endpoints. A worker that connects again, because
+ * its connection broke, takes the place of its old connection. */
+static fl_status protect_socket(fl_router *router, const fl_router_far *far)
 {
-    char endpoint[FL_ROUTER_ENDPOINT_MAX];
-    fl_router_endpoint(router->dir_fd, endpoint);
+    if (far == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(fl_zap_auth_create_for(far->secret, far->client, &router->guard));
+    FL_TRY(fl_zap_auth_open(router->guard, router->zmq));
+    return fl_zap_auth_protect(router->guard, router->socket) &&
+                   fl_zmq_set(router->socket, ZMQ_ROUTER_HANDOVER, 1)
+               ? FL_OK
+               : fl_fail(FL_EIO, "%s", zmq_strerror(zmq_errno()));
+}
+
+static bool open_socket(fl_router *router)
+{
     router->zmq = zmq_ctx_new();
     router->socket = router->zmq == NULL ? NULL : zmq_socket(router->zmq, ZMQ_ROUTER);
     return router->socket != NULL && fl_zmq_set(router->socket, ZMQ_LINGER, 0) &&
            fl_zmq_set(router->socket, ZMQ_ROUTER_MANDATORY, 1) &&
-           fl_zmq_limit_messages(router->socket, FL_WIRE_BODY_MAX + 1024 * 1024) &&
-           fl_zmq_bind_private(router->socket, endpoint);
+           fl_zmq_limit_messages(router->socket, FL_WIRE_BODY_MAX + 1024 * 1024);
 }
 
-fl_status fl_router_open(fl_router *router, int dir_fd, const char *run_dir, int n_workers)
+fl_status fl_router_open(fl_router *router, int dir_fd, const char *run_dir, int n_workers,
+                         const fl_router_far *far)
 {
+    char endpoint[FL_ROUTER_ENDPOINT_MAX];
     *router = (fl_router){.dir_fd = dir_fd, .n_workers = n_workers};
-    if (!bind_socket(router)) {
+    fl_router_endpoint(dir_fd, endpoint);
+    bool opened = open_socket(router);
+    if (opened) {
+        FL_TRY(protect_socket(router, far));
+    }
+    if (!opened || !fl_zmq_bind_private(router->socket, endpoint)) {
         return fl_fail(FL_EIO, "cannot open the control link in %s: %s", run_dir,
                        zmq_strerror(zmq_errno()));
     }
+    if (far != NULL && zmq_bind(router->socket, far->endpoint) != 0) {
+        return fl_fail(FL_EIO, "--listen: cannot wait for the workers of other hosts at %s: %s",
+                       far->endpoint, zmq_strerror(zmq_errno()));
+    }
     return FL_OK;
+}
+
+void *fl_router_guard(const fl_router *router)
+{
+    return router->guard == NULL ? NULL : fl_zap_auth_socket(router->guard);
+}
+
+void fl_router_watch(fl_router *router)
+{
+    if (router->guard != NULL) {
+        fl_zap_auth_watch(router->guard);
+    }
 }
 
 static void remove_socket(fl_router *router)
@@ -54,9 +89,13 @@ void fl_router_close(fl_router *router)
         zmq_close(router->socket);
         remove_socket(router);
     }
+    if (router->guard != NULL) {
+        fl_zap_auth_close(router->guard);
+    }
     if (router->zmq != NULL) {
         zmq_ctx_term(router->zmq);
     }
+    fl_zap_auth_destroy(&router->guard);
     router->socket = router->zmq = NULL;
 }
 

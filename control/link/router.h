@@ -7,15 +7,24 @@
 #define FL_CONTROL_LINK_ROUTER_H
 
 #include "control/link/wire.h"
+#include "control/link/zap_auth.h"
 #include "device/flight.h"
 
 #include <zmq.h>
 
 enum { FL_ROUTER_PARTS_MAX = 8, FL_ROUTER_ENDPOINT_MAX = 64 };
 
+/* For workers on other hosts. Those of this host then need the keys, too. */
+typedef struct fl_router_far {
+    const char *endpoint; /* "tcp://ADDRESS:PORT" */
+    const char *secret;   /* of this end */
+    const char *client;   /* the public key of the workers */
+} fl_router_far;
+
 typedef struct fl_router {
     void *zmq, *socket;
-    int dir_fd; /* of the run directory; borrowed */
+    fl_zap_auth *guard; /* NULL: all workers are on this host */
+    int dir_fd;         /* of the run directory; borrowed */
     int n_workers;
     uint32_t listens[FL_MAX_WORKERS]; /* the incarnation that has sent HELLO and has not exited; 0:
                                          none */
@@ -27,14 +36,19 @@ typedef struct fl_router {
     uint64_t woken_at[FL_MAX_WORKERS];
 } fl_router;
 
-/* Bind RUN/link, readable by this user alone. After a failure, close the router as well. */
-fl_status fl_router_open(fl_router *router, int dir_fd, const char *run_dir,
-                         int n_workers) FL_MUST_CHECK;
+/* Bind RUN/link, readable by this user alone. far: where it listens on a network, too, for those
+ * who have the key; NULL: nowhere. After a failure, close the router as well. */
+fl_status fl_router_open(fl_router *router, int dir_fd, const char *run_dir, int n_workers,
+                         const fl_router_far *far) FL_MUST_CHECK;
 void fl_router_close(fl_router *router);
 
 /* The endpoint for workers: through the inherited descriptor of the run directory, because the path
  * of a socket is limited to 107 bytes and that of a run directory may be longer. */
 void fl_router_endpoint(int dir_fd, char text[FL_ROUTER_ENDPOINT_MAX]);
+
+/* Readable when a connection asks to be admitted; NULL: none can. And answer it. Never waits. */
+void *fl_router_guard(const fl_router *router);
+void fl_router_watch(fl_router *router);
 
 /* Start or stop sending commands to this worker. */
 void fl_router_admit(fl_router *router, int rank, uint32_t incarnation);

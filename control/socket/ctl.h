@@ -19,10 +19,10 @@
 #ifndef FL_CONTROL_SOCKET_CTL_H
 #define FL_CONTROL_SOCKET_CTL_H
 
+#include "control/link/zap_auth.h"
 #include "control/socket/ctl_names.h"
 #include "control/socket/ctl_replies.h"
 #include "control/socket/ctl_socket.h"
-#include "control/socket/zap_auth.h"
 
 enum { FL_CTL_PENDING = 32, FL_CTL_HELD = 128 };
 

@@ -3,6 +3,7 @@
 #define FL_CONTROL_STATE_OPTIONS_H
 
 #include "control/state/birth.h"
+#include "control/state/hosts.h"
 #include "control/state/phase.h"
 #include "control/state/recovery_sums.h"
 #include "pipe/plan/planner.h"
@@ -78,6 +79,7 @@ typedef struct fl_controller_options {
     struct fl_model_file *model_file; /* that the workers fill; NULL: the weights are not kept */
     const struct fl_recording *recording;   /* of the run to repeat; NULL: none */
     int n_devices;                          /* of the job */
+    const fl_hosts *hosts;                  /* of the run; NULL: this one alone */
     const struct fl_device_survey *devices; /* of the machine; NULL: unknown */
     const char *kernels;                    /* the instruction set, "avx2"; NULL: unknown */
     int64_t lead; /* steps from a decision to the step at which it takes effect: fl_due_lead */

@@ -81,7 +81,7 @@ extern const fl_cli_command fl_cli_command_run, fl_cli_command_validate, fl_cli_
     fl_cli_command_schedule, fl_cli_command_ledger, fl_cli_command_list, fl_cli_command_ctl,
     fl_cli_command_key, fl_cli_command_schema, fl_cli_command_report, fl_cli_command_trace_report,
     fl_cli_command_check_model, fl_cli_command_export, fl_cli_command_diff, fl_cli_command_help,
-    fl_cli_command_tokenize, fl_cli_command_evaluate, fl_cli_command_predict;
+    fl_cli_command_tokenize, fl_cli_command_agent, fl_cli_command_evaluate, fl_cli_command_predict;
 
 /* The command of this name; NULL: none.
  * commands  NULL after the last */

@@ -4,7 +4,10 @@
 #include "device/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/job_context.h"
+#include "launcher/job/cluster_file.h"
+#include "launcher/job/job.h"
 #include "launcher/job/number.h"
+#include "launcher/run/hosts.h"
 #include "launcher/run/preparation.h"
 #include "launcher/run/recording_read.h"
 #include "launcher/run/resume.h"
@@ -118,6 +121,47 @@ static int resume_run(const fl_args *args)
     return code;
 }
 
+/* ---- --hosts ---- */
+
+/* A run on several hosts is new: --resume and --replay are refused. */
+static fl_status run_on_hosts(const fl_args *args, fl_job_context *w, fl_run_result *result)
+{
+    fl_cluster_file *file = NULL;
+    fl_hosts *hosts = NULL;
+    const char *listen = fl_args_value(args, "--listen");
+    if (listen == NULL) {
+        return fl_fail(FL_EINVAL, "--hosts: --listen ADDRESS is missing, where their agents join; "
+                                  "allowed: tcp://ADDRESS:PORT");
+    }
+    fl_status status = fl_alloc(sizeof *file, (void **)&file);
+    status = status == FL_OK ? fl_alloc(sizeof *hosts, (void **)&hosts) : status;
+    status = status == FL_OK ? fl_cluster_file_load(fl_args_value(args, "--hosts"), file) : status;
+    status = status == FL_OK ? fl_hosts_make(file, listen, &w->job, hosts) : status;
+    status = status == FL_OK ? fl_job_locate(&w->job, fl_hosts_take_job(hosts, &w->job)) : status;
+    if (status == FL_OK) {
+        status = fl_run_on_hosts(w->model, &w->dataset, &w->job, fl_args_value(args, "--run-dir"),
+                                 hosts, &file->cluster, result);
+    }
+    fl_free(hosts);
+    fl_free(file);
+    return status;
+}
+
+static fl_status check_hosts_options(const fl_args *args)
+{
+    bool hosts = fl_args_has(args, "--hosts");
+    if (fl_args_has(args, "--listen") && !hosts) {
+        return fl_fail(FL_EINVAL, "--listen: an option of --hosts, which is missing");
+    }
+    const char *other = fl_args_has(args, "--resume")   ? "--resume"
+                        : fl_args_has(args, "--replay") ? "--replay"
+                                                        : NULL;
+    return !hosts || other == NULL
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "--hosts: %s is given, too: a run on several hosts is new",
+                         other);
+}
+
 /* ---- run ---- */
 
 static int run_job(const fl_args *args)
@@ -128,6 +172,10 @@ static int run_job(const fl_args *args)
     char recorded_path[PATH_MAX], recorded_job[PATH_MAX + 16];
     fl_args with_job = *args;
     const char *recorded_dir = fl_args_value(args, "--replay");
+    if (check_hosts_options(args) != FL_OK) {
+        fl_complain("%s", fl_errmsg());
+        return FL_EXIT_BAD_INPUT;
+    }
     if (fl_args_has(args, "--resume")) {
         return resume_run(args);
     }
@@ -152,7 +200,9 @@ static int run_job(const fl_args *args)
     if (status == FL_OK) {
         status = fl_job_context_init(&with_job, &w);
     }
-    if (status == FL_OK) {
+    if (status == FL_OK && fl_args_has(args, "--hosts")) {
+        status = run_on_hosts(args, &w, &result);
+    } else if (status == FL_OK) {
         status = fl_run_again(w.model, &w.dataset, &w.job, fl_args_value(args, "--run-dir"),
                               recorded_dir, &result);
     }
@@ -210,11 +260,14 @@ const fl_cli_command fl_cli_command_run = {
                "that both runs are equal to the last bit on the same hardware. JOB.yaml may\n"
                "then be left out: it is the earlier run's job.\n"
                "With --resume, an interrupted run continues in its own directory, from its\n"
-               "newest whole checkpoint; --set train.epochs=N makes it longer.\n",
+               "newest whole checkpoint; --set train.epochs=N makes it longer.\n"
+               "With --hosts, the run waits for `frostline agent` on each other host.\n",
     .options = {{"--run-dir", 0, "DIR", "the run directory; default: RUN.DIR/NAME-DATE-TIME"},
                 {"--replay", 0, "RUN", "repeat the decisions of this run"},
                 {"--resume", 0, "RUN", "continue this run, which was interrupted"},
                 {"--checkpoint", 0, "STEP", "continue from the checkpoint after this many steps"},
+                {"--hosts", 0, "FILE", "train on the hosts of FILE, this one the first"},
+                {"--listen", 0, "ADDRESS", "of --hosts: where agents join, tcp://ADDRESS:PORT"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = run_job,
 };

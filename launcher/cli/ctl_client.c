@@ -1,9 +1,9 @@
 #include "launcher/cli/ctl_client.h"
 
+#include "control/link/zap_auth.h"
 #include "control/link/zmq_socket.h"
 #include "control/socket/ctl_names.h"
 #include "control/socket/ctl_request.h"
-#include "control/socket/zap_auth.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "launcher/run/runs.h"

@@ -6,13 +6,15 @@
 #include "launcher/job/job.h"
 #include "launcher/job/node.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
 /* ---- what a mapping may have ---- */
 
-enum { HOST_KEYS = 5, LINK_KEYS = 3, KEYS_MAX = 5 };
+enum { HOST_KEYS = 6, LINK_KEYS = 3, KEYS_MAX = 6 };
 
 static const fl_field host_key[HOST_KEYS] = {
     {.path = "name", .type = FL_FIELD_TEXT},
@@ -20,6 +22,7 @@ static const fl_field host_key[HOST_KEYS] = {
     {.path = "sockets", .type = FL_FIELD_INTEGER, .least = 1, .most = FL_MAX_WORKERS},
     {.path = "memory", .type = FL_FIELD_SIZE, .least = 1 << 20, .most = (int64_t)1 << 50},
     {.path = "speed", .type = FL_FIELD_NUMBER, .low = 0.001, .high = 1000.0},
+    {.path = "address", .type = FL_FIELD_TEXT},
 };
 
 static const fl_field link_key[LINK_KEYS] = {
@@ -173,6 +176,29 @@ static fl_status check_host(const cluster_reader *r, const yaml_node_t *node, co
     return FL_OK;
 }
 
+/* Two hosts cannot have one address. */
+static fl_status check_address(const cluster_reader *r, const yaml_node_t *node, const values *v)
+{
+    const char *text = v->value[5].text;
+    unsigned char bytes[sizeof(struct in6_addr)];
+    char shown[FL_SHOWN_MAX];
+    if (!v->given[5]) {
+        return FL_OK;
+    }
+    if (strlen(text) >= FL_HOST_NAME_MAX || inet_pton(AF_INET, text, bytes) != 1) {
+        return at(r, node, "hosts.address",
+                  fl_fail(FL_EINVAL, "found %s, allowed: an IPv4 address, as 10.0.0.1",
+                          fl_shown(text, strlen(text), shown)));
+    }
+    for (int i = 0; i < r->out->cluster.n_hosts; i++) {
+        if (strcmp(r->out->address[i], text) == 0) {
+            return at(r, node, "hosts.address",
+                      fl_fail(FL_EINVAL, "found %s twice, allowed: addresses that differ", text));
+        }
+    }
+    return FL_OK;
+}
+
 static fl_status read_hosts(cluster_reader *r, const yaml_node_t *list)
 {
     fl_cluster_file *out = r->out;
@@ -186,6 +212,9 @@ static fl_status read_hosts(cluster_reader *r, const yaml_node_t *list)
         values v = {.key = host_key, .n_keys = HOST_KEYS, .path = "hosts"};
         FL_TRY(read_values(r, node, 2, &v));
         FL_TRY(check_host(r, node, &v));
+        FL_TRY(check_address(r, node, &v));
+        snprintf(out->address[out->cluster.n_hosts], FL_HOST_NAME_MAX, "%s",
+                 v.given[5] ? v.value[5].text : "");
         snprintf(out->name[out->cluster.n_hosts], FL_HOST_NAME_MAX, "%s", v.value[0].text);
         add_devices(&out->cluster, &v);
     }

@@ -1,8 +1,9 @@
-/* The file of `frostline plan --cluster`: hosts, their devices and the links between them.
+/* The file of `frostline plan --cluster` and `frostline run --hosts`: hosts, their devices and the
+ * links between them. A run needs the address of each host.
  *
  *     hosts:
- *       - {name: a, devices: 8}
- *       - {name: b, devices: 8, sockets: 2, memory: 40GiB, speed: 0.5}
+ *       - {name: a, devices: 8, address: 10.0.0.1}
+ *       - {name: b, devices: 8, address: 10.0.0.2, sockets: 2, memory: 40GiB, speed: 0.5}
  *     links:
  *       within_host: {latency_us: 5, bandwidth: 8GiB}
  *       between_hosts: {latency_us: 30, bandwidth: 3GiB}
@@ -16,10 +17,11 @@
 
 enum { FL_HOST_NAME_MAX = 64 };
 
-/* About 88 KiB. */
+/* About 92 KiB. */
 typedef struct fl_cluster_file {
-    fl_cluster cluster;                          /* passes fl_cluster_check */
-    char name[FL_MAX_WORKERS][FL_HOST_NAME_MAX]; /* of each host */
+    fl_cluster cluster;                             /* passes fl_cluster_check */
+    char name[FL_MAX_WORKERS][FL_HOST_NAME_MAX];    /* of each host */
+    char address[FL_MAX_WORKERS][FL_HOST_NAME_MAX]; /* of each host; "": not given */
 } fl_cluster_file;
 
 /* Read the file. FL_EIO: it cannot be read; FL_EINVAL with "file:line:column: field: found ...,

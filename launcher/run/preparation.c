@@ -2,7 +2,7 @@
 
 #include "autodp/sampler.h"
 #include "autodp/validation.h"
-#include "control/socket/zap_auth.h"
+#include "control/link/zap_auth.h"
 #include "control/state/early_stop.h"
 #include "data/loader.h"
 #include "device/alloc.h"

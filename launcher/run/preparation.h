@@ -33,6 +33,7 @@ typedef struct fl_preparation {
     fl_safetensors *weights_file;  /* they are open, and are taken from here */
     int F;                         /* frozen blocks of the first plan */
     bool guesses_costs;            /* nothing is measured to choose the plan */
+    const fl_hosts *hosts;         /* of the run, this one the first; NULL: this one alone */
     const fl_cluster *cluster;     /* plans are for its devices; NULL: for this machine's */
     const fl_dataset *whole;       /* the data set as the caller gave it */
     fl_dataset view;               /* without validation samples; no ops: there are none */

@@ -17,6 +17,7 @@
 #include "launcher/hf/hf_files.h"
 #include "launcher/job/job.h"
 #include "launcher/run/checkpoint_folder.h"
+#include "launcher/run/hosts.h"
 #include "launcher/run/model_config.h"
 #include "launcher/run/resume.h"
 #include "launcher/run/returns.h"
@@ -119,6 +120,9 @@ static fl_status open_files(const fl_preparation *p, const char *run_dir, run_fi
     if (p->job->run.save_model) {
         FL_TRY(make_model_file(p, f));
     }
+    if (p->hosts != NULL) {
+        FL_TRY(fl_hosts_write_key(p->hosts, f->dir_fd));
+    }
     return begin_dir(p, f);
 }
 
@@ -169,6 +173,8 @@ static fl_worker_context worker_of(fl_preparation *p, run_files *f)
                                .dataset = p->dataset,
                                .job = p->job,
                                .cores = &p->cores,
+                               .host = p->hosts == NULL ? NULL : &p->hosts->host[0],
+                               .keys = p->hosts == NULL ? NULL : &p->hosts->keys,
                                .devices = &p->devices,
                                .algorithms = p->costs->algorithms,
                                .activations = p->activations,
@@ -246,6 +252,7 @@ static fl_controller_options controller_of(fl_preparation *p, run_files *f,
                                    .lead = p->due.lead,
                                    .recording = p->due.recording,
                                    .n_devices = p->n_workers,
+                                   .hosts = p->hosts,
                                    .devices = &p->devices,
                                    .kernels = fl_preparation_kernels(p),
                                    .n_samples = p->n_samples,
@@ -357,7 +364,7 @@ static fl_status run_once(fl_preparation *p, const char *run_dir, fl_run_result 
 static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
     fl_run_losses losses = {.most = (int)p->job->fault.restarts, .held_fd = -1};
-    if (p->recorded_dir != NULL || p->job->fault.on_loss == FL_ON_LOSS_STOP) {
+    if (p->recorded_dir != NULL || p->hosts != NULL || p->job->fault.on_loss == FL_ON_LOSS_STOP) {
         return run_once(p, run_dir, result);
     }
     fl_status status = fl_returns_run(p, run_dir, result, &losses, run_once);
@@ -379,6 +386,17 @@ fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *jo
                     const char *run_dir, fl_run_result *result)
 {
     return fl_run_again(model, dataset, job, run_dir, NULL, result);
+}
+
+fl_status fl_run_on_hosts(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                          const char *run_dir, const fl_hosts *hosts, const fl_cluster *cluster,
+                          fl_run_result *result)
+{
+    fl_run_result own;
+    FL_TRY(fl_preparation_check_arguments(model, dataset, job));
+    fl_preparation p = {
+        .model = model, .dataset = dataset, .job = job, .hosts = hosts, .cluster = cluster};
+    return run_prepared(&p, run_dir, result != NULL ? result : &own);
 }
 
 fl_status fl_run_continue(fl_model *model, const fl_dataset *dataset, const fl_job *job,

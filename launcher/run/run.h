@@ -41,7 +41,13 @@ fl_status fl_plan_job(const fl_model *model, const fl_dataset *dataset, const fl
 fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                     const char *run_dir, fl_run_result *result) FL_MUST_CHECK;
 
-/* The same, with all decisions of the run in `recorded_dir`, each at the step at which it took
+/* The same on several hosts, of which this one is the first, and whose agents join (docs/hosts.md).
+ * cluster: the devices and links of all of them. A run on several hosts never goes back. */
+fl_status fl_run_on_hosts(fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                          const char *run_dir, const fl_hosts *hosts, const fl_cluster *cluster,
+                          fl_run_result *result) FL_MUST_CHECK;
+
+/* fl_run_in, with all decisions of the run in `recorded_dir`, each at the step at which it took
  * effect there: equal to that run to the last bit on the same hardware. NULL: decide as usual. Also
  * returns what fl_recording_read returns. */
 fl_status fl_run_again(fl_model *model, const fl_dataset *dataset, const fl_job *job,

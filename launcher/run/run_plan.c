@@ -13,6 +13,9 @@ static const double GUESSED_CALL_US = 20.0; /* so that small micro-batches do no
  * one worker. */
 static int count_processors(const fl_preparation *p)
 {
+    if (p->hosts != NULL) {
+        return p->n_workers * (int)p->job->devices.cores;
+    }
     return p->devices.n > 0 ? p->devices.n * (int)p->job->devices.cores
                             : fl_preparation_processors();
 }
@@ -75,7 +78,8 @@ fl_costs_options fl_run_plan_costs(const fl_preparation *p, const char *only)
 static void take_cores(fl_preparation *p)
 {
     int cores = (int)p->job->devices.cores;
-    fl_cores_take(FL_CORES_NAME, p->n_ranks * cores, &p->cores);
+    int n_ranks = p->hosts == NULL ? p->n_ranks : p->hosts->host[0].n;
+    fl_cores_take(FL_CORES_NAME, n_ranks * cores, &p->cores);
     if (p->cores.n == 0 && p->n_ranks > p->n_workers) {
         fl_cores_take(FL_CORES_NAME, p->n_workers * cores, &p->cores);
     }
@@ -145,8 +149,9 @@ static fl_status read_recording(fl_preparation *p)
 static void choose_members(fl_preparation *p)
 {
     const fl_job *job = p->job;
-    bool gives_work = job->elastic.n_script > 0 || job->freeze.policy != FL_FREEZE_NONE ||
-                      job->elastic.enabled || job->fault.on_loss == FL_ON_LOSS_CONTINUE;
+    bool gives_work = p->hosts != NULL || job->elastic.n_script > 0 ||
+                      job->freeze.policy != FL_FREEZE_NONE || job->elastic.enabled ||
+                      job->fault.on_loss == FL_ON_LOSS_CONTINUE;
     int n_members = gives_work ? p->n_workers : p->plan->K * p->plan->R;
     p->plan->n_workers = p->n_ranks > p->n_workers ? p->n_ranks : n_members;
     for (int rank = n_members; rank < p->plan->n_workers; rank++) {

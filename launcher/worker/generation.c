@@ -17,6 +17,7 @@ static fl_status open_group(const fl_generation_options *o, fl_generation *m)
                                 .index = m->place.replica * m->plan.K + m->place.stage,
                                 .size = m->plan.K * m->plan.R,
                                 .kv = o->kv,
+                                .host = o->worker->host == NULL ? NULL : o->worker->host->address,
                                 .open_timeout_ms = job->fault.deadline_ms,
                                 .wait_timeout_ms = job->fault.deadline_ms,
                                 .abort_set = o->abort_set,

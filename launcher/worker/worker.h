@@ -5,6 +5,7 @@
 #include "autodp/sampler.h"
 #include "control/elastic/due_steps.h"
 #include "control/state/birth.h"
+#include "control/state/hosts.h"
 #include "control/state/pass.h"
 #include "device/survey.h"
 #include "launcher/worker/cores.h"
@@ -31,6 +32,8 @@ typedef struct fl_worker_context {
     const fl_dataset *dataset;
     const fl_job *job;
     const fl_cores *cores;
+    const fl_host *host;       /* that the worker is on, of several; NULL: the run has one host */
+    const fl_curve_keys *keys; /* of the control link of a run on several hosts; else NULL */
     const fl_device_survey *devices;
     const char *algorithms;            /* as in fl_device_options */
     const fl_activations *activations; /* NULL: nothing is cached */

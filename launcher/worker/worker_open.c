@@ -42,7 +42,8 @@ static fl_status open_device(worker *w)
 {
     const fl_job *job = w->c->job;
     const fl_cores *all = w->c->cores;
-    int cores = (int)job->devices.cores, first = w->rank * cores;
+    int cores = (int)job->devices.cores;
+    int first = (w->rank - (w->c->host == NULL ? 0 : w->c->host->first)) * cores;
     const int *mine = first + cores <= all->n ? all->cpu + first : NULL;
     for (int i = 0; mine != NULL && i < cores; i++) {
         fl_log(FL_LOG_INFO, "on processor %d%s", mine[i],
@@ -72,6 +73,7 @@ fl_status fl_worker_open_messages(worker *w, const fl_plan *plan, fl_message_gro
                                   .size = n,
                                   .ranks = ranks,
                                   .kv = fl_link_kv(w->link),
+                                  .host = w->c->host == NULL ? NULL : w->c->host->address,
                                   .open_timeout_ms = job->fault.deadline_ms,
                                   .wait_timeout_ms = job->fault.deadline_ms,
                                   .abort_set = &w->abort_set};
@@ -155,6 +157,7 @@ static fl_status open_batches(worker *w)
 fl_status fl_worker_open(worker *w, const char *endpoint)
 {
     fl_link_options link = {.endpoint = endpoint,
+                            .keys = w->c->keys,
                             .rank = w->rank,
                             .incarnation = w->birth->incarnation,
                             .generation = w->birth->plan.generation,

@@ -116,8 +116,8 @@ static fl_status write_config(const fl_model_file *file, const char *text)
                           strerror(error));
 }
 
-fl_status fl_model_file_create(const fl_model *model, const char *config, int run_fd, bool replaces,
-                               fl_model_file *out)
+/* What fl_model_file_create and fl_model_file_join have alike. */
+static fl_status make_tables(const fl_model *model, fl_model_file *out)
 {
     size_t n_layers = (size_t)fl_model_n_layers(model);
     *out = (fl_model_file){.model = model, .folder_fd = -1, .fd = -1};
@@ -128,7 +128,27 @@ fl_status fl_model_file_create(const fl_model *model, const char *config, int ru
         return fl_fail(FL_ENOMEM, "no memory for the progress of the model's file");
     }
     out->written = shared;
-    FL_TRY(make_layout(out));
+    return make_layout(out);
+}
+
+fl_status fl_model_file_join(const fl_model *model, int run_fd, fl_model_file *out)
+{
+    FL_TRY(make_tables(model, out));
+    out->joined = true;
+    out->run_fd = run_fd;
+    out->fd = openat(run_fd, PART_PATH, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    return out->fd >= 0 ? FL_OK : fl_fail(FL_EIO, "cannot open %s: %s", PART_PATH, strerror(errno));
+}
+
+void fl_model_file_note(fl_model_file *file, int layer)
+{
+    atomic_store(&file->written[layer], 1);
+}
+
+fl_status fl_model_file_create(const fl_model *model, const char *config, int run_fd, bool replaces,
+                               fl_model_file *out)
+{
+    FL_TRY(make_tables(model, out));
     FL_TRY(make_file(out, run_fd, replaces));
     return write_config(out, config);
 }
@@ -184,6 +204,9 @@ fl_status fl_model_file_write(fl_model_file *file, fl_params *params, fl_stream 
     FL_TRY(ops->host_take(params->device, size_bytes, &room));
     fl_status status = write_pieces(&copy, &params->layer[layer - params->first], layer, room);
     ops->host_give(params->device, room, size_bytes);
+    if (status == FL_OK && file->joined && fsync(file->fd) != 0) { /* the controller cannot */
+        status = fl_fail(FL_EIO, "%s: %s", PART_PATH, strerror(errno));
+    }
     if (status == FL_OK) {
         atomic_store(&file->written[layer], 1);
     }

@@ -27,6 +27,7 @@ typedef struct fl_model_file {
     int *first;        /* [n_layers + 1] the layers' first tensors */
     int run_fd;        /* borrowed */
     int folder_fd, fd; /* fd -1: not open */
+    bool joined;       /* the file is that of a controller on another host */
     atomic_uchar
         *written; /* [n_layers] shared with forked processes; 1: the layer is in the file */
 } fl_model_file;
@@ -38,6 +39,14 @@ typedef struct fl_model_file {
  */
 fl_status fl_model_file_create(const fl_model *model, const char *config, int run_fd, bool replaces,
                                fl_model_file *out) FL_MUST_CHECK;
+
+/* On another host than the controller's, with the same folder below run_fd: open the file that
+ * fl_model_file_create has made there, to write layers into it. FL_EIO, FL_ENOMEM. Never call fini:
+ * the file is the controller's. */
+fl_status fl_model_file_join(const fl_model *model, int run_fd, fl_model_file *out) FL_MUST_CHECK;
+
+/* Note that a worker on another host has written this layer. */
+void fl_model_file_note(fl_model_file *file, int layer);
 
 /* Write one layer that `params` hold. Waits for the stream's work. FL_EIO.
  * Threads and forked processes: any, each its own layers. */

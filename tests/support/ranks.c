@@ -87,7 +87,7 @@ static _Noreturn void be_rank(const family *f, int rank, rank_body *body, void *
                     .endpoint = f->endpoint,
                     .context = context};
     fl_store_client *client = NULL;
-    RANK_OK(fl_store_connect(env.zmq_context, f->endpoint, &client));
+    RANK_OK(fl_store_connect(env.zmq_context, f->endpoint, NULL, &client));
     fl_kv kv = fl_store_kv(client);
     env.kv = &kv;
     body(&env);

@@ -370,7 +370,7 @@ static void test_store_client__sets_and_gets(void **state)
     server *s = *state;
     enum { LARGE = FL_STORE_VALUE_MAX };
     fl_store_client *client = NULL;
-    assert_int_equal(fl_store_connect(s->zmq, s->endpoint, &client), FL_OK);
+    assert_int_equal(fl_store_connect(s->zmq, s->endpoint, NULL, &client), FL_OK);
     fl_kv kv = fl_store_kv(client);
     int64_t deadline_us = fl_deadline_us(10000);
     void *data = NULL, *large = NULL;
@@ -399,8 +399,8 @@ static void test_store_client__gives_up_at_the_deadline(void **state)
 {
     server *s = *state;
     fl_store_client *one = NULL, *two = NULL;
-    assert_int_equal(fl_store_connect(s->zmq, s->endpoint, &one), FL_OK);
-    assert_int_equal(fl_store_connect(s->zmq, s->endpoint, &two), FL_OK);
+    assert_int_equal(fl_store_connect(s->zmq, s->endpoint, NULL, &one), FL_OK);
+    assert_int_equal(fl_store_connect(s->zmq, s->endpoint, NULL, &two), FL_OK);
     fl_kv kv = fl_store_kv(one), other = fl_store_kv(two);
     void *data = NULL;
     size_t size_bytes = 0;
@@ -421,7 +421,7 @@ static void test_store_client__asks_a_slow_store_once(void **state)
 {
     server *s = *state;
     fl_store_client *client = NULL;
-    assert_int_equal(fl_store_connect(s->zmq, s->endpoint, &client), FL_OK);
+    assert_int_equal(fl_store_connect(s->zmq, s->endpoint, NULL, &client), FL_OK);
     fl_kv kv = fl_store_kv(client);
     void *data = NULL;
     size_t size_bytes = 0;

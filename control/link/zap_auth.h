@@ -1,14 +1,16 @@
 /* Access to a run's sockets over TCP: only clients whose public CURVE key the job names. ZeroMQ
  * asks this module for each connection (ZAP, rfc.zeromq.org/spec/27); otherwise ZeroMQ would admit
  * every client that knows the run's public key. */
-#ifndef FL_CONTROL_SOCKET_ZAP_AUTH_H
-#define FL_CONTROL_SOCKET_ZAP_AUTH_H
+#ifndef FL_CONTROL_LINK_ZAP_AUTH_H
+#define FL_CONTROL_LINK_ZAP_AUTH_H
+
+#include "autodp/net/curve.h"
 
 #include <frostline/job.h>
 
 #include <stdbool.h>
 
-enum { FL_KEY_MAX = 41 }; /* bytes of a key in Z85, with its zero */
+enum { FL_KEY_MAX = FL_CURVE_KEY }; /* bytes of a key in Z85, with its zero */
 
 typedef struct fl_zap_auth fl_zap_auth;
 
@@ -16,6 +18,11 @@ typedef struct fl_zap_auth fl_zap_auth;
  * Returns FL_EINVAL with the field, the file and what is wrong with it: it does not exist, others
  * may read a secret, a line is not a key, no client is allowed. */
 fl_status fl_zap_auth_create(const fl_job *job, fl_zap_auth **out) FL_MUST_CHECK;
+
+/* The same with keys that the caller has: the server's secret one, and the public one of the only
+ * client. FL_ENOMEM. */
+fl_status fl_zap_auth_create_for(const char *secret, const char *client,
+                                 fl_zap_auth **out) FL_MUST_CHECK;
 void fl_zap_auth_destroy(fl_zap_auth **guard);
 
 /* Start to answer ZeroMQ's requests in this context. Call it before any of its sockets is bound. */

@@ -1,4 +1,4 @@
-#include "control/socket/zap_auth.h"
+#include "control/link/zap_auth.h"
 
 #include "control/link/zmq_socket.h"
 #include "device/alloc.h"
@@ -19,6 +19,7 @@ enum { ALLOWED_MAX = 256, LINE_BYTES = 256, KEY_BYTES = 32, FRAME_MAX = 256, ANS
 
 struct fl_zap_auth {
     char secret[FL_KEY_MAX];
+    bool of_run; /* the keys are the run's own, not those of control.allow */
     int n_allowed;
     char allowed[ALLOWED_MAX][FL_KEY_MAX];
     void *zap;
@@ -160,6 +161,17 @@ fl_status fl_zap_auth_create(const fl_job *job, fl_zap_auth **out)
     return FL_OK;
 }
 
+fl_status fl_zap_auth_create_for(const char *secret, const char *client, fl_zap_auth **out)
+{
+    fl_zap_auth *guard = NULL;
+    FL_TRY(fl_alloc(sizeof *guard, (void **)&guard));
+    guard->of_run = true;
+    memcpy(guard->secret, secret, FL_KEY_MAX);
+    memcpy(guard->allowed[guard->n_allowed++], client, FL_KEY_MAX);
+    *out = guard;
+    return FL_OK;
+}
+
 void fl_zap_auth_destroy(fl_zap_auth **guard)
 {
     if (*guard != NULL) {
@@ -263,8 +275,8 @@ static bool answer_one(fl_zap_auth *guard)
     }
     bool allowed = sound && n == N_FRAMES && is_allowed(guard, frames);
     if (!allowed) {
-        fl_log(FL_LOG_WARN, "refused a client from %.*s: its key is not in control.allow",
-               (int)frames[ADDRESS].n, frames[ADDRESS].bytes);
+        fl_log(FL_LOG_WARN, "refused a client from %.*s: its key is not %s", (int)frames[ADDRESS].n,
+               frames[ADDRESS].bytes, guard->of_run ? "one of this run" : "in control.allow");
     }
     reply(guard, frames, allowed);
     return true;

@@ -1,0 +1,103 @@
+#include "control/agent/host_wire.h"
+
+#include "control/link/bytes.h"
+
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 1 };
+
+_Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 64 < FL_HOST_MESSAGE_MAX,
+               "a welcome fits");
+
+/* ---- welcome ---- */
+
+static void put_welcome(fl_writer *w, const fl_host_welcome *v)
+{
+    fl_put_text(w, v->host.name, sizeof v->host.name - 1);
+    fl_put_text(w, v->host.address, sizeof v->host.address - 1);
+    fl_put(w, (uint32_t)v->host.first, 4);
+    fl_put(w, (uint32_t)v->host.n, 4);
+    fl_put_text(w, v->run_dir, sizeof v->run_dir - 1);
+    fl_put_text(w, v->cwd, sizeof v->cwd - 1);
+    fl_put_text(w, v->links, sizeof v->links - 1);
+    fl_put_i64(w, v->silence_ms);
+}
+
+static bool get_welcome(fl_reader *r, fl_host_welcome *v)
+{
+    bool good = fl_get_text(r, v->host.name, sizeof v->host.name - 1) &&
+                fl_get_text(r, v->host.address, sizeof v->host.address - 1);
+    v->host.first = fl_get_i32(r);
+    v->host.n = fl_get_i32(r);
+    good = good && fl_get_text(r, v->run_dir, sizeof v->run_dir - 1) &&
+           fl_get_text(r, v->cwd, sizeof v->cwd - 1) &&
+           fl_get_text(r, v->links, sizeof v->links - 1);
+    v->silence_ms = fl_get_i64(r);
+    return good && v->host.first >= 0 && v->host.n >= 1 && v->host.first < FL_MAX_WORKERS &&
+           v->host.n <= FL_MAX_WORKERS - v->host.first && v->run_dir[0] == '/' &&
+           v->cwd[0] == '/' && v->silence_ms > 0;
+}
+
+/* ---- messages ---- */
+
+size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESSAGE_MAX])
+{
+    fl_writer w = {.at = out};
+    fl_put(&w, MAGIC, 4);
+    fl_put(&w, VERSION, 2);
+    fl_put(&w, (uint16_t)m->type, 2);
+    switch (m->type) {
+    case FL_HOST_FRAME:
+        memcpy(w.at, m->frame.bytes, m->frame.n);
+        w.at += m->frame.n;
+        break;
+    case FL_HOST_ALIVE:
+        break;
+    case FL_HOST_LEAVE:
+    case FL_HOST_JOIN:
+    case FL_HOST_REFUSE:
+        fl_put_text(&w, m->text, FL_HOST_TEXT_MAX);
+        break;
+    case FL_HOST_WELCOME:
+        put_welcome(&w, &m->welcome);
+        break;
+    }
+    return (size_t)(w.at - out);
+}
+
+static bool get_body(fl_reader *r, fl_host_message *m)
+{
+    switch (m->type) {
+    case FL_HOST_FRAME:
+        m->frame.bytes = r->at;
+        m->frame.n = r->left;
+        r->left = 0;
+        return m->frame.n > 0 && m->frame.n <= FL_AGENT_FRAME_MAX;
+    case FL_HOST_ALIVE:
+        return true;
+    case FL_HOST_LEAVE:
+    case FL_HOST_JOIN:
+    case FL_HOST_REFUSE:
+        return fl_get_text(r, m->text, FL_HOST_TEXT_MAX);
+    case FL_HOST_WELCOME:
+        return get_welcome(r, &m->welcome);
+    }
+    return false;
+}
+
+fl_status fl_host_wire_get(const unsigned char *bytes, size_t n, fl_host_message *out)
+{
+    fl_reader r = {.at = bytes, .left = n};
+    uint64_t magic = fl_get(&r, 4), version = fl_get(&r, 2);
+    out->type = (fl_host_type)fl_get(&r, 2);
+    if (r.short_of_bytes || magic != MAGIC) {
+        return fl_fail(FL_EFORMAT, "%zu bytes that are no message between hosts", n);
+    }
+    if (version != VERSION) {
+        return fl_fail(FL_EFORMAT, "version %llu of the messages between hosts, allowed: %d",
+                       (unsigned long long)version, VERSION);
+    }
+    if (!get_body(&r, out) || r.short_of_bytes || r.left > 0) {
+        return fl_fail(FL_EFORMAT, "a message between hosts of type %d with %zu bytes",
+                       (int)out->type, n);
+    }
+    return FL_OK;
+}

@@ -1,0 +1,64 @@
+/* The messages between the head of a run, which is the host of the controller, and the agents of
+ * its other hosts. They go over ZeroMQ with CURVE, which keeps their order and their boundaries:
+ *
+ *     magic u32 | version u16 | type u16 | body
+ *
+ * Little-endian. A message either decodes whole or is refused. */
+#ifndef FL_CONTROL_AGENT_HOST_WIRE_H
+#define FL_CONTROL_AGENT_HOST_WIRE_H
+
+#include "control/agent/agent_wire.h"
+#include "control/state/hosts.h"
+
+#include <limits.h>
+
+enum {
+    FL_HOST_HEADER_BYTES = 8,
+    FL_HOST_TEXT_MAX = 255, /* of a reason */
+    FL_HOST_MESSAGE_MAX = FL_AGENT_FRAME_MAX + FL_HOST_HEADER_BYTES,
+};
+
+typedef enum fl_host_type {
+    /* both ways */
+    FL_HOST_FRAME = 1, /* a frame between the controller and an agent (agent_wire.h) */
+    FL_HOST_ALIVE = 2, /* nothing to say */
+    FL_HOST_LEAVE = 3, /* the sender ends; why, "": because the run is over */
+    /* from the host to the head */
+    FL_HOST_JOIN = 32, /* take me in as the host of this name */
+    /* from the head to the host */
+    FL_HOST_WELCOME = 64,
+    FL_HOST_REFUSE = 65, /* why */
+} fl_host_type;
+
+/* What a host gets to know of the run that it has joined. */
+typedef struct fl_host_welcome {
+    fl_host host;                      /* itself */
+    char run_dir[PATH_MAX];            /* absolute; on a file system that it shares with the head */
+    char cwd[PATH_MAX];                /* to which paths of the job are relative */
+    char links[FL_HOSTS_ENDPOINT_MAX]; /* of the control links of its workers */
+    int64_t silence_ms;                /* after which the head counts as lost */
+} fl_host_welcome;
+
+/* One message. `type` determines which member of the union is valid; ALIVE has none. */
+typedef struct fl_host_message {
+    fl_host_type type;
+    union {
+        struct {
+            const unsigned char *bytes; /* [n] borrowed from the message */
+            size_t n;
+        } frame;
+        char text[FL_HOST_TEXT_MAX + 1]; /* JOIN: the name; LEAVE, REFUSE: why */
+        fl_host_welcome welcome;
+    };
+} fl_host_message;
+
+/* Write the message to out; returns its size. Threads: pure; any. */
+size_t fl_host_wire_put(const fl_host_message *message, unsigned char out[FL_HOST_MESSAGE_MAX]);
+
+/* Read the message that these bytes are. Returns FL_EFORMAT, with what is wrong, for anything that
+ * fl_host_wire_put did not write; the frame that it may carry is not looked at. Threads: pure; any.
+ */
+fl_status fl_host_wire_get(const unsigned char *bytes, size_t n,
+                           fl_host_message *out) FL_MUST_CHECK;
+
+#endif

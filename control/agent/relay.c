@@ -1,0 +1,384 @@
+/* The loop of the relay.
+ *
+ *     ① JOIN to the head, until WELCOME or REFUSE; the welcome goes to the agent's process
+ *     ② frames go both ways
+ *     ③ LEAVE from the head: the run is over; END to the agent
+ *     ④ the head is silent, or a signal: the agent's process is killed, and its workers with it
+ *     ⑤ the agent's process has ended: LEAVE to the head, with the reason */
+#include "control/agent/relay.h"
+
+#include "control/link/zmq_socket.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define EVENTS_ENDPOINT "inproc://relay-events"
+
+enum {
+    MESSAGES_A_TURN = 64,
+    ALIVES = 8,      /* in the time after which silence counts as loss */
+    TURN_MS = 50,    /* between two looks at the clock */
+    END_MS = 1000,   /* for the agent to end, after END */
+    LINGER_MS = 200, /* for LEAVE to be sent */
+    RECONNECT_MS = 100,
+    HANDSHAKE_EVENTS = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                       ZMQ_EVENT_HANDSHAKE_FAILED_AUTH,
+};
+
+typedef struct relay {
+    const fl_relay_options *o;
+    int socket, signal_fd;
+    pid_t agent;
+    void *zmq, *head, *events;
+    bool joined, over; /* over: the head has said so */
+    int64_t silence_ms;
+    int64_t heard_us, alive_us;
+    int64_t end_us; /* until when the agent may take to end; 0: it need not */
+    int signal_number;
+} relay;
+
+/* ---- the agent's process ---- */
+
+/* Signals from the terminal are the relay's; a SIGTERM for this process alone ends it. */
+static _Noreturn void become_agent(const fl_relay_options *o, int socket, pid_t parent,
+                                   const sigset_t *before)
+{
+    fl_host_welcome welcome;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    sigprocmask(SIG_SETMASK, before, NULL);
+    ssize_t n;
+    do {
+        n = recv(socket, &welcome, sizeof welcome, 0);
+    } while (n < 0 && errno == EINTR);
+    if (getppid() == parent && n == (ssize_t)sizeof welcome) {
+        o->serve(o->context, &welcome, socket);
+    }
+    _exit(0); /* it has not joined */
+}
+
+static fl_status fork_agent(relay *r, const sigset_t *before)
+{
+    int sockets[2];
+    pid_t self = getpid();
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
+        return fl_fail(FL_EIO, "cannot make a socket for the agent: %s", strerror(errno));
+    }
+    r->socket = sockets[0];
+    fflush(NULL);
+    r->agent = fork();
+    if (r->agent == 0) {
+        close(sockets[0]);
+        close(r->signal_fd);
+        become_agent(r->o, sockets[1], self, before);
+    }
+    int error = errno;
+    close(sockets[1]);
+    return r->agent > 0 ? FL_OK : fl_fail(FL_EIO, "cannot start the agent: %s", strerror(error));
+}
+
+static void kill_agent(relay *r)
+{
+    if (r->agent > 0) {
+        kill(r->agent, SIGKILL); /* the kernel ends its workers */
+        while (waitpid(r->agent, NULL, 0) < 0 && errno == EINTR) {
+        }
+        r->agent = -1;
+    }
+}
+
+/* ---- the head ---- */
+
+static void send_message(const relay *r, const fl_host_message *message)
+{
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    size_t n = fl_host_wire_put(message, bytes);
+    if (zmq_send(r->head, bytes, n, ZMQ_DONTWAIT) < 0) { /* the head's silence will show it */
+        fl_log(FL_LOG_DEBUG, "the head takes no message: %s", zmq_strerror(zmq_errno()));
+    }
+}
+
+static void send_text(const relay *r, fl_host_type type, const char *text)
+{
+    fl_host_message message = {.type = type};
+    snprintf(message.text, sizeof message.text, "%s", text);
+    send_message(r, &message);
+}
+
+static fl_status open_head(relay *r)
+{
+    const fl_relay_options *o = r->o;
+    r->zmq = zmq_ctx_new();
+    r->head = r->zmq == NULL ? NULL : zmq_socket(r->zmq, ZMQ_DEALER);
+    r->events = r->head == NULL ? NULL : zmq_socket(r->zmq, ZMQ_PAIR);
+    if (r->events == NULL || !fl_curve_client(o->keys, r->head) ||
+        !fl_zmq_set(r->head, ZMQ_LINGER, LINGER_MS) ||
+        !fl_zmq_set(r->head, ZMQ_RECONNECT_IVL, RECONNECT_MS) ||
+        !fl_zmq_limit_messages(r->head, FL_HOST_MESSAGE_MAX) ||
+        zmq_socket_monitor(r->head, EVENTS_ENDPOINT, HANDSHAKE_EVENTS) != 0 ||
+        zmq_connect(r->events, EVENTS_ENDPOINT) != 0 || zmq_connect(r->head, o->endpoint) != 0) {
+        return fl_fail(FL_EIO, "--join: cannot connect to %s: %s", o->endpoint,
+                       zmq_strerror(zmq_errno()));
+    }
+    return FL_OK;
+}
+
+static void close_head(relay *r)
+{
+    if (r->head != NULL) {
+        (void)zmq_socket_monitor(r->head, NULL, 0);
+        zmq_close(r->head);
+    }
+    if (r->events != NULL) {
+        zmq_close(r->events);
+    }
+    if (r->zmq != NULL) {
+        zmq_ctx_term(r->zmq);
+    }
+}
+
+/* ① Whether the head has refused the key. An event is two parts, the number of the event first. */
+static bool is_refused(const relay *r)
+{
+    bool refused = false;
+    zmq_msg_t part;
+    zmq_msg_init(&part);
+    while (zmq_msg_recv(&part, r->events, ZMQ_DONTWAIT) >= 0) {
+        if (zmq_msg_more(&part) && zmq_msg_size(&part) >= sizeof(uint16_t)) {
+            uint16_t event;
+            memcpy(&event, zmq_msg_data(&part), sizeof event);
+            refused = refused || (event & HANDSHAKE_EVENTS) != 0;
+        }
+    }
+    zmq_msg_close(&part);
+    return refused;
+}
+
+static fl_status take_welcome(relay *r, const fl_host_welcome *welcome)
+{
+    if (r->joined) {
+        return FL_OK;
+    }
+    r->joined = true;
+    r->silence_ms = welcome->silence_ms;
+    fl_log(FL_LOG_INFO, "joined the run %s as host %s, workers %d .. %d", welcome->run_dir,
+           welcome->host.name, welcome->host.first, welcome->host.first + welcome->host.n - 1);
+    return send(r->socket, welcome, sizeof *welcome, MSG_NOSIGNAL) == (ssize_t)sizeof *welcome
+               ? FL_OK
+               : fl_fail(FL_EIO, "cannot pass the welcome on: %s", strerror(errno));
+}
+
+/* ③ */
+static void begin_end(relay *r)
+{
+    unsigned char bytes[FL_AGENT_FRAME_MAX];
+    size_t n = fl_agent_wire_put(&(fl_agent_frame){.type = FL_AGENT_END}, bytes);
+    r->over = true;
+    r->end_us = fl_deadline_us(END_MS);
+    (void)send(r->socket, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
+{
+    fl_host_message m;
+    if (fl_host_wire_get(bytes, n, &m) != FL_OK) {
+        fl_log(FL_LOG_WARN, "dropped a message from the head: %s", fl_errmsg());
+        return FL_OK;
+    }
+    r->heard_us = fl_now_us();
+    switch (m.type) {
+    case FL_HOST_WELCOME:
+        return take_welcome(r, &m.welcome);
+    case FL_HOST_REFUSE:
+        return fl_fail(FL_EINVAL, "--join: %s refuses host '%s': %s", r->o->endpoint, r->o->name,
+                       m.text);
+    case FL_HOST_FRAME:
+        (void)send(r->socket, m.frame.bytes, m.frame.n, MSG_DONTWAIT | MSG_NOSIGNAL);
+        break;
+    case FL_HOST_LEAVE:
+        begin_end(r);
+        break;
+    case FL_HOST_ALIVE:
+    case FL_HOST_JOIN:
+        break;
+    }
+    return FL_OK;
+}
+
+static bool is_writable(int fd)
+{
+    struct pollfd item = {.fd = fd, .events = POLLOUT};
+    return poll(&item, 1, 0) == 1 && (item.revents & POLLOUT) != 0;
+}
+
+static fl_status read_head(relay *r)
+{
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    for (int i = 0; i < MESSAGES_A_TURN && is_writable(r->socket); i++) {
+        int n = zmq_recv(r->head, bytes, sizeof bytes, ZMQ_DONTWAIT);
+        if (n < 0) {
+            return FL_OK;
+        }
+        FL_TRY(take_message(r, bytes, (size_t)n < sizeof bytes ? (size_t)n : sizeof bytes));
+    }
+    return FL_OK;
+}
+
+/* ---- ② and ⑤ ---- */
+
+/* False: the agent has ended, or closes. */
+static bool read_agent(const relay *r)
+{
+    unsigned char bytes[FL_AGENT_FRAME_MAX];
+    for (int i = 0; i < MESSAGES_A_TURN; i++) {
+        ssize_t n = recv(r->socket, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            return true;
+        }
+        if (n <= 0) {
+            return false;
+        }
+        fl_host_message message = {.type = FL_HOST_FRAME,
+                                   .frame = {.bytes = bytes, .n = (size_t)n}};
+        send_message(r, &message);
+    }
+    return true;
+}
+
+static fl_status note_agent_end(relay *r, int *exit_code)
+{
+    int how = 0;
+    char text[FL_HOST_TEXT_MAX];
+    while (waitpid(r->agent, &how, 0) < 0 && errno == EINTR) {
+    }
+    r->agent = -1;
+    if (r->over) {
+        send_text(r, FL_HOST_LEAVE, "");
+        return FL_OK;
+    }
+    *exit_code = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
+    if (WIFSIGNALED(how)) {
+        snprintf(text, sizeof text, "its agent was killed by signal %d", WTERMSIG(how));
+    } else {
+        snprintf(text, sizeof text, "its agent ended with exit code %d; its terminal says why",
+                 *exit_code);
+    }
+    send_text(r, FL_HOST_LEAVE, text);
+    return fl_fail(FL_EFAILED, "%s", text);
+}
+
+/* ④ */
+static fl_status stop_for_signal(relay *r)
+{
+    char text[64];
+    struct signalfd_siginfo info;
+    if (read(r->signal_fd, &info, sizeof info) != (ssize_t)sizeof info) {
+        return FL_OK;
+    }
+    r->signal_number = (int)info.ssi_signo;
+    snprintf(text, sizeof text, "stopped by signal %d", r->signal_number);
+    kill_agent(r);
+    send_text(r, FL_HOST_LEAVE, text);
+    return fl_fail(FL_ESTOPPED, "%s", text);
+}
+
+static fl_status watch_clock(relay *r, int64_t now_us)
+{
+    int64_t silence_us = now_us - r->heard_us;
+    if (!r->joined) {
+        return silence_us < r->o->join_ms * 1000
+                   ? FL_OK
+                   : fl_fail(FL_EIO, "--join: no answer from %s in %lld s", r->o->endpoint,
+                             (long long)r->o->join_ms / 1000);
+    }
+    if (now_us - r->alive_us > r->silence_ms * 1000 / ALIVES) {
+        send_message(r, &(fl_host_message){.type = FL_HOST_ALIVE});
+        r->alive_us = now_us;
+    }
+    if (silence_us > r->silence_ms * 1000) {
+        return fl_fail(FL_EPEER,
+                       "the head at %s has been silent for %.1f s: the workers of this "
+                       "host were ended",
+                       r->o->endpoint, (double)silence_us * 1e-6);
+    }
+    return FL_OK;
+}
+
+/* ---- the loop ---- */
+
+static fl_status turn_relay(relay *r, bool *ended, int *exit_code)
+{
+    zmq_pollitem_t items[] = {{r->head, 0, (short)(is_writable(r->socket) ? ZMQ_POLLIN : 0), 0},
+                              {r->events, 0, ZMQ_POLLIN, 0},
+                              {NULL, r->signal_fd, ZMQ_POLLIN, 0},
+                              {NULL, r->socket, ZMQ_POLLIN, 0}};
+    zmq_poll(items, 4, TURN_MS);
+    if (is_refused(r) && !r->joined) {
+        return fl_fail(FL_EIO, "--join: %s refuses the key: it is another run's", r->o->endpoint);
+    }
+    FL_TRY(read_head(r));
+    if (!read_agent(r)) {
+        *ended = true;
+        return note_agent_end(r, exit_code);
+    }
+    if (r->end_us != 0 && fl_left_ms(r->end_us) == 0) {
+        kill_agent(r); /* it does not end by itself */
+        *ended = true;
+        send_text(r, FL_HOST_LEAVE, "");
+        return FL_OK;
+    }
+    FL_TRY(stop_for_signal(r));
+    return watch_clock(r, fl_now_us());
+}
+
+static fl_status serve_run(relay *r, int *exit_code)
+{
+    bool ended = false;
+    FL_TRY(open_head(r));
+    r->heard_us = r->alive_us = fl_now_us();
+    send_text(r, FL_HOST_JOIN, r->o->name);
+    while (!ended) {
+        FL_TRY(turn_relay(r, &ended, exit_code));
+    }
+    return FL_OK;
+}
+
+fl_status fl_relay_run(const fl_relay_options *options, int *exit_code, int *signal_number)
+{
+    relay r = {.o = options, .socket = -1, .signal_fd = -1, .agent = -1};
+    sigset_t stops, before;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGINT);
+    sigaddset(&stops, SIGTERM);
+    sigaddset(&stops, SIGHUP);
+    sigprocmask(SIG_BLOCK, &stops, &before);
+    r.signal_fd = signalfd(-1, &stops, SFD_NONBLOCK | SFD_CLOEXEC);
+    fl_status status = r.signal_fd >= 0 ? fork_agent(&r, &before)
+                                        : fl_fail(FL_EIO, "signalfd: %s", strerror(errno));
+    if (status == FL_OK) {
+        status = serve_run(&r, exit_code);
+    }
+    *signal_number = r.signal_number;
+    close_head(&r);
+    kill_agent(&r);
+    if (r.socket >= 0) {
+        close(r.socket);
+    }
+    if (r.signal_fd >= 0) {
+        close(r.signal_fd);
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return status;
+}

@@ -1,0 +1,33 @@
+/* An agent on another host than the controller's: joins a run, and carries frames between the head
+ * and the agent, which is the same as on the head.
+ *
+ *     gate of the head ──── CURVE ──── relay ──socket pair── agent ── fork ──> workers
+ *
+ * The relay is the parent, because ZeroMQ has threads and the agent must have none. */
+#ifndef FL_CONTROL_AGENT_RELAY_H
+#define FL_CONTROL_AGENT_RELAY_H
+
+#include "control/agent/host_wire.h"
+
+/* The body of the agent's process, once the host has joined: prepares what workers inherit, then
+ * becomes the agent with this socket (fl__agent_run). Where it cannot, it says why on standard
+ * error and ends with an exit code. Never returns. */
+typedef void fl_host_serve(void *context, const fl_host_welcome *welcome, int socket);
+
+typedef struct fl_relay_options {
+    const char *endpoint;      /* of the head, "tcp://ADDRESS:PORT" */
+    const fl_curve_keys *keys; /* borrowed */
+    const char *name;          /* of this host, as the run's file of hosts has it */
+    int64_t join_ms;           /* to wait for the head's answer */
+    fl_host_serve *serve;
+    void *context;
+} fl_relay_options;
+
+/* Join the run, and serve it until it is over: FL_OK. The caller has no threads.
+ * FL_EINVAL: the head refuses the name; FL_EIO: it cannot be reached, or refuses the key; FL_EPEER:
+ * the head was lost, and the workers of this host have been ended; FL_ESTOPPED: by SIGINT or
+ * SIGTERM, *signal_number; FL_EFAILED: the agent ended with *exit_code, after it said why. */
+fl_status fl_relay_run(const fl_relay_options *options, int *exit_code,
+                       int *signal_number) FL_MUST_CHECK;
+
+#endif

@@ -1,0 +1,40 @@
+/* The hosts of a run: where the workers are, and how their agents and links reach the head, which
+ * is the host of the controller. A value that the controller, the agents and the workers share. */
+#ifndef FL_CONTROL_STATE_HOSTS_H
+#define FL_CONTROL_STATE_HOSTS_H
+
+#include "autodp/net/curve.h"
+
+#include <frostline/plan.h>
+
+#include <stdint.h>
+
+enum { FL_HOST_TEXT = 64, FL_HOSTS_ENDPOINT_MAX = 128 };
+
+typedef struct fl_host {
+    char name[FL_HOST_TEXT];
+    char address[FL_HOST_TEXT]; /* of the data plane, an IP address */
+    int first, n;               /* the ranks of its workers */
+} fl_host;
+
+typedef struct fl_hosts {
+    int n;
+    fl_host host[FL_MAX_WORKERS];       /* [n], the head first; ranks ascend */
+    char agents[FL_HOSTS_ENDPOINT_MAX]; /* "tcp://ADDRESS:PORT", where the head waits for agents */
+    char links[FL_HOSTS_ENDPOINT_MAX];  /* the same, for the workers' control links */
+    fl_curve_keys keys;                 /* of the agents and of all workers */
+    char secret[FL_CURVE_KEY];          /* of the head */
+    int64_t silence_ms;                 /* after which a host counts as lost */
+} fl_hosts;
+
+/* The index of the host that this rank is on. */
+static inline int fl_hosts_of(const fl_hosts *hosts, int rank)
+{
+    int i = 0;
+    while (i < hosts->n - 1 && rank >= hosts->host[i].first + hosts->host[i].n) {
+        i++;
+    }
+    return i;
+}
+
+#endif

@@ -1,0 +1,178 @@
+#include "launcher/run/hosts.h"
+
+#include "control/link/zap_auth.h"
+#include "device/failure.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zmq.h>
+
+/* ---- the hosts ---- */
+
+static fl_status take_endpoints(const char *listen, fl_hosts *out)
+{
+    return fl_zap_auth_endpoint(listen, 0, out->agents, sizeof out->agents) &&
+                   fl_zap_auth_endpoint(listen, 1, out->links, sizeof out->links)
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "--listen: found '%.80s', allowed: tcp://ADDRESS:PORT, PORT from 1 to "
+                         "65534",
+                         listen);
+}
+
+static fl_status make_keys(fl_hosts *out)
+{
+    return zmq_curve_keypair(out->keys.server, out->secret) == 0 &&
+                   zmq_curve_keypair(out->keys.public_key, out->keys.secret) == 0
+               ? FL_OK
+               : fl_fail(FL_ENOTSUP, "--hosts: this ZeroMQ has no CURVE");
+}
+
+fl_status fl_hosts_make(const fl_cluster_file *file, const char *listen, const fl_job *job,
+                        fl_hosts *out)
+{
+    const fl_cluster *c = &file->cluster;
+    *out = (fl_hosts){.n = c->n_hosts, .silence_ms = job->fault.detect_ms};
+    if (c->n_hosts < 2) {
+        return fl_fail(FL_EINVAL, "--hosts: found one host, allowed: two or more; a run on one "
+                                  "host needs no --hosts");
+    }
+    for (int i = 0; i < c->n_devices; i++) {
+        out->host[c->host_of[i]].n++;
+    }
+    for (int i = 0; i < c->n_hosts; i++) {
+        fl_host *host = &out->host[i];
+        host->first = i == 0 ? 0 : out->host[i - 1].first + out->host[i - 1].n;
+        if (file->address[i][0] == '\0') {
+            return fl_fail(FL_EINVAL, "--hosts: host %s has no address, allowed: address: 10.0.0.1",
+                           file->name[i]);
+        }
+        snprintf(host->name, sizeof host->name, "%s", file->name[i]);
+        snprintf(host->address, sizeof host->address, "%s", file->address[i]);
+    }
+    FL_TRY(take_endpoints(listen, out));
+    return make_keys(out);
+}
+
+/* ---- the job ---- */
+
+static fl_status check_devices(const fl_hosts *hosts, const fl_job *job, int n)
+{
+    if (job->devices.kind == FL_DEVICE_CUDA) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.kind"),
+                             "found cuda, but the run has %d hosts (--hosts); allowed: cpu",
+                             hosts->n);
+    }
+    if (job->devices.count != FL_JOB_AUTO && job->devices.count != n) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.count"),
+                             "found %lld, but the hosts have %d devices (--hosts); allowed: auto, "
+                             "%d",
+                             (long long)job->devices.count, n, n);
+    }
+    if (job->devices.max != FL_JOB_AUTO) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.max"),
+                             "found %lld, but the run has %d hosts (--hosts); allowed: auto",
+                             (long long)job->devices.max, hosts->n);
+    }
+    return FL_OK;
+}
+
+/* What lies in memory that the workers of one host share. */
+static fl_status check_memory(const fl_hosts *hosts, const fl_job *job)
+{
+    const fl_interval *every = &job->fault.snapshot;
+    if (job->cache.policy == FL_CACHE_ON) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("cache.policy"),
+                             "found on, but the run has %d hosts (--hosts); allowed: auto, off",
+                             hosts->n);
+    }
+    if (every->ms > 0 || every->steps > 0 || every->epochs > 0) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("fault.snapshot"),
+                             "found an interval, but the run has %d hosts (--hosts); allowed: "
+                             "auto, none",
+                             hosts->n);
+    }
+    return FL_OK;
+}
+
+fl_status fl_hosts_take_job(const fl_hosts *hosts, fl_job *job)
+{
+    const fl_host *last = &hosts->host[hosts->n - 1];
+    FL_TRY(check_devices(hosts, job, last->first + last->n));
+    FL_TRY(check_memory(hosts, job));
+    job->devices.count = last->first + last->n;
+    job->cache.policy = FL_CACHE_OFF;
+    job->fault.snapshot = (fl_interval){.ms = -1};
+    fl_log(FL_LOG_INFO, "on %d hosts: no cache, and no snapshots in memory", hosts->n);
+    return FL_OK;
+}
+
+/* ---- keys ---- */
+
+#define KEY_PART FL_HOSTS_KEY_FILE ".part"
+
+/* It gets its name when it is whole: agents wait for it. */
+fl_status fl_hosts_write_key(const fl_hosts *hosts, int dir_fd)
+{
+    int fd = openat(dir_fd, KEY_PART, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return fl_fail(FL_EIO, KEY_PART ": %s", strerror(errno));
+    }
+    bool good = dprintf(fd,
+                        "# Who has this file can join the run. The head's public key:\n%s\n"
+                        "# The secret key of agents and workers:\n%s\n",
+                        hosts->keys.server, hosts->keys.secret) > 0;
+    good = close(fd) == 0 && good && renameat(dir_fd, KEY_PART, dir_fd, FL_HOSTS_KEY_FILE) == 0;
+    return good ? FL_OK : fl_fail(FL_EIO, FL_HOSTS_KEY_FILE ": %s", strerror(errno));
+}
+
+static bool is_key(const char *text)
+{
+    unsigned char bytes[32];
+    return strlen(text) == FL_CURVE_KEY - 1 && zmq_z85_decode(bytes, text) != NULL;
+}
+
+/* The next line that is neither empty nor a comment is a key. */
+static bool read_line(FILE *file, char key[FL_CURVE_KEY])
+{
+    char line[256];
+    while (fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\r\n")] = '\0';
+        if (line[0] == '#' || line[0] == '\0') {
+            continue;
+        }
+        bool good = is_key(line);
+        memcpy(key, line, good ? FL_CURVE_KEY : 0);
+        explicit_bzero(line, sizeof line);
+        return good;
+    }
+    return false;
+}
+
+fl_status fl_hosts_read_key(const char *path, fl_curve_keys *out)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
+    if (file == NULL) {
+        return fl_fail(FL_EINVAL, "%s: %s", path, strerror(errno));
+    }
+    bool is_private = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & 077) == 0;
+    bool good = is_private && read_line(file, out->server) && read_line(file, out->secret) &&
+                zmq_curve_public(out->public_key, out->secret) == 0;
+    fclose(file);
+    if (!is_private) {
+        return fl_fail(FL_EINVAL, "%s: others may read this secret; allowed: a file of mode 0600",
+                       path);
+    }
+    return good ? FL_OK
+                : fl_fail(FL_EINVAL,
+                          "%s: no keys found; allowed: the file " FL_HOSTS_KEY_FILE
+                          " of a run directory",
+                          path);
+}

@@ -1,0 +1,32 @@
+/* Several hosts: what a run on them is made of before it starts, and its keys. */
+#ifndef FL_LAUNCHER_RUN_HOSTS_H
+#define FL_LAUNCHER_RUN_HOSTS_H
+
+#include "control/state/hosts.h"
+#include "launcher/job/cluster_file.h"
+
+#include <frostline/job.h>
+
+/* In the run directory, mode 0600. */
+#define FL_HOSTS_KEY_FILE "hosts.key"
+
+/* The hosts of the file, with new keys.
+ * listen   "tcp://ADDRESS:PORT": agents join there, and the links of workers take the next port
+ * Returns  FL_EINVAL for another text, a host without an address, or fewer than two hosts;
+ *          FL_ENOTSUP if this ZeroMQ has no CURVE */
+fl_status fl_hosts_make(const fl_cluster_file *file, const char *listen, const fl_job *job,
+                        fl_hosts *out) FL_MUST_CHECK;
+
+/* Make the job one of these hosts: devices.count is that of all of them, and nothing is kept in the
+ * memory of one host that another one would need. Returns FL_EINVAL, with the field, where the job
+ * asks for what a run on several hosts does not have. */
+fl_status fl_hosts_take_job(const fl_hosts *hosts, fl_job *job) FL_MUST_CHECK;
+
+/* Write RUN/hosts.key: the head's public key, and the secret one of the agents and workers. FL_EIO.
+ */
+fl_status fl_hosts_write_key(const fl_hosts *hosts, int dir_fd) FL_MUST_CHECK;
+
+/* Read such a file. FL_EINVAL, "PATH: what is wrong": others may read it, or it holds no keys. */
+fl_status fl_hosts_read_key(const char *path, fl_curve_keys *out) FL_MUST_CHECK;
+
+#endif

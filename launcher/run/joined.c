@@ -1,0 +1,155 @@
+/* The run directory is on a file system that this host shares with the head. From it come the job,
+ * and into it go the logs of the workers, their layers of the model and their parts of checkpoints.
+ * The model and the data set are opened here, by the same paths. */
+#include "launcher/run/joined.h"
+
+#include "control/agent/agent.h"
+#include "device/alloc.h"
+#include "device/flight.h"
+#include "device/log.h"
+#include "launcher/job/job.h"
+#include "launcher/run/hosts.h"
+#include "launcher/run/instantiate.h"
+#include "launcher/run/preparation.h"
+#include "launcher/run/run_plan.h"
+#include "launcher/worker/worker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_BAD_INPUT = 2 };
+
+/* All that the workers of this host inherit; it lasts until the process ends. */
+typedef struct joined_host {
+    const fl_host_welcome *welcome;
+    const fl_curve_keys *keys;
+    int dir_fd;
+    fl_job job;
+    fl_model *model;
+    fl_dataset dataset;
+    fl_preparation p;
+    fl_checkpoint_store store;
+    fl_model_file model_file;
+    fl_worker_context worker;
+    fl_flight *flight;
+    fl_signals signals;
+} joined_host;
+
+/* The keys prove that this is the run's own directory, and not one of the same path. */
+static fl_status open_dir(joined_host *h)
+{
+    char path[PATH_MAX + sizeof FL_HOSTS_KEY_FILE + 1];
+    fl_curve_keys there;
+    const char *dir = h->welcome->run_dir;
+    snprintf(path, sizeof path, "%s/" FL_HOSTS_KEY_FILE, dir);
+    h->dir_fd = open(dir, O_RDONLY | O_DIRECTORY);
+    if (h->dir_fd < 0 || fl_hosts_read_key(path, &there) != FL_OK ||
+        strcmp(there.server, h->keys->server) != 0) {
+        return fl_fail(FL_EINVAL,
+                       "--join: %s is not the head's run directory here; allowed: a run.dir on a "
+                       "file system that all hosts share",
+                       dir);
+    }
+    return chdir(h->welcome->cwd) == 0
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "--join: the head runs in %s, to which the job's paths are "
+                         "relative: %s",
+                         h->welcome->cwd, strerror(errno));
+}
+
+static fl_status load_job(joined_host *h)
+{
+    char path[PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/job.yaml", h->welcome->run_dir);
+    FL_TRY(fl_job_load_kept(path, NULL, 0, &h->job));
+    return fl_job_locate(&h->job, fl_instantiate(&h->job, &h->model, &h->dataset));
+}
+
+static void take_cores(joined_host *h)
+{
+    fl_cores_take(FL_CORES_NAME, h->welcome->host.n * (int)h->job.devices.cores, &h->p.cores);
+    if (h->p.cores.n_shared > 0) {
+        fl_log(FL_LOG_WARN, "%d of the %d processors that this host uses are another run's, too",
+               h->p.cores.n_shared, h->p.cores.n);
+    }
+}
+
+/* The head has written all of it before it waits for hosts. */
+static fl_status open_files(joined_host *h)
+{
+    FL_TRY(fl_checkpoint_store_open(h->dir_fd, "checkpoints", &h->store));
+    return h->job.run.save_model ? fl_model_file_join(h->model, h->dir_fd, &h->model_file) : FL_OK;
+}
+
+static fl_status prepare_host(joined_host *h)
+{
+    h->p = (fl_preparation){.model = h->model, .dataset = &h->dataset, .job = &h->job};
+    FL_TRY(fl_preparation_check(&h->p));
+    const fl_costs_options costs = fl_run_plan_costs(&h->p, NULL);
+    fl_costs_find(&costs, h->p.costs);
+    take_cores(h);
+    FL_TRY(open_files(h));
+    return fl_flight_create(h->p.n_ranks, &h->flight);
+}
+
+static void set_worker(joined_host *h)
+{
+    const fl_preparation *p = &h->p;
+    const fl_interval *every = &h->job.checkpoint.every;
+    h->worker =
+        (fl_worker_context){.model = p->model,
+                            .dataset = p->dataset,
+                            .job = p->job,
+                            .cores = &p->cores,
+                            .host = &h->welcome->host,
+                            .keys = h->keys,
+                            .devices = &p->devices,
+                            .algorithms = p->costs->algorithms,
+                            .due = &p->due,
+                            .batches = p->batches,
+                            .dir_fd = h->dir_fd,
+                            .init = &p->init,
+                            .store = &h->store,
+                            .checkpoints = every->ms > 0 || every->steps > 0 || every->epochs > 0,
+                            .model_file = h->job.run.save_model ? &h->model_file : NULL,
+                            .n_samples = p->n_samples,
+                            .n_validation = p->n_validation,
+                            .n_steps = p->n_steps};
+}
+
+static fl_status open_host(joined_host *h)
+{
+    FL_TRY(open_dir(h));
+    FL_TRY(load_job(h));
+    return prepare_host(h);
+}
+
+void fl_joined_serve(void *context, const fl_host_welcome *welcome, int socket)
+{
+    static joined_host h; /* the workers inherit it */
+    fl_agent_child *children = NULL;
+    h.welcome = welcome;
+    h.keys = context;
+    fl_status status = open_host(&h);
+    if (status == FL_OK) {
+        status = fl_alloc_array((size_t)h.p.n_ranks, sizeof *children, (void **)&children);
+    }
+    if (status != FL_OK) {
+        fl_log(FL_LOG_ERROR, "%s", fl_errmsg());
+        _exit(EXIT_BAD_INPUT);
+    }
+    set_worker(&h);
+    fl_signals_block(&h.signals);
+    const fl_agent_options options = {.n_workers = h.p.n_ranks,
+                                      .dir_fd = h.dir_fd,
+                                      .flight = h.flight,
+                                      .signals = &h.signals,
+                                      .endpoint = welcome->links,
+                                      .worker = fl_worker_run,
+                                      .context = &h.worker};
+    fl__agent_run(&options, socket, children);
+}

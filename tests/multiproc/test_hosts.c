@@ -1,0 +1,559 @@
+/* Runs on two hosts, which are two network name spaces with a virtual cable between them: they
+ * share processors and files, and no address. Would catch: a loss that depends on where the workers
+ * are, bytes between hosts that go through shared memory, a run that ends with a worker or a host
+ * that it can do without, workers that outlive the head, and strangers who are let in. Without the
+ * right to make name spaces, each of these tests is skipped; the last ones need none. */
+#include "device/clock.h"
+#include "support/folder.h"
+#include "support/lines.h"
+#include "support/nap.h"
+#include "support/shell.h"
+
+#include <errno.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 12, MANY_STEPS = 400, WAIT_MS = 120000, COMPARED = 12, TEXT = 4096 };
+
+/* Where the hosts are. */
+typedef struct place {
+    char dir[FOLDER_SIZE];
+    bool spaces;       /* the hosts have name spaces of their own */
+    char space[2][32]; /* their names */
+    char address[2][32];
+    pid_t head, agent;
+} place;
+
+static output said;
+
+/* ---- name spaces ---- */
+
+static bool shell(const char *format, ...)
+{
+    char command[TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    run_command(NULL, command, &said);
+    return said.exit_code == 0;
+}
+
+static void remove_spaces(const place *p)
+{
+    shell("ip netns del %s 2>/dev/null; ip netns del %s 2>/dev/null", p->space[0], p->space[1]);
+}
+
+/* False without the right to make them. */
+static bool make_spaces(place *p)
+{
+    int id = (int)getpid();
+    for (int i = 0; i < 2; i++) {
+        snprintf(p->space[i], sizeof p->space[i], "fl%d%c", id, 'a' + i);
+        snprintf(p->address[i], sizeof p->address[i], "10.213.7.%d", i + 1);
+    }
+    const char *a = p->space[0], *b = p->space[1];
+    return shell("ip netns add %s && ip netns add %s", a, b) &&
+           shell("ip -n %s link add fl0 type veth peer name fl0 netns %s", a, b) &&
+           shell("ip -n %s addr add %s/24 dev fl0 && ip -n %s addr add %s/24 dev fl0", a,
+                 p->address[0], b, p->address[1]) &&
+           shell(
+               "for s in %s %s; do ip -n $s link set lo up && ip -n $s link set fl0 up || exit 1; "
+               "done",
+               a, b);
+}
+
+/* Bytes that host a has sent to host b. */
+static long bytes_sent(const place *p)
+{
+    assert_true(shell("ip netns exec %s cat /sys/class/net/fl0/statistics/tx_bytes 2>/dev/null || "
+                      "ip -n %s -s -j link show fl0",
+                      p->space[0], p->space[0]));
+    return strtol(said.out, NULL, 10);
+}
+
+/* ---- processes ---- */
+
+static void write_hosts(const place *p)
+{
+    char path[FOLDER_SIZE + 16];
+    snprintf(path, sizeof path, "%s/hosts.yaml", p->dir);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file,
+            "hosts:\n  - {name: a, devices: 1, address: %s}\n  - {name: b, devices: 1, address: "
+            "%s}\nlinks:\n  between_hosts: {latency_us: 50, bandwidth: 1GiB}\n",
+            p->address[0], p->address[1]);
+    fclose(file);
+}
+
+static int make_place(void **state, bool spaces)
+{
+    place *p = calloc(1, sizeof *p);
+    make_folder(p->dir);
+    p->spaces = spaces;
+    if (spaces && !make_spaces(p)) {
+        remove_spaces(p);
+        p->space[0][0] = '\0'; /* the test is skipped */
+    } else if (!spaces) {
+        snprintf(p->address[0], sizeof p->address[0], "127.0.0.1");
+        snprintf(p->address[1], sizeof p->address[1], "127.0.0.2");
+    }
+    write_hosts(p);
+    *state = p;
+    return 0;
+}
+
+static int make_two_spaces(void **state)
+{
+    return make_place(state, true);
+}
+
+static int make_loopback(void **state)
+{
+    return make_place(state, false);
+}
+
+static void end_process(pid_t *pid)
+{
+    if (*pid > 0) {
+        kill(*pid, SIGKILL);
+        waitpid(*pid, NULL, 0);
+        *pid = 0;
+    }
+}
+
+static int remove_place(void **state)
+{
+    place *p = *state;
+    end_process(&p->head);
+    end_process(&p->agent);
+    if (p->spaces) {
+        remove_spaces(p);
+    }
+    int failed = remove_folder(p->dir);
+    free(p);
+    return failed;
+}
+
+#define NEED_SPACES(p)                                                                             \
+    if ((p)->space[0][0] == '\0') {                                                                \
+        print_message("skipped: no right to make network name spaces\n");                          \
+        skip();                                                                                    \
+    }
+
+#define AWAIT(condition)                                                                           \
+    for (int64_t until_us = fl_deadline_us(WAIT_MS); !(condition); nap(2000)) {                    \
+        if (fl_left_ms(until_us) == 0) {                                                           \
+            fail_msg("never: %s", #condition);                                                     \
+        }                                                                                          \
+    }
+
+/* Start a program on host i; its output goes to DIR/log. */
+static pid_t start(const place *p, int i, const char *log, const char *arguments)
+{
+    char command[TEXT];
+    snprintf(command, sizeof command, "exec %s%s%s '%s/frostline' %s > %s/%s 2>&1 < /dev/null",
+             p->spaces ? "ip netns exec " : "", p->spaces ? p->space[i] : "", "", FL_BINARY_DIR,
+             arguments, p->dir, log);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    assert_true(pid > 0);
+    return pid;
+}
+
+#define JOB                                                                                        \
+    "'" FL_SOURCE_DIR "/configs/quickstart.yaml' --set model.blocks=2 --set model.dim=16 "         \
+    "--set train.batch=16 --set train.evaluate=false --set freeze.policy=none "                    \
+    "--set pipe.tune=false "
+
+/* The same job on one host with one worker. */
+static void run_alone(const place *p, const char *more)
+{
+    if (!shell("'%s/frostline' run " JOB "--run-dir %s/alone --set devices.count=1 %s",
+               FL_BINARY_DIR, p->dir, more)) {
+        fail_msg("%s\n%s", said.out, said.err);
+    }
+}
+
+static void start_head(place *p, const char *more)
+{
+    char arguments[TEXT];
+    snprintf(arguments, sizeof arguments,
+             "run " JOB "--run-dir %s/run --hosts %s/hosts.yaml --listen tcp://%s:5570 %s", p->dir,
+             p->dir, p->address[0], more);
+    p->head = start(p, 0, "head.log", arguments);
+}
+
+static bool exists(const place *p, const char *name)
+{
+    char path[FOLDER_SIZE + 64];
+    snprintf(path, sizeof path, "%s/%s", p->dir, name);
+    return access(path, F_OK) == 0;
+}
+
+static void show_log(const place *p, const char *name)
+{
+    shell("cat %s/%s %s/run/worker-*.log", p->dir, name, p->dir);
+    print_message("%s: %s\n", name, said.out);
+}
+
+static void await_key(place *p)
+{
+    AWAIT(exists(p, "run/hosts.key") || waitpid(p->head, NULL, WNOHANG) != 0);
+    if (!exists(p, "run/hosts.key")) {
+        show_log(p, "head.log");
+        fail_msg("the head has ended");
+    }
+}
+
+static void start_agent(place *p)
+{
+    char arguments[TEXT];
+    await_key(p);
+    snprintf(arguments, sizeof arguments,
+             "agent --join tcp://%s:5570 --key %s/run/hosts.key "
+             "--name b",
+             p->address[0], p->dir);
+    p->agent = start(p, 1, "agent.log", arguments);
+}
+
+/* The exit code of one of the two processes; 128 + signal. */
+static int await_exit(pid_t *pid)
+{
+    int how = 0;
+    AWAIT(waitpid(*pid, &how, WNOHANG) == *pid);
+    *pid = 0;
+    return WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+}
+
+static void expect_exits(place *p, int head, int agent)
+{
+    int head_code = await_exit(&p->head), agent_code = await_exit(&p->agent);
+    if (head_code != head || agent_code != agent) {
+        show_log(p, "head.log");
+        show_log(p, "agent.log");
+        fail_msg("head %d, agent %d", head_code, agent_code);
+    }
+}
+
+static int n_steps_done(const place *p)
+{
+    char path[FOLDER_SIZE + 32];
+    int n = 0, c;
+    snprintf(path, sizeof path, "%s/run/steps.jsonl", p->dir);
+    FILE *file = fopen(path, "r");
+    while (file != NULL && (c = fgetc(file)) != EOF) {
+        n += c == '\n';
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return n;
+}
+
+static bool log_has(const place *p, const char *log, const char *text)
+{
+    return shell("grep -qF '%s' %s/%s", text, p->dir, log);
+}
+
+/* How often the run has lost this worker. */
+static int n_lost(const place *p, int rank)
+{
+    char dir[FOLDER_SIZE + 16], text[32];
+    snprintf(dir, sizeof dir, "%s/run", p->dir);
+    snprintf(text, sizeof text, "\"rank\": %d", rank);
+    return count_events(dir, "worker.lost", text);
+}
+
+/* ---- what a run leaves ---- */
+
+static double worst_loss(const place *p, int n_steps)
+{
+    char dir[2][FOLDER_SIZE + 16];
+    double worst = 0.0;
+    json_t *lines[2];
+    for (int i = 0; i < 2; i++) {
+        snprintf(dir[i], sizeof dir[i], "%s/%s", p->dir, i == 0 ? "alone" : "run");
+        lines[i] = lines_with(dir[i], "steps.jsonl", "");
+        assert_int_equal(length(lines[i]), n_steps);
+    }
+    for (size_t step = 0; step < COMPARED; step++) {
+        double one = json_number_value(json_object_get(json_array_get(lines[0], step), "loss"));
+        double other = json_number_value(json_object_get(json_array_get(lines[1], step), "loss"));
+        assert_true(isfinite(other) && one > 0.0);
+        worst = fmax(worst, fabs(other - one) / one);
+    }
+    json_decref(lines[0]);
+    json_decref(lines[1]);
+    return worst;
+}
+
+static void check_run(const place *p, int n_steps)
+{
+    double worst = worst_loss(p, n_steps);
+    print_message("losses differ by at most %.2e from those of one worker\n", worst);
+    assert_true(worst <= 1e-5);
+    assert_true(exists(p, "run/model/model.safetensors"));
+    assert_true(shell("'%s/frostline' ledger %s/run", FL_BINARY_DIR, p->dir));
+}
+
+static void run_on_two(place *p, const char *more)
+{
+    char plan[512];
+    long before = bytes_sent(p);
+    snprintf(plan, sizeof plan, "--set train.max_steps=%d %s", STEPS, more);
+    start_head(p, plan);
+    start_agent(p);
+    expect_exits(p, 0, 0);
+    snprintf(plan, sizeof plan, "--set train.max_steps=%d", STEPS);
+    run_alone(p, plan);
+    check_run(p, STEPS);
+    long sent = bytes_sent(p) - before;
+    print_message("%ld bytes from host a to host b\n", sent);
+    assert_true(sent > STEPS * 16 * 17 * 16 * 4L / 2); /* half of the activations, at least */
+}
+
+/* ---- tests in name spaces ---- */
+
+static void test_hosts__a_pipeline_across_two(void **state)
+{
+    place *p = *state;
+    NEED_SPACES(p);
+    run_on_two(p, "--set pipe.k=2 --set autodp.r=1 --set pipe.m=2");
+}
+
+static void test_hosts__replicas_on_two(void **state)
+{
+    place *p = *state;
+    NEED_SPACES(p);
+    run_on_two(p, "--set pipe.k=1 --set autodp.r=2 --set pipe.m=1");
+}
+
+static void test_hosts__transitions_between_plans(void **state)
+{
+    place *p = *state;
+    NEED_SPACES(p);
+    run_on_two(p,
+               "--set pipe.k=2 --set autodp.r=1 --set pipe.m=2 "
+               "--set 'elastic.script=[{step: 4, k: 1, r: 2, m: 1}, {step: 8, k: 2, r: 1, m: 4}]'");
+}
+
+static pid_t pid_of_worker(const place *p, int rank)
+{
+    char dir[FOLDER_SIZE + 16];
+    int pid = 0;
+    snprintf(dir, sizeof dir, "%s/run", p->dir);
+    json_t *events = lines_with(dir, "events.jsonl", "\"pid\"");
+    json_t *event;
+    FOR_EACH(event, events)
+    {
+        json_t *workers = json_object_get(event, "workers"), *w;
+        FOR_EACH(w, workers)
+        {
+            pid = json_object_get(w, "pid") != NULL && number(w, "rank") == rank ? number(w, "pid")
+                                                                                 : pid;
+        }
+    }
+    json_decref(events);
+    assert_true(pid > 0);
+    return pid;
+}
+
+static void start_long(place *p)
+{
+    char more[256];
+    snprintf(more, sizeof more,
+             "--set train.max_steps=%d --set train.epochs=1 --set pipe.k=1 --set autodp.r=2 "
+             "--set pipe.m=1 --set elastic.enabled=false --set fault.detect=2s",
+             MANY_STEPS);
+    start_head(p, more);
+    start_agent(p);
+    AWAIT(n_steps_done(p) > COMPARED);
+}
+
+static void check_long(place *p)
+{
+    char more[64];
+    snprintf(more, sizeof more, "--set train.max_steps=%d", MANY_STEPS);
+    run_alone(p, more);
+    check_run(p, MANY_STEPS);
+}
+
+static void test_hosts__goes_on_without_a_remote_worker(void **state)
+{
+    place *p = *state;
+    NEED_SPACES(p);
+    start_long(p);
+    kill(pid_of_worker(p, 1), SIGKILL);
+    expect_exits(p, 0, 0);
+    assert_true(n_lost(p, 1) > 0);
+    check_long(p);
+}
+
+static void test_hosts__goes_on_without_a_host(void **state)
+{
+    place *p = *state;
+    NEED_SPACES(p);
+    start_long(p);
+    pid_t worker = pid_of_worker(p, 1);
+    kill(p->agent, SIGKILL);
+    expect_exits(p, 0, 128 + SIGKILL);
+    AWAIT(kill(worker, 0) != 0 && errno == ESRCH);
+    assert_true(n_lost(p, 1) > 0);
+    assert_true(log_has(p, "head.log", "host b (10.213.7.2) is lost"));
+    check_long(p);
+}
+
+static void test_hosts__notices_a_cut_cable(void **state)
+{
+    place *p = *state;
+    NEED_SPACES(p);
+    start_long(p);
+    assert_true(shell("ip -n %s link set fl0 down", p->space[1]));
+    expect_exits(p, 0, 3);
+    assert_true(n_lost(p, 1) > 0);
+    assert_true(log_has(p, "head.log", "it has been silent for"));
+    assert_true(log_has(p, "agent.log", "the head at tcp://10.213.7.1:5570 has been silent"));
+    check_long(p);
+}
+
+static void test_hosts__workers_end_with_the_head(void **state)
+{
+    place *p = *state;
+    NEED_SPACES(p);
+    start_long(p);
+    pid_t worker = pid_of_worker(p, 1);
+    kill(p->head, SIGKILL);
+    expect_exits(p, 128 + SIGKILL, 3);
+    AWAIT(kill(worker, 0) != 0 && errno == ESRCH);
+}
+
+/* ---- strangers ---- */
+
+static void send_junk(int port)
+{
+    unsigned char noise[512];
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (int i = 0; i < 50; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        assert_true(fd >= 0);
+        memset(noise, i * 7, sizeof noise);
+        if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0) {
+            (void)send(fd, noise, sizeof noise, MSG_NOSIGNAL);
+        }
+        close(fd);
+    }
+}
+
+/* Neither a wrong key, nor a wrong name, nor noise changes what the run computes. */
+static void test_hosts__strangers_are_refused(void **state)
+{
+    place *p = *state;
+    char more[256], arguments[TEXT];
+    snprintf(more, sizeof more,
+             "--set train.max_steps=%d --set pipe.k=2 --set autodp.r=1 "
+             "--set pipe.m=2",
+             STEPS);
+    start_head(p, more);
+    await_key(p);
+    AWAIT(log_has(p, "head.log", "waits for 1 host"));
+    send_junk(5570);
+    send_junk(5571);
+    assert_true(shell("'%s/frostline' key %s/a && '%s/frostline' key %s/b && cat %s/a.pub %s/b > "
+                      "%s/other && chmod 600 %s/other",
+                      FL_BINARY_DIR, p->dir, FL_BINARY_DIR, p->dir, p->dir, p->dir, p->dir,
+                      p->dir));
+    snprintf(arguments, sizeof arguments, "agent --join tcp://%s:5570 --key %s/other --name b",
+             p->address[0], p->dir);
+    p->agent = start(p, 1, "other.log", arguments);
+    assert_int_equal(await_exit(&p->agent), 2);
+    assert_true(log_has(p, "other.log", "refuses the key"));
+    snprintf(arguments, sizeof arguments,
+             "agent --join tcp://%s:5570 --key %s/run/hosts.key "
+             "--name c",
+             p->address[0], p->dir);
+    p->agent = start(p, 1, "c.log", arguments);
+    assert_int_equal(await_exit(&p->agent), 2);
+    assert_true(log_has(p, "c.log", "the run has no host of this name"));
+    start_agent(p);
+    expect_exits(p, 0, 0);
+    snprintf(more, sizeof more, "--set train.max_steps=%d", STEPS);
+    run_alone(p, more);
+    check_run(p, STEPS);
+}
+
+static void test_hosts__bad_input_is_refused(void **state)
+{
+    place *p = *state;
+    static const struct {
+        const char *arguments, *text;
+    } cases[] = {
+        {"run " JOB "--hosts hosts.yaml", "--listen ADDRESS is missing"},
+        {"run " JOB "--listen tcp://127.0.0.1:5570", "--hosts, which is missing"},
+        {"run " JOB "--hosts hosts.yaml --listen 127.0.0.1", "allowed: tcp://ADDRESS:PORT"},
+        {"run " JOB "--hosts none.yaml --listen tcp://127.0.0.1:5570",
+         "none.yaml: cannot be opened"},
+        {"run " JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set devices.count=3",
+         "devices.count: found 3, but the hosts have 2 devices"},
+        {"run " JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set cache.policy=on",
+         "cache.policy: found on, but the run has 2 hosts"},
+        {"run " JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set devices.max=4",
+         "devices.max: found 4, but the run has 2 hosts"},
+        {"run --resume x --hosts hosts.yaml --listen tcp://127.0.0.1:5570",
+         "--resume is given, too"},
+        {"agent --key hosts.yaml", "--join ADDRESS is missing"},
+        {"agent --join tcp://127.0.0.1:5570", "--key FILE is missing"},
+        {"agent --join x --key hosts.yaml", "allowed: tcp://ADDRESS:PORT"},
+        {"agent --join tcp://127.0.0.1:5570 --key hosts.yaml", "others may read this secret"},
+        {"agent --join tcp://127.0.0.1:5570 --key private.yaml", "no keys found"},
+    };
+    assert_true(shell("cd %s && cp hosts.yaml private.yaml && chmod 600 private.yaml", p->dir));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char command[TEXT];
+        snprintf(command, sizeof command, "'%s/frostline' %s", FL_BINARY_DIR, cases[i].arguments);
+        run_command(p->dir, command, &said);
+        if (said.exit_code != 2 || strstr(said.err, cases[i].text) == NULL) {
+            fail_msg("%s: exit code %d, %s", cases[i].arguments, said.exit_code, said.err);
+        }
+    }
+}
+
+#define SPACES(test) cmocka_unit_test_setup_teardown(test, make_two_spaces, remove_place)
+#define LOOPBACK(test) cmocka_unit_test_setup_teardown(test, make_loopback, remove_place)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SPACES(test_hosts__a_pipeline_across_two),
+        SPACES(test_hosts__replicas_on_two),
+        SPACES(test_hosts__transitions_between_plans),
+        SPACES(test_hosts__goes_on_without_a_remote_worker),
+        SPACES(test_hosts__goes_on_without_a_host),
+        SPACES(test_hosts__notices_a_cut_cable),
+        SPACES(test_hosts__workers_end_with_the_head),
+        LOOPBACK(test_hosts__strangers_are_refused),
+        LOOPBACK(test_hosts__bad_input_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,142 @@
+/* Messages between hosts. Would catch: a field that is lost on the way, and bytes from a network
+ * that crash the reader or are taken for a message. */
+#include "control/agent/host_wire.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static fl_host_message welcome(void)
+{
+    fl_host_message m = {.type = FL_HOST_WELCOME};
+    m.welcome = (fl_host_welcome){.host = {.name = "b", .address = "10.0.0.2", .first = 2, .n = 3},
+                                  .run_dir = "/runs/one",
+                                  .cwd = "/home/me",
+                                  .links = "tcp://10.0.0.1:5571",
+                                  .silence_ms = 10000};
+    return m;
+}
+
+/* n bytes in memory of that size, so that a sanitizer sees a read beyond them. */
+static fl_status get(const unsigned char *bytes, size_t n, fl_host_message *out)
+{
+    unsigned char *exact = malloc(n == 0 ? 1 : n);
+    memcpy(exact, bytes, n);
+    fl_status status = fl_host_wire_get(exact, n, out);
+    free(exact);
+    return status;
+}
+
+static void test_host_wire__keeps_every_field(void **state)
+{
+    (void)state;
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_message m = welcome(), read;
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_int_equal(read.type, FL_HOST_WELCOME);
+    assert_string_equal(read.welcome.host.name, "b");
+    assert_string_equal(read.welcome.host.address, "10.0.0.2");
+    assert_int_equal(read.welcome.host.first, 2);
+    assert_int_equal(read.welcome.host.n, 3);
+    assert_string_equal(read.welcome.run_dir, "/runs/one");
+    assert_string_equal(read.welcome.cwd, "/home/me");
+    assert_string_equal(read.welcome.links, "tcp://10.0.0.1:5571");
+    assert_int_equal(read.welcome.silence_ms, 10000);
+    m = (fl_host_message){.type = FL_HOST_JOIN, .text = "host b"};
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_int_equal(read.type, FL_HOST_JOIN);
+    assert_string_equal(read.text, "host b");
+    m = (fl_host_message){.type = FL_HOST_ALIVE};
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_int_equal(read.type, FL_HOST_ALIVE);
+    m = (fl_host_message){.type = FL_HOST_FRAME,
+                          .frame = {.bytes = (const unsigned char *)"frame", .n = 5}};
+    size_t n = fl_host_wire_put(&m, bytes);
+    assert_int_equal(fl_host_wire_get(bytes, n, &read), FL_OK);
+    assert_int_equal(read.frame.n, 5);
+    assert_memory_equal(read.frame.bytes, "frame", 5);
+}
+
+static void test_host_wire__a_welcome_of_the_longest_texts_fits(void **state)
+{
+    (void)state;
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_message m = welcome(), read;
+    memset(m.welcome.run_dir, '/', sizeof m.welcome.run_dir - 1);
+    memset(m.welcome.cwd, '/', sizeof m.welcome.cwd - 1);
+    size_t n = fl_host_wire_put(&m, bytes);
+    assert_true(n <= sizeof bytes);
+    assert_int_equal(get(bytes, n, &read), FL_OK);
+    assert_int_equal(strlen(read.welcome.cwd), PATH_MAX - 1);
+}
+
+static void test_host_wire__refuses_what_is_cut_or_longer(void **state)
+{
+    (void)state;
+    unsigned char bytes[FL_HOST_MESSAGE_MAX + 1] = {0};
+    fl_host_message m = welcome(), read;
+    size_t n = fl_host_wire_put(&m, bytes);
+    for (size_t cut = 0; cut < n; cut++) {
+        assert_int_equal(get(bytes, cut, &read), FL_EFORMAT);
+    }
+    assert_int_equal(get(bytes, n + 1, &read), FL_EFORMAT);
+    m.type = (fl_host_type)99;
+    n = fl_host_wire_put(&m, bytes);
+    assert_int_equal(get(bytes, n, &read), FL_EFORMAT);
+    m = (fl_host_message){.type = FL_HOST_FRAME, .frame = {.bytes = bytes, .n = 0}};
+    n = fl_host_wire_put(&m, bytes);
+    assert_int_equal(get(bytes, n, &read), FL_EFORMAT);
+}
+
+static void test_host_wire__refuses_values_that_make_no_sense(void **state)
+{
+    (void)state;
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_message m[6], read;
+    for (int i = 0; i < 6; i++) {
+        m[i] = welcome();
+    }
+    m[0].welcome.host.first = -1;
+    m[1].welcome.host.n = 0;
+    m[2].welcome.host.n = FL_MAX_WORKERS;
+    m[3].welcome.run_dir[0] = 'r';
+    m[4].welcome.cwd[0] = '\0';
+    m[5].welcome.silence_ms = 0;
+    for (int i = 0; i < 6; i++) {
+        size_t n = fl_host_wire_put(&m[i], bytes);
+        assert_int_equal(get(bytes, n, &read), FL_EFORMAT);
+    }
+}
+
+/* Every single bit of a message is turned; the reader may take it or not, but it ends. */
+static void test_host_wire__survives_noise(void **state)
+{
+    (void)state;
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_message m = welcome(), read;
+    size_t n = fl_host_wire_put(&m, bytes);
+    int n_refused = 0;
+    for (size_t bit = 0; bit < 8 * n; bit++) {
+        bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        n_refused += get(bytes, n, &read) != FL_OK;
+        bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+    }
+    assert_true(n_refused >= 64); /* the header, at least */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_host_wire__keeps_every_field),
+        cmocka_unit_test(test_host_wire__a_welcome_of_the_longest_texts_fits),
+        cmocka_unit_test(test_host_wire__refuses_what_is_cut_or_longer),
+        cmocka_unit_test(test_host_wire__refuses_values_that_make_no_sense),
+        cmocka_unit_test(test_host_wire__survives_noise),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
