@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 enum { TAIL_BYTES = 1024 };
 
@@ -156,6 +157,20 @@ static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int6
                           controller->shutdown.waits, controller->shutdown.message,
                           &controller->shutdown.phase.back);
     }
+}
+
+/* Several may have died at once. Those that left because of the others have ended by themselves, or
+ * were killed by the controller. */
+void fl_losses_count(fl_controller *controller)
+{
+    const fl_recovery *r = &controller->recovery;
+    int n = r->state == FL_RECOVERY_NONE ? 0 : r->n_lost;
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        const fl_worker *w = &controller->workers[rank];
+        bool died = w->exited_us != 0 && WIFSIGNALED(w->wait_status) && !w->killed;
+        n += !w->departed && (died || rank == controller->shutdown.phase.lost);
+    }
+    controller->recovery.sums.n_losses += n;
 }
 
 /* ---- ① ---- */

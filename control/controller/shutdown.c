@@ -330,6 +330,9 @@ void fl_shutdown_conclude(fl_controller *controller)
     if (controller->shutdown.phase.lost >= 0) {
         fl_losses_explain(controller);
     }
+    if (controller->shutdown.phase.back.returns) {
+        fl_losses_count(controller);
+    }
     if (controller->shutdown.status == FL_ESTOPPED) {
         snprintf(controller->shutdown.message, sizeof controller->shutdown.message,
                  "stopped by %s after %" PRId64 " of %" PRId64 " steps",

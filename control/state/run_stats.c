@@ -191,7 +191,8 @@ double fl_run_stats_left_s(const fl_run_stats *stats)
 {
     double ms_per_step;
     (void)fl_run_stats_rate(stats, 10000, &ms_per_step);
-    if (stats->steps == 0 || stats->n_steps < stats->steps) {
+    bool unknown = ms_per_step <= 0.0 && stats->steps < stats->n_steps; /* no step since a return */
+    if (stats->steps == 0 || stats->n_steps < stats->steps || unknown) {
         return NAN;
     }
     double left_ms = (double)(stats->n_steps - stats->steps) * ms_per_step;

@@ -144,7 +144,6 @@ static bool may_return(fl_run_losses *l, fl_status status, const fl_run_result *
     l->n = l->n == 0 || l->newest > l->lost_at ? 1 : l->n + 1;
     snprintf(l->why, sizeof l->why, "%s", l->sums.why);
     l->lost_at = result->steps;
-    l->sums.n_losses++;
     l->sums.n_returns++;
     tell_return(l);
     return true;

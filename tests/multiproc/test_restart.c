@@ -774,6 +774,26 @@ static void test_restart__stops_where_it_goes_back_to(void **state)
     stop_beside_a_loss("returning", true);
 }
 
+static void kill_all_once(fl_worker_state *w)
+{
+    if (atomic_load(&scenario_here()->outcome->n_deeds) == 1) {
+        kill(atomic_load(&scenario_here()->outcome->pid[0]), SIGKILL);
+        kill_this_worker(w);
+    }
+}
+
+/* Would catch: a summary that names one lost worker where all were lost. */
+static void test_restart__counts_all_that_are_lost_at_once(void **state)
+{
+    (void)state;
+    scenario s;
+    start(&s, "both", JOB_SETS(STAGES, "checkpoint.every", "none", "fault.snapshot", "none"),
+          kill_all_once);
+    expect_end(&s, FL_OK);
+    expect_summary(s.dir, "  losses         2 workers lost; the run went back 1 time");
+    scenario_forget(&s);
+}
+
 static int set_up(void **state)
 {
     if (make_root(state) != 0) {
@@ -810,6 +830,7 @@ int main(void)
         cmocka_unit_test(test_restart__keeps_what_operators_want),
         cmocka_unit_test(test_restart__stops_where_it_goes_back_to),
         cmocka_unit_test(test_restart__gives_up_after_fault_restarts),
+        cmocka_unit_test(test_restart__counts_all_that_are_lost_at_once),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -214,6 +214,8 @@ static void test_run_stats__measures_over_a_moving_window(void **state)
     fl_eval_report eval = {.epoch = 0, .step = 2, .ms = 7000};
     assert_true(fl_run_stats_eval(&t, &eval));
     assert_true(fabs(fl_run_stats_left_s(&t) - (0.5 + 14)) < 1e-9);
+    t.n_window = t.window_from = 0; /* as after a return: steps, and none of them timed */
+    assert_true(isnan(fl_run_stats_left_s(&t)));
 }
 
 /* A run that lacks improvement: it ends with the epoch that shows it, and what it evaluates at its
