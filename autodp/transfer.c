@@ -1,4 +1,5 @@
-/* Two ways to run a list of transfers:
+/* Transfers between members of the training group with a way of their own between their devices go
+ * that way (transfer_group.c). There are two ways to run the list of all others:
  *
  *   direct   receives are posted, then sends, all at once, then all are waited for
  *   staged   each transfer is cut into pieces, and a few pieces are under way at a time, in the
@@ -16,6 +17,7 @@
 
 #include "autodp/net/tag.h"
 #include "device/alloc.h"
+#include "device/clock.h"
 #include "device/flight.h"
 
 #include <string.h>
@@ -25,7 +27,21 @@ static bool is_direct(const fl_transfers *t)
     return t->device->ops->host_memory;
 }
 
-static void enter_flight(const fl_transfer *t)
+const char *fl_transfer_way_text(fl_transfer_way way)
+{
+    static const char *const texts[] = {"nccl", "device", "messages"};
+    return texts[way];
+}
+
+void fl__transfer_note(fl_transfers *t, const fl_transfer *transfer, fl_transfer_way way)
+{
+    if (!transfer->sending) {
+        t->part[way].bytes += (int64_t)transfer->size_bytes;
+        t->part[way].us = fl_now_us() - t->begun_us;
+    }
+}
+
+void fl__transfer_enter_flight(const fl_transfer *t)
 {
     fl_flight_enter(t->sending ? FL_FLIGHT_STATE_OUT : FL_FLIGHT_STATE_IN, t->peer, (int)t->id,
                     (int64_t)t->size_bytes);
@@ -71,8 +87,9 @@ static fl_status run_direct(fl_transfers *t, int64_t deadline_us)
         }
     }
     for (int i = 0; i < t->n; i++) {
-        enter_flight(&t->list[i]);
+        fl__transfer_enter_flight(&t->list[i]);
         FL_TRY(finish_message(&t->list[i], t->buffer[i], deadline_us));
+        fl__transfer_note(t, &t->list[i], FL_TRANSFER_MESSAGES);
         fl_flight_leave();
     }
     return FL_OK;
@@ -164,6 +181,11 @@ static fl_status finish_piece(fl_transfers *t, const cursor *at, int64_t deadlin
     return ops->event_record(t->device, s->copied, t->stream);
 }
 
+static fl_transfer_way staged_way(const fl_transfers *t, const fl_transfer *transfer)
+{
+    return fl__transfer_on_device(t, transfer) ? FL_TRANSFER_DEVICE : FL_TRANSFER_MESSAGES;
+}
+
 static fl_status run_staged(fl_transfers *t, int64_t deadline_us)
 {
     cursor started = {0}, finished = {0};
@@ -173,11 +195,13 @@ static fl_status run_staged(fl_transfers *t, int64_t deadline_us)
             FL_TRY(start_piece(t, &started));
         }
         if (finished.offset == 0) {
-            enter_flight(&t->list[finished.transfer]);
+            fl__transfer_enter_flight(&t->list[finished.transfer]);
         }
         FL_TRY(finish_piece(t, &finished, deadline_us));
+        const fl_transfer *transfer = &t->list[finished.transfer];
         advance(t, &finished);
         if (finished.offset == 0) {
+            fl__transfer_note(t, transfer, staged_way(t, transfer));
             fl_flight_leave();
         }
     }
@@ -226,23 +250,25 @@ static fl_status copy_list(fl_transfers *t, const fl_transfer *list, int n)
     return FL_OK;
 }
 
-static fl_status prepare(fl_transfers *t, const fl_transfer *list, int n)
+static fl_status prepare(fl_transfers *t, const fl_transfers_options *options,
+                         const fl_transfer *list, int n)
 {
     FL_TRY(copy_list(t, list, n));
+    FL_TRY(options->group == NULL ? FL_OK : fl__transfer_movers_open(t, options));
     if (t->n == 0) {
         return FL_OK;
     }
     return is_direct(t) ? register_data(t) : create_slots(t);
 }
 
-fl_status fl_transfers_open(fl_message_group *group, fl_device *device, const fl_transfer *list,
-                            int n, fl_transfers **out)
+fl_status fl_transfers_open(const fl_transfers_options *options, const fl_transfer *list, int n,
+                            fl_transfers **out)
 {
     fl_transfers *t = NULL;
     FL_TRY(fl_alloc(sizeof *t, (void **)&t));
-    t->group = group;
-    t->device = device;
-    fl_status status = prepare(t, list, n);
+    t->group = options->messages;
+    t->device = options->device;
+    fl_status status = prepare(t, options, list, n);
     if (status != FL_OK) {
         fl_transfers_close(&t);
         return status;
@@ -282,6 +308,7 @@ void fl_transfers_close(fl_transfers **transfers)
         close_slot(t, &t->slots[i]);
     }
     fl__transfer_peers_close(t);
+    fl__transfer_movers_close(t);
     fl_free(t->buffer);
     fl_free(t->list);
     fl_free(t);
@@ -289,10 +316,39 @@ void fl_transfers_close(fl_transfers **transfers)
 
 fl_status fl_transfers_run(fl_transfers *t, int64_t deadline_us)
 {
-    if (t->n == 0) {
-        return FL_OK;
+    t->begun_us = fl_now_us();
+    FL_TRY(fl__transfer_movers_start(t));
+    if (t->n > 0) {
+        FL_TRY(is_direct(t) ? run_direct(t, deadline_us) : run_staged(t, deadline_us));
     }
-    return is_direct(t) ? run_direct(t, deadline_us) : run_staged(t, deadline_us);
+    return fl__transfer_movers_wait(t, deadline_us);
+}
+
+/* ---- reports ---- */
+
+/* Whether no earlier transfer of the list has come from the same rank in the same way. */
+static bool is_first_of_pair(const fl_transfers *t, int at)
+{
+    const fl_transfer *transfer = &t->list[at];
+    for (int i = 0; i < at; i++) {
+        if (!t->list[i].sending && t->list[i].peer == transfer->peer) {
+            return false;
+        }
+    }
+    return !transfer->sending;
+}
+
+void fl_transfers_parts(const fl_transfers *t, fl_transfer_part *part)
+{
+    memcpy(part, t->part, sizeof t->part);
+    for (int i = 0; i < t->n_movers; i++) {
+        part[FL_TRANSFER_NCCL].pairs += t->movers[i].mover != NULL && !t->movers[i].sending;
+    }
+    for (int i = 0; i < t->n; i++) {
+        if (is_first_of_pair(t, i)) {
+            part[is_direct(t) ? FL_TRANSFER_MESSAGES : staged_way(t, &t->list[i])].pairs++;
+        }
+    }
 }
 
 int64_t fl_transfers_device_bytes(const fl_transfers *transfers)

@@ -1,6 +1,7 @@
-/* What the two files of transfers share.
+/* What the three files of transfers share.
  *
  *     transfer.c          the list of transfers, and its pieces through host memory
+ *     transfer_group.c    those that go over the training group's own way between devices
  *     transfer_device.c   which peers' devices read each other, and pieces that go this way */
 #ifndef FL_AUTODP_TRANSFER_STATE_H
 #define FL_AUTODP_TRANSFER_STATE_H
@@ -37,11 +38,19 @@ typedef struct fl__transfer_peer {
     fl_net_buffer *card_out, *card_in, *answer_out, *answer_in;
 } fl__transfer_peer;
 
+/* The training group's way to or from another rank. */
+typedef struct fl__transfer_mover {
+    int rank;
+    bool sending;
+    int n_pieces;
+    fl_mover *mover; /* NULL: there is none; not asked for yet */
+} fl__transfer_mover;
+
 struct fl_transfers {
     fl_message_group *group;
     fl_device *device;
     int n;
-    fl_transfer *list;      /* [n] */
+    fl_transfer *list;      /* [n] without those that the movers have */
     fl_net_buffer **buffer; /* [n] over data; NULL: staged */
     fl__transfer_slot slots[FL__SLOTS];
     fl_stream *stream; /* of the copies; NULL: direct */
@@ -52,6 +61,13 @@ struct fl_transfers {
     unsigned char *exported;  /* [FL__SLOTS][FL__DEVICE_PIECE_BYTES], device memory; NULL: none */
     fl_shared *exported_name;
     int64_t device_bytes;
+
+    int n_movers, n_moved;
+    fl__transfer_mover *movers; /* [n_movers] one for each ordered pair */
+    fl_transfer *moved;         /* [n_moved] what they move, in the common order */
+
+    int64_t begun_us;
+    fl_transfer_part part[FL_TRANSFER_WAYS];
 };
 
 /* transfer.c. Start a message that belongs to a transfer, or to its peer. */
@@ -59,6 +75,21 @@ fl_status fl__transfer_send(const fl_transfers *t, int rank, uint64_t tag, fl_ne
                             size_t size_bytes) FL_MUST_CHECK;
 fl_status fl__transfer_post(const fl_transfers *t, int rank, uint64_t tag, fl_net_buffer *buffer,
                             size_t size_bytes) FL_MUST_CHECK;
+
+/* transfer.c. This rank waits for a transfer, until fl_flight_leave. */
+void fl__transfer_enter_flight(const fl_transfer *t);
+
+/* A transfer is over: note what has come, and which way. */
+void fl__transfer_note(fl_transfers *t, const fl_transfer *transfer, fl_transfer_way way);
+
+/* ---- transfer_group.c ---- */
+
+/* Take the transfers that go over the training group off the list, and open their movers. */
+fl_status fl__transfer_movers_open(fl_transfers *t,
+                                   const fl_transfers_options *options) FL_MUST_CHECK;
+void fl__transfer_movers_close(fl_transfers *t);
+fl_status fl__transfer_movers_start(fl_transfers *t) FL_MUST_CHECK;
+fl_status fl__transfer_movers_wait(fl_transfers *t, int64_t deadline_us) FL_MUST_CHECK;
 
 /* ---- transfer_device.c ---- */
 

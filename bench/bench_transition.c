@@ -98,9 +98,10 @@ static void measure_link(fl_worker_state *w)
     must(fl_device_reserve(w->device, LINK_BYTES, &data));
     for (uint32_t i = 0; i < 2 * PINGS && w->rank < 2; i++) {
         bool sending = i % 2 == (uint32_t)w->rank;
-        fl_transfer transfer = {1 - w->rank, sending, 1000 + i, data, LINK_BYTES, false};
+        fl_transfer transfer = {1 - w->rank, sending, 1000 + i, data, LINK_BYTES, false, false};
+        fl_transfers_options options = {.messages = w->messages, .device = w->device};
         fl_transfers *ready = NULL;
-        must(fl_transfers_open(w->messages, w->device, &transfer, 1, &ready));
+        must(fl_transfers_open(&options, &transfer, 1, &ready));
         int64_t begun = fl_now_us();
         must(fl_transfers_run(ready, fl_deadline_us(60000)));
         if (!sending && w->rank == 1) {

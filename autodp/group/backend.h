@@ -6,7 +6,7 @@
 #include "autodp/group/group.h"
 
 /* Goes up when the table below changes, so that a backend of another build is refused by name. */
-enum { FL_GROUP_OPS_VERSION = 2 };
+enum { FL_GROUP_OPS_VERSION = 3 };
 
 /* The meaning of each entry is that of fl_<entry> in group.h. */
 struct fl_group_ops {
@@ -31,6 +31,12 @@ struct fl_group_ops {
     fl_status (*channel_post)(fl_channel *c, size_t size_bytes);
     fl_status (*channel_receive_to)(fl_channel *c, void *to, size_t size_bytes, fl_stream *stream,
                                     int64_t deadline_us);
+
+    /* *out NULL: there is no such way between these two, which both find. */
+    fl_status (*mover_open)(const fl_mover *common, fl_mover **out);
+    void (*mover_close)(fl_mover *m);
+    fl_status (*mover_start)(fl_mover *m, void *data, size_t size_bytes);
+    fl_status (*mover_wait)(fl_mover *m, int64_t deadline_us);
 
     fl_status (*bucket_create)(fl_group *group, const fl_bucket_options *options, fl_bucket **out);
     void (*bucket_destroy)(fl_bucket *bucket);
@@ -62,6 +68,13 @@ struct fl_channel {
     /* group.c counts the messages: sent; or posted, and taken. A backend takes them in order. */
     int64_t n_started, n_taken;
     size_t *posted_bytes; /* [depth] of the messages posted and not taken, by number modulo depth */
+};
+
+struct fl_mover {
+    fl_group *group;
+    bool sending;
+    int peer, n_pieces;
+    int n_started, n_ended; /* counted by group.c */
 };
 
 struct fl_bucket {

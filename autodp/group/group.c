@@ -156,6 +156,62 @@ void fl_channel_close(fl_channel **channel)
     }
 }
 
+/* ---- movers ---- */
+
+static fl_status in_mover(fl_status status, const fl_mover *m)
+{
+    if (status == FL_OK) {
+        return FL_OK;
+    }
+    return fl_within(status, "generation %u, state %s member %d", m->group->generation,
+                     m->sending ? "to" : "from", m->peer);
+}
+
+fl_status fl_mover_open(fl_group *group, bool sending, int peer, int n_pieces, fl_mover **out)
+{
+    const fl_mover common = {
+        .group = group, .sending = sending, .peer = peer, .n_pieces = n_pieces};
+    FL_TRY(check_member(group, peer, "state for member"));
+    if (peer == group->index || n_pieces < 1) {
+        return fl_fail(FL_EINVAL, "%d pieces of state for member %d at member %d", n_pieces, peer,
+                       group->index);
+    }
+    return in_mover(group->ops->mover_open(&common, out), &common);
+}
+
+void fl_mover_close(fl_mover **mover)
+{
+    fl_mover *m = *mover;
+    if (m != NULL) {
+        *mover = NULL;
+        m->group->ops->mover_close(m);
+    }
+}
+
+fl_status fl_mover_start(fl_mover *m, void *data, size_t size_bytes)
+{
+    if (m->n_started == m->n_pieces || size_bytes == 0) {
+        return in_mover(fl_fail(FL_EINVAL, "piece %d of %d, of %zu bytes", m->n_started,
+                                m->n_pieces, size_bytes),
+                        m);
+    }
+    FL_TRY(in_mover(m->group->ops->mover_start(m, data, size_bytes), m));
+    m->n_started++;
+    return FL_OK;
+}
+
+fl_status fl_mover_wait(fl_mover *m, int64_t deadline_us)
+{
+    if (m->n_ended == m->n_started) {
+        return in_mover(fl_fail(FL_EINVAL, "waited for, but not started"), m);
+    }
+    FL_TRY(in_mover(m->group->ops->mover_wait(m, deadline_us), m));
+    m->n_ended++;
+    return FL_OK;
+}
+
+/* ---- channels, in use ---- */
+
 static fl_status in_channel(fl_status status, const fl_channel *c, int64_t n)
 {
     if (status == FL_OK) {

@@ -19,6 +19,7 @@
 
 typedef struct fl_group fl_group;
 typedef struct fl_channel fl_channel;
+typedef struct fl_mover fl_mover;
 typedef struct fl_bucket fl_bucket;
 typedef struct fl_group_ops fl_group_ops;
 
@@ -124,6 +125,24 @@ fl_status fl_channel_post(fl_channel *c, size_t size_bytes) FL_MUST_CHECK;
  * finds it at `to`. */
 fl_status fl_channel_receive_to(fl_channel *c, void *to, size_t size_bytes, fl_stream *stream,
                                 int64_t deadline_us) FL_MUST_CHECK;
+
+/* ---- state: pieces of device memory from one member to another, from where they lie ---- */
+
+/* A mover to (sending) or from `peer`, for n_pieces of state; one for each ordered pair of members.
+ * Opened before fl_group_connect, as a channel is. *out NULL: the backend has no way of its own
+ * from the one device to the other, and finds that at both ends. */
+fl_status fl_mover_open(fl_group *group, bool sending, int peer, int n_pieces,
+                        fl_mover **out) FL_MUST_CHECK;
+
+/* Nothing uses the pieces afterwards. What is under way is given up, and the group with it. */
+void fl_mover_close(fl_mover **mover);
+
+/* Move the next piece, the same at both ends: from or to `data`, device memory, borrowed
+ * [size_bytes] until fl_mover_wait. The device has finished its work on it. Never waits. */
+fl_status fl_mover_start(fl_mover *m, void *data, size_t size_bytes) FL_MUST_CHECK;
+
+/* Wait for the next piece that was started: all streams of the device find what has arrived. */
+fl_status fl_mover_wait(fl_mover *m, int64_t deadline_us) FL_MUST_CHECK;
 
 /* ---- buckets: contiguous runs of gradients, summed over the owners of the same layers ---- */
 

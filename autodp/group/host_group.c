@@ -209,6 +209,31 @@ static void group_stats_get(const fl_group *group, fl_group_stats *out)
     };
 }
 
+/* State goes through the message group, or between devices that read each other (transfer.h). */
+static fl_status mover_open(const fl_mover *common, fl_mover **out)
+{
+    (void)common;
+    *out = NULL;
+    return FL_OK;
+}
+
+static void mover_close(fl_mover *mover)
+{
+    (void)mover;
+}
+
+static fl_status mover_start(fl_mover *mover, void *data, size_t size_bytes)
+{
+    (void)mover, (void)data, (void)size_bytes;
+    return fl_fail(FL_ENOTSUP, "this group moves no state");
+}
+
+static fl_status mover_wait(fl_mover *mover, int64_t deadline_us)
+{
+    (void)mover, (void)deadline_us;
+    return fl_fail(FL_ENOTSUP, "this group moves no state");
+}
+
 const fl_group_ops fl_host_group_ops = {
     .version = FL_GROUP_OPS_VERSION,
     .size_bytes = sizeof(fl_group_ops),
@@ -227,6 +252,10 @@ const fl_group_ops fl_host_group_ops = {
     .channel_flush = fl__host_channel_flush,
     .channel_post = fl__host_channel_post,
     .channel_receive_to = fl__host_channel_receive_to,
+    .mover_open = mover_open,
+    .mover_close = mover_close,
+    .mover_start = mover_start,
+    .mover_wait = mover_wait,
     .bucket_create = fl__host_bucket_create,
     .bucket_destroy = fl__host_bucket_destroy,
     .bucket_part = fl__host_bucket_part,

@@ -29,7 +29,7 @@ static fl_status check_result(const nccl_lane *lane, const char *call, fl_nccl_r
     }
     const char *detail = nccl->GetLastError(NULL);
     char name[NCCL_LANE_TEXT];
-    bool opens = lane->state != NCCL_LANE_OPEN || lane->parent;
+    bool opens = lane->state != NCCL_LANE_OPEN || lane->kind == NCCL_PARENT;
     return fl_fail(status_of(result), "%s: %s: %s%s%s%s", fl__nccl_lane_text(lane, name), call,
                    nccl->GetErrorString(result), detail == NULL || *detail == '\0' ? "" : ": ",
                    detail == NULL ? "" : detail,

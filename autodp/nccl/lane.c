@@ -46,7 +46,7 @@ static fl_nccl_result connect_lane(nccl_job *job)
 {
     nccl_lane *lane = job->lane;
     const fl_nccl *nccl = &lane->group->nccl;
-    if (lane->buckets) {
+    if (lane->kind == NCCL_BUCKETS) {
         return nccl->AllReduce(lane->scratch, lane->scratch, 1, FL_NCCL_FLOAT32, FL_NCCL_SUM,
                                lane->comm, lane->native);
     }
@@ -81,7 +81,7 @@ static void prepare_jobs(nccl_lane *lane)
     lane->identify = (nccl_job){.lane = lane, .call = "ncclGetUniqueId", .begin = identify_lane};
     lane->open = (nccl_job){.lane = lane, .call = "ncclCommInitRankConfig", .begin = open_lane};
     lane->adopt = (nccl_job){.lane = lane, .call = "a new communicator", .begin = adopt_lane};
-    if (lane->parent) {
+    if (lane->kind == NCCL_PARENT) {
         lane->open.finish = lane->adopt.finish = note_connected;
     }
     lane->connect = (nccl_job){.lane = lane,
@@ -98,10 +98,11 @@ static void prepare_jobs(nccl_lane *lane)
 
 static uint64_t tag_of(const nccl_lane *lane)
 {
-    return fl_tag(lane->parent    ? FL_TAG_NCCL_PARENT
-                  : lane->buckets ? FL_TAG_NCCL_BUCKET
-                                  : FL_TAG_NCCL_CHANNEL,
-                  lane->id);
+    static const fl_tag_kind kinds[] = {[NCCL_MESSAGES] = FL_TAG_NCCL_CHANNEL,
+                                        [NCCL_BUCKETS] = FL_TAG_NCCL_BUCKET,
+                                        [NCCL_STATE] = FL_TAG_NCCL_STATE,
+                                        [NCCL_PARENT] = FL_TAG_NCCL_PARENT};
+    return fl_tag(kinds[lane->kind], lane->id);
 }
 
 static fl_status open_jobs_queue(nccl_lane *lane, nccl_job *first)
@@ -111,7 +112,8 @@ static fl_status open_jobs_queue(nccl_lane *lane, nccl_job *first)
     lane->state = lane->state == NCCL_LANE_NEW ? NCCL_LANE_OPENING : lane->state;
     pthread_mutex_unlock(&g->mutex);
     FL_TRY(fl__nccl_job_queue(first, g->open_timeout_ms));
-    return lane->parent ? FL_OK : fl__nccl_job_queue(&lane->connect, g->open_timeout_ms);
+    return lane->kind == NCCL_PARENT ? FL_OK
+                                     : fl__nccl_job_queue(&lane->connect, g->open_timeout_ms);
 }
 
 fl_status fl__nccl_lane_adopt(nccl_lane *lane)
@@ -149,7 +151,7 @@ static fl_status create_parts(nccl_lane *lane, const int *members)
     FL_TRY(fl_alloc_array(n, sizeof *lane->members, (void **)&lane->members));
     FL_TRY(fl_alloc_array(n, sizeof(fl_net_buffer *), (void **)&lane->told));
     memcpy(lane->members, members, n * sizeof *members);
-    if (lane->parent) {
+    if (lane->kind == NCCL_PARENT) {
         return FL_OK;
     }
     FL_TRY(d->ops->stream_create(d, &lane->stream));
@@ -213,15 +215,15 @@ fl_status fl__nccl_lane_open_by_id(nccl_lane *lane)
     return lane->my_place == 0 ? tell_id(lane) : expect_id(lane);
 }
 
-fl_status fl__nccl_lane_create(nccl_group *g, uint32_t id, bool buckets, const int *members,
+fl_status fl__nccl_lane_create(nccl_group *g, uint32_t id, nccl_lane_kind kind, const int *members,
                                int n_members, nccl_lane **out)
 {
-    nccl_lane values = {.group = g, .id = id, .buckets = buckets, .n_members = n_members};
+    nccl_lane values = {.group = g, .id = id, .kind = kind, .n_members = n_members};
     nccl_lane *lane = NULL;
     FL_TRY(add_lane(&values, members, &lane));
     fl_status status = g->parent != NULL ? FL_OK : fl__nccl_lane_open_by_id(lane);
     if (status != FL_OK) {
-        lane->buckets = false; /* no other bucket finds it */
+        lane->kind = NCCL_MESSAGES; /* no other bucket finds it */
         return status;
     }
     *out = lane;
@@ -230,7 +232,7 @@ fl_status fl__nccl_lane_create(nccl_group *g, uint32_t id, bool buckets, const i
 
 fl_status fl__nccl_lane_create_parent(nccl_group *g, nccl_lane **out)
 {
-    nccl_lane values = {.group = g, .parent = true, .n_members = g->base.size};
+    nccl_lane values = {.group = g, .kind = NCCL_PARENT, .n_members = g->base.size};
     int *members = NULL;
     FL_TRY(fl_alloc_array((size_t)g->base.size, sizeof *members, (void **)&members));
     for (int i = 0; i < g->base.size; i++) {
@@ -243,10 +245,14 @@ fl_status fl__nccl_lane_create_parent(nccl_group *g, nccl_lane **out)
 
 const char *fl__nccl_lane_text(const nccl_lane *lane, char text[NCCL_LANE_TEXT])
 {
-    if (lane->parent) {
+    if (lane->kind == NCCL_PARENT) {
         snprintf(text, NCCL_LANE_TEXT, "the communicator of all members");
+    } else if (lane->kind == NCCL_STATE) {
+        snprintf(text, NCCL_LANE_TEXT, "state from member %d to %d", lane->members[0],
+                 lane->members[1]);
     } else {
-        snprintf(text, NCCL_LANE_TEXT, "%s %u", lane->buckets ? "bucket" : "channel", lane->id);
+        snprintf(text, NCCL_LANE_TEXT, "%s %u", lane->kind == NCCL_BUCKETS ? "bucket" : "channel",
+                 lane->id);
     }
     return text;
 }
@@ -267,7 +273,7 @@ fl_status fl__nccl_lane_begin(nccl_lane *lane, int64_t deadline_us)
 fl_status fl__nccl_lane_connected(nccl_lane *lane, int64_t deadline_us)
 {
     FL_TRY(fl__nccl_lane_begin(lane, deadline_us));
-    return fl__nccl_job_done(lane->parent ? &lane->open : &lane->connect, deadline_us);
+    return fl__nccl_job_done(lane->kind == NCCL_PARENT ? &lane->open : &lane->connect, deadline_us);
 }
 
 /* ---- closing ---- */
@@ -321,12 +327,20 @@ bool fl__nccl_lane_quiet(nccl_lane *lane)
     return true;
 }
 
+void fl__nccl_lane_leave(nccl_lane *lane)
+{
+    bool ends = state_of(lane) == NCCL_LANE_OPEN && fl__nccl_state(lane->group) == FL_OK;
+    fl_status status = ends ? fl__nccl_job_queue(&lane->finalize, -1) : FL_OK;
+    status = ends && status == FL_OK ? fl__nccl_job_queue(&lane->destroy, -1) : status;
+    (void)status; /* of a group that has broken: the lane is aborted */
+}
+
 /* Queue a job of each open lane, and wait until all of them have ended. */
 static void run_on_all(nccl_group *g, size_t job_at, int64_t until_us)
 {
     for (nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
         nccl_job *job = (nccl_job *)(void *)((char *)lane + job_at);
-        bool ends = !lane->parent && state_of(lane) == NCCL_LANE_OPEN;
+        bool ends = lane->kind != NCCL_PARENT && state_of(lane) == NCCL_LANE_OPEN;
         fl_status status = ends ? fl__nccl_job_queue(job, -1) : FL_OK;
         (void)status; /* of a group that has broken: the lane is aborted */
     }

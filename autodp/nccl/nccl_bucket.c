@@ -128,7 +128,7 @@ fl_status fl__nccl_bucket_wait(fl_bucket *bucket, fl_stream *stream, int64_t dea
 
 static bool has_owners(const nccl_lane *lane, const fl_bucket_options *o)
 {
-    return lane->buckets && lane->n_members == o->n_owners &&
+    return lane->kind == NCCL_BUCKETS && lane->n_members == o->n_owners &&
            memcmp(lane->members, o->owners, (size_t)o->n_owners * sizeof *o->owners) == 0;
 }
 
@@ -139,7 +139,8 @@ static fl_status find_lane(nccl_group *g, const fl_bucket_options *o, nccl_lane 
         lane = lane->next;
     }
     *out = lane;
-    return lane != NULL ? FL_OK : fl__nccl_lane_create(g, o->id, true, o->owners, o->n_owners, out);
+    return lane != NULL ? FL_OK
+                        : fl__nccl_lane_create(g, o->id, NCCL_BUCKETS, o->owners, o->n_owners, out);
 }
 
 static fl_status set_up(nccl_bucket *b, const fl_bucket_options *o)

@@ -95,7 +95,8 @@ static fl_status set_up(nccl_channel *c)
     FL_TRY(create_jobs(c));
     FL_TRY(d->ops->memory_take(d, (size_t)c->base.depth * c->stride_bytes, &c->buffers));
     nccl_lane *lane = NULL;
-    FL_TRY(fl__nccl_result(g, fl__nccl_lane_create(g, c->base.id, false, members, 2, &lane)));
+    FL_TRY(
+        fl__nccl_result(g, fl__nccl_lane_create(g, c->base.id, NCCL_MESSAGES, members, 2, &lane)));
     for (int i = 0; i < c->n_jobs; i++) {
         c->job[i].lane = lane;
     }

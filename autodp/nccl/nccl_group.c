@@ -181,10 +181,10 @@ static fl_status group_connect(fl_group *group, int64_t deadline_us)
         FL_TRY(fl__nccl_split_lanes(g, &begun_us, deadline_us));
     }
     for (nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
-        FL_TRY(lane->parent ? FL_OK : fl__nccl_lane_begin(lane, deadline_us));
+        FL_TRY(lane->kind == NCCL_PARENT ? FL_OK : fl__nccl_lane_begin(lane, deadline_us));
     }
     for (nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
-        FL_TRY(lane->parent ? FL_OK : fl__nccl_lane_connected(lane, deadline_us));
+        FL_TRY(lane->kind == NCCL_PARENT ? FL_OK : fl__nccl_lane_connected(lane, deadline_us));
     }
     g->base.comm.us += g->lanes != NULL ? fl_now_us() - begun_us : 0;
     return fl__nccl_parent_keep(g);
@@ -236,6 +236,10 @@ const fl_group_ops fl_nccl_group_ops = {
     .channel_flush = fl__nccl_channel_flush,
     .channel_post = fl__nccl_channel_post,
     .channel_receive_to = fl__nccl_channel_receive_to,
+    .mover_open = fl__nccl_mover_open,
+    .mover_close = fl__nccl_mover_close,
+    .mover_start = fl__nccl_mover_start,
+    .mover_wait = fl__nccl_mover_wait,
     .bucket_create = fl__nccl_bucket_create,
     .bucket_destroy = fl__nccl_bucket_destroy,
     .bucket_part = fl__nccl_bucket_part,

@@ -7,11 +7,11 @@
  *   split.c         which lanes are split off together, and the splits
  *   caller.c        the caller thread, which makes every call of NCCL except the aborts
  *   watch.c         the watch thread: deadlines, a broken net; it aborts communicators
- *   nccl_bucket.c, nccl_channel.c   what a lane carries
+ *   nccl_bucket.c, nccl_channel.c, nccl_mover.c   what a lane carries
  *
- * Each channel, and each set of owners of buckets, has a lane: NCCL runs the operations of one
- * communicator in the order of their calls, so a send that waits for its receiver would hold up
- * whatever follows it on the same communicator.
+ * Each channel, each set of owners of buckets, and each member that state goes to has a lane: NCCL
+ * runs the operations of one communicator in the order of their calls, so a send that waits for its
+ * receiver would hold up whatever follows it on the same communicator.
  *
  * The thread that trains makes no call of NCCL. It queues jobs, which the caller thread begins in
  * the order of their lane; a job whose call is in progress does not hold up other lanes. What the
@@ -70,6 +70,13 @@ struct nccl_job {
 
 /* ---- lanes ---- */
 
+typedef enum nccl_lane_kind {
+    NCCL_MESSAGES, /* from rank 0 to rank 1 */
+    NCCL_BUCKETS,  /* it sums */
+    NCCL_STATE,    /* of a transition, from rank 0 to rank 1 */
+    NCCL_PARENT    /* of all members: it carries nothing, and has no stream */
+} nccl_lane_kind;
+
 typedef enum nccl_lane_state {
     NCCL_LANE_NEW,     /* its id is not known here */
     NCCL_LANE_OPENING, /* until its first operation has been done */
@@ -82,8 +89,7 @@ struct nccl_lane {
     nccl_group *group;
     nccl_lane *next;
     uint32_t id;
-    bool buckets;            /* it sums; otherwise it carries messages from rank 0 to rank 1 */
-    bool parent;             /* of all members: it carries nothing, and has no stream */
+    nccl_lane_kind kind;
     bool begun;              /* it opens, or is open: by an id of its own, or by a split */
     int n_members, my_place; /* the communicator's ranks */
     int *members;            /* [n_members] of the group */
@@ -199,7 +205,7 @@ void fl__nccl_look_at_abort(nccl_group *g);
 
 /* A lane of these members, this one among them. Its first member tells the others its id; nothing
  * is waited for. id: as of the channel or bucket that it is for. */
-fl_status fl__nccl_lane_create(nccl_group *g, uint32_t id, bool buckets, const int *members,
+fl_status fl__nccl_lane_create(nccl_group *g, uint32_t id, nccl_lane_kind kind, const int *members,
                                int n_members, nccl_lane **out) FL_MUST_CHECK;
 
 /* Begin to open the lane, if that has not begun: jobs may be queued afterwards. Waits for the id.
@@ -212,6 +218,10 @@ fl_status fl__nccl_lane_connected(nccl_lane *lane, int64_t deadline_us) FL_MUST_
 /* Nothing of the lane is under way afterwards: what is still under way is aborted. false: NCCL does
  * not come back, and what the lane uses must stay. */
 bool fl__nccl_lane_quiet(nccl_lane *lane);
+
+/* End an open lane that is quiet, without waiting: the caller thread does it once its peers do the
+ * same. */
+void fl__nccl_lane_leave(nccl_lane *lane);
 
 /* End all communicators together, by force if the group is broken, or if that takes longer than a
  * second. false as above. */
@@ -260,6 +270,11 @@ fl_status fl__nccl_channel_flush(fl_channel *channel, int64_t deadline_us);
 fl_status fl__nccl_channel_post(fl_channel *channel, size_t size_bytes);
 fl_status fl__nccl_channel_receive_to(fl_channel *channel, void *to, size_t size_bytes,
                                       fl_stream *stream, int64_t deadline_us);
+
+fl_status fl__nccl_mover_open(const fl_mover *common, fl_mover **out);
+void fl__nccl_mover_close(fl_mover *mover);
+fl_status fl__nccl_mover_start(fl_mover *mover, void *data, size_t size_bytes);
+fl_status fl__nccl_mover_wait(fl_mover *mover, int64_t deadline_us);
 
 fl_status fl__nccl_bucket_create(fl_group *group, const fl_bucket_options *options,
                                  fl_bucket **out);

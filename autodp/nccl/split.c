@@ -11,8 +11,9 @@
 
 #include <string.h>
 
-/* A lane as its first member tells it: how many members, which lane, and the members. */
-enum { N_MEMBERS, IS_BUCKETS, ID, MEMBERS };
+/* A lane as its first member tells it: how many members, what it carries, which lane of that kind,
+ * and the members. */
+enum { N_MEMBERS, KIND, ID, MEMBERS };
 
 typedef struct lane_list {
     double *number; /* [n] records of all lanes, those of the first member first */
@@ -22,7 +23,7 @@ typedef struct lane_list {
 
 static bool is_split_off(const nccl_lane *lane)
 {
-    return !lane->parent && !lane->begun;
+    return lane->kind != NCCL_PARENT && !lane->begun;
 }
 
 /* ---- telling ---- */
@@ -41,7 +42,7 @@ static void put_own(const nccl_group *g, double *number)
     for (const nccl_lane *lane = g->lanes; lane != NULL; lane = lane->next) {
         if (is_split_off(lane) && lane->my_place == 0) {
             number[N_MEMBERS] = lane->n_members;
-            number[IS_BUCKETS] = lane->buckets;
+            number[KIND] = lane->kind;
             number[ID] = lane->id;
             for (int i = 0; i < lane->n_members; i++) {
                 number[MEMBERS + i] = lane->members[i];
@@ -110,7 +111,7 @@ static int find_round(const double *record, const bool *used, int size)
 static bool is_of_record(const nccl_lane *lane, const double *record)
 {
     bool same = is_split_off(lane) && lane->n_members == (int)record[N_MEMBERS] &&
-                lane->buckets == (record[IS_BUCKETS] > 0) && lane->id == (uint32_t)record[ID];
+                lane->kind == (nccl_lane_kind)record[KIND] && lane->id == (uint32_t)record[ID];
     for (int i = 0; same && i < lane->n_members; i++) {
         same = lane->members[i] == member_at(record, i);
     }
@@ -139,6 +140,12 @@ static fl_nccl_result begin_split(nccl_job *job)
                                          lane == NULL ? &round->none : &lane->comm, &config);
 }
 
+static const char *kind_text(const double *record)
+{
+    nccl_lane_kind kind = (nccl_lane_kind)record[KIND];
+    return kind == NCCL_BUCKETS ? "bucket" : kind == NCCL_STATE ? "state lane" : "channel";
+}
+
 static fl_status place_record(nccl_group *g, const double *record, bool *used, int *n_rounds)
 {
     int size = g->base.size, at = find_round(record, used, size);
@@ -151,8 +158,7 @@ static fl_status place_record(nccl_group *g, const double *record, bool *used, i
     g->rounds[at].lane = mine ? find_lane(g, record) : g->rounds[at].lane;
     return mine && g->rounds[at].lane == NULL
                ? fl_fail(FL_EINVAL, "member %d opened %s %u, which this member has not",
-                         member_at(record, 0), record[IS_BUCKETS] > 0 ? "bucket" : "channel",
-                         (uint32_t)record[ID])
+                         member_at(record, 0), kind_text(record), (uint32_t)record[ID])
                : FL_OK;
 }
 

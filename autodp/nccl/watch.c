@@ -99,7 +99,8 @@ static void wait_for_caller(nccl_group *g)
 static void abort_each(const nccl_group *g, nccl_lane *first, bool parents)
 {
     for (nccl_lane *lane = first; lane != NULL; lane = lane->next) {
-        if (lane->parent == parents && lane->state == NCCL_LANE_ABORTING && lane->comm != NULL) {
+        if ((lane->kind == NCCL_PARENT) == parents && lane->state == NCCL_LANE_ABORTING &&
+            lane->comm != NULL) {
             g->nccl.CommAbort(lane->comm); /* a result would change nothing */
         }
     }

@@ -17,6 +17,7 @@ typedef enum fl_tag_kind {
     FL_TAG_NCCL_CHANNEL, /* the id of a communicator */
     FL_TAG_NCCL_BUCKET,
     FL_TAG_NCCL_PARENT,
+    FL_TAG_NCCL_STATE,
 } fl_tag_kind;
 
 static inline uint64_t fl_tag(fl_tag_kind kind, uint32_t id)

@@ -261,6 +261,24 @@ static void tell_transition(fl_elastic *elastic)
     tell_fresh(elastic);
 }
 
+/* Which ways the state of a transition went. */
+static void moved_field(fl_json *j, const fl_transition *e)
+{
+    fl_json_array(j, "moved");
+    for (int way = 0; way < FL_TRANSFER_WAYS; way++) {
+        const fl_transfer_part *part = &e->part[way];
+        if (part->bytes > 0) {
+            fl_json_object(j, NULL);
+            fl_json_text(j, "way", fl_transfer_way_text((fl_transfer_way)way));
+            fl_json_integer(j, "pairs", part->pairs);
+            fl_json_integer(j, "bytes", part->bytes);
+            fl_json_rounded(j, "ms", (double)part->us * 1e-3, 3);
+            fl_json_close(j, '}');
+        }
+    }
+    fl_json_close(j, ']');
+}
+
 void fl_event_log_transition(fl_elastic *elastic)
 {
     fl_mfu mfu = fl_mfu_now(elastic);
@@ -287,6 +305,7 @@ void fl_event_log_transition(fl_elastic *elastic)
     fl_json_integer(j, "moved_bytes", e->moved_bytes);
     fl_json_integer(j, "kept_bytes", e->kept_bytes);
     fl_json_integer(j, "device_bytes", e->device_bytes);
+    moved_field(j, e);
     fl_fields_mfu(j, &mfu);
     fl_event_log_end(elastic->log);
     /* Tuning makes many small ones, and fl_event_log_tuned reports their result; a recovery's line

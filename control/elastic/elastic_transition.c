@@ -132,6 +132,7 @@ static void begin_counting(fl_elastic *elastic)
     e->n_ready = e->n_refused = e->n_over = 0;
     e->prepare_us = e->wait_us = e->vote_us = e->migrate_us = e->switch_us = e->stall_us = 0;
     e->moved_bytes = e->kept_bytes = e->device_bytes = 0;
+    memset(e->part, 0, sizeof e->part);
     e->comm = FL_COMM_NONE;
     e->comm_us = 0;
 }
@@ -350,6 +351,11 @@ static void add_parts(fl_transition *e, const fl_transition_parts *parts)
     e->moved_bytes += parts->received_bytes;
     e->kept_bytes += parts->kept_bytes;
     e->device_bytes += parts->device_bytes;
+    for (int way = 0; way < FL_TRANSFER_WAYS; way++) {
+        e->part[way].pairs += parts->part[way].pairs;
+        e->part[way].bytes += parts->part[way].bytes;
+        e->part[way].us = larger(e->part[way].us, parts->part[way].us);
+    }
     e->comm = parts->comm != FL_COMM_NONE ? parts->comm : e->comm; /* standby workers open none */
     e->comm_us = larger(e->comm_us, parts->comm_us);
     e->n_over++;

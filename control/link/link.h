@@ -9,6 +9,7 @@
 #include "autodp/group/group.h"
 #include "autodp/net/curve.h"
 #include "autodp/net/net.h"
+#include "autodp/transfer.h"
 #include "nn/loss.h"
 #include "pipe/state/checkpoint_files.h"
 #include "pipe/step/cache_tiers.h"
@@ -209,9 +210,10 @@ typedef struct fl_transition_parts {
     int64_t wait_us;     /* spent at a step of elastic.script, waiting for others to prepare */
     int64_t vote_us, migrate_us, switch_us; /* while no worker trained */
     int64_t received_bytes, kept_bytes;
-    int64_t device_bytes; /* sent without host memory */
-    fl_comm_way comm;     /* how its group got communicators, */
-    int64_t comm_us;      /* and how long that took */
+    int64_t device_bytes;                    /* sent without host memory */
+    fl_transfer_part part[FL_TRANSFER_WAYS]; /* received, by the way */
+    fl_comm_way comm;                        /* how its group got communicators, */
+    int64_t comm_us;                         /* and how long that took */
 } fl_transition_parts;
 
 /* How the workers of a generation exchange data; from the first of them. */

@@ -189,6 +189,20 @@ void fl_wire_put_transition(fl_writer *w, const fl_transition_parts *t)
     fl_put_i64(w, t->device_bytes);
     fl_put(w, (uint32_t)t->comm, 4);
     fl_put_i64(w, t->comm_us);
+    for (int way = 0; way < FL_TRANSFER_WAYS; way++) {
+        fl_put(w, (uint32_t)t->part[way].pairs, 4);
+        fl_put_i64(w, t->part[way].bytes);
+        fl_put_i64(w, t->part[way].us);
+    }
+}
+
+static bool get_part(fl_reader *r, fl_transfer_part *part)
+{
+    uint64_t pairs = fl_get(r, 4);
+    *part = (fl_transfer_part){.pairs = pairs <= FL_MAX_WORKERS ? (int)pairs : 0,
+                               .bytes = fl_get_i64(r)};
+    part->us = fl_get_i64(r);
+    return pairs <= FL_MAX_WORKERS && part->bytes >= 0 && part->us >= 0;
 }
 
 static bool get_way(fl_reader *r, fl_comm_way *way)
@@ -210,6 +224,9 @@ bool fl_wire_get_transition(fl_reader *r, uint32_t generation, fl_transition_par
     t->device_bytes = fl_get_i64(r);
     bool known = get_way(r, &t->comm);
     t->comm_us = fl_get_i64(r);
+    for (int way = 0; way < FL_TRANSFER_WAYS; way++) {
+        known = get_part(r, &t->part[way]) && known;
+    }
     return known && t->comm_us >= 0 && t->step >= 0 && t->wait_us >= 0 && t->vote_us >= 0 &&
            t->migrate_us >= 0 && t->switch_us >= 0 && t->received_bytes >= 0 &&
            t->kept_bytes >= 0 && t->device_bytes >= 0;

@@ -17,7 +17,7 @@ size_t fl_wire_prepared_size(const fl_prepared_report *report);
 void fl_wire_put_prepared(fl_writer *w, const fl_prepared_report *report);
 bool fl_wire_get_prepared(fl_reader *r, uint32_t generation, fl_prepared_report *report);
 
-enum { FL_WIRE_TRANSITION_BYTES = 8 * 8 + 4 + 8 };
+enum { FL_WIRE_TRANSITION_BYTES = 8 * 8 + 4 + 8 + FL_TRANSFER_WAYS * (4 + 8 + 8) };
 void fl_wire_put_transition(fl_writer *w, const fl_transition_parts *t);
 bool fl_wire_get_transition(fl_reader *r, uint32_t generation, fl_transition_parts *t);
 

@@ -110,16 +110,22 @@ static fl_status open_pipeline(const fl_generation_options *o, fl_generation *m)
     return status;
 }
 
+static fl_status open_migration(const fl_generation_options *o)
+{
+    return o->open_migration == NULL ? FL_OK : o->open_migration(o->context);
+}
+
 fl_status fl_generation_open(const fl_generation_options *options, fl_generation *member)
 {
     memset(member, 0, sizeof *member);
     member->plan = *options->plan;
     member->place = fl_plan_place(&member->plan, options->rank);
     if (!member->place.active) {
-        return FL_OK;
+        return open_migration(options);
     }
     FL_TRY(open_group(options, member));
     FL_TRY(open_pipeline(options, member));
+    FL_TRY(open_migration(options));
     return fl_group_connect(member->group, fl_deadline_us(options->worker->job->fault.deadline_ms));
 }
 

@@ -34,6 +34,10 @@ typedef struct fl_generation_options {
     fl_abort_set *abort_set;       /* contains the group from its opening to its closing */
     fl_comm_keeper *keeper;        /* of this worker; NULL: none */
     bool after_loss;               /* a worker of `running` was lost */
+    /* Called once the member has its place for state, before its group connects: opens what moves
+     * the state. NULL: none moves. */
+    fl_status (*open_migration)(void *context);
+    void *context;
 } fl_generation_options;
 
 /* Open a member. If another generation trains, the new member has no memory yet for the state that

@@ -55,24 +55,6 @@ static void answer_prepare(fl_worker_state *w, uint32_t generation, fl_status st
     fl_link_prepared(w->link, &report);
 }
 
-/* Nothing moves to a worker that joins, or from it. */
-static fl_status open_migration(fl_worker_state *w, const bool *lost)
-{
-    if (w->messages == NULL) {
-        return FL_OK;
-    }
-    fl_migrate_options options = {.model = w->c->model,
-                                  .old = &w->now->plan,
-                                  .next = &w->next->plan,
-                                  .rank = w->rank,
-                                  .from = fl_generation_params(w->now),
-                                  .to = fl_generation_params(w->next),
-                                  .parked = &w->parked,
-                                  .lost = lost,
-                                  .messages = w->messages};
-    return fl_migration_open(&options, &w->migration);
-}
-
 static bool members_change(const fl_worker_state *w)
 {
     const fl_plan *now = &w->now->plan, *next = &w->next->plan;
@@ -106,8 +88,39 @@ static fl_status open_messages(fl_worker_state *w)
     return release_joining(w);
 }
 
-static fl_status open_member(fl_worker_state *w, const fl_plan *plan, bool after_loss)
+typedef struct migration_context {
+    fl_worker_state *w;
+    const bool *lost; /* as in fl_migrate_options */
+} migration_context;
+
+/* Nothing moves to a worker that joins, or from it. */
+static fl_status open_migration(void *context)
 {
+    const migration_context *c = context;
+    fl_worker_state *w = c->w;
+    const fl_plan *next = &w->next->plan;
+    if (w->messages == NULL) {
+        return FL_OK;
+    }
+    fl_migrate_options options = {.model = w->c->model,
+                                  .old = &w->now->plan,
+                                  .next = next,
+                                  .rank = w->rank,
+                                  .from = fl_generation_params(w->now),
+                                  .to = fl_generation_params(w->next),
+                                  .parked = &w->parked,
+                                  .lost = c->lost,
+                                  .messages = w->messages,
+                                  .group = w->next->group,
+                                  .members = next->rank_of,
+                                  .n_members = next->K * next->R};
+    return fl_migration_open(&options, &w->migration);
+}
+
+static fl_status open_member(fl_worker_state *w, const fl_plan *plan, bool after_loss,
+                             const bool *lost)
+{
+    migration_context migration = {.w = w, .lost = lost};
     fl_generation_options options = {.worker = w->c,
                                      .plan = plan,
                                      .rank = w->rank,
@@ -118,7 +131,9 @@ static fl_status open_member(fl_worker_state *w, const fl_plan *plan, bool after
                                      .kv = fl_link_kv(w->link),
                                      .abort_set = &w->abort_set,
                                      .keeper = &w->keeper,
-                                     .after_loss = after_loss};
+                                     .after_loss = after_loss,
+                                     .open_migration = open_migration,
+                                     .context = &migration};
     return fl_generation_open(&options, w->next);
 }
 
@@ -130,12 +145,9 @@ static void *open_next(void *worker)
     fl_flight_thread(FL_FLIGHT_PREPARER, plan.generation);
     fl_flight_enter(FL_FLIGHT_PREPARE, -1, -1, 0);
     fl__reach("prepare", w);
-    fl_status status = open_member(w, &plan, false);
+    fl_status status = open_member(w, &plan, false, NULL);
     if (status == FL_OK) {
         status = open_messages(w);
-    }
-    if (status == FL_OK) {
-        status = open_migration(w, NULL);
     }
     w->prepare_thread.took_us = fl_now_us() - started_us;
     atomic_store(&w->prepare_thread.state, status == FL_OK ? FL_PREPARE_READY : FL_PREPARE_REFUSED);
@@ -419,6 +431,7 @@ fl_status fl_transition_finish(fl_worker_state *w, int64_t step, fl_transition_p
     done->received_bytes = stats.received_bytes;
     done->kept_bytes = stats.kept_bytes;
     done->device_bytes = stats.device_bytes;
+    memcpy(done->part, stats.part, sizeof done->part);
     note_comm(w->now, done);
     fl_link_transition(w->link, done);
     return FL_OK;
@@ -481,8 +494,7 @@ static fl_status open_forced(fl_worker_state *w, const fl_plan *plan, const bool
     fl_message_follow(w->messages, &counts);
     fl_message_close(&before);
     FL_TRY(make_next(w, plan));
-    FL_TRY(open_member(w, plan, true));
-    return open_migration(w, lost);
+    return open_member(w, plan, true, lost);
 }
 
 fl_status fl_transition_force(fl_worker_state *w, const fl_plan *plan, const bool *lost,

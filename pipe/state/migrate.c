@@ -9,6 +9,7 @@
  * Between ③ and ④ all workers meet: see launcher/worker/transition.c. */
 #include "pipe/state/migrate.h"
 #include "pipe/cost/layout.h"
+#include "pipe/cost/plan.h"
 
 #include "device/alloc.h"
 
@@ -171,8 +172,18 @@ typedef struct list {
     fl_migrate_stats *stats;
 } list;
 
-/* One piece of state from `from` to `to`, as far as this worker has to do with it. */
-static void add(list *l, int rank, int from, int to, uint32_t id, piece source, piece target)
+/* Whether the moments lie in host memory at one of both ends, whichever worker asks: a frozen
+ * layer's are parked there. */
+static bool are_parked(const fl_migrate_options *o, const fl_move *move)
+{
+    return is_apart(o->parked) &&
+           (move->to_parked || move->layer < fl_frozen_layers(o->model, o->old->F));
+}
+
+/* One piece of state from `from` to `to`, as far as this worker has to do with it. parked: at one
+ * end or both. */
+static void add(list *l, int rank, int from, int to, uint32_t id, piece source, piece target,
+                bool parked)
 {
     size_t bytes = (size_t)(to == rank ? target.n : source.n) * sizeof(float);
     if (bytes == 0 || (from != rank && to != rank)) {
@@ -181,10 +192,10 @@ static void add(list *l, int rank, int from, int to, uint32_t id, piece source, 
     if (from == to) {
         l->stats->kept_bytes += (int64_t)bytes;
     } else if (from == rank) {
-        l->at[l->n++] = (fl_transfer){to, true, id, source.data, bytes, source.on_host};
+        l->at[l->n++] = (fl_transfer){to, true, id, source.data, bytes, source.on_host, parked};
         l->stats->sent_bytes += (int64_t)bytes;
     } else {
-        l->at[l->n++] = (fl_transfer){from, false, id, target.data, bytes, target.on_host};
+        l->at[l->n++] = (fl_transfer){from, false, id, target.data, bytes, target.on_host, parked};
         l->stats->received_bytes += (int64_t)bytes;
     }
 }
@@ -211,7 +222,7 @@ static fl_status list_keeping(fl_migration *m, const fl_move *move, list *l)
         room = (piece){m->arriving[move->layer], m->n_arriving[move->layer], true};
     }
     add(l, o->rank, move->moments_from, move->to, 2 * (uint32_t)move->layer + 1,
-        moments_here(o, move->layer), room);
+        moments_here(o, move->layer), room, are_parked(o, move));
     return FL_OK;
 }
 
@@ -253,10 +264,10 @@ static fl_status list_moves(fl_migration *migration, const fl_move *moves, int n
             continue;
         }
         add(l, o->rank, m->from, m->to, id, weights_of(o->from, m->layer),
-            weights_of(o->to, m->layer));
+            weights_of(o->to, m->layer), false);
         if (m->moments) {
             add(l, o->rank, m->moments_from, m->to, id + 1, moments_here(o, m->layer),
-                moments_of(o->to, m->layer));
+                moments_of(o->to, m->layer), are_parked(o, m));
         }
     }
     return FL_OK;
@@ -276,7 +287,12 @@ static fl_status plan_moves(fl_migration *m, fl_move *moves, int capacity, fl_tr
     if (is_apart(o->parked)) {
         FL_TRY(take_copies(m));
     }
-    return fl_transfers_open(o->messages, o->parked->device, l.at, l.n, &m->transfers);
+    fl_transfers_options options = {.messages = o->messages,
+                                    .device = o->parked->device,
+                                    .group = o->group,
+                                    .ranks = o->members,
+                                    .n_ranks = o->n_members};
+    return fl_transfers_open(&options, l.at, l.n, &m->transfers);
 }
 
 static fl_status fill(fl_migration *m)
@@ -498,5 +514,6 @@ fl_status fl_migration_finish(fl_migration *m, int64_t step, fl_migrate_stats *s
     FL_TRY(update_parked(m));
     *stats = m->stats;
     stats->device_bytes = fl_transfers_device_bytes(m->transfers);
+    fl_transfers_parts(m->transfers, stats->part);
     return FL_OK;
 }

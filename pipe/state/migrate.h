@@ -34,8 +34,9 @@ fl_status fl_parked_load(fl_parked *parked, const fl_model *model, int n_moments
 /* The bytes that one worker moved in a migration. */
 typedef struct fl_migrate_stats {
     int64_t sent_bytes, received_bytes;
-    int64_t kept_bytes;   /* handed over where they lay */
-    int64_t device_bytes; /* of those sent: from device to device */
+    int64_t kept_bytes;                      /* handed over where they lay */
+    int64_t device_bytes;                    /* of those sent: from device to device */
+    fl_transfer_part part[FL_TRANSFER_WAYS]; /* of those received */
 } fl_migrate_stats;
 
 typedef struct fl_migrate_options {
@@ -47,6 +48,11 @@ typedef struct fl_migrate_options {
     fl_parked *parked;
     const bool *lost;           /* [n_workers] as in fl_migrate_schedule; NULL: none */
     fl_message_group *messages; /* of all living workers */
+    /* The group of the next plan, before it is connected, and the ranks of its members: as in
+     * fl_transfers_options. NULL: this worker has no stage there. */
+    fl_group *group;
+    const int *members;
+    int n_members;
 } fl_migrate_options;
 
 typedef struct fl_migration fl_migration;

@@ -120,6 +120,33 @@ static int count_ways(const scenario *s, const char *way)
     return count_events(s->dir, "\"transition.done\"", text);
 }
 
+/* Between workers that both train next, state goes over NCCL; what a worker has that leaves goes
+ * over messages. */
+static void check_moves(const scenario *s)
+{
+    json_t *done = lines_with(s->dir, "events.jsonl", "\"transition.done\"");
+    const json_t *line;
+    json_int_t by_way[2] = {0}, moved = 0;
+    FOR_EACH(line, done)
+    {
+        const json_t *ways = json_object_get(line, "moved"), *way;
+        json_int_t over_nccl = 0;
+        FOR_EACH(way, ways)
+        {
+            bool is_nccl = strcmp(json_string_value(json_object_get(way, "way")), "nccl") == 0;
+            json_int_t bytes = json_integer_value(json_object_get(way, "bytes"));
+            assert_true(number(way, "pairs") > 0 && bytes > 0);
+            over_nccl += is_nccl ? bytes : 0;
+            by_way[!is_nccl] += bytes;
+        }
+        moved += json_integer_value(json_object_get(line, "moved_bytes"));
+        assert_int_equal(json_integer_value(json_object_get(line, "device_bytes")), over_nccl);
+    }
+    assert_int_equal(by_way[0] + by_way[1], moved);
+    assert_true(by_way[0] > 0 && by_way[1] > 0);
+    json_decref(done);
+}
+
 /* Communicators are opened beside those that are in use, and those are closed. Without known times
  * each way is tried: the same four workers split, and three of them shrink. */
 static void test_nccl_run__changes_its_plan(void **state)
@@ -141,6 +168,7 @@ static void test_nccl_run__changes_its_plan(void **state)
     assert_int_equal(count_events(s.dir, "\"transport.chosen\"", "\"comm\": \"rebuild\""),
                      1 + count_ways(&s, "rebuild"));
     assert_int_equal(count_events(s.dir, "\"transport.chosen\"", "\"host_pairs\": []"), 4);
+    check_moves(&s);
 }
 
 /* ---- on stand-ins for GPUs ---- */
@@ -216,6 +244,30 @@ static void test_nccl_run__ends_with_the_reason_if_there_is_no_library(void **st
     scenario_forget(&s);
 }
 
+/* The first piece of state, after the byte that connects, fails: nothing has been handed over yet,
+ * and the run goes on with the plan that it had. */
+static void test_nccl_run__goes_on_when_state_does_not_arrive(void **state)
+{
+    (void)state;
+    static const fl_script_entry script[] = {{.step = 4, .f = 0, .k = 1, .r = 3, .m = 2}};
+    for (int fails = 0; fails < 2; fails++) { /* the first one measures the link, too */
+        use_library(standin, fails ? "fail=Send:2:6" : "");
+        scenario s = scenario_of(fails ? "fails" : "arrives",
+                                 JOB_SETS("pipe.k", "1", "autodp.r", "2", "pipe.m", "2",
+                                          "devices.count", "3", "fault.on_loss", "continue"));
+        s.script = script;
+        s.n_script = 1;
+        compare_with_one_cpu(&s, 1);
+        assert_int_equal(count_lines(s.dir, 0, "to 2: ncclSend: remote") +
+                                 count_lines(s.dir, 1, "to 2: ncclSend: remote") >
+                             0,
+                         fails);
+        assert_int_equal(count_events(s.dir, "\"transition.done\"", "\"way\": \"nccl\""), !fails);
+        assert_int_equal(count_events(s.dir, "\"run.recovered\"", "between workers broke"), fails);
+        assert_int_equal(count_events(s.dir, "\"worker.lost\"", "worker.lost"), 0);
+    }
+}
+
 /* Catches a wait for the device that nobody ends: all workers leave the collective, and the run is
  * over, within the deadline of the job and not of this test. */
 static void test_nccl_run__leaves_a_collective_that_never_ends(void **state)
@@ -248,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_nccl_run__trains_on_gpus_as_one_cpu_does),
         cmocka_unit_test(test_nccl_run__does_without_nccl_on_a_driver_that_is_too_old),
         cmocka_unit_test(test_nccl_run__ends_with_the_reason_if_there_is_no_library),
+        cmocka_unit_test(test_nccl_run__goes_on_when_state_does_not_arrive),
         cmocka_unit_test(test_nccl_run__leaves_a_collective_that_never_ends),
         cmocka_unit_test(test_nccl_run__goes_through_host_memory_without_a_library),
     };

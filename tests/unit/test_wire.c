@@ -105,7 +105,8 @@ static fl_wire_message frame_of(fl_wire_type type)
         snprintf(f.prepared.text, sizeof f.prepared.text, "asked 3 GiB, allowed 2 GiB");
         break;
     case FL_WIRE_TRANSITION:
-        f.transition = (fl_transition_parts){7, 41, 1, 2, 3, 4, 5, 6, 7, FL_COMM_SHRINK, 8};
+        f.transition = (fl_transition_parts){
+            7, 41, 1, 2, 3, 4, 5, 6, 7, {{1, 10, 11}, {2, 12, 13}, {3, 14, 15}}, FL_COMM_SHRINK, 8};
         break;
     case FL_WIRE_NORMS:
         f.norms = (fl_wire_norms){.step = 37, .n = 3, .squared = {0.0, 0.25, (double)NAN}};
