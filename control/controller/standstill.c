@@ -147,8 +147,42 @@ static bool must_leave(const fl_standstill_watch *watch, const fl_worker *w, fl_
            (waits_for_workers(kind) || w->broken_us == 0);
 }
 
+/* Whether the worker `root` has sent all that wait for its commands one that it began to send after
+ * this moment. */
+static bool has_sent_since(const fl_flight *flight, int root, int64_t since_ns)
+{
+    fl_flight_entry entries[CHUNK];
+    uint64_t cursor = 0, n_lost = 0;
+    int n;
+    while ((n = fl_flight_read(flight, root, 0, &cursor, entries, CHUNK, &n_lost)) > 0) {
+        for (int i = 0; i < n; i++) {
+            if (entries[i].kind == FL_FLIGHT_SEND_COMMAND && entries[i].entered_ns > since_ns) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* In standby, a worker that has been woken receives the leader's next command. Its connections may
+ * be broken, so that the leader went on without it; then its receive has failed, and nothing keeps
+ * it there. */
+static bool is_passed_over(fl_standstill_worker *of, const fl_flight *flight, const fl_worker *w,
+                           const fl_flight_view *view)
+{
+    const fl_flight_entry *at = view->depth > 0 ? &view->open[view->depth - 1] : NULL;
+    if (w->place.active || w->departed || at == NULL || !view->whole ||
+        at->kind != FL_FLIGHT_RECEIVE_COMMAND || at->peer < 0) {
+        return false;
+    }
+    if (of->passed_over_at != view->n_changes && has_sent_since(flight, at->peer, at->entered_ns)) {
+        of->passed_over_at = view->n_changes;
+    }
+    return of->passed_over_at == view->n_changes;
+}
+
 /* What the flight recorder shows of the training thread. */
-static fl_standstill_look look_at_thread(const fl_standstill_watch *watch, const fl_flight *flight,
+static fl_standstill_look look_at_thread(fl_standstill_watch *watch, const fl_flight *flight,
                                          const fl_worker *w)
 {
     fl_flight_view view;
@@ -160,7 +194,8 @@ static fl_standstill_look look_at_thread(const fl_standstill_watch *watch, const
     if (view.depth > 0) {
         look.kind = view.open[view.depth - 1].kind;
     }
-    look.is_alone = must_leave(watch, w, look.kind) || is_woken;
+    look.is_alone = must_leave(watch, w, look.kind) || is_woken ||
+                    is_passed_over(&watch->of[w->rank], flight, w, &view);
     return look;
 }
 

@@ -19,7 +19,8 @@
  * operation of the worker's own, and one that is asleep in any operation for longer than `silence`
  * stands still.
  *
- * The same holds for one in standby that has been woken: nothing keeps it there. The members may go
+ * The same holds for one in standby that has been woken, and has not begun to receive the leader's
+ * command, or has not received one that the leader has sent: nothing keeps it there. The members go
  * on without it where its connections to them are broken, too, and so never wait for it; yet it
  * answers no order, and each change of the plan would wait for it in vain.
  *
@@ -69,8 +70,10 @@ bool fl_standstill_is_hung(const fl_standstill *s, const fl_standstill_limits *l
 typedef struct fl_standstill_worker {
     fl_standstill training;
     fl_thread_look link;
-    int n_unanswered;      /* looks in a row, in this silence */
-    int64_t unanswered_us; /* of this silence, excused for that */
+    int n_unanswered;        /* looks in a row, in this silence */
+    int64_t unanswered_us;   /* of this silence, excused for that */
+    uint64_t passed_over_at; /* fl_flight_view.n_changes as it waited for a command that the others
+                                have got; 0: it never did */
 } fl_standstill_worker;
 
 /* Look at a worker's process: *out is its state now or a moment ago. Returns false if that is not

@@ -231,13 +231,15 @@ static void cut_connections(void)
     }
 }
 
-/* When it stands by again after the two orders of a first change: the others have released it. */
+/* When it stands by again after the two orders of a first change, or has been woken for the third
+ * one: the others have released it. */
 static void hang_without_connections(fl_flight_kind kind, int rank, int64_t step)
 {
     enum { THIRD = 3 };
     static int n_before;
     (void)step;
-    if (kind != FL_FLIGHT_STANDBY || rank != 2 || ++n_before < THIRD) {
+    if (kind != *(const fl_flight_kind *)scenario_here()->context || rank != 2 ||
+        ++n_before < THIRD) {
         return;
     }
     cut_connections();
@@ -253,21 +255,26 @@ static void test_standstill__a_cut_worker_that_hangs_in_standby_is_found(void **
     (void)state;
     const fl_script_entry freezes[] = {{.step = 8, .f = 1, .k = -1, .r = -1, .m = -1},
                                        {.step = 20, .f = 2, .k = -1, .r = -1, .m = -1}};
-    scenario s = {.name = "cut",
-                  .sets = JOB_SETS("pipe.k", "1", "autodp.r", "2", "pipe.m", "2", "devices.count",
+    const fl_flight_kind kinds[] = {FL_FLIGHT_STANDBY, FL_FLIGHT_RECEIVE_COMMAND};
+    for (int i = 0; i < 2; i++) {
+        scenario s = {.name = i == 0 ? "cut-in-standby" : "cut-in-a-receive",
+                      .sets =
+                          JOB_SETS("pipe.k", "1", "autodp.r", "2", "pipe.m", "2", "devices.count",
                                    "3", "train.batch", "12", "train.epochs", "2", "train.evaluate",
                                    "false", "fault.detect", "1s", "fault.deadline", "600s",
                                    "fault.on_loss", "continue", "fault.restarts", "0"),
-                  .script = freezes,
-                  .n_script = 2,
-                  .n_samples = 204,
-                  .at_operation = hang_without_connections};
-    scenario_run(&s);
-    json_t *event = lost_event(s.dir);
-    assert_int_equal(number(event, "rank"), 2);
-    assert_string_equal(json_string_value(json_object_get(event, "how")), "hung");
-    assert_true(json_is_true(json_object_get(event, "goes_on")));
-    json_decref(event);
+                      .script = freezes,
+                      .n_script = 2,
+                      .n_samples = 204,
+                      .at_operation = hang_without_connections,
+                      .context = &kinds[i]};
+        scenario_run(&s);
+        json_t *event = lost_event(s.dir);
+        assert_int_equal(number(event, "rank"), 2);
+        assert_string_equal(json_string_value(json_object_get(event, "how")), "hung");
+        assert_true(json_is_true(json_object_get(event, "goes_on")));
+        json_decref(event);
+    }
 }
 
 /* No worker stands still in an operation of its own, but all wait. */
