@@ -17,8 +17,8 @@ void fl_losses_report_spared(fl_controller *controller);
  */
 void fl_losses_explain(fl_controller *controller);
 
-/* All workers have left, and the run goes back: count those that were lost, by their own death or in
- * a recovery that has failed. */
+/* All workers have left, and the run goes back: count those that were lost, by their own death or
+ * in a recovery that has failed. */
 void fl_losses_count(fl_controller *controller);
 
 /* Set phase.back: whether the run goes back for the loss that ends these processes. */

@@ -92,9 +92,9 @@ typedef struct fl_transition {
     int64_t prepare_us, wait_us, vote_us, migrate_us, switch_us, stall_us;
     int64_t moved_bytes, kept_bytes, device_bytes;
     fl_transfer_part part[FL_TRANSFER_WAYS]; /* of moved_bytes, by the way; the longest time */
-    fl_comm_way comm;   /* none, where no worker opened communicators */
-    int64_t comm_us;    /* the longest of any worker */
-    int64_t first_step; /* the first step of the generation */
+    fl_comm_way comm;                        /* none, where no worker opened communicators */
+    int64_t comm_us;                         /* the longest of any worker */
+    int64_t first_step;                      /* the first step of the generation */
 } fl_transition;
 
 struct fl_elastic {

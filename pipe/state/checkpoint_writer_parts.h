@@ -34,7 +34,7 @@ struct fl_checkpoint_writer {
     fl__checkpoint_item *items; /* [FL_CHECKPOINT_PARTS * n_layers] */
     int n_items;
     _Atomic int64_t replaced_step; /* of the checkpoint whose files may be replaced; -1: none */
-    int64_t kept_step;     /* to whose files items are linked */
+    int64_t kept_step;             /* to whose files items are linked */
     fl_st_layout *layout; /* [FL_CHECKPOINT_PARTS * n_layers]; without a header: not made yet */
     void *memory;
     int64_t memory_bytes;
