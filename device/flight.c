@@ -328,6 +328,19 @@ void fl_flight_join(fl_flight *flight, int rank)
     hold(&mine->tracks[0], FL_FLIGHT_MAIN, 0);
 }
 
+void fl_flight_show(fl_flight *flight, int rank, int track_index, const fl_flight_view *view)
+{
+    track *t = &recorder_of(flight, rank)->tracks[track_index];
+    atomic_store(&t->changes, 1); /* odd: in the middle */
+    for (int i = 0; i < view->depth; i++) {
+        set_entry(&t->open[i], &view->open[i]);
+        set(&t->open[i], 6, 0);
+    }
+    atomic_store(&t->role, (int)view->role);
+    atomic_store(&t->depth, (uint64_t)view->depth);
+    atomic_store(&t->changes, view->n_changes - view->n_changes % 2);
+}
+
 int64_t fl_flight_step_of(const fl_flight *flight, int rank)
 {
     return atomic_load_explicit(&recorder_of(flight, rank)->step, memory_order_relaxed);

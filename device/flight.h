@@ -174,6 +174,10 @@ typedef struct fl_flight_view {
 
 void fl_flight_look(const fl_flight *flight, int rank, int track, fl_flight_view *out);
 
+/* Show a track of a worker on another host, of which this memory is a copy: its open operations,
+ * and how often it has changed. Nothing else writes the track. */
+void fl_flight_show(fl_flight *flight, int rank, int track, const fl_flight_view *view);
+
 /* The step that a worker is at. */
 int64_t fl_flight_step_of(const fl_flight *flight, int rank);
 

@@ -4,6 +4,7 @@
  *                ─ END, or no controller ──> ② end_workers
  *     kernel ───── SIGCHLD ──────────────> ③ reap_children
  *     controller <─ SPAWNED, EXITED, LOOKED ── ④ send_owed
+ *     controller <─ FLIGHT ── ⑤ show_operations, on another host than the controller's
  *
  * The agent waits in one poll and never in a send: a controller that is stopped does not read, and
  * its workers must still be reaped. What it owes the controller is a flag for each worker and kind
@@ -11,6 +12,7 @@
 #include "control/agent/agent.h"
 
 #include "control/agent/agent_wire.h"
+#include "device/clock.h"
 #include "device/log.h"
 
 #include <errno.h>
@@ -33,6 +35,7 @@ typedef struct agent {
     int socket, signal_fd;
     fl_agent_child *children; /* [n_workers] */
     char endpoint[FL_AGENT_ENDPOINT_MAX];
+    int64_t shown_us; /* when operations were shown last */
 } agent;
 
 /* ---- ④ ---- */
@@ -77,6 +80,39 @@ static bool send_owed(const agent *a)
         all = send_owed_of(a, rank);
     }
     return all;
+}
+
+/* ---- ⑤ ---- */
+
+/* One that the socket does not take is left out: the next one replaces it. */
+static void show_operations_of(const agent *a, int rank)
+{
+    fl_agent_child *c = &a->children[rank];
+    fl_agent_frame frame = {.type = FL_AGENT_FLIGHT, .rank = rank, .incarnation = c->incarnation};
+    fl_flight_view *view = &frame.flight;
+    fl_flight_look(a->o->flight, rank, 0, view);
+    if (!view->whole || view->n_changes == c->n_shown) {
+        return;
+    }
+    int64_t now_ns = fl_now_ns();
+    for (int i = 0; i < view->depth; i++) {
+        view->open[i].entered_ns = now_ns - view->open[i].entered_ns;
+    }
+    c->n_shown = send_frame(a, &frame) ? view->n_changes : c->n_shown;
+}
+
+static void show_operations(agent *a)
+{
+    int64_t now_us = fl_now_us();
+    if (a->o->flight_ms == 0 || now_us - a->shown_us < a->o->flight_ms * 1000) {
+        return;
+    }
+    a->shown_us = now_us;
+    for (int rank = 0; rank < a->o->n_workers; rank++) {
+        if (a->children[rank].lives && !a->children[rank].owes_spawned) {
+            show_operations_of(a, rank);
+        }
+    }
 }
 
 /* ---- ③ ---- */
@@ -204,6 +240,7 @@ static void obey_frame(agent *a, const fl_agent_frame *frame)
     case FL_AGENT_SPAWNED:
     case FL_AGENT_EXITED:
     case FL_AGENT_LOOKED:
+    case FL_AGENT_FLIGHT:
         fl_log(FL_LOG_WARN, "dropped a frame of type %d: the agent sends these", (int)frame->type);
     }
 }
@@ -276,10 +313,11 @@ _Noreturn void fl__agent_run(const fl_agent_options *options, int socket, fl_age
         struct pollfd items[] = {{.fd = socket, .events = POLLIN},
                                  {.fd = a.signal_fd, .events = POLLIN}};
         items[0].events |= all_sent ? 0 : POLLOUT;
-        (void)poll(items, 2, -1);
+        (void)poll(items, 2, a.o->flight_ms > 0 ? (int)a.o->flight_ms : -1);
         drain_signals(&a);
         reap_children(&a);
         read_frames(&a);
+        show_operations(&a);
         reap_children(&a); /* one that was forked just now may have ended already */
     }
 }

@@ -25,6 +25,8 @@ typedef struct fl_agent_options {
     int dir_fd;     /* the run directory */
     bool continues; /* the run continues an interrupted one: so do the workers' logs */
     fl_flight *flight;
+    int64_t flight_ms; /* how often the agent shows a worker's operations to a controller that
+                          cannot read `flight`; 0: never */
     const fl_signals *signals; /* blocked by fl_signals_block */
     const char *endpoint;      /* of the control link: "ipc://" and a path, or "tcp://..." */
     const fl_hosts *hosts;     /* of the run, this one the first; NULL: this one alone */
@@ -45,6 +47,7 @@ typedef struct fl_agent_child {
     int wait_status;
     bool look_is_known;
     fl_process_look look;
+    uint64_t n_shown; /* fl_flight_view.n_changes of the view that was shown last */
 } fl_agent_child;
 
 /* The body of the agent: returns only by _exit. The caller has forked this process and set what it

@@ -44,6 +44,8 @@ struct fl_agent {
     bool is_lost;      /* it has died, or has closed the socket */
     int wait_status;   /* of the agent, once it is lost */
     bool awaits_hosts; /* that join */
+    fl_flight *flight; /* borrowed */
+    int n_near;        /* the ranks below are of this host, and record into `flight` themselves */
     int n_workers;
     fl_worker *workers; /* [n_workers] */
     request *requests;  /* [n_workers] */
@@ -134,7 +136,20 @@ static void take_look(request *r, const fl_agent_frame *frame)
     r->look = frame->looked.process;
 }
 
-static void take_frame(fl_agent *agent, const fl_agent_frame *frame)
+/* The controller's flight recorders of other hosts are copies. */
+static void take_flight(const fl_agent *agent, fl_agent_frame *frame)
+{
+    fl_flight_view *view = &frame->flight;
+    int64_t now_ns = fl_now_ns();
+    for (int i = 0; i < view->depth; i++) {
+        view->open[i].entered_ns = now_ns - view->open[i].entered_ns;
+    }
+    if (frame->rank >= agent->n_near) {
+        fl_flight_show(agent->flight, frame->rank, 0, view);
+    }
+}
+
+static void take_frame(fl_agent *agent, fl_agent_frame *frame)
 {
     fl_worker *w = frame->rank < agent->n_workers ? &agent->workers[frame->rank] : NULL;
     if (w == NULL || frame->incarnation != w->incarnation) {
@@ -152,6 +167,9 @@ static void take_frame(fl_agent *agent, const fl_agent_frame *frame)
         break;
     case FL_AGENT_LOOKED:
         take_look(&agent->requests[frame->rank], frame);
+        break;
+    case FL_AGENT_FLIGHT:
+        take_flight(agent, frame);
         break;
     case FL_AGENT_SPAWN:
     case FL_AGENT_KILL:
@@ -247,6 +265,9 @@ fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers, fl_
     *agent = (fl_agent){.socket = -1,
                         .alive_fd = -1,
                         .awaits_hosts = options->hosts != NULL,
+                        .flight = options->flight,
+                        .n_near =
+                            options->hosts == NULL ? options->n_workers : options->hosts->host[0].n,
                         .n_workers = options->n_workers,
                         .workers = workers};
     fl_status status = fl_alloc_array(n, sizeof *agent->requests, (void **)&agent->requests);

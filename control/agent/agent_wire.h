@@ -10,6 +10,7 @@
 
 #include "control/agent/process_look.h"
 #include "control/state/birth.h"
+#include "device/flight.h"
 
 #include <frostline/status.h>
 
@@ -28,6 +29,7 @@ typedef enum fl_agent_type {
     FL_AGENT_SPAWNED = 32,
     FL_AGENT_EXITED = 33,
     FL_AGENT_LOOKED = 34,
+    FL_AGENT_FLIGHT = 35, /* of another host: the operations of the worker's training thread */
 } fl_agent_type;
 
 /* One frame. `type` determines which member of the union is valid; KILL, LOOK, END and HIDE have no
@@ -48,6 +50,9 @@ typedef struct fl_agent_frame {
             bool is_known; /* false: the process has ended, or /proc cannot be read */
             fl_process_look process;
         } looked;
+        /* FLIGHT: `last` is not carried. Times are ages, because each host has its own clock:
+         * entered_ns is how long ago that was when the frame was made. */
+        fl_flight_view flight;
     };
 } fl_agent_frame;
 

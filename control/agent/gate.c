@@ -14,9 +14,7 @@
 #include "control/agent/gate.h"
 
 #include "control/agent/agent_wire.h"
-#include "control/agent/host_wire.h"
-#include "control/link/zap_auth.h"
-#include "control/link/zmq_socket.h"
+#include "control/agent/host_socket.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -36,16 +34,13 @@ enum {
     ALIVES = 8,    /* in the time after which silence counts as loss */
     TURN_MS = 50,  /* between two looks at the clock */
     END_MS = 1000, /* for the hosts to end, after END */
-    LINGER_MS = 200,
-    IDENTITY_MAX = 255, /* ZeroMQ's own limit */
 };
 
 typedef enum host_state { HOST_AWAITED, HOST_JOINED, HOST_GONE } host_state;
 
 typedef struct remote_host {
     host_state state;
-    unsigned char id[IDENTITY_MAX]; /* of its connection */
-    size_t id_bytes;
+    fl_host_peer peer;
     int64_t heard_us;
 } remote_host;
 
@@ -63,8 +58,7 @@ typedef struct gate {
     remote_host *remote;      /* [hosts->n] the first one, this host, is not used */
     kept_frame *kept;         /* [n_workers] for hosts that have not joined */
     kept_frame held;          /* for the agent of this host */
-    void *zmq, *socket;
-    fl_zap_auth *guard;
+    fl_host_socket socket;
     char run_dir[PATH_MAX], cwd[PATH_MAX];
     int64_t alive_us; /* when the hosts heard of the head last */
     int64_t end_us;   /* until when the gate waits for the others to end; 0: the run goes on */
@@ -74,10 +68,7 @@ typedef struct gate {
 
 static bool send_to_host(const gate *g, const remote_host *r, const fl_host_message *message)
 {
-    unsigned char bytes[FL_HOST_MESSAGE_MAX];
-    size_t n = fl_host_wire_put(message, bytes);
-    return zmq_send(g->socket, r->id, r->id_bytes, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
-           zmq_send(g->socket, bytes, n, ZMQ_DONTWAIT) >= 0;
+    return fl_host_socket_send(&g->socket, &r->peer, message);
 }
 
 static void send_to_all(const gate *g, const fl_host_message *message)
@@ -222,9 +213,7 @@ static void pass_frame(gate *g, const void *bytes, size_t n)
 
 static _Noreturn void end_gate(gate *g, int code)
 {
-    zmq_close(g->socket);
-    fl_zap_auth_close(g->guard);
-    zmq_ctx_term(g->zmq); /* waits for LEAVE to be sent, LINGER_MS at most */
+    fl_host_socket_close(&g->socket); /* after LEAVE is sent */
     _exit(code);
 }
 
@@ -352,12 +341,12 @@ static void take_join(gate *g, const remote_host *from, const char *name)
     (void)send_to_host(g, from, &refusal);
 }
 
-static int host_of_connection(const gate *g, const remote_host *from)
+static int find_peer(const gate *g, const fl_host_peer *from)
 {
     for (int i = 1; i < g->hosts->n; i++) {
         const remote_host *r = &g->remote[i];
-        if (r->state == HOST_JOINED && r->id_bytes == from->id_bytes &&
-            memcmp(r->id, from->id, r->id_bytes) == 0) {
+        if (r->state == HOST_JOINED && r->peer.n == from->n &&
+            memcmp(r->peer.bytes, from->bytes, from->n) == 0) {
             return i;
         }
     }
@@ -367,7 +356,7 @@ static int host_of_connection(const gate *g, const remote_host *from)
 static void take_message(gate *g, const remote_host *from, const unsigned char *bytes, size_t n)
 {
     fl_host_message message;
-    int i = host_of_connection(g, from);
+    int i = find_peer(g, &from->peer);
     if (fl_host_wire_get(bytes, n, &message) != FL_OK) {
         fl_log(FL_LOG_WARN, "dropped a message from a host: %s", fl_errmsg());
         return;
@@ -386,25 +375,15 @@ static void take_message(gate *g, const remote_host *from, const unsigned char *
     }
 }
 
-/* One message of two parts. More parts, or longer ones, are dropped whole. */
 static bool read_host(gate *g)
 {
     unsigned char bytes[FL_HOST_MESSAGE_MAX];
     remote_host from = {.heard_us = fl_now_us()};
-    int more = 0, n_parts = 1;
-    size_t size = sizeof more;
-    int n_id = zmq_recv(g->socket, from.id, sizeof from.id, ZMQ_DONTWAIT), n = 0;
-    if (n_id < 0) {
+    size_t n;
+    if (!fl_host_socket_read(&g->socket, &from.peer, bytes, &n)) {
         return false;
     }
-    from.id_bytes = (size_t)n_id;
-    while (zmq_getsockopt(g->socket, ZMQ_RCVMORE, &more, &size) == 0 && more) {
-        n = zmq_recv(g->socket, bytes, sizeof bytes, ZMQ_DONTWAIT);
-        n_parts++;
-    }
-    if (n_parts == 2 && n >= 0 && n <= (int)sizeof bytes) {
-        take_message(g, &from, bytes, (size_t)n);
-    }
+    take_message(g, &from, bytes, n);
     return true;
 }
 
@@ -439,13 +418,13 @@ static void turn_gate(gate *g)
 {
     bool takes = is_writable(g->controller);
     zmq_pollitem_t items[] = {
-        {fl_zap_auth_socket(g->guard), 0, ZMQ_POLLIN, 0},
-        {g->socket, 0, (short)(takes ? ZMQ_POLLIN : 0), 0},
+        {fl_zap_auth_socket(g->socket.guard), 0, ZMQ_POLLIN, 0},
+        {g->socket.socket, 0, (short)(takes ? ZMQ_POLLIN : 0), 0},
         {NULL, g->controller,
          (short)((takes ? 0 : ZMQ_POLLOUT) | (g->held.bytes == NULL ? ZMQ_POLLIN : 0)), 0},
         {NULL, g->local, (short)((takes ? ZMQ_POLLIN : 0) | (g->held.bytes ? ZMQ_POLLOUT : 0)), 0}};
     zmq_poll(items, g->local >= 0 ? 4 : 3, TURN_MS);
-    fl_zap_auth_watch(g->guard);
+    fl_zap_auth_watch(g->socket.guard);
     read_controller(g);
     if (g->local >= 0) {
         read_local(g);
@@ -496,21 +475,6 @@ static bool make_tables(gate *g)
            fl_alloc_array((size_t)g->o->n_workers, sizeof *g->kept, (void **)&g->kept) == FL_OK;
 }
 
-static bool open_socket(gate *g)
-{
-    const fl_hosts *h = g->hosts;
-    g->zmq = zmq_ctx_new();
-    g->socket = g->zmq == NULL ? NULL : zmq_socket(g->zmq, ZMQ_ROUTER);
-    return g->socket != NULL &&
-           fl_zap_auth_create_for(h->secret, h->keys.public_key, &g->guard) == FL_OK &&
-           fl_zap_auth_open(g->guard, g->zmq) == FL_OK &&
-           fl_zap_auth_protect(g->guard, g->socket) &&
-           fl_zmq_set(g->socket, ZMQ_LINGER, LINGER_MS) &&
-           fl_zmq_set(g->socket, ZMQ_ROUTER_MANDATORY, 1) &&
-           fl_zmq_limit_messages(g->socket, FL_HOST_MESSAGE_MAX) &&
-           zmq_bind(g->socket, h->agents) == 0;
-}
-
 _Noreturn void fl__gate_run(const fl_agent_options *options, int socket, fl_agent_child *children)
 {
     gate g = {.o = options,
@@ -530,7 +494,7 @@ _Noreturn void fl__gate_run(const fl_agent_options *options, int socket, fl_agen
     if (options->release != NULL) {
         options->release(options->release_context);
     }
-    if (!fl__agent_leave_terminal() || !open_socket(&g)) {
+    if (!fl__agent_leave_terminal() || !fl_host_socket_open(g.hosts, &g.socket)) {
         fl_log(FL_LOG_ERROR, "--listen: cannot wait for hosts at %s: %s", g.hosts->agents,
                zmq_strerror(zmq_errno()));
         _exit(1);

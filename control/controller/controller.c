@@ -79,7 +79,6 @@ static fl_status open_tables(fl_controller *controller)
     controller->standstill.look = look_at_process;
     controller->standstill.context = controller;
     controller->standstill.woken_at = controller->router.woken_at;
-    controller->standstill.n_recorded = fl_far_n_near(controller);
     facts->workers = controller->workers;
     facts->flight = controller->flight;
     FL_TRY(fl_flight_dump_init(&controller->flight_dump, facts));

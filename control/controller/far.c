@@ -2,12 +2,6 @@
 
 #include "pipe/state/model_file.h"
 
-int fl_far_n_near(const fl_controller *controller)
-{
-    const fl_hosts *hosts = controller->options->hosts;
-    return hosts == NULL ? controller->n_workers : hosts->host[0].n;
-}
-
 fl_status fl_far_open_router(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
@@ -25,7 +19,11 @@ void fl_far_note_layers(const fl_controller *controller)
 {
     fl_model_file *file = controller->options->model_file;
     const fl_plan *plan = &controller->elastic.plan;
-    for (int rank = fl_far_n_near(controller); file != NULL && rank < plan->n_workers; rank++) {
+    const fl_hosts *hosts = controller->options->hosts;
+    if (file == NULL || hosts == NULL) {
+        return;
+    }
+    for (int rank = hosts->host[0].n; rank < plan->n_workers; rank++) {
         fl_place place = fl_plan_place(plan, rank);
         if (!place.active || !controller->workers[rank].done) {
             continue;

@@ -1,11 +1,8 @@
-/* Workers on other hosts than the controller's, of which it sees less. */
+/* Workers on other hosts than the controller's, with which it shares no memory. */
 #ifndef FL_CONTROL_CONTROLLER_FAR_H
 #define FL_CONTROL_CONTROLLER_FAR_H
 
 #include "control/controller/parts.h"
-
-/* The ranks below have their flight recorders in this host's memory. */
-int fl_far_n_near(const fl_controller *controller);
 
 /* Open the control link, on a network, too, where the run has other hosts. */
 fl_status fl_far_open_router(fl_controller *controller) FL_MUST_CHECK;

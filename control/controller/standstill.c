@@ -107,7 +107,7 @@ bool fl_standstill_is_hung(const fl_standstill *s, const fl_standstill_limits *l
 fl_status fl_standstill_watch_init(fl_standstill_watch *watch, int n_workers, bool trains,
                                    const fl_standstill_limits *limits)
 {
-    *watch = (fl_standstill_watch){.limits = *limits, .trains = trains, .n_recorded = n_workers};
+    *watch = (fl_standstill_watch){.limits = *limits, .trains = trains};
     return fl_alloc_array((size_t)n_workers, sizeof *watch->of, (void **)&watch->of);
 }
 
@@ -269,9 +269,9 @@ static void watch_worker(fl_standstill_watch *watch, const fl_flight *flight, fl
     fl_standstill_worker *of = &watch->of[w->rank];
     fl_standstill_look look = {.n_changes = 0};
     fl_process_look process;
-    bool has_left = w->departed && !w->joins, is_recorded = w->rank < watch->n_recorded;
-    bool trains = watch->trains && is_recorded && !watch->holds && w->ready && !w->done &&
-                  !has_left && w->exited_us == 0;
+    bool has_left = w->departed && !w->joins;
+    bool trains =
+        watch->trains && !watch->holds && w->ready && !w->done && !has_left && w->exited_us == 0;
     bool quiet = is_quiet(watch, w, now_us), acts = false;
     if (trains) {
         look = look_at_thread(watch, flight, w);

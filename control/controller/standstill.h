@@ -86,8 +86,6 @@ typedef bool fl_standstill_looker(void *context, const fl_worker *worker, fl_pro
 typedef struct fl_standstill_watch {
     fl_standstill_worker *of; /* [n_workers] */
     bool trains;
-    int n_recorded; /* the ranks below have their flight recorders here; of others, the link alone
-                       is watched. At first: all */
     bool waits_are_broken;    /* the controller sets it */
     bool holds;               /* the same: no time counts, because all workers are stopped */
     const uint64_t *woken_at; /* [n_workers] as in fl_router; borrowed. NULL: none was woken */

@@ -20,7 +20,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EXIT_BAD_INPUT = 2 };
+enum {
+    EXIT_BAD_INPUT = 2,
+    FLIGHT_MS = 50, /* the controller looks for workers that hang every 100 ms */
+};
 
 /* All that the workers of this host inherit; it lasts until the process ends. */
 typedef struct joined_host {
@@ -130,26 +133,30 @@ static fl_status open_host(joined_host *h)
 
 void fl_joined_serve(void *context, const fl_host_welcome *welcome, int socket)
 {
-    static joined_host h; /* the workers inherit it */
+    joined_host *h = NULL; /* the workers inherit it */
     fl_agent_child *children = NULL;
-    h.welcome = welcome;
-    h.keys = context;
-    fl_status status = open_host(&h);
+    fl_status status = fl_alloc(sizeof *h, (void **)&h);
     if (status == FL_OK) {
-        status = fl_alloc_array((size_t)h.p.n_ranks, sizeof *children, (void **)&children);
+        h->welcome = welcome;
+        h->keys = context;
+        status = open_host(h);
+    }
+    if (status == FL_OK) {
+        status = fl_alloc_array((size_t)h->p.n_ranks, sizeof *children, (void **)&children);
     }
     if (status != FL_OK) {
         fl_log(FL_LOG_ERROR, "%s", fl_errmsg());
         _exit(EXIT_BAD_INPUT);
     }
-    set_worker(&h);
-    fl_signals_block(&h.signals);
-    const fl_agent_options options = {.n_workers = h.p.n_ranks,
-                                      .dir_fd = h.dir_fd,
-                                      .flight = h.flight,
-                                      .signals = &h.signals,
+    set_worker(h);
+    fl_signals_block(&h->signals);
+    const fl_agent_options options = {.n_workers = h->p.n_ranks,
+                                      .dir_fd = h->dir_fd,
+                                      .flight = h->flight,
+                                      .flight_ms = FLIGHT_MS,
+                                      .signals = &h->signals,
                                       .endpoint = welcome->links,
                                       .worker = fl_worker_run,
-                                      .context = &h.worker};
+                                      .context = &h->worker};
     fl__agent_run(&options, socket, children);
 }

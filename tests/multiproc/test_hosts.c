@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -409,6 +410,25 @@ static void test_hosts__goes_on_without_a_remote_worker(void **state)
     check_long(p);
 }
 
+/* Its training thread stops; its link, a thread of its own, goes on. */
+static void test_hosts__throws_out_a_remote_worker_that_hangs(void **state)
+{
+    place *p = *state;
+    NEED_SPACES(p);
+    start_long(p);
+    pid_t worker = pid_of_worker(p, 1);
+    if (ptrace(PTRACE_SEIZE, worker, NULL, NULL) != 0) {
+        print_message("skipped: no right to stop a thread: %s\n", strerror(errno));
+        skip();
+    }
+    assert_int_equal(ptrace(PTRACE_INTERRUPT, worker, NULL, NULL), 0);
+    AWAIT(n_lost(p, 1) > 0);
+    AWAIT(waitpid(worker, NULL, WNOHANG) < 0); /* its tracer sees the end first */
+    expect_exits(p, 0, 0);
+    assert_true(n_lost(p, 1) > 0);
+    check_long(p);
+}
+
 static void test_hosts__goes_on_without_a_host(void **state)
 {
     place *p = *state;
@@ -549,6 +569,7 @@ int main(void)
         SPACES(test_hosts__replicas_on_two),
         SPACES(test_hosts__transitions_between_plans),
         SPACES(test_hosts__goes_on_without_a_remote_worker),
+        SPACES(test_hosts__throws_out_a_remote_worker_that_hangs),
         SPACES(test_hosts__goes_on_without_a_host),
         SPACES(test_hosts__notices_a_cut_cable),
         SPACES(test_hosts__workers_end_with_the_head),

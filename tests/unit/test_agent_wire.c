@@ -51,6 +51,21 @@ static const fl_agent_frame frames[] = {
                             .work = {.n_major_faults = 5, .is_runnable = true},
                             .link = {.n_major_faults = 7}}}},
     {.type = FL_AGENT_HIDE},
+    {.type = FL_AGENT_FLIGHT,
+     .rank = 3,
+     .incarnation = 2,
+     .flight = {.role = FL_FLIGHT_MAIN,
+                .depth = 2,
+                .n_changes = 1 << 20,
+                .open = {{.kind = FL_FLIGHT_STEP, .peer = -1, .item = -1, .entered_ns = 90},
+                         {.kind = FL_FLIGHT_RECEIVE,
+                          .generation = 7,
+                          .step = 37,
+                          .micro_batch = 2,
+                          .item = -1,
+                          .peer = 1,
+                          .bytes = 4096,
+                          .entered_ns = 15}}}},
 };
 
 enum { N_FRAMES = sizeof frames / sizeof *frames };
@@ -79,6 +94,12 @@ static void test_agent_wire__brings_back_every_frame(void **state)
         assert_int_equal(back.incarnation, frames[i].incarnation);
         assert_int_equal(fl_agent_wire_put(&back, again), n);
         assert_memory_equal(again, bytes, n);
+        if (back.type == FL_AGENT_FLIGHT) {
+            assert_int_equal(back.flight.depth, 2);
+            assert_int_equal(back.flight.open[1].kind, FL_FLIGHT_RECEIVE);
+            assert_int_equal(back.flight.open[1].peer, 1);
+            assert_int_equal(back.flight.open[1].entered_ns, 15);
+        }
         if (back.type == FL_AGENT_SPAWN) {
             assert_memory_equal(&back.birth, &frames[i].birth, sizeof back.birth);
         }
@@ -141,7 +162,7 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     (void)state;
     enum { VERSION_AT = 4, TYPE_AT = 6, RANK_AT = 8, INCARNATION_AT = 12 };
     assert_refused_with(0, 0, 0);                            /* magic */
-    assert_refused_with(0, VERSION_AT, 3);                   /* a later version */
+    assert_refused_with(0, VERSION_AT, 4);                   /* a later version */
     assert_refused_with(0, TYPE_AT, 0);                      /* no type */
     assert_refused_with(0, TYPE_AT, 6);                      /* unknown types */
     assert_refused_with(0, TYPE_AT + 1, 1);                  /* 0x101 */
@@ -153,6 +174,10 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     assert_refused_with(5, FL_AGENT_HEADER_BYTES + 8, 0);    /* neither */
     assert_refused_with(4, FL_AGENT_HEADER_BYTES + 7, 0x80); /* a negative pid */
     assert_refused_with(7, FL_AGENT_HEADER_BYTES, 2);        /* neither true nor false */
+    assert_refused_with(9, FL_AGENT_HEADER_BYTES, 99);       /* no role of a thread */
+    assert_refused_with(9, FL_AGENT_HEADER_BYTES + 1, 9);    /* deeper than a view */
+    assert_refused_with(9, FL_AGENT_HEADER_BYTES + 2, 1);    /* in the middle of a change */
+    assert_refused_with(9, FL_AGENT_HEADER_BYTES + 10, 200); /* no kind of operation */
 }
 
 /* What is accepted must be a frame that fl_agent_wire_put writes. */

@@ -53,6 +53,34 @@ static void nest(void)
     raise(SIGKILL);
 }
 
+static void test_flight__shows_a_worker_of_another_host(void **state)
+{
+    (void)state;
+    fl_flight *there = create(), *here = create();
+    fl_flight_view wanted, seen;
+    assert_true(WIFSIGNALED(in_worker(there, nest)));
+    fl_flight_look(there, ME, 0, &wanted);
+    assert_true(wanted.whole && wanted.depth == 2);
+    fl_flight_show(here, ME, 0, &wanted);
+    fl_flight_look(here, ME, 0, &seen);
+    assert_true(seen.whole);
+    assert_int_equal(seen.role, FL_FLIGHT_MAIN);
+    assert_int_equal(seen.n_changes, wanted.n_changes);
+    assert_int_equal(seen.depth, wanted.depth);
+    for (int i = 0; i < seen.depth; i++) {
+        assert_int_equal(seen.open[i].kind, wanted.open[i].kind);
+        assert_int_equal(seen.open[i].generation, wanted.open[i].generation);
+        assert_int_equal(seen.open[i].step, wanted.open[i].step);
+        assert_int_equal(seen.open[i].peer, wanted.open[i].peer);
+        assert_int_equal(seen.open[i].bytes, wanted.open[i].bytes);
+        assert_int_equal(seen.open[i].entered_ns, wanted.open[i].entered_ns);
+    }
+    fl_flight_look(here, ME + 1, 0, &seen); /* of another rank: untouched */
+    assert_int_equal(seen.n_changes, 0);
+    fl_flight_destroy(&there);
+    fl_flight_destroy(&here);
+}
+
 /* Would catch: a recorder that is lost with its worker, or loses the worker's last operation. */
 static void test_flight__survives_a_killed_worker(void **state)
 {
@@ -354,6 +382,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flight__survives_a_killed_worker),
         cmocka_unit_test(test_flight__remembers_the_newest_and_counts_the_lost),
+        cmocka_unit_test(test_flight__shows_a_worker_of_another_host),
         cmocka_unit_test(test_flight__deeper_operations_are_left_out),
         cmocka_unit_test(test_flight__threads_have_tracks_of_their_own),
         cmocka_unit_test(test_flight__a_device_has_a_track_of_its_own),
