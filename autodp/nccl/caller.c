@@ -11,7 +11,23 @@
 #include "device/thread.h"
 #include "device/thread_priority.h"
 
-enum { PROGRESS_US = 50, IDLE_US = 10 * 1000, SLICE_US = 10 * 1000, STOP_MS = 2000 };
+enum {
+    PROGRESS_US = 50,
+    SELDOM_US = 2000,
+    IDLE_US = 10 * 1000,
+    SLICE_US = 10 * 1000,
+    STOP_MS = 2000
+};
+
+/* When to look again for what has been awaited since then. NCCL wakes nobody; what has taken long
+ * is looked for less often, so that it is seen late by an eighth of its time at most. */
+static int64_t next_look_us(int64_t since_us)
+{
+    int64_t now_us = fl_now_us(), pause_us = (now_us - since_us) / 8;
+    return now_us + (pause_us < PROGRESS_US ? PROGRESS_US
+                     : pause_us > SELDOM_US ? SELDOM_US
+                                            : pause_us);
+}
 
 /* ---- calls ---- */
 
@@ -155,6 +171,7 @@ static void *make_calls(void *argument)
     fl_device *d = g->base.device;
     fl_native native;
     bool any = false;
+    int64_t happened_us = fl_now_us();
     fl_thread_raise_priority(true);
     fl_status status = d->ops->stream_native(d, NULL, &native); /* the thread's device */
     pthread_mutex_lock(&g->mutex);
@@ -163,6 +180,7 @@ static void *make_calls(void *argument)
     }
     while (!g->stop || any) {
         if (run_jobs(g, &any)) {
+            happened_us = fl_now_us();
             continue;
         }
         if (!any && !g->stop &&
@@ -170,7 +188,7 @@ static void *make_calls(void *argument)
             fl__nccl_look_at_abort(g);
             look_for_errors(g);
         } else if (any) {
-            fl_condition_wait_until(&g->work, &g->mutex, fl_now_us() + PROGRESS_US);
+            fl_condition_wait_until(&g->work, &g->mutex, next_look_us(happened_us));
         }
     }
     g->caller_ended = true;
@@ -265,6 +283,7 @@ static fl_status await_state(nccl_job *job, nccl_job_state state, int64_t deadli
 {
     nccl_group *g = job->lane->group;
     deadline_us = fl__nccl_limit(g, deadline_us);
+    int64_t since_us = fl_now_us();
     pthread_mutex_lock(&g->mutex);
     while (g->failed == FL_OK) {
         fl__nccl_lane_look(job->lane);
@@ -273,7 +292,7 @@ static fl_status await_state(nccl_job *job, nccl_job_state state, int64_t deadli
             (!is_queued && state == NCCL_ISSUED)) {
             break;
         }
-        int64_t slice_us = fl_now_us() + (is_queued ? SLICE_US : PROGRESS_US);
+        int64_t slice_us = is_queued ? fl_now_us() + SLICE_US : next_look_us(since_us);
         fl_condition_wait_until(&g->changed, &g->mutex,
                                 slice_us < deadline_us ? slice_us : deadline_us);
         if (fl_now_us() >= deadline_us) {

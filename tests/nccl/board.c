@@ -1,16 +1,34 @@
 #include "tests/nccl/board.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-void board_pause(void)
+/* ---- waiting ---- */
+
+unsigned board_seen(board *b)
 {
-    nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    return atomic_load(&b->changes);
+}
+
+/* A process that dies changes nothing: look now and then. */
+void board_await(board *b, unsigned seen)
+{
+    const struct timespec longest = {.tv_nsec = 50 * 1000 * 1000};
+    syscall(SYS_futex, &b->changes, FUTEX_WAIT, seen, &longest, NULL, 0);
+}
+
+void board_change(board *b)
+{
+    atomic_fetch_add(&b->changes, 1);
+    syscall(SYS_futex, &b->changes, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* ---- the memory ---- */
@@ -52,13 +70,16 @@ static size_t chunk_bytes(size_t size_bytes, size_t at)
 /* Wait until n_full - n_empty is `n`. */
 static bool wait_mail(const board_end *e, board_mail *m, unsigned n)
 {
-    while (atomic_load(&m->n_full) - atomic_load(&m->n_empty) != n) {
+    for (;;) {
+        unsigned seen = board_seen(e->b);
+        if (atomic_load(&m->n_full) - atomic_load(&m->n_empty) == n) {
+            return true;
+        }
         if (atomic_load(e->aborted)) {
             return false;
         }
-        board_pause();
+        board_await(e->b, seen);
     }
-    return true;
 }
 
 /* It is sent once the receiver has all of it. */
@@ -72,6 +93,7 @@ bool board_send(board_end *e, int peer, const void *from, size_t size_bytes)
         m->size_bytes = size_bytes;
         memcpy(m->bytes, (const char *)from + at, chunk_bytes(size_bytes, at));
         atomic_fetch_add(&m->n_full, 1);
+        board_change(e->b);
     }
     return wait_mail(e, m, 0);
 }
@@ -90,6 +112,7 @@ bool board_receive(board_end *e, int peer, void *to, size_t size_bytes)
         }
         memcpy((char *)to + at, m->bytes, chunk_bytes(size_bytes, at));
         atomic_fetch_add(&m->n_empty, 1);
+        board_change(e->b);
     }
     return true;
 }
@@ -100,12 +123,15 @@ static bool meet_all(board_end *e)
 {
     unsigned n = ++e->n_barriers;
     atomic_store(&e->b->barrier[e->rank], n);
-    for (int rank = 0; rank < e->n_ranks; rank++) {
-        while ((int)(atomic_load(&e->b->barrier[rank]) - n) < 0) {
-            if (atomic_load(e->aborted)) {
-                return false;
-            }
-            board_pause();
+    board_change(e->b);
+    for (int rank = 0; rank < e->n_ranks;) {
+        unsigned seen = board_seen(e->b);
+        if ((int)(atomic_load(&e->b->barrier[rank]) - n) >= 0) {
+            rank++;
+        } else if (atomic_load(e->aborted)) {
+            return false;
+        } else {
+            board_await(e->b, seen);
         }
     }
     return true;

@@ -32,6 +32,7 @@ typedef struct board_split {
 } board_split;
 
 typedef struct board {
+    atomic_uint changes; /* what waits is woken by the next one */
     atomic_bool joined[BOARD_RANKS], finalized[BOARD_RANKS];
     /* whether a rank wants to be connected: to all (0), to a peer (1 + peer) */
     atomic_bool wants[BOARD_RANKS][BOARD_RANKS + 1];
@@ -64,7 +65,13 @@ bool board_receive(board_end *e, int peer, void *to, size_t size_bytes);
 bool board_sum(board_end *e, const float *from, float *to, size_t n);
 bool board_broadcast(board_end *e, int root, const void *from, void *to, size_t size_bytes);
 
-/* What a wait does between two looks. */
-void board_pause(void);
+/* Wait for what another rank, or another thread, changes:
+ *     for (unsigned seen = board_seen(b); !condition; seen = board_seen(b)) {
+ *         board_await(b, seen);
+ *     }
+ * whoever makes the condition true calls board_change. */
+unsigned board_seen(board *b);
+void board_await(board *b, unsigned seen);
+void board_change(board *b);
 
 #endif

@@ -138,14 +138,16 @@ static bool has_ops(struct ncclComm *c)
 static bool wait_turn(const op *o)
 {
     struct ncclComm *c = o->comm;
-    while (atomic_load(&c->n_ops_run) != o->turn ||
-           (o->fault.kind == FAULT_STALL && !atomic_load(&c->aborted))) {
-        if (atomic_load(&c->aborted)) {
-            return false;
+    while (!atomic_load(&c->aborted)) {
+        unsigned seen = board_seen(c->end.b);
+        if (atomic_load(&c->n_ops_run) == o->turn && o->fault.kind != FAULT_STALL) {
+            return !atomic_load(&c->aborted);
         }
-        board_pause();
+        if (!atomic_load(&c->aborted)) {
+            board_await(c->end.b, seen);
+        }
     }
-    return !atomic_load(&c->aborted);
+    return false;
 }
 
 static void move_data(const op *o, void *to, const void *from)
@@ -178,6 +180,7 @@ static void run_op(void *call, void *to, const void *from)
         move_data(o, to, from);
     }
     atomic_fetch_add(&o->comm->n_ops_run, 1);
+    board_change(o->comm->end.b);
     release(o->comm);
     free(o);
 }
@@ -690,8 +693,14 @@ EXPORT fl_nccl_result ncclCommAbort(struct ncclComm *c)
 {
     fault f = fault_of("CommAbort");
     atomic_store(&c->aborted, true);
-    while (fault_without_streams() && has_ops(c)) {
-        board_pause(); /* no stream can be waited for */
+    if (c->end.b != NULL) {
+        board_change(c->end.b);
+    }
+    while (fault_without_streams() && has_ops(c)) { /* no stream can be waited for */
+        unsigned seen = board_seen(c->end.b);
+        if (has_ops(c)) {
+            board_await(c->end.b, seen);
+        }
     }
     release(c);
     return f.kind == FAULT_FAIL ? (fl_nccl_result)f.value : FL_NCCL_SUCCESS;
