@@ -298,6 +298,7 @@ static void heard_frames(fl_controller *controller, int rank, const unsigned cha
 {
     fl_worker *worker = &controller->workers[rank];
     worker->heard_us = fl_now_us();
+    fl_silence_heard(controller, worker);
     while (n > 0) {
         fl_wire_message frame;
         fl_status status = fl_wire_next(&bytes, &n, &frame);

@@ -3,7 +3,18 @@
 #include "control/controller/parts.h"
 #include "device/log.h"
 
-/* The members of which more is to come; 0 if one of them is heard or has no link yet. */
+/* The members of which more is to come; 0 if one of them has answered. While they are held,
+ * heard_us tells nothing: what is forgiven and excused (shutdown.c, standstill.h) moves it on. */
+static int count_held(const fl_controller *controller)
+{
+    int n = 0;
+    for (int i = 0; i < controller->n_workers; i++) {
+        n += fl_worker_is_awaited(&controller->workers[i]);
+    }
+    return controller->silence.answered ? 0 : n;
+}
+
+/* The same before they are held; 0 if one of them was heard lately or has no link yet. */
 static int count_silent(const fl_controller *controller, int64_t now_us)
 {
     int n = 0;
@@ -24,7 +35,7 @@ static int count_silent(const fl_controller *controller, int64_t now_us)
 static void release_workers(fl_controller *controller, int64_t now_us)
 {
     const fl_silence *s = &controller->silence;
-    if (s->told) {
+    if (s->told && s->answered) { /* the process of one may have ended instead */
         fl_log(FL_LOG_WARN, "the workers answer again, after %.1f s; the run goes on",
                (double)(now_us - s->since_us) * 1e-6);
     }
@@ -47,14 +58,20 @@ static void tell_hold(fl_controller *controller, int n, int64_t now_us)
     }
 }
 
+void fl_silence_heard(fl_controller *controller, const fl_worker *worker)
+{
+    controller->silence.answered = controller->silence.answered || fl_worker_is_awaited(worker);
+}
+
 bool fl_silence_holds(fl_controller *controller, int64_t now_us)
 {
     fl_silence *s = &controller->silence;
     fl_phase_state state = controller->shutdown.phase.state;
     bool trains = state == FL_CONTROLLER_STARTING || state == FL_CONTROLLER_RUNNING;
-    int n = trains ? count_silent(controller, now_us) : 0;
+    int n = s->since_us != 0 ? count_held(controller) : count_silent(controller, now_us);
+    n = trains ? n : 0;
     if (n >= 2 && s->since_us == 0) {
-        s->since_us = now_us;
+        *s = (fl_silence){.since_us = now_us};
     }
     bool over = now_us - s->since_us > controller->shutdown.limits.circle_us; /* ③ */
     if (n < 2 && s->since_us != 0 && !over) {

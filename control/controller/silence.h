@@ -11,6 +11,8 @@
 #ifndef FL_CONTROL_CONTROLLER_SILENCE_H
 #define FL_CONTROL_CONTROLLER_SILENCE_H
 
+#include "control/state/worker.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,7 +21,11 @@ typedef struct fl_controller fl_controller;
 typedef struct fl_silence {
     int64_t since_us; /* when the workers were first held; 0: they are not */
     bool told;        /* the terminal has the line */
+    bool answered;    /* a message of a member has come since then */
 } fl_silence;
+
+/* A message of this worker has come. */
+void fl_silence_heard(fl_controller *controller, const fl_worker *worker);
 
 /* Whether the workers are held; each turn of the loop. */
 bool fl_silence_holds(fl_controller *controller, int64_t now_us);
