@@ -19,6 +19,12 @@ void fl_ctl_trace(fl_ctl *ctl, fl_ctl_call *call)
         fl_ctl_refuse(call, FL_CTL_REFUSED, "the run is ending");
         return;
     }
+    if (ctl->look(ctl->context)->recovery.returns_us != 0) { /* its workers record no step yet */
+        fl_ctl_refuse(call, FL_CTL_RECOVERING,
+                      "the run goes back after a loss, and has done no step since; ask again when "
+                      "it trains");
+        return;
+    }
     if (fl_tracer_request(ctl->tracer, &first_step, steps->given ? steps->integer : STEPS) !=
         FL_OK) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());

@@ -742,6 +742,45 @@ static void test_restart__keeps_what_operators_want(void **state)
     scenario_forget(&run.scenario);
 }
 
+/* Workers of a run that has gone back, before they are ready. */
+static void hold_at_begin(const char *point, fl_worker_state *w)
+{
+    (void)w;
+    bool again = atomic_load(&scenario_here()->outcome->n_deeds) > 0;
+    while (again && strcmp(point, "begin") == 0 && !atomic_load(&shared->has_heard)) {
+        nap(500);
+    }
+}
+
+/* Would catch: a trace of the steps from 0 on, asked for while a run that goes back to a later one
+ * starts its workers. */
+static void test_restart__traces_what_follows(void **state)
+{
+    (void)state;
+    shared = shared_memory(sizeof *shared);
+    live_run run = live_start_again(&(scenario){
+        .name = "traced",
+        .sets = training,
+        .more = JOB_SETS(STAGES, "train.epochs", "10000", "fault.snapshot", "4 steps",
+                         "elastic.enabled", "false"),
+        .n_samples = N_SAMPLES,
+        .dropout = 0.1f,
+        .at_point = hold_at_begin,
+        .at = {{.point = "step", .who = 1, .step = FATAL_STEP, .act = kill_once_snapped}}});
+    await_recovery_number(&run, "returns", 1);
+    live_refused(&run, "trace", "{}", "recovering");
+    live_refused(&run, "trace", "{\"at\": 9000}", "recovering");
+    int64_t begin = live_status(&run, "step");
+    atomic_store(&shared->has_heard, true);
+    live_await_step(&run, begin + 1);
+    json_t *trace = live_ask(&run, "trace", "{\"steps\": 2}");
+    assert_true(json_integer_value(json_object_get(trace, "step")) > begin);
+    json_decref(trace);
+    live_do(&run, "stop", "{}");
+    assert_int_equal(live_finish(&run), FL_ESTOPPED);
+    scenario_forget(&run.scenario);
+}
+
 /* Would catch: a request to stop that is forgotten on the way back, or that makes a run fail which
  * has a snapshot. */
 static void stop_beside_a_loss(const char *name, bool while_it_returns)
@@ -828,6 +867,7 @@ int main(void)
         cmocka_unit_test(test_restart__a_request_refused_meanwhile_is_repeated),
         cmocka_unit_test(test_restart__clients_see_it_recover),
         cmocka_unit_test(test_restart__keeps_what_operators_want),
+        cmocka_unit_test(test_restart__traces_what_follows),
         cmocka_unit_test(test_restart__stops_where_it_goes_back_to),
         cmocka_unit_test(test_restart__gives_up_after_fault_restarts),
         cmocka_unit_test(test_restart__counts_all_that_are_lost_at_once),
