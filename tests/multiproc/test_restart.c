@@ -813,6 +813,101 @@ static void test_restart__stops_where_it_goes_back_to(void **state)
     stop_beside_a_loss("returning", true);
 }
 
+static void kill_one_then_stop(fl_worker_state *w)
+{
+    int n = atomic_load(&scenario_here()->outcome->n_deeds);
+    if (n == 2) {
+        interrupt_the_run(w);
+    }
+    if (n <= 2) {
+        kill_this_worker(w);
+    }
+}
+
+static void die_the_first_time(fl_worker_state *w)
+{
+    bool again = atomic_exchange(&shared->listens, true);
+    while (!again && !atomic_load(&shared->has_heard)) {
+        nap(500);
+    }
+    if (!again) {
+        kill_this_worker(w);
+    }
+}
+
+/* Until it is killed, for the signal or because it does not leave. */
+static void stop_the_return(fl_worker_state *w)
+{
+    (void)w;
+    bool again = atomic_exchange(&shared->has_heard, true);
+    while (!again && count_events(scenario_here()->dir, "\"worker.lost\"", "") == 0) {
+        nap(500);
+    }
+    if (!again && kill(controller_here(), SIGINT) != 0) {
+        abort();
+    }
+    while (!again) {
+        nap(500);
+    }
+}
+
+static void stop_during_recovery(fl_worker_state *w)
+{
+    while (count_events(scenario_here()->dir, "\"worker.lost\"", "\"rank\": 1") == 0) {
+        nap(500);
+    }
+    interrupt_the_run(w);
+    kill_this_worker(w);
+}
+
+static void expect_stop_at_start(scenario *s)
+{
+    expect_end(s, FL_ESTOPPED);
+    json_t *steps = lines_with(s->dir, "steps.jsonl", "\"loss\"");
+    assert_in_range(json_array_size(steps), 1, FATAL_STEP - 1);
+    assert_int_equal(count_events(s->dir, "\"run.stopped\"", ""), 1);
+    json_decref(steps);
+    scenario_forget(s);
+}
+
+/* Would catch: a run that fails because it was to stop after a loss that takes it back to step 0:
+ * when the request comes before the others have left, when another one is lost before the run has
+ * stopped, and when the others were about to go on without the lost one. */
+static void test_restart__stops_on_the_way_to_its_start(void **state)
+{
+    (void)state;
+    shared = shared_memory(sizeof *shared);
+    scenario s = {.name = "leaving",
+                  .sets = training,
+                  .more = JOB_SETS(STAGES, "checkpoint.every", "none", "fault.snapshot", "none",
+                                   "fault.detect", "20s"),
+                  .n_samples = N_SAMPLES,
+                  .dropout = 0.1f,
+                  .at = {{.point = "step", .who = 1, .step = FATAL_STEP, .act = die_the_first_time},
+                         {.point = "step", .who = 0, .step = FATAL_STEP, .act = stop_the_return}}};
+    scenario_start(&s);
+    expect_stop_at_start(&s);
+    s = (scenario){.name = "again",
+                   .sets = training,
+                   .more = JOB_SETS(STAGES, "checkpoint.every", "none", "fault.snapshot", "none"),
+                   .n_samples = N_SAMPLES,
+                   .dropout = 0.1f,
+                   .at = {{.point = "begin", .who = 1, .act = kill_one_then_stop}}};
+    scenario_start(&s);
+    expect_stop_at_start(&s);
+    s = (scenario){.name = "both-stop",
+                   .sets = training,
+                   .more = JOB_SETS("pipe.k", "1", "autodp.r", "2", "pipe.m", "2", "devices.count",
+                                    "2", "fault.on_loss", "continue", "checkpoint.every", "none",
+                                    "fault.snapshot", "none"),
+                   .n_samples = N_SAMPLES,
+                   .dropout = 0.1f,
+                   .at = {{.point = "step", .who = 1, .step = 9, .act = kill_this_worker},
+                          {.point = "step", .who = 0, .step = 9, .act = stop_during_recovery}}};
+    scenario_start(&s);
+    expect_stop_at_start(&s);
+}
+
 static void kill_all_once(fl_worker_state *w)
 {
     if (atomic_load(&scenario_here()->outcome->n_deeds) == 1) {
@@ -869,6 +964,7 @@ int main(void)
         cmocka_unit_test(test_restart__keeps_what_operators_want),
         cmocka_unit_test(test_restart__traces_what_follows),
         cmocka_unit_test(test_restart__stops_where_it_goes_back_to),
+        cmocka_unit_test(test_restart__stops_on_the_way_to_its_start),
         cmocka_unit_test(test_restart__gives_up_after_fault_restarts),
         cmocka_unit_test(test_restart__counts_all_that_are_lost_at_once),
     };
