@@ -369,7 +369,10 @@ static void trace_as_asked(fl_controller *controller)
 {
     int64_t first_step = controller->options->job->trace.start;
     int64_t n_steps = controller->options->job->trace.steps;
-    if (n_steps > 0 && fl_tracer_request(controller->tracer, &first_step, n_steps) != FL_OK) {
+    const fl_resume_origin *origin = controller->options->origin;
+    bool again = origin != NULL && origin->why != NULL; /* it goes back, and has told it before */
+    if (n_steps > 0 && fl_tracer_request(controller->tracer, &first_step, n_steps) != FL_OK &&
+        !again) {
         fl_log(FL_LOG_WARN, "no trace: %s", fl_errmsg());
     }
 }

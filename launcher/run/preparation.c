@@ -244,7 +244,7 @@ static fl_status open_folder(fl_preparation *p)
         return fl_fail_field(status, FL_FIELDS("model.path"), "%s", fl_errmsg());
     }
     int n = fl_init_weights_list_drawn(&p->init, p->model, drawn, sizeof drawn);
-    if (n > 0) {
+    if (n > 0 && !fl_resume_goes_back(p)) {
         fl_log(FL_LOG_INFO, "%s has no weights for %s: drawn with train.seed", p->job->model.path,
                drawn);
     }
@@ -357,7 +357,8 @@ static void warn_of_no_decision(const fl_preparation *p)
 {
     int64_t first = fl_freeze_first(p->job, p->steps_per_epoch, p->n_steps);
     char place[FL_PLACE_MAX];
-    if (p->recorded_dir == NULL && first >= 0 && first + p->due.lead >= p->n_steps) {
+    bool tells = p->recorded_dir == NULL && !fl_resume_goes_back(p);
+    if (tells && first >= 0 && first + p->due.lead >= p->n_steps) {
         fl_log(FL_LOG_WARN,
                "%sfreeze.start: the first decision is made after %lld steps and would take effect "
                "%lld steps later, not before the end of the run after %lld: nothing will freeze",
@@ -379,7 +380,9 @@ fl_status fl_preparation_check(fl_preparation *p)
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->memory_one, (void **)&p->memory_one));
     FL_TRY(fl_dry_run_check(p->model, &sample, p->job->fault.deadline_ms, p->memory_one));
     FL_TRY(fl_job_check_model(p->job, fl_model_n_blocks(p->model)));
-    fl_job_warn_length(p->job, p->steps_per_epoch, p->n_steps);
+    if (!fl_resume_goes_back(p)) {
+        fl_job_warn_length(p->job, p->steps_per_epoch, p->n_steps);
+    }
     FL_TRY(fl_job_check_devices(p->job, p->n_workers));
     FL_TRY(look_at_samples(p));
     FL_TRY(check_stop(p));

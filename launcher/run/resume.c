@@ -152,6 +152,11 @@ bool fl_resume_has_state(const fl_preparation *p)
     return p->resume != NULL && !p->resume->begins_again;
 }
 
+bool fl_resume_goes_back(const fl_preparation *p)
+{
+    return p->resume != NULL && p->resume->why != NULL;
+}
+
 /* ---- ⑤ ---- */
 
 /* Newer ones, which the run will write again, and those that were never finished. What is no file

@@ -76,6 +76,10 @@ fl_status fl_resume_check_program(fl_resume *resume, fl_job *now) FL_MUST_CHECK;
 /* Whether the run continues from a checkpoint or a snapshot; false at its beginning. */
 bool fl_resume_has_state(const fl_preparation *p);
 
+/* Whether the run goes back after a loss: its start has told before what is to be known of its job
+ * and of this machine. */
+bool fl_resume_goes_back(const fl_preparation *p);
+
 /* ③. p: checked. Returns FL_EINVAL with every reason if no checkpoint can be used, or with a list
  * of what there is if the wanted one is missing. */
 fl_status fl_resume_choose(fl_resume *resume, const fl_preparation *p) FL_MUST_CHECK;

@@ -327,9 +327,11 @@ static fl_status open_snapshots(const fl_preparation *p)
                                  "memory are available; allowed then: none",
                                  gib, there);
         }
-        fl_log(FL_LOG_INFO,
-               "no snapshots in memory: two take %.1f GiB, of %.1f GiB that are available", gib,
-               there);
+        if (!fl_resume_goes_back(p)) {
+            fl_log(FL_LOG_INFO,
+                   "no snapshots in memory: two take %.1f GiB, of %.1f GiB that are available", gib,
+                   there);
+        }
         return FL_OK;
     }
     return fl_snapshot_open(p->model, n_moments, &p->kept->memory);

@@ -83,7 +83,7 @@ static void take_cores(fl_preparation *p)
     if (p->cores.n == 0 && p->n_ranks > p->n_workers) {
         fl_cores_take(FL_CORES_NAME, p->n_workers * cores, &p->cores);
     }
-    if (p->cores.n_shared > 0) {
+    if (p->cores.n_shared > 0 && !fl_resume_goes_back(p)) {
         fl_log(FL_LOG_WARN, "%d of the %d processors that this run uses are another run's, too",
                p->cores.n_shared, p->cores.n);
     }
@@ -200,7 +200,9 @@ fl_status fl_run_plan_make(fl_preparation *p)
     FL_TRY(read_recording(p)); /* first refuse what cannot run, before measuring takes time */
     FL_TRY(fl_run_plan_open_cache(p));
     FL_TRY(check_fit(p));
-    fl_preparation_warn(p);
+    if (!fl_resume_goes_back(p)) {
+        fl_preparation_warn(p);
+    }
     FL_TRY(open_metrics(p));
     take_cores(p);
     FL_TRY(get_costs(p));
