@@ -10,7 +10,8 @@
 enum {
     AUTO_LEAST_MS = 5000,
     AUTO_SHARE = 100, /* of the time: 1 % */
-    MOST_EARLY = 8    /* intervals that may be owed for snapshots taken at once */
+    MOST_EARLY = 8,   /* intervals that may be owed for snapshots taken at once */
+    AT_ONCE_LEAD = 2, /* steps */
 };
 
 void fl_kept_snapshot_fini(fl_kept_snapshot *kept)
@@ -122,6 +123,16 @@ static void ask_workers(fl_snapshots *s, int64_t step, int64_t now_us)
         &(fl_command){.kind = FL_COMMAND_SNAPSHOT, .due_step = step, .serial = s->serial});
 }
 
+/* One that is wanted at once comes with the order, as soon as that reaches the leader: workers that
+ * are further by then copy the step where they are (③). Where that has failed, the next one is
+ * asked for far enough ahead. */
+static int64_t choose_lead(const fl_snapshots *s, bool at_once)
+{
+    int64_t lead =
+        fl_checkpoint_lead(fl_measure_step_ms(s->elastic), s->run->options->lead, s->n_late, 0);
+    return at_once && s->n_late == 0 && lead > AT_ONCE_LEAD ? AT_ONCE_LEAD : lead;
+}
+
 static void look_at_schedule(fl_snapshots *s, int64_t now_us)
 {
     const fl_run_stats *stats = s->run->stats;
@@ -135,8 +146,7 @@ static void look_at_schedule(fl_snapshots *s, int64_t now_us)
                                    .now_us = now_us,
                                    .last_step = s->last_step,
                                    .last_us = at_once ? now_us - interval_us : s->last_us,
-                                   .lead = fl_checkpoint_lead(fl_measure_step_ms(s->elastic),
-                                                              s->run->options->lead, s->n_late, 0)};
+                                   .lead = choose_lead(s, at_once)};
     int64_t step = fl_checkpoint_due(&s->schedule, &moment);
     if (step > 0) {
         ask_workers(s, step, now_us);
@@ -225,6 +235,7 @@ static void keep_copy(fl_snapshots *s)
     s->kept->slot = s->slot;
     s->captured = NULL;
     s->n_taken++;
+    s->n_late = s->at_once ? 0 : s->n_late; /* it was asked for as if it were late */
     s->at_once = false;
     if (s->is_auto) {
         int64_t ms = s->copy_us * AUTO_SHARE / 1000;
