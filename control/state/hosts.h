@@ -7,7 +7,11 @@
 
 #include <frostline/plan.h>
 
+#include <stdbool.h>
 #include <stdint.h>
+
+/* In the run directory, mode 0600: what an agent needs to join. */
+#define FL_HOSTS_KEY_FILE "hosts.key"
 
 enum { FL_HOST_TEXT = 64, FL_HOSTS_ENDPOINT_MAX = 128 };
 
@@ -24,6 +28,7 @@ typedef struct fl_hosts {
     char links[FL_HOSTS_ENDPOINT_MAX];  /* the same, for the workers' control links */
     fl_curve_keys keys;                 /* of the agents and of all workers */
     char secret[FL_CURVE_KEY];          /* of the head */
+    bool by_ssh;                        /* the head starts the agents */
     int64_t silence_ms;                 /* after which a host counts as lost */
 } fl_hosts;
 

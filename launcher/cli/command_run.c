@@ -137,6 +137,9 @@ static fl_status run_on_hosts(const fl_args *args, fl_job_context *w, fl_run_res
     status = status == FL_OK ? fl_alloc(sizeof *hosts, (void **)&hosts) : status;
     status = status == FL_OK ? fl_cluster_file_load(fl_args_value(args, "--hosts"), file) : status;
     status = status == FL_OK ? fl_hosts_make(file, listen, &w->job, hosts) : status;
+    if (status == FL_OK) {
+        hosts->by_ssh = fl_args_has(args, "--ssh");
+    }
     status = status == FL_OK ? fl_job_locate(&w->job, fl_hosts_take_job(hosts, &w->job)) : status;
     if (status == FL_OK) {
         status = fl_run_on_hosts(w->model, &w->dataset, &w->job, fl_args_value(args, "--run-dir"),
@@ -150,8 +153,11 @@ static fl_status run_on_hosts(const fl_args *args, fl_job_context *w, fl_run_res
 static fl_status check_hosts_options(const fl_args *args)
 {
     bool hosts = fl_args_has(args, "--hosts");
-    if (fl_args_has(args, "--listen") && !hosts) {
-        return fl_fail(FL_EINVAL, "--listen: an option of --hosts, which is missing");
+    const char *mine = fl_args_has(args, "--listen") ? "--listen"
+                       : fl_args_has(args, "--ssh")  ? "--ssh"
+                                                     : NULL;
+    if (mine != NULL && !hosts) {
+        return fl_fail(FL_EINVAL, "%s: an option of --hosts, which is missing", mine);
     }
     const char *other = fl_args_has(args, "--resume")   ? "--resume"
                         : fl_args_has(args, "--replay") ? "--replay"
@@ -261,13 +267,15 @@ const fl_cli_command fl_cli_command_run = {
                "then be left out: it is the earlier run's job.\n"
                "With --resume, an interrupted run continues in its own directory, from its\n"
                "newest whole checkpoint; --set train.epochs=N makes it longer.\n"
-               "With --hosts, the run waits for `frostline agent` on each other host.\n",
+               "With --hosts, the run waits for `frostline agent` on each other host, or\n"
+               "starts it with --ssh.\n",
     .options = {{"--run-dir", 0, "DIR", "the run directory; default: RUN.DIR/NAME-DATE-TIME"},
                 {"--replay", 0, "RUN", "repeat the decisions of this run"},
                 {"--resume", 0, "RUN", "continue this run, which was interrupted"},
                 {"--checkpoint", 0, "STEP", "continue from the checkpoint after this many steps"},
                 {"--hosts", 0, "FILE", "train on the hosts of FILE, this one the first"},
                 {"--listen", 0, "ADDRESS", "of --hosts: where agents join, tcp://ADDRESS:PORT"},
+                {"--ssh", 0, NULL, "of --hosts: start the agents by ssh"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = run_job,
 };

@@ -33,6 +33,19 @@ static fl_status make_keys(fl_hosts *out)
                : fl_fail(FL_ENOTSUP, "--hosts: this ZeroMQ has no CURVE");
 }
 
+/* Plans are made for the memory in the file; a worker has devices.memory. */
+static fl_status check_budget(const fl_cluster_file *file, const fl_job *job, int device)
+{
+    int64_t planned = file->cluster.memory_bytes[device], budget = job->devices.memory_bytes;
+    return planned <= budget || budget <= 0
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "--hosts: host %s: found memory of %lld bytes, allowed: at most "
+                         "devices.memory, %lld",
+                         file->name[file->cluster.host_of[device]], (long long)planned,
+                         (long long)budget);
+}
+
 fl_status fl_hosts_make(const fl_cluster_file *file, const char *listen, const fl_job *job,
                         fl_hosts *out)
 {
@@ -44,6 +57,7 @@ fl_status fl_hosts_make(const fl_cluster_file *file, const char *listen, const f
     }
     for (int i = 0; i < c->n_devices; i++) {
         out->host[c->host_of[i]].n++;
+        FL_TRY(check_budget(file, job, i));
     }
     for (int i = 0; i < c->n_hosts; i++) {
         fl_host *host = &out->host[i];

@@ -7,9 +7,6 @@
 
 #include <frostline/job.h>
 
-/* In the run directory, mode 0600. */
-#define FL_HOSTS_KEY_FILE "hosts.key"
-
 /* The hosts of the file, with new keys.
  * listen   "tcp://ADDRESS:PORT": agents join there, and the links of workers take the next port
  * Returns  FL_EINVAL for another text, a host without an address, or fewer than two hosts;

@@ -81,9 +81,7 @@ static bool make_spaces(place *p)
 /* Bytes that host a has sent to host b. */
 static long bytes_sent(const place *p)
 {
-    assert_true(shell("ip netns exec %s cat /sys/class/net/fl0/statistics/tx_bytes 2>/dev/null || "
-                      "ip -n %s -s -j link show fl0",
-                      p->space[0], p->space[0]));
+    assert_true(shell("ip netns exec %s cat /sys/class/net/fl0/statistics/tx_bytes", p->space[0]));
     return strtol(said.out, NULL, 10);
 }
 
@@ -168,8 +166,8 @@ static int remove_place(void **state)
 static pid_t start(const place *p, int i, const char *log, const char *arguments)
 {
     char command[TEXT];
-    snprintf(command, sizeof command, "exec %s%s%s '%s/frostline' %s > %s/%s 2>&1 < /dev/null",
-             p->spaces ? "ip netns exec " : "", p->spaces ? p->space[i] : "", "", FL_BINARY_DIR,
+    snprintf(command, sizeof command, "exec %s%s '%s/frostline' %s > %s/%s 2>&1 < /dev/null",
+             p->spaces ? "ip netns exec " : "", p->spaces ? p->space[i] : "", FL_BINARY_DIR,
              arguments, p->dir, log);
     pid_t pid = fork();
     if (pid == 0) {
@@ -358,6 +356,67 @@ static void test_hosts__transitions_between_plans(void **state)
                "--set 'elastic.script=[{step: 4, k: 1, r: 2, m: 1}, {step: 8, k: 2, r: 1, m: 4}]'");
 }
 
+/* ssh as the program finds it in PATH. before: what PATH was. */
+static void make_ssh(const place *p, const char *script, char before[TEXT])
+{
+    char path[FOLDER_SIZE + 32], with[TEXT + FOLDER_SIZE + 8];
+    snprintf(before, TEXT, "%s", getenv("PATH"));
+    assert_true(shell("mkdir %s/bin", p->dir));
+    snprintf(path, sizeof path, "%s/bin/ssh", p->dir);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "#!/bin/sh\n%s\n", script);
+    fclose(file);
+    assert_true(shell("chmod 755 %s", path));
+    snprintf(with, sizeof with, "%s/bin:%s", p->dir, before);
+    setenv("PATH", with, 1);
+}
+
+/* What ssh gets is run by sh, in the name space of host b. */
+static void test_hosts__the_head_starts_agents_by_ssh(void **state)
+{
+    place *p = *state;
+    char script[512], more[256], before[TEXT];
+    NEED_SPACES(p);
+    snprintf(script, sizeof script,
+             "[ \"$1 $2 $3\" = '-o BatchMode=yes %s' ] || exit 9\n"
+             "exec ip netns exec %s sh -c \"$4\"",
+             p->address[1], p->space[1]);
+    make_ssh(p, script, before);
+    snprintf(more, sizeof more,
+             "--ssh --set train.max_steps=%d --set pipe.k=2 --set autodp.r=1 --set pipe.m=2",
+             STEPS);
+    start_head(p, more);
+    int code = await_exit(&p->head);
+    setenv("PATH", before, 1);
+    if (code != 0) {
+        show_log(p, "head.log");
+        fail_msg("head %d", code);
+    }
+    assert_true(log_has(p, "head.log", "joined the run")); /* the agent's output */
+    snprintf(more, sizeof more, "--set train.max_steps=%d", STEPS);
+    run_alone(p, more);
+    check_run(p, STEPS);
+}
+
+/* Would catch: a run that waits for a host which ssh cannot reach. */
+static void test_hosts__a_host_that_ssh_does_not_reach_ends_the_start(void **state)
+{
+    place *p = *state;
+    char before[TEXT];
+    make_ssh(p, "echo no route to host >&2; exit 255", before);
+    start_head(p, "--ssh --set train.max_steps=4");
+    int code = await_exit(&p->head);
+    setenv("PATH", before, 1);
+    if (code != 3) {
+        show_log(p, "head.log");
+        fail_msg("head %d", code);
+    }
+    assert_true(log_has(p, "head.log", "no route to host"));
+    assert_true(log_has(p, "head.log", "ended with exit code 255"));
+    assert_true(log_has(p, "head.log", "cannot start worker 1 of 2: Host is down"));
+}
+
 static pid_t pid_of_worker(const place *p, int rank)
 {
     char dir[FOLDER_SIZE + 16];
@@ -497,7 +556,7 @@ static void test_hosts__strangers_are_refused(void **state)
              STEPS);
     start_head(p, more);
     await_key(p);
-    AWAIT(log_has(p, "head.log", "waits for 1 host"));
+    AWAIT(log_has(p, "head.log", "waits for 1 other host"));
     send_junk(5570);
     send_junk(5571);
     assert_true(shell("'%s/frostline' key %s/a && '%s/frostline' key %s/b && cat %s/a.pub %s/b > "
@@ -531,6 +590,15 @@ static void test_hosts__bad_input_is_refused(void **state)
     } cases[] = {
         {"run " JOB "--hosts hosts.yaml", "--listen ADDRESS is missing"},
         {"run " JOB "--listen tcp://127.0.0.1:5570", "--hosts, which is missing"},
+        {"run " JOB "--hosts large.yaml --listen tcp://127.0.0.1:5570",
+         "host b: found memory of 1125899906842624 bytes, allowed: at most devices.memory"},
+        {"run " JOB "--hosts bare.yaml --listen tcp://127.0.0.1:5570", "host b has no address"},
+        {"run " JOB "--hosts one.yaml --listen tcp://127.0.0.1:5570", "found one host"},
+        {"run " JOB "--hosts twice.yaml --listen tcp://127.0.0.1:5570",
+         "hosts.address: found 127.0.0.1 twice"},
+        {"run " JOB "--hosts name.yaml --listen tcp://127.0.0.1:5570",
+         "hosts.address: found 'localhost', allowed: an IPv4 address"},
+        {"run " JOB "--ssh", "--ssh: an option of --hosts, which is missing"},
         {"run " JOB "--hosts hosts.yaml --listen 127.0.0.1", "allowed: tcp://ADDRESS:PORT"},
         {"run " JOB "--hosts none.yaml --listen tcp://127.0.0.1:5570",
          "none.yaml: cannot be opened"},
@@ -548,7 +616,14 @@ static void test_hosts__bad_input_is_refused(void **state)
         {"agent --join tcp://127.0.0.1:5570 --key hosts.yaml", "others may read this secret"},
         {"agent --join tcp://127.0.0.1:5570 --key private.yaml", "no keys found"},
     };
-    assert_true(shell("cd %s && cp hosts.yaml private.yaml && chmod 600 private.yaml", p->dir));
+    assert_true(shell("cd %s && cp hosts.yaml private.yaml && chmod 600 private.yaml && "
+                      "sed 's/devices: 1, address: 127.0.0.2/devices: 1, memory: 1048576GiB, "
+                      "address: 127.0.0.2/' hosts.yaml > large.yaml && "
+                      "sed 's/, address: 127.0.0.2//' hosts.yaml > bare.yaml && "
+                      "sed '/name: b/d' hosts.yaml > one.yaml && "
+                      "sed 's/127.0.0.2/127.0.0.1/' hosts.yaml > twice.yaml && "
+                      "sed 's/127.0.0.2/localhost/' hosts.yaml > name.yaml",
+                      p->dir));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char command[TEXT];
         snprintf(command, sizeof command, "'%s/frostline' %s", FL_BINARY_DIR, cases[i].arguments);
@@ -568,11 +643,13 @@ int main(void)
         SPACES(test_hosts__a_pipeline_across_two),
         SPACES(test_hosts__replicas_on_two),
         SPACES(test_hosts__transitions_between_plans),
+        SPACES(test_hosts__the_head_starts_agents_by_ssh),
         SPACES(test_hosts__goes_on_without_a_remote_worker),
         SPACES(test_hosts__throws_out_a_remote_worker_that_hangs),
         SPACES(test_hosts__goes_on_without_a_host),
         SPACES(test_hosts__notices_a_cut_cable),
         SPACES(test_hosts__workers_end_with_the_head),
+        LOOPBACK(test_hosts__a_host_that_ssh_does_not_reach_ends_the_start),
         LOOPBACK(test_hosts__strangers_are_refused),
         LOOPBACK(test_hosts__bad_input_is_refused),
     };

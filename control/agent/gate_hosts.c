@@ -1,0 +1,302 @@
+/* The gate's part that deals with the other hosts: ①, ③ and ④ of control/agent/gate.c. */
+#include "control/agent/gate_state.h"
+
+#include "control/agent/host_start.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+enum {
+    ALIVES = 8,        /* in the time after which silence counts as loss */
+    HEAD_PATIENCE = 2, /* a host that has lost the head ends more than one that the head has lost */
+};
+
+static bool send_to_host(const fl__gate *g, const fl__remote_host *r,
+                         const fl_host_message *message)
+{
+    return fl_host_socket_send(&g->socket, &r->peer, message);
+}
+
+void fl__gate_tell_hosts(const fl__gate *g, const fl_host_message *message)
+{
+    for (int i = 1; i < g->hosts->n; i++) {
+        if (g->remote[i].state == FL__HOST_JOINED) {
+            (void)send_to_host(g, &g->remote[i], message); /* its silence shows a failure */
+        }
+    }
+}
+
+static bool send_frame_to_host(const fl__gate *g, const fl__remote_host *r, const void *bytes,
+                               size_t n)
+{
+    fl_host_message message = {.type = FL_HOST_FRAME, .frame = {.bytes = bytes, .n = n}};
+    return send_to_host(g, r, &message);
+}
+
+static bool send_to_controller(const fl__gate *g, const fl_agent_frame *frame)
+{
+    unsigned char bytes[FL_AGENT_FRAME_MAX];
+    size_t n = fl_agent_wire_put(frame, bytes);
+    return send(g->controller, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;
+}
+
+/* ④ What the controller is to learn of the workers of lost hosts. */
+void fl__gate_send_owed(const fl__gate *g)
+{
+    for (int rank = g->hosts->host[0].n; rank < g->o->n_workers; rank++) {
+        fl_agent_child *c = &g->children[rank];
+        fl_agent_frame frame = {.rank = rank, .incarnation = c->incarnation};
+        if (c->owes_spawned) {
+            frame.type = FL_AGENT_SPAWNED;
+            frame.spawned.error = EHOSTDOWN;
+            c->owes_spawned = !send_to_controller(g, &frame);
+        }
+        if (c->owes_exited) {
+            frame.type = FL_AGENT_EXITED;
+            frame.wait_status = SIGKILL;
+            c->owes_exited = !send_to_controller(g, &frame);
+        }
+    }
+}
+
+void fl__gate_drop_frame(fl__kept_frame *kept)
+{
+    fl_free(kept->bytes);
+    *kept = (fl__kept_frame){.bytes = NULL};
+}
+
+/* ④ A worker without a process yet never gets one; of one that runs, the end is reported. */
+static void lose_worker(fl__gate *g, int rank)
+{
+    fl_agent_child *c = &g->children[rank];
+    fl__gate_drop_frame(&g->kept[rank]);
+    c->owes_exited = c->owes_exited || (c->lives && c->pid > 0);
+    c->owes_spawned = c->owes_spawned || (c->lives && c->pid == 0);
+    c->lives = false;
+}
+
+static void lose_host(fl__gate *g, int i, const char *why)
+{
+    const fl_host *host = &g->hosts->host[i];
+    if (g->end_us == 0) {
+        fl_log(FL_LOG_WARN, "host %s (%s) is lost, and its workers %d .. %d with it: %s",
+               host->name, host->address, host->first, host->first + host->n - 1, why);
+    }
+    g->remote[i].state = FL__HOST_GONE;
+    for (int rank = host->first; rank < host->first + host->n && rank < g->o->n_workers; rank++) {
+        lose_worker(g, rank);
+    }
+}
+
+bool fl__gate_keep_frame(fl__kept_frame *kept, const void *bytes, size_t n)
+{
+    fl__gate_drop_frame(kept);
+    if (fl_alloc(n, &kept->bytes) != FL_OK) {
+        return false;
+    }
+    kept->n = n;
+    memcpy(kept->bytes, bytes, n);
+    return true;
+}
+
+void fl__gate_pass_to_host(fl__gate *g, const fl_agent_frame *frame, const void *bytes, size_t n)
+{
+    fl__remote_host *r = &g->remote[fl_hosts_of(g->hosts, frame->rank)];
+    fl_agent_child *c = &g->children[frame->rank];
+    if (frame->type == FL_AGENT_SPAWN) {
+        *c = (fl_agent_child){.incarnation = frame->incarnation, .lives = true};
+    }
+    bool sent = r->state == FL__HOST_JOINED && send_frame_to_host(g, r, bytes, n);
+    bool waits = r->state == FL__HOST_AWAITED && frame->type == FL_AGENT_SPAWN &&
+                 fl__gate_keep_frame(&g->kept[frame->rank], bytes, n);
+    if (frame->type == FL_AGENT_SPAWN && !sent && !waits) {
+        lose_worker(g, frame->rank);
+    }
+}
+
+/* A host speaks for its own workers only. */
+static void take_host_frame(fl__gate *g, int i, const void *bytes, size_t n)
+{
+    const fl_host *host = &g->hosts->host[i];
+    fl_agent_frame frame;
+    bool good = fl_agent_wire_get(bytes, n, &frame) == FL_OK && frame.rank >= host->first &&
+                frame.rank < host->first + host->n && frame.rank < g->o->n_workers &&
+                frame.type >= FL_AGENT_SPAWNED;
+    if (!good) {
+        fl_log(FL_LOG_WARN, "dropped %zu bytes from host %s: no report of its workers", n,
+               host->name);
+        return;
+    }
+    fl_agent_child *c = &g->children[frame.rank];
+    if (frame.incarnation == c->incarnation && frame.type == FL_AGENT_SPAWNED) {
+        c->pid = (pid_t)frame.spawned.pid;
+        c->lives = c->pid > 0;
+    } else if (frame.incarnation == c->incarnation && frame.type == FL_AGENT_EXITED) {
+        c->lives = false;
+    }
+    (void)send(g->controller, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static int find_host(const fl__gate *g, const char *name)
+{
+    int i = 1;
+    while (i < g->hosts->n && strcmp(g->hosts->host[i].name, name) != 0) {
+        i++;
+    }
+    return i;
+}
+
+static void send_kept(fl__gate *g, int i)
+{
+    const fl_host *host = &g->hosts->host[i];
+    for (int rank = host->first; rank < host->first + host->n && rank < g->o->n_workers; rank++) {
+        fl__kept_frame *kept = &g->kept[rank];
+        if (kept->bytes != NULL && !send_frame_to_host(g, &g->remote[i], kept->bytes, kept->n)) {
+            lose_worker(g, rank);
+        }
+        fl__gate_drop_frame(kept);
+    }
+}
+
+static void welcome_host(fl__gate *g, int i)
+{
+    const fl_host *host = &g->hosts->host[i];
+    fl_host_message message = {.type = FL_HOST_WELCOME};
+    message.welcome.host = *host;
+    message.welcome.silence_ms = HEAD_PATIENCE * g->hosts->silence_ms;
+    snprintf(message.welcome.run_dir, sizeof message.welcome.run_dir, "%s", g->run_dir);
+    snprintf(message.welcome.cwd, sizeof message.welcome.cwd, "%s", g->cwd);
+    snprintf(message.welcome.links, sizeof message.welcome.links, "%s", g->hosts->links);
+    (void)send_to_host(g, &g->remote[i], &message);
+    fl_log(FL_LOG_INFO, "host %s (%s) has joined with workers %d .. %d", host->name, host->address,
+           host->first, host->first + host->n - 1);
+    send_kept(g, i);
+}
+
+static void take_join(fl__gate *g, const fl__remote_host *from, const char *name)
+{
+    fl_host_message refusal = {.type = FL_HOST_REFUSE};
+    int i = find_host(g, name);
+    bool is_known = i < g->hosts->n;
+    if (is_known && g->remote[i].state == FL__HOST_AWAITED) {
+        g->remote[i].peer = from->peer;
+        g->remote[i].heard_us = from->heard_us;
+        g->remote[i].state = FL__HOST_JOINED;
+        welcome_host(g, i);
+        return;
+    }
+    snprintf(refusal.text, sizeof refusal.text, "%s",
+             !is_known ? "the run has no host of this name to wait for"
+             : g->remote[i].state == FL__HOST_JOINED
+                 ? "a host of this name has joined already"
+                 : "this host was lost; the run goes on without it");
+    fl_log(FL_LOG_WARN, "refused a host: %s", refusal.text);
+    (void)send_to_host(g, from, &refusal);
+}
+
+static int find_peer(const fl__gate *g, const fl_host_peer *from)
+{
+    for (int i = 1; i < g->hosts->n; i++) {
+        const fl__remote_host *r = &g->remote[i];
+        if (r->state == FL__HOST_JOINED && r->peer.n == from->n &&
+            memcmp(r->peer.bytes, from->bytes, from->n) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void take_message(fl__gate *g, const fl__remote_host *from, const unsigned char *bytes,
+                         size_t n)
+{
+    fl_host_message message;
+    int i = find_peer(g, &from->peer);
+    if (fl_host_wire_get(bytes, n, &message) != FL_OK) {
+        fl_log(FL_LOG_WARN, "dropped a message from a host: %s", fl_errmsg());
+        return;
+    }
+    if (i < 0) {
+        if (message.type == FL_HOST_JOIN && g->end_us == 0) {
+            take_join(g, from, message.text);
+        }
+        return; /* of a connection that is no host's any more */
+    }
+    g->remote[i].heard_us = fl_now_us();
+    if (message.type == FL_HOST_FRAME) {
+        take_host_frame(g, i, message.frame.bytes, message.frame.n);
+    } else if (message.type == FL_HOST_LEAVE) {
+        lose_host(g, i, message.text[0] == '\0' ? "its agent has ended" : message.text);
+    }
+}
+
+bool fl__gate_read_host(fl__gate *g)
+{
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl__remote_host from = {.heard_us = fl_now_us()};
+    size_t n;
+    if (!fl_host_socket_read(&g->socket, &from.peer, bytes, &n)) {
+        return false;
+    }
+    take_message(g, &from, bytes, n);
+    return true;
+}
+
+static void watch_clock(fl__gate *g, int64_t now_us)
+{
+    int64_t silence_us = g->hosts->silence_ms * 1000;
+    if (now_us - g->alive_us > silence_us / ALIVES) {
+        fl__gate_tell_hosts(g, &(fl_host_message){.type = FL_HOST_ALIVE});
+        g->alive_us = now_us;
+    }
+    for (int i = 1; i < g->hosts->n; i++) {
+        if (g->remote[i].state == FL__HOST_JOINED && now_us - g->remote[i].heard_us > silence_us) {
+            char why[64];
+            snprintf(why, sizeof why, "it has been silent for %.1f s", (double)silence_us * 1e-6);
+            lose_host(g, i, why);
+        }
+    }
+}
+
+/* ssh that ends before its agent has joined could not start it. */
+static void watch_starters(fl__gate *g)
+{
+    for (int i = 1; i < g->hosts->n; i++) {
+        fl__remote_host *r = &g->remote[i];
+        int how = 0;
+        if (r->starter <= 0 || waitpid(r->starter, &how, WNOHANG) != r->starter) {
+            continue;
+        }
+        r->starter = 0;
+        if (r->state == FL__HOST_AWAITED) {
+            char why[96];
+            snprintf(why, sizeof why, "ssh, which was to start its agent, ended with %s %d",
+                     WIFSIGNALED(how) ? "signal" : "exit code",
+                     WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
+            lose_host(g, i, why);
+        }
+    }
+}
+
+/* Agents try to connect until the head listens. */
+bool fl__gate_start_agents(fl__gate *g)
+{
+    bool good = true;
+    for (int i = 1; i < g->hosts->n && g->hosts->by_ssh && good; i++) {
+        g->remote[i].starter = fl_host_start(g->hosts, i, g->run_dir);
+        good = g->remote[i].starter > 0;
+    }
+    return good;
+}
+
+void fl__gate_watch_hosts(fl__gate *g, int64_t now_us)
+{
+    watch_clock(g, now_us);
+    watch_starters(g);
+}

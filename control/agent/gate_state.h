@@ -1,0 +1,62 @@
+/* The state of the gate, and its part that deals with the other hosts. */
+#ifndef FL_CONTROL_AGENT_GATE_STATE_H
+#define FL_CONTROL_AGENT_GATE_STATE_H
+
+#include "control/agent/agent.h"
+#include "control/agent/agent_wire.h"
+#include "control/agent/host_socket.h"
+
+typedef enum fl__host_state { FL__HOST_AWAITED, FL__HOST_JOINED, FL__HOST_GONE } fl__host_state;
+
+typedef struct fl__remote_host {
+    fl__host_state state;
+    fl_host_peer peer;
+    pid_t starter; /* ssh, which started its agent; 0: nobody did, or it has ended */
+    int64_t heard_us;
+} fl__remote_host;
+
+/* A frame that waits for its host to join, or for the agent of this host to read. */
+typedef struct fl__kept_frame {
+    void *bytes; /* NULL: none */
+    size_t n;
+} fl__kept_frame;
+
+typedef struct fl__gate {
+    const fl_agent_options *o;
+    const fl_hosts *hosts;
+    int controller, local;    /* sockets; local -1: the agent of this host has ended */
+    fl_agent_child *children; /* [n_workers] those of other hosts */
+    fl__remote_host *remote;  /* [hosts->n] the first one, this host, is not used */
+    fl__kept_frame *kept;     /* [n_workers] for hosts that have not joined */
+    fl__kept_frame held;      /* for the agent of this host */
+    fl_host_socket socket;
+    char run_dir[PATH_MAX], cwd[PATH_MAX];
+    int64_t alive_us; /* when the hosts heard of the head last */
+    int64_t end_us;   /* until when the gate waits for the others to end; 0: the run goes on */
+} fl__gate;
+
+/* Keep a copy of a frame, in place of the one that is there; false without memory. */
+bool fl__gate_keep_frame(fl__kept_frame *kept, const void *bytes, size_t n);
+void fl__gate_drop_frame(fl__kept_frame *kept);
+
+/* Start the agents by ssh, if the run asks for it. Before the gate has threads. False, with errno.
+ */
+bool fl__gate_start_agents(fl__gate *g);
+
+/* Send a message to all hosts that have joined. */
+void fl__gate_tell_hosts(const fl__gate *g, const fl_host_message *message);
+
+/* Pass a frame of the controller on to the host of its rank, or keep it until that has joined. */
+void fl__gate_pass_to_host(fl__gate *g, const fl_agent_frame *frame, const void *bytes, size_t n);
+
+/* Take one message of a host; false: none is there. The controller's socket takes a frame. */
+bool fl__gate_read_host(fl__gate *g);
+
+/* Lose hosts that are silent, and those whose agent could not be started; tell the others that the
+ * head lives. */
+void fl__gate_watch_hosts(fl__gate *g, int64_t now_us);
+
+/* Report the workers of lost hosts to the controller, as far as its socket takes frames. */
+void fl__gate_send_owed(const fl__gate *g);
+
+#endif
