@@ -30,9 +30,8 @@ static int64_t recorded_steps(const fl_controller *controller)
     return gap->n_lines > 0 && gap->first_step < recorded ? gap->first_step : recorded;
 }
 
-/* A run that is to stop goes back, and stops there with a checkpoint; to its start, that would be
- * for nothing, unless it was on its way there when the request came. Asked again when all workers
- * have left: a checkpoint may have become durable since. */
+/* A run that is to stop goes back, too, and stops there with a checkpoint. Asked again when all
+ * workers have left: a checkpoint may have become durable since. */
 void fl_losses_find_return(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
@@ -45,12 +44,6 @@ void fl_losses_find_return(fl_controller *controller)
     }
     o->find_return(o->find_context, controller->recovery.sums.fails_again,
                    recorded_steps(controller), &phase->back);
-    bool on_the_way = controller->shutdown.wish.on_the_way;
-    if (stops && !on_the_way && phase->back.returns && phase->back.step == 0) {
-        phase->back.returns = false;
-        snprintf(phase->back.why_not, sizeof phase->back.why_not,
-                 "it was to stop, and has no snapshot in memory and no checkpoint yet");
-    }
 }
 
 /* ---- ③ ---- */

@@ -50,7 +50,6 @@ void fl_stop_request(fl_controller *controller, const char *who)
     if (!stopping && can) {
         controller->shutdown.phase.n_stops = 1;
         controller->shutdown.wish.who = controller->shutdown.status == FL_OK ? who : NULL;
-        controller->shutdown.wish.on_the_way = fl_recovery_is_on(controller);
         stop_softly(controller, who, "a signal");
     }
 }
@@ -81,7 +80,6 @@ static void note_signal(fl_controller *controller, int number)
     fl_shutdown *shutdown = &controller->shutdown;
     shutdown->wish.who = stop_name(number);
     shutdown->wish.signal = number;
-    shutdown->wish.on_the_way = fl_recovery_is_on(controller);
     if (number == SIGTERM) {
         shutdown->wish.by = "SIGTERM";
         shutdown->wish.terminated_us = fl_now_us();

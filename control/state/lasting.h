@@ -11,8 +11,6 @@ typedef struct fl_stop_wish {
     const char *who; /* a signal's name, a callback or a client; NULL: nobody does */
     const char *by;  /* the same for the run's last message */
     int signal;      /* 0: it was none */
-    bool on_the_way; /* it came after a loss, before the run went on: then the run stops where it
-                        goes back to, be it step 0 */
     int64_t terminated_us, patience_us; /* of a SIGTERM: when it came; when patience ends */
 } fl_stop_wish;
 
