@@ -861,14 +861,16 @@ static void die_the_first_time(fl_worker_state *w)
 static void stop_the_return(fl_worker_state *w)
 {
     (void)w;
-    bool again = atomic_exchange(&shared->has_heard, true);
-    while (!again && count_events(scenario_here()->dir, "\"worker.lost\"", "") == 0) {
+    if (atomic_exchange(&shared->has_heard, true)) {
+        return;
+    }
+    while (count_events(scenario_here()->dir, "\"worker.lost\"", "") == 0) {
         nap(500);
     }
-    if (!again && kill(controller_here(), SIGINT) != 0) {
+    if (kill(controller_here(), SIGINT) != 0) {
         abort();
     }
-    while (!again) {
+    for (;;) {
         nap(500);
     }
 }
