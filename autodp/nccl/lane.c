@@ -65,14 +65,22 @@ static fl_nccl_result finalize_lane(nccl_job *job)
     return job->lane->group->nccl.CommFinalize(job->lane->comm);
 }
 
+/* The communicator is freed once, by this thread or by the watch: by who takes it under the mutex.
+ * Afterwards it cannot be asked whether it is gone. */
 static fl_nccl_result destroy_lane(nccl_job *job)
 {
-    return job->lane->group->nccl.CommDestroy(job->lane->comm);
+    nccl_lane *lane = job->lane;
+    nccl_group *g = lane->group;
+    pthread_mutex_lock(&g->mutex);
+    fl_nccl_handle comm = lane->state < NCCL_LANE_ABORTING ? lane->comm : NULL;
+    lane->comm = comm != NULL ? NULL : lane->comm;
+    pthread_mutex_unlock(&g->mutex);
+    fl_nccl_result result = comm != NULL ? g->nccl.CommDestroy(comm) : FL_NCCL_SUCCESS;
+    return result == FL_NCCL_IN_PROGRESS ? FL_NCCL_SUCCESS : result;
 }
 
 static void note_destroyed(nccl_job *job)
 {
-    job->lane->comm = NULL;
     job->lane->state = NCCL_LANE_CLOSED;
 }
 

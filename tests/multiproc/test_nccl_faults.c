@@ -347,11 +347,10 @@ static void test_nccl__bears_calls_that_take_long(void **state)
 static void test_nccl__ends_although_its_communicators_do_not(void **state)
 {
     (void)state;
-    static const scenario list[] = {{"fail=CommFinalize:1:3", CLOSES, 0},
-                                    {"stall=CommFinalize:1", CLOSES, 0},
-                                    {"hang=CommFinalize:1", CLOSES, 0},
-                                    {"fail=CommDestroy:2:3", CLOSES, 0},
-                                    {"hang=CommDestroy:1", CLOSES, 0}};
+    static const scenario list[] = {
+        {"fail=CommFinalize:1:3", CLOSES, 0},      {"stall=CommFinalize:1", CLOSES, 0},
+        {"hang=CommFinalize:1", CLOSES, 0},        {"fail=CommDestroy:2:3", CLOSES, 0},
+        {"late=CommDestroy:2:2100000", CLOSES, 0}, {"hang=CommDestroy:1", CLOSES, 0}};
     PLAY_TOGETHER(list);
 }
 

@@ -244,6 +244,9 @@ EXPORT fl_nccl_result ncclCommFinalize(struct ncclComm *c)
 EXPORT fl_nccl_result ncclCommDestroy(struct ncclComm *c)
 {
     fault f = fault_of("CommDestroy");
+    if (f.kind == FAULT_LATE) {
+        usleep((useconds_t)f.value);
+    }
     if (c->state != READY || atomic_load(&c->n_ops) != atomic_load(&c->n_ops_run)) {
         fprintf(stderr, "stand-in for NCCL: a communicator is destroyed before it is finalized\n");
         abort();
