@@ -25,7 +25,7 @@ typedef struct fl_cli_option {
     const char *doc;
 } fl_cli_option;
 
-enum { FL_ARGS_MAX = 256, FL_PLAN_OPTIONS_MAX = 8, FL_OPERANDS_MAX = 8 };
+enum { FL_ARGS_MAX = 256, FL_CLI_OPTIONS_MAX = 12, FL_OPERANDS_MAX = 8 };
 
 /* One command line, taken apart. All texts are borrowed from argv. */
 typedef struct fl_args {
@@ -65,10 +65,10 @@ typedef struct fl_cli_command {
     const char *name;
     const char *operand; /* "JOB.yaml"; NULL: takes none */
     bool operand_is_optional;
-    bool takes_more;                            /* operands than one */
-    const char *summary;                        /* one line */
-    const char *details;                        /* whole sentences, wrapped; ends in a newline */
-    fl_cli_option options[FL_PLAN_OPTIONS_MAX]; /* ended by an empty one */
+    bool takes_more;                           /* operands than one */
+    const char *summary;                       /* one line */
+    const char *details;                       /* whole sentences, wrapped; ends in a newline */
+    fl_cli_option options[FL_CLI_OPTIONS_MAX]; /* ended by an empty one */
     int (*run)(const fl_args *args);
     /* Shows help about the arguments after the command's name. false: there is no such help, and
      * the help of the command itself is shown. */

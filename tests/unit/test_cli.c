@@ -215,6 +215,7 @@ static void test_cli__help_goes_to_standard_output_with_0(void **state)
     }
     for (int i = 0; fl_commands[i] != NULL; i++) { /* none wraps on a terminal */
         char command[64];
+        assert_null(fl_commands[i]->options[FL_CLI_OPTIONS_MAX - 1].name); /* the empty one */
         snprintf(command, sizeof command, "help %s", fl_commands[i]->name);
         frostline(command);
         assert_int_equal(result.exit_code, 0);
