@@ -77,8 +77,9 @@ int fl_plan_members(const fl_plan *plan)
 static fl_status check_cuts(const fl_plan *plan)
 {
     if (plan->first[0] != 0 || plan->first[plan->K] != plan->n_layers) {
-        return fl_fail(FL_EINVAL, "the plan's stages cover layers %d .. %d of 0 .. %d",
-                       plan->first[0], plan->first[plan->K] - 1, plan->n_layers - 1);
+        long long last = (long long)plan->first[plan->K] - 1; /* any int, from another host */
+        return fl_fail(FL_EINVAL, "the plan's stages cover layers %d .. %lld of 0 .. %d",
+                       plan->first[0], last, plan->n_layers - 1);
     }
     for (int s = 0; s < plan->K; s++) {
         if (plan->first[s] >= plan->first[s + 1]) {
