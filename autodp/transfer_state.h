@@ -43,7 +43,7 @@ typedef struct fl__transfer_mover {
     int rank;
     bool sending;
     int n_pieces;
-    fl_mover *mover; /* NULL: there is none; not asked for yet */
+    fl_mover *mover; /* NULL: not asked for yet, or the group has none */
 } fl__transfer_mover;
 
 struct fl_transfers {

@@ -241,7 +241,7 @@ static void send_order(fl_controller *controller, const fl_regroup_order *order)
     }
 }
 
-/* The run is complete: who is left leaves. */
+/* The run is complete: the remaining workers leave. */
 static void order_leave(fl_controller *controller)
 {
     fl_recovery *r = &controller->recovery;

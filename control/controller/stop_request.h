@@ -14,7 +14,7 @@ void fl_stop_request_signals(fl_controller *controller);
 /* End the run after the step in flight, as a first Ctrl-C does. who: names who requested it. */
 void fl_stop_request(fl_controller *controller, const char *who);
 
-/* The same for a run that went back before it could stop. Nothing is done if wish->who is NULL. */
+/* Request it again after the run has gone back. Does nothing if wish->who is NULL. */
 void fl_stop_request_again(fl_controller *controller, const fl_stop_wish *wish);
 
 /* In every turn of the loop: kill workers that have not stopped within fault.deadline of SIGTERM.

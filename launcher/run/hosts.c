@@ -138,7 +138,7 @@ fl_status fl_hosts_write_key(const fl_hosts *hosts, int dir_fd)
         return fl_fail(FL_EIO, KEY_PART ": %s", strerror(errno));
     }
     bool good = dprintf(fd,
-                        "# Who has this file can join the run. The head's public key:\n%s\n"
+                        "# With this file anybody can join the run. The head's public key:\n%s\n"
                         "# The secret key of agents and workers:\n%s\n",
                         hosts->keys.server, hosts->keys.secret) > 0;
     good = close(fd) == 0 && good && renameat(dir_fd, KEY_PART, dir_fd, FL_HOSTS_KEY_FILE) == 0;
