@@ -49,6 +49,11 @@ struct fl_net {
     fl_abort_set *abort_set; /* NULL: none */
     fl_abortable abortable;
     std::string name;
+
+    /* The device's thread writes here: these precede `device`, and are freed after it has ended. */
+    std::vector<Hello> hellos; /* [size]; the own one is sent */
+    std::vector<char> byes;    /* [size]; bye_mark once it arrived; the own one is sent */
+    std::vector<char> never;   /* [size]; target of the watch receives, which never complete */
     std::shared_ptr<gloo::transport::Device> device;
     std::shared_ptr<gloo::transport::Context> context;
 
@@ -62,10 +67,6 @@ struct fl_net {
     std::vector<bool> spare, lost; /* [size] */
     std::vector<bool> left;        /* [size]; the watch thread writes it */
     std::thread watch;
-
-    std::vector<Hello> hellos; /* [size]; the own one is sent */
-    std::vector<char> byes;    /* [size]; bye_mark once it arrived; the own one is sent */
-    std::vector<char> never;   /* [size]; target of the watch receives, which never complete */
     std::unique_ptr<UnboundBuffer> hello_buffer, bye_buffer;
 };
 
