@@ -241,7 +241,10 @@ static void obey_frame(agent *a, const fl_agent_frame *frame)
     case FL_AGENT_EXITED:
     case FL_AGENT_LOOKED:
     case FL_AGENT_FLIGHT:
-        fl_log(FL_LOG_WARN, "dropped a frame of type %d: the agent sends these", (int)frame->type);
+    case FL_AGENT_HOST:
+    case FL_AGENT_RELEASE: /* for the gate */
+        fl_log(FL_LOG_WARN, "dropped a frame of type %d: the agent gets no such frame",
+               (int)frame->type);
     }
 }
 

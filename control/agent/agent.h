@@ -13,6 +13,7 @@
 
 #include "control/agent/process_look.h"
 #include "control/agent/signals.h"
+#include "control/state/host_record.h"
 #include "control/state/hosts.h"
 #include "control/state/options.h"
 #include "device/flight.h"
@@ -27,9 +28,10 @@ typedef struct fl_agent_options {
     fl_flight *flight;
     int64_t flight_ms; /* how often the agent shows a worker's operations to a controller that
                           cannot read `flight`; 0: never */
-    const fl_signals *signals; /* blocked by fl_signals_block */
-    const char *endpoint;      /* of the control link: "ipc://" and a path, or "tcp://..." */
-    const fl_hosts *hosts;     /* of the run, this one the first; NULL: this one alone */
+    const fl_signals *signals;    /* blocked by fl_signals_block */
+    const char *endpoint;         /* of the control link: "ipc://" and a path, or "tcp://..." */
+    const fl_hosts *hosts;        /* of the run, this one the first; NULL: this one alone */
+    fl_host_record *host_records; /* [hosts->n], in the controller: kept true; NULL without hosts */
     fl_worker_main *worker;
     void *context;
     /* Called in the agent first: closes what the controller alone may hold. NULL: nothing. */

@@ -2,6 +2,7 @@
 
 #include "control/agent/agent_wire.h"
 #include "control/agent/gate.h"
+#include "control/agent/host_news.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -46,6 +47,8 @@ struct fl_agent {
     bool awaits_hosts; /* that join */
     fl_flight *flight; /* borrowed */
     int n_near;        /* the ranks below are of this host, and record into `flight` themselves */
+    const fl_hosts *hosts;        /* borrowed; NULL: this one alone */
+    fl_host_record *host_records; /* [hosts->n], borrowed */
     int n_workers;
     fl_worker *workers; /* [n_workers] */
     request *requests;  /* [n_workers] */
@@ -151,6 +154,10 @@ static void take_flight(const fl_agent *agent, fl_agent_frame *frame)
 
 static void take_frame(fl_agent *agent, fl_agent_frame *frame)
 {
+    if (frame->type == FL_AGENT_HOST) {
+        fl_host_news_take(agent->hosts, agent->host_records, frame);
+        return;
+    }
     fl_worker *w = frame->rank < agent->n_workers ? &agent->workers[frame->rank] : NULL;
     if (w == NULL || frame->incarnation != w->incarnation) {
         fl_log(FL_LOG_WARN, "dropped what the agent reports of process %u of rank %d",
@@ -176,6 +183,8 @@ static void take_frame(fl_agent *agent, fl_agent_frame *frame)
     case FL_AGENT_LOOK:
     case FL_AGENT_END:
     case FL_AGENT_HIDE:
+    case FL_AGENT_RELEASE:
+    case FL_AGENT_HOST:
         fl_log(FL_LOG_WARN, "dropped a frame of type %d: the controller sends these",
                (int)frame->type);
     }
@@ -268,6 +277,8 @@ fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers, fl_
                         .flight = options->flight,
                         .n_near =
                             options->hosts == NULL ? options->n_workers : options->hosts->host[0].n,
+                        .hosts = options->hosts,
+                        .host_records = options->host_records,
                         .n_workers = options->n_workers,
                         .workers = workers};
     fl_status status = fl_alloc_array(n, sizeof *agent->requests, (void **)&agent->requests);
@@ -434,6 +445,13 @@ void fl_agent_hide_link(fl_agent *agent)
 {
     agent->owes_hide = true;
     send_owed(agent);
+}
+
+bool fl_agent_release_host(fl_agent *agent, int i, const char *why)
+{
+    fl_agent_frame frame = {.type = FL_AGENT_RELEASE, .rank = agent->hosts->host[i].first};
+    snprintf(frame.text, sizeof frame.text, "%s", why);
+    return send_frame(agent, &frame);
 }
 
 static bool have_exited(const fl_worker *workers, int n)

@@ -41,6 +41,10 @@ bool fl_agent_look(fl_agent *agent, int rank, fl_process_look *out);
  * so that none remains if the controller is killed. */
 void fl_agent_hide_link(fl_agent *agent);
 
+/* The run is done with host i: its agent may end. why: it cannot be drained, and its agent should
+ * not wait for that; "": it is drained. Never waits; false: the agent takes no request now. */
+bool fl_agent_release_host(fl_agent *agent, int i, const char *why);
+
 /* Have SIGKILL sent to these of its workers [n] that still run, and wait until they have exited:
  * milliseconds, or half a second if the agent is stopped. */
 void fl_agent_kill(fl_agent *agent, fl_worker *workers, int n);

@@ -5,7 +5,7 @@
 
 #include <frostline/plan.h>
 
-enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 3 };
+enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 4 };
 
 /* ---- bodies ---- */
 
@@ -146,6 +146,14 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
     case FL_AGENT_SPAWN:
         put_birth(w, &f->birth);
         break;
+    case FL_AGENT_HOST:
+        fl_put(w, (uint64_t)f->host.news, 1);
+        fl_put_i64(w, f->host.grace_ms);
+        fl_put_text(w, f->host.text, FL_HOST_WHY_MAX);
+        break;
+    case FL_AGENT_RELEASE:
+        fl_put_text(w, f->text, FL_HOST_WHY_MAX);
+        break;
     case FL_AGENT_KILL:
     case FL_AGENT_LOOK:
     case FL_AGENT_END:
@@ -171,6 +179,17 @@ static bool get_looked(fl_reader *r, fl_agent_frame *f)
            good;
 }
 
+static bool get_host(fl_reader *r, fl_agent_frame *f)
+{
+    uint64_t news = fl_get(r, 1);
+    f->host.news = (fl_host_news)news;
+    f->host.grace_ms = fl_get_i64(r);
+    return news < FL_HOST_NEWS_KINDS && f->host.grace_ms >= 0 &&
+           f->host.grace_ms <= FL_HOST_GRACE_MAX_MS &&
+           (f->host.grace_ms > 0) == (news == FL_HOST_NEWS_NOTICE) &&
+           fl_get_text(r, f->host.text, FL_HOST_WHY_MAX);
+}
+
 static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)
 {
     switch (type) {
@@ -191,6 +210,10 @@ static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)
         return f->incarnation > 0 && get_looked(r, f);
     case FL_AGENT_FLIGHT:
         return f->incarnation > 0 && get_flight(r, &f->flight);
+    case FL_AGENT_HOST:
+        return f->incarnation == 0 && get_host(r, f);
+    case FL_AGENT_RELEASE:
+        return f->incarnation == 0 && fl_get_text(r, f->text, FL_HOST_WHY_MAX);
     default:
         return false;
     }

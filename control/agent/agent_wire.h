@@ -10,6 +10,7 @@
 
 #include "control/agent/process_look.h"
 #include "control/state/birth.h"
+#include "control/state/host_record.h"
 #include "device/flight.h"
 
 #include <frostline/status.h>
@@ -20,17 +21,27 @@ enum { FL_AGENT_HEADER_BYTES = 16, FL_AGENT_FRAME_MAX = 16 * 1024 };
 
 typedef enum fl_agent_type {
     /* controller to agent */
-    FL_AGENT_SPAWN = 1, /* start this worker */
-    FL_AGENT_KILL = 2,  /* send SIGKILL to this incarnation of the worker */
-    FL_AGENT_LOOK = 3,  /* look at the worker's process */
-    FL_AGENT_END = 4,   /* end all workers, then yourself; rank and incarnation are 0 */
-    FL_AGENT_HIDE = 5,  /* remove the control link's file; rank and incarnation are 0 */
+    FL_AGENT_SPAWN = 1,   /* start this worker */
+    FL_AGENT_KILL = 2,    /* send SIGKILL to this incarnation of the worker */
+    FL_AGENT_LOOK = 3,    /* look at the worker's process */
+    FL_AGENT_END = 4,     /* end all workers, then yourself; rank and incarnation are 0 */
+    FL_AGENT_HIDE = 5,    /* remove the control link's file; rank and incarnation are 0 */
+    FL_AGENT_RELEASE = 6, /* to the gate: the host of this first rank may end; incarnation is 0 */
     /* agent to controller */
     FL_AGENT_SPAWNED = 32,
     FL_AGENT_EXITED = 33,
     FL_AGENT_LOOKED = 34,
     FL_AGENT_FLIGHT = 35, /* of another host: the operations of the worker's training thread */
+    FL_AGENT_HOST = 36,   /* of the gate: news of the host of this first rank; incarnation is 0 */
 } fl_agent_type;
+
+/* What the gate reports of a host. */
+typedef enum fl_host_news {
+    FL_HOST_NEWS_JOINED,
+    FL_HOST_NEWS_NOTICE, /* it must end soon: its agent asks for it to be drained */
+    FL_HOST_NEWS_LOST,
+    FL_HOST_NEWS_KINDS
+} fl_host_news;
 
 /* One frame. `type` determines which member of the union is valid; KILL, LOOK, END and HIDE have no
  * body.
@@ -53,6 +64,12 @@ typedef struct fl_agent_frame {
         /* FLIGHT: `last` is not carried. Times are ages, because each host has its own clock:
          * entered_ns is how long ago that was when the frame was made. */
         fl_flight_view flight;
+        struct {
+            fl_host_news news;
+            int64_t grace_ms;               /* NOTICE: until the agent ends; otherwise 0 */
+            char text[FL_HOST_WHY_MAX + 1]; /* LOST: why; otherwise "" */
+        } host;
+        char text[FL_HOST_WHY_MAX + 1]; /* RELEASE: why it cannot be drained; "": it is drained */
     };
 } fl_agent_frame;
 

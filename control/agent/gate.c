@@ -73,7 +73,9 @@ static void pass_frame(fl__gate *g, const void *bytes, size_t n)
     if (frame.type == FL_AGENT_END) {
         begin_end(g);
     }
-    if (is_of_all || fl_hosts_of(g->hosts, frame.rank) == 0) {
+    if (frame.type == FL_AGENT_RELEASE) {
+        fl__gate_release_host(g, &frame);
+    } else if (is_of_all || fl_hosts_of(g->hosts, frame.rank) == 0) {
         send_to_local(g, bytes, n); /* another host has no file of the control link */
     } else {
         fl__gate_pass_to_host(g, &frame, bytes, n);

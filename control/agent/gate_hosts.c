@@ -47,9 +47,32 @@ static bool send_to_controller(const fl__gate *g, const fl_agent_frame *frame)
     return send(g->controller, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;
 }
 
-/* ④ What the controller is to learn of the workers of lost hosts. */
+/* What the controller is to learn of the hosts, before what follows for their workers. */
+static bool send_news(const fl__gate *g)
+{
+    for (int i = 1; i < g->hosts->n; i++) {
+        fl__remote_host *r = &g->remote[i];
+        for (int news = 0; news < FL_HOST_NEWS_KINDS; news++) {
+            fl_agent_frame frame = {.type = FL_AGENT_HOST, .rank = g->hosts->host[i].first};
+            frame.host.news = (fl_host_news)news;
+            frame.host.grace_ms = news == FL_HOST_NEWS_NOTICE ? r->grace_ms : 0;
+            snprintf(frame.host.text, sizeof frame.host.text, "%s",
+                     news == FL_HOST_NEWS_LOST ? r->why : "");
+            if (r->owes[news] && !send_to_controller(g, &frame)) {
+                return false;
+            }
+            r->owes[news] = false;
+        }
+    }
+    return true;
+}
+
+/* ④ What the controller is to learn of lost hosts and their workers. */
 void fl__gate_send_owed(const fl__gate *g)
 {
+    if (!send_news(g)) {
+        return;
+    }
     for (int rank = g->hosts->host[0].n; rank < g->o->n_workers; rank++) {
         fl_agent_child *c = &g->children[rank];
         fl_agent_frame frame = {.rank = rank, .incarnation = c->incarnation};
@@ -85,11 +108,14 @@ static void lose_worker(fl__gate *g, int rank)
 static void lose_host(fl__gate *g, int i, const char *why)
 {
     const fl_host *host = &g->hosts->host[i];
-    if (g->end_us == 0) {
+    fl__remote_host *r = &g->remote[i];
+    r->owes[FL_HOST_NEWS_LOST] = !r->released;
+    snprintf(r->why, sizeof r->why, "%s", why);
+    if (g->end_us == 0 && !r->released) {
         fl_log(FL_LOG_WARN, "host %s (%s) is lost, and its workers %d .. %d with it: %s",
                host->name, host->address, host->first, host->first + host->n - 1, why);
     }
-    g->remote[i].state = FL__HOST_GONE;
+    r->state = FL__HOST_GONE;
     for (int rank = host->first; rank < host->first + host->n && rank < g->o->n_workers; rank++) {
         lose_worker(g, rank);
     }
@@ -128,7 +154,7 @@ static void take_host_frame(fl__gate *g, int i, const void *bytes, size_t n)
     fl_agent_frame frame;
     bool good = fl_agent_wire_get(bytes, n, &frame) == FL_OK && frame.rank >= host->first &&
                 frame.rank < host->first + host->n && frame.rank < g->o->n_workers &&
-                frame.type >= FL_AGENT_SPAWNED;
+                frame.type >= FL_AGENT_SPAWNED && frame.type <= FL_AGENT_FLIGHT;
     if (!good) {
         fl_log(FL_LOG_WARN, "dropped %zu bytes from host %s: no report of its workers", n,
                host->name);
@@ -177,6 +203,7 @@ static void welcome_host(fl__gate *g, int i)
     (void)send_to_host(g, &g->remote[i], &message);
     fl_log(FL_LOG_INFO, "host %s (%s) has joined with workers %d .. %d", host->name, host->address,
            host->first, host->first + host->n - 1);
+    g->remote[i].owes[FL_HOST_NEWS_JOINED] = true;
     send_kept(g, i);
 }
 
@@ -213,6 +240,19 @@ static int find_peer(const fl__gate *g, const fl_host_peer *from)
     return -1;
 }
 
+void fl__gate_release_host(fl__gate *g, const fl_agent_frame *frame)
+{
+    int i = fl_hosts_of(g->hosts, frame->rank);
+    fl__remote_host *r = &g->remote[i];
+    fl_host_message message = {.type = FL_HOST_RELEASE};
+    if (i == 0 || r->state != FL__HOST_JOINED) {
+        return;
+    }
+    snprintf(message.text, sizeof message.text, "%s", frame->text);
+    r->released = frame->text[0] == '\0';
+    (void)send_to_host(g, r, &message);
+}
+
 static void take_message(fl__gate *g, const fl__remote_host *from, const unsigned char *bytes,
                          size_t n)
 {
@@ -231,6 +271,9 @@ static void take_message(fl__gate *g, const fl__remote_host *from, const unsigne
     g->remote[i].heard_us = fl_now_us();
     if (message.type == FL_HOST_FRAME) {
         take_host_frame(g, i, message.frame.bytes, message.frame.n);
+    } else if (message.type == FL_HOST_DRAIN) {
+        g->remote[i].grace_ms = message.grace_ms;
+        g->remote[i].owes[FL_HOST_NEWS_NOTICE] = true;
     } else if (message.type == FL_HOST_LEAVE) {
         lose_host(g, i, message.text[0] == '\0' ? "its agent has ended" : message.text);
     }

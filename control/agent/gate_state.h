@@ -13,6 +13,10 @@ typedef struct fl__remote_host {
     fl_host_peer peer;
     pid_t starter; /* ssh, which started its agent; 0: nobody did, or it has ended */
     int64_t heard_us;
+    bool owes[FL_HOST_NEWS_KINDS]; /* news that the controller has not got yet */
+    int64_t grace_ms;              /* of the notice */
+    char why[FL_HOST_WHY_MAX + 1]; /* it is lost */
+    bool released;                 /* the run goes on without it: its end is no loss */
 } fl__remote_host;
 
 /* A frame that waits for its host to join, or for the agent of this host to read. */
@@ -48,6 +52,10 @@ void fl__gate_tell_hosts(const fl__gate *g, const fl_host_message *message);
 
 /* Pass a frame of the controller on to the host of its rank, or keep it until that has joined. */
 void fl__gate_pass_to_host(fl__gate *g, const fl_agent_frame *frame, const void *bytes, size_t n);
+
+/* The controller is done with the host of this first rank: tell its agent to end, or why the host
+ * cannot be drained. */
+void fl__gate_release_host(fl__gate *g, const fl_agent_frame *frame);
 
 /* Take one message of a host; false: none is there. The controller's socket takes a frame. */
 bool fl__gate_read_host(fl__gate *g);

@@ -2,7 +2,7 @@
 
 #include "control/link/bytes.h"
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 1 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 2 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 64 < FL_HOST_MESSAGE_MAX,
                "a welcome fits");
@@ -54,7 +54,11 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
     case FL_HOST_LEAVE:
     case FL_HOST_JOIN:
     case FL_HOST_REFUSE:
+    case FL_HOST_RELEASE:
         fl_put_text(&w, m->text, FL_HOST_TEXT_MAX);
+        break;
+    case FL_HOST_DRAIN:
+        fl_put_i64(&w, m->grace_ms);
         break;
     case FL_HOST_WELCOME:
         put_welcome(&w, &m->welcome);
@@ -76,7 +80,11 @@ static bool get_body(fl_reader *r, fl_host_message *m)
     case FL_HOST_LEAVE:
     case FL_HOST_JOIN:
     case FL_HOST_REFUSE:
+    case FL_HOST_RELEASE:
         return fl_get_text(r, m->text, FL_HOST_TEXT_MAX);
+    case FL_HOST_DRAIN:
+        m->grace_ms = fl_get_i64(r);
+        return m->grace_ms > 0 && m->grace_ms <= FL_HOST_GRACE_MAX_MS;
     case FL_HOST_WELCOME:
         return get_welcome(r, &m->welcome);
     }

@@ -24,10 +24,12 @@ typedef enum fl_host_type {
     FL_HOST_ALIVE = 2, /* nothing to say */
     FL_HOST_LEAVE = 3, /* the sender ends; why, "": because the run is over */
     /* from the host to the head */
-    FL_HOST_JOIN = 32, /* take me in as the host of this name */
+    FL_HOST_JOIN = 32,  /* take me in as the host of this name */
+    FL_HOST_DRAIN = 33, /* this host must end soon: go on without it */
     /* from the head to the host */
     FL_HOST_WELCOME = 64,
-    FL_HOST_REFUSE = 65, /* why */
+    FL_HOST_REFUSE = 65,  /* why */
+    FL_HOST_RELEASE = 66, /* the host's workers have left the run: end; or why it must do without */
 } fl_host_type;
 
 /* What a host gets to know of the run that it has joined. */
@@ -47,7 +49,9 @@ typedef struct fl_host_message {
             const unsigned char *bytes; /* [n] borrowed from the message */
             size_t n;
         } frame;
-        char text[FL_HOST_TEXT_MAX + 1]; /* JOIN: the name; LEAVE, REFUSE: why */
+        char text[FL_HOST_TEXT_MAX + 1]; /* JOIN: the name; LEAVE, REFUSE: why; RELEASE: why the
+                                            host cannot be drained, "": it is drained */
+        int64_t grace_ms; /* DRAIN: the time until the host ends, 1 .. FL_HOST_GRACE_MAX_MS */
         fl_host_welcome welcome;
     };
 } fl_host_message;

@@ -4,7 +4,8 @@
  *     ② frames go both ways
  *     ③ LEAVE from the head: the run is over; END to the agent
  *     ④ the head is silent, or a signal: the agent's process is killed, and its workers with it
- *     ⑤ the agent's process has ended: LEAVE to the head, with the reason */
+ *     ⑤ the agent's process has ended: LEAVE to the head, with the reason
+ *     ⑥ the first SIGTERM: DRAIN to the head, until RELEASE, which is as ③; without it as ④ */
 #include "control/agent/relay.h"
 
 #include "control/link/zmq_socket.h"
@@ -27,10 +28,11 @@
 
 enum {
     MESSAGES_A_TURN = 64,
-    ALIVES = 8,      /* in the time after which silence counts as loss */
-    TURN_MS = 50,    /* between two looks at the clock */
-    END_MS = 1000,   /* for the agent to end, after END */
-    LINGER_MS = 200, /* for LEAVE to be sent */
+    ALIVES = 8,                /* in the time after which silence counts as loss */
+    TURN_MS = 50,              /* between two looks at the clock */
+    END_MS = 1000,             /* for the agent to end, after END */
+    LINGER_MS = 200,           /* for LEAVE to be sent */
+    SAME_REQUEST_US = 1000000, /* timeout(1) sends SIGTERM to its child and to the whole group */
     RECONNECT_MS = 100,
     HANDSHAKE_EVENTS = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                        ZMQ_EVENT_HANDSHAKE_FAILED_AUTH,
@@ -42,6 +44,8 @@ typedef struct relay {
     pid_t agent;
     void *zmq, *head, *events;
     bool joined, over; /* over: the head has said so */
+    bool drained;      /* the same, because this host is drained */
+    int64_t asked_us;  /* when the head was asked to drain this host; 0: it was not */
     int64_t silence_ms;
     int64_t heard_us, alive_us;
     int64_t end_us; /* until when the agent may take to end; 0: it need not */
@@ -190,6 +194,40 @@ static void begin_end(relay *r)
     (void)send(r->socket, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+/* ④ */
+static fl_status end_for_signal(relay *r, int number, const char *why)
+{
+    char text[FL_HOST_TEXT_MAX];
+    r->signal_number = number;
+    snprintf(text, sizeof text, "stopped by signal %d%s%.180s", number, why[0] == '\0' ? "" : ": ",
+             why);
+    kill_agent(r);
+    send_text(r, FL_HOST_LEAVE, text);
+    return fl_fail(FL_ESTOPPED, "%s", text);
+}
+
+/* ⑥ */
+static fl_status take_release(relay *r, const char *why)
+{
+    if (why[0] != '\0') {
+        return r->asked_us == 0 ? FL_OK : end_for_signal(r, SIGTERM, why);
+    }
+    fl_log(FL_LOG_INFO, "drained: the run goes on without this host");
+    r->drained = true;
+    begin_end(r);
+    return FL_OK;
+}
+
+static void ask_for_drain(relay *r)
+{
+    r->asked_us = fl_now_us();
+    send_message(r, &(fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = r->o->grace_ms});
+    fl_log(FL_LOG_INFO,
+           "SIGTERM: asked the head to go on without this host, within %.1f s; a second SIGTERM "
+           "ends it at once",
+           (double)r->o->grace_ms * 1e-3);
+}
+
 static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
 {
     fl_host_message m;
@@ -210,8 +248,11 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
     case FL_HOST_LEAVE:
         begin_end(r);
         break;
+    case FL_HOST_RELEASE:
+        return take_release(r, m.text);
     case FL_HOST_ALIVE:
     case FL_HOST_JOIN:
+    case FL_HOST_DRAIN:
         break;
     }
     return FL_OK;
@@ -257,7 +298,7 @@ static bool read_agent(const relay *r)
     return true;
 }
 
-static fl_status note_agent_end(relay *r, int *exit_code)
+static fl_status note_agent_end(relay *r, fl_relay_end *end)
 {
     int how = 0;
     char text[FL_HOST_TEXT_MAX];
@@ -268,30 +309,34 @@ static fl_status note_agent_end(relay *r, int *exit_code)
         send_text(r, FL_HOST_LEAVE, "");
         return FL_OK;
     }
-    *exit_code = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
+    end->exit_code = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
     if (WIFSIGNALED(how)) {
         snprintf(text, sizeof text, "its agent was killed by signal %d", WTERMSIG(how));
     } else {
         snprintf(text, sizeof text, "its agent ended with exit code %d; its terminal says why",
-                 *exit_code);
+                 end->exit_code);
     }
     send_text(r, FL_HOST_LEAVE, text);
     return fl_fail(FL_EFAILED, "%s", text);
 }
 
-/* ④ */
+/* ④ or ⑥ */
 static fl_status stop_for_signal(relay *r)
 {
-    char text[64];
     struct signalfd_siginfo info;
     if (read(r->signal_fd, &info, sizeof info) != (ssize_t)sizeof info) {
         return FL_OK;
     }
-    r->signal_number = (int)info.ssi_signo;
-    snprintf(text, sizeof text, "stopped by signal %d", r->signal_number);
-    kill_agent(r);
-    send_text(r, FL_HOST_LEAVE, text);
-    return fl_fail(FL_ESTOPPED, "%s", text);
+    int number = (int)info.ssi_signo;
+    bool waits = number == SIGTERM && r->joined && r->o->grace_ms > 0;
+    if (waits && (r->over || r->asked_us > fl_now_us() - SAME_REQUEST_US)) {
+        return FL_OK;
+    }
+    if (waits && r->asked_us == 0) {
+        ask_for_drain(r);
+        return FL_OK;
+    }
+    return end_for_signal(r, number, "");
 }
 
 static fl_status watch_clock(relay *r, int64_t now_us)
@@ -307,6 +352,10 @@ static fl_status watch_clock(relay *r, int64_t now_us)
         send_message(r, &(fl_host_message){.type = FL_HOST_ALIVE});
         r->alive_us = now_us;
     }
+    if (r->asked_us != 0 && !r->over && now_us - r->asked_us > r->o->grace_ms * 1000) {
+        return end_for_signal(r, SIGTERM,
+                              "the head did not drain this host in the time of --grace");
+    }
     if (silence_us > r->silence_ms * 1000) {
         return fl_fail(FL_EPEER,
                        "the head at %s has been silent for %.1f s: the workers of this "
@@ -318,7 +367,7 @@ static fl_status watch_clock(relay *r, int64_t now_us)
 
 /* ---- the loop ---- */
 
-static fl_status turn_relay(relay *r, bool *ended, int *exit_code)
+static fl_status turn_relay(relay *r, bool *ended, fl_relay_end *end)
 {
     zmq_pollitem_t items[] = {{r->head, 0, (short)(is_writable(r->socket) ? ZMQ_POLLIN : 0), 0},
                               {r->events, 0, ZMQ_POLLIN, 0},
@@ -331,7 +380,7 @@ static fl_status turn_relay(relay *r, bool *ended, int *exit_code)
     FL_TRY(read_head(r));
     if (!read_agent(r)) {
         *ended = true;
-        return note_agent_end(r, exit_code);
+        return note_agent_end(r, end);
     }
     if (r->end_us != 0 && fl_left_ms(r->end_us) == 0) {
         kill_agent(r); /* it does not end by itself */
@@ -343,19 +392,19 @@ static fl_status turn_relay(relay *r, bool *ended, int *exit_code)
     return watch_clock(r, fl_now_us());
 }
 
-static fl_status serve_run(relay *r, int *exit_code)
+static fl_status serve_run(relay *r, fl_relay_end *end)
 {
     bool ended = false;
     FL_TRY(open_head(r));
     r->heard_us = r->alive_us = fl_now_us();
     send_text(r, FL_HOST_JOIN, r->o->name);
     while (!ended) {
-        FL_TRY(turn_relay(r, &ended, exit_code));
+        FL_TRY(turn_relay(r, &ended, end));
     }
     return FL_OK;
 }
 
-fl_status fl_relay_run(const fl_relay_options *options, int *exit_code, int *signal_number)
+fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
 {
     relay r = {.o = options, .socket = -1, .signal_fd = -1, .agent = -1};
     sigset_t stops, before;
@@ -368,9 +417,10 @@ fl_status fl_relay_run(const fl_relay_options *options, int *exit_code, int *sig
     fl_status status = r.signal_fd >= 0 ? fork_agent(&r, &before)
                                         : fl_fail(FL_EIO, "signalfd: %s", strerror(errno));
     if (status == FL_OK) {
-        status = serve_run(&r, exit_code);
+        status = serve_run(&r, end);
     }
-    *signal_number = r.signal_number;
+    end->signal_number = r.signal_number;
+    end->drained = status == FL_OK && r.drained;
     close_head(&r);
     kill_agent(&r);
     if (r.socket >= 0) {

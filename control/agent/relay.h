@@ -19,15 +19,23 @@ typedef struct fl_relay_options {
     const fl_curve_keys *keys; /* borrowed */
     const char *name;          /* of this host, as the run's file of hosts has it */
     int64_t join_ms;           /* to wait for the head's answer */
+    int64_t grace_ms;          /* after SIGTERM, for the head to drain this host */
     fl_host_serve *serve;
     void *context;
 } fl_relay_options;
 
-/* Join the run, and serve it until it is over: FL_OK. The caller has no threads.
+typedef struct fl_relay_end {
+    int exit_code;     /* of the agent's process */
+    int signal_number; /* that stopped it */
+    bool drained;      /* the run goes on without this host, and has lost nothing */
+} fl_relay_end;
+
+/* Join the run, and serve it until it is over, or until the run has drained this host (*end):
+ * FL_OK. The first SIGTERM has the host drained. The caller has no threads.
  * FL_EINVAL: the head refuses the name; FL_EIO: it cannot be reached, or refuses the key; FL_EPEER:
- * the head was lost, and the workers of this host have been ended; FL_ESTOPPED: by SIGINT or
- * SIGTERM, *signal_number; FL_EFAILED: the agent ended with *exit_code, after it said why. */
-fl_status fl_relay_run(const fl_relay_options *options, int *exit_code,
-                       int *signal_number) FL_MUST_CHECK;
+ * the head was lost, and the workers of this host have been ended; FL_ESTOPPED: by SIGINT, or by
+ * a SIGTERM after which the host could not be drained; FL_EFAILED: the agent ended with an exit
+ * code, after it said why. */
+fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end) FL_MUST_CHECK;
 
 #endif

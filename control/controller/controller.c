@@ -90,6 +90,7 @@ static fl_status open_tables(fl_controller *controller)
         fl_evaluation_period(job, controller->stats.steps_per_epoch, o->n_steps);
     FL_TRY(fl_stop_rule_of(job, &controller->stats.metrics, controller->stats.steps_per_epoch,
                            o->n_steps, &controller->stats.stop_rule));
+    FL_TRY(fl_host_watch_open(controller));
     return open_elastic(controller);
 }
 
@@ -240,6 +241,7 @@ static fl_status start_workers(fl_controller *controller)
                                     .signals = &controller->signals,
                                     .endpoint = endpoint,
                                     .hosts = o->hosts,
+                                    .host_records = controller->hosts.records,
                                     .worker = o->worker,
                                     .context = o->context,
                                     .release = release_listener,
@@ -281,6 +283,7 @@ static void close_all(fl_controller *controller)
     fl_elastic_close(&controller->elastic);
     fl_standstill_watch_fini(&controller->standstill);
     fl_flight_destroy(&controller->flight);
+    fl_host_watch_close(controller);
     fl_free(controller->joining);
     fl_free(controller->workers);
     fl_run_times_fini(&controller->times);
@@ -339,6 +342,7 @@ static void run_loop(fl_controller *controller)
         fl_stop_request_signals(controller);
         if (phase->state != FL_CONTROLLER_OVER) {
             fl_shutdown_watch(controller, fl_now_us());
+            fl_host_watch_turn(controller, fl_now_us());
             fl_joining_watch(controller, fl_now_us());
             fl_replan_watch(controller, fl_now_us());
             bool paused = fl_ctl_paused(controller->ctl);

@@ -25,7 +25,7 @@ static bool can_join(const fl_controller *controller)
 static void schedule_start(fl_controller *controller, int rank, int64_t now_us)
 {
     fl_joining_worker *j = &controller->joining[rank];
-    bool again = !j->wanted && can_join(controller);
+    bool again = !j->wanted && can_join(controller) && !fl_host_watch_forbids(controller, rank);
     int most = (int)controller->job.fault.restarts;
     j->state = FL_JOINING_NONE;
     j->failed = j->wanted;
@@ -225,7 +225,8 @@ bool fl_joining_want(fl_controller *controller, int n, int64_t now_us)
         }
         bool is_out = j->state == FL_JOINING_NONE && controller->workers[rank].departed;
         bool is_delayed = j->state == FL_JOINING_DELAYED && !j->wanted;
-        if ((is_out || is_delayed) && n_coming < n && can_join(controller)) {
+        bool may = !fl_host_watch_forbids(controller, rank);
+        if (may && (is_out || is_delayed) && n_coming < n && can_join(controller)) {
             j->state = FL_JOINING_DELAYED;
             j->wanted = true;
             j->due_us = now_us;
@@ -233,6 +234,19 @@ bool fl_joining_want(fl_controller *controller, int n, int64_t now_us)
         n_coming += j->state != FL_JOINING_NONE;
     }
     return n_coming >= n || fl_fail(FL_EINVAL, "this run starts no worker again") == FL_OK;
+}
+
+void fl_joining_forbid(fl_controller *controller, int rank)
+{
+    fl_joining_worker *j = &controller->joining[rank];
+    fl_worker *w = &controller->workers[rank];
+    if (j->state == FL_JOINING_DELAYED) {
+        j->state = FL_JOINING_NONE;
+        j->wanted = false;
+        w->restarts_us = 0;
+    } else if (j->state != FL_JOINING_NONE && w->joins && w->exited_us == 0) {
+        fl_agent_kill(controller->agent, w, 1); /* its end shows as that of any that was to join */
+    }
 }
 
 void fl_joining_watch(fl_controller *controller, int64_t now_us)

@@ -59,6 +59,9 @@ bool fl_joining_is_half_in(const fl_controller *controller, int rank);
  * ended before it joined. */
 bool fl_joining_want(fl_controller *controller, int n, int64_t now_us);
 
+/* Its host leaves: no process is started, and one that has not joined yet ends. */
+void fl_joining_forbid(fl_controller *controller, int rank);
+
 /* Drive it, in every turn of the loop. */
 void fl_joining_watch(fl_controller *controller, int64_t now_us);
 

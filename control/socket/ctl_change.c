@@ -1,6 +1,7 @@
 /* Commands that change the plan, or the choice of later plans: scale, freeze, thaw, pin, unpin,
  * drain, and M. Each requests a transition from elastic.c; the reply follows when that has ended,
  * committed or not. */
+#include "control/elastic/drain.h"
 #include "control/events/fields.h"
 #include "control/socket/ctl.h"
 
@@ -198,37 +199,20 @@ static bool check_drain(const fl_ctl *ctl, fl_ctl_call *call, int64_t rank)
 void fl_ctl_drain(fl_ctl *ctl, fl_ctl_call *call)
 {
     int64_t rank = call->request.value[0].integer;
-    fl_worker_pool usable = ctl->elastic->usable;
-    fl_plan_input input;
-    fl_job job = *ctl->run->options->job;
+    bool ranks[FL_MAX_WORKERS] = {false};
+    fl_elastic_terms terms;
     fl_plan plan;
     char why[64];
     if (!has_model(ctl, call) || !check_drain(ctl, call, rank)) {
         return;
     }
-    usable.drained[rank] = true;
-    int n = fl_worker_pool_count(&usable, ctl->run->n_workers);
-    fl_worker_pool_loosen(&job, n);
-    input = *ctl->run->options->plan_input;
-    input.job = &job;
-    input.F = ctl->run->plan->F;
-    if (n == 0) {
-        fl_ctl_refuse(call, FL_CTL_REFUSED, "worker %lld is the last that can take work",
-                      (long long)rank);
-        return;
-    }
-    plan = *ctl->run->plan;
-    if (!fl_worker_pool_covers(&usable, &plan) &&
-        fl_worker_pool_choose(&usable, &input, &plan) != FL_OK) {
-        fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
+    ranks[rank] = true;
+    if (fl_drain_choose(ctl->elastic, ranks, &plan, &terms) != FL_OK) {
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "worker %lld cannot be drained: %s", (long long)rank,
+                      fl_errmsg());
         return;
     }
     snprintf(why, sizeof why, "ctl drain of worker %lld", (long long)rank);
-    fl_elastic_terms terms = fl_elastic_terms_now(ctl->elastic);
-    terms.usable = usable;
-    if (plan.K != ctl->run->plan->K || plan.R != ctl->run->plan->R) {
-        fl_elastic_terms_want(ctl->elastic, &plan, &terms);
-    }
     ask_plan_with(ctl, call, &plan, &terms, why);
 }
 

@@ -15,6 +15,7 @@ enum {
     FL_EXIT_BAD_INPUT = 2,
     FL_EXIT_FAILED = 3,
     FL_EXIT_TERMINATED = 5,
+    FL_EXIT_DRAINED = 6,
     FL_EXIT_STOPPED = 130,
 };
 
@@ -40,7 +41,7 @@ typedef struct fl_args {
     } given[FL_ARGS_MAX];
 } fl_args;
 
-enum { FL_CLI_EXIT_CODES = 6 };
+enum { FL_CLI_EXIT_CODES = 7 };
 
 /* An exit code of the program, and its meaning in one line. */
 typedef struct fl_cli_exit_code {

@@ -4,11 +4,13 @@
 #include "launcher/run/hosts.h"
 #include "launcher/run/joined.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { JOIN_MS = 60000 };
+enum { JOIN_MS = 60000, GRACE_S = 25 }; /* Kubernetes kills 30 s after SIGTERM */
 
 static fl_status read_options(const fl_args *args, char name[FL_HOST_TEXT], fl_curve_keys *keys)
 {
@@ -36,28 +38,58 @@ static fl_status read_options(const fl_args *args, char name[FL_HOST_TEXT], fl_c
     return status == FL_OK ? FL_OK : fl_fail(status, "--key: %s", fl_errmsg());
 }
 
+static fl_status read_grace(const fl_args *args, int64_t *ms)
+{
+    const char *text = fl_args_value(args, "--grace");
+    char *end = NULL;
+    *ms = GRACE_S * 1000;
+    if (text == NULL) {
+        return FL_OK;
+    }
+    errno = 0;
+    long seconds = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || text[0] == ' ' || seconds < 0 ||
+        seconds > FL_HOST_GRACE_MAX_MS / 1000) {
+        return fl_fail(FL_EINVAL, "--grace: found '%.40s', allowed: 0 to %d seconds", text,
+                       FL_HOST_GRACE_MAX_MS / 1000);
+    }
+    *ms = seconds * 1000;
+    return FL_OK;
+}
+
+static int exit_of(fl_status status, const fl_relay_end *end)
+{
+    return status == FL_OK && end->drained                          ? FL_EXIT_DRAINED
+           : status == FL_EFAILED && end->exit_code != 0            ? end->exit_code
+           : status == FL_ESTOPPED && end->signal_number == SIGTERM ? FL_EXIT_TERMINATED
+                                                                    : fl_exit_of(status);
+}
+
 static int run_agent(const fl_args *args)
 {
     char name[FL_HOST_TEXT];
     fl_curve_keys keys;
-    int exit_code = 0, signal_number = 0;
+    fl_relay_end end = {.exit_code = 0};
+    int64_t grace_ms = 0;
     fl_status status = read_options(args, name, &keys);
+    if (status == FL_OK) {
+        status = read_grace(args, &grace_ms);
+    }
     if (status == FL_OK) {
         const fl_relay_options relay = {.endpoint = fl_args_value(args, "--join"),
                                         .keys = &keys,
                                         .name = name,
                                         .join_ms = JOIN_MS,
+                                        .grace_ms = grace_ms,
                                         .serve = fl_joined_serve,
                                         .context = &keys};
-        status = fl_relay_run(&relay, &exit_code, &signal_number);
+        status = fl_relay_run(&relay, &end);
     }
     explicit_bzero(&keys, sizeof keys);
     if (status != FL_OK) {
         fl_complain("%s", fl_errmsg());
     }
-    return status == FL_EFAILED && exit_code != 0              ? exit_code
-           : status == FL_ESTOPPED && signal_number == SIGTERM ? FL_EXIT_TERMINATED
-                                                               : fl_exit_of(status);
+    return exit_of(status, &end);
 }
 
 const fl_cli_command fl_cli_command_agent = {
@@ -65,9 +97,13 @@ const fl_cli_command fl_cli_command_agent = {
     .summary = "Join a run on several hosts with the devices of this one.",
     .details = "Starts the workers of this host for a run that `frostline run --hosts` has\n"
                "started on another one, and ends when the run is over or the other host is\n"
-               "lost. The run directory must be on a file system that all hosts share.\n",
+               "lost. The run directory must be on a file system that all hosts share.\n"
+               "SIGTERM has the run go on without this host: the agent ends with exit code 6\n"
+               "once the other hosts have all that its workers owned. A second one ends it\n"
+               "at once.\n",
     .options = {{"--join", 0, "ADDRESS", "where the run listens: tcp://ADDRESS:PORT"},
                 {"--key", 0, "FILE", "the run's keys: hosts.key in its run directory"},
-                {"--name", 0, "NAME", "this host in the file of hosts; default: the hostname"}},
+                {"--name", 0, "NAME", "this host in the file of hosts; default: the hostname"},
+                {"--grace", 0, "SECONDS", "after SIGTERM, to leave the run; default: 25"}},
     .run = run_agent,
 };

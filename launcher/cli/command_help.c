@@ -12,6 +12,7 @@ const fl_cli_exit_code fl_cli_exit_codes[FL_CLI_EXIT_CODES] = {
     {FL_EXIT_BAD_INPUT, "bad input: a command line, a job, or data that cannot be used"},
     {FL_EXIT_FAILED, "the run failed"},
     {FL_EXIT_TERMINATED, "ended by SIGTERM; frostline run --resume RUN continues the run"},
+    {FL_EXIT_DRAINED, "of agent: this host was drained; the run goes on without it"},
     {FL_EXIT_STOPPED, "stopped by the user"},
     {FL_EXIT_DEFECT, "an internal error of Frostline"},
 };

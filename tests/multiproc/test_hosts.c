@@ -224,15 +224,20 @@ static void await_key(place *p)
     }
 }
 
-static void start_agent(place *p)
+static void start_agent_with(place *p, const char *more)
 {
     char arguments[TEXT];
     await_key(p);
     snprintf(arguments, sizeof arguments,
              "agent --join tcp://%s:5570 --key %s/run/hosts.key "
-             "--name b",
-             p->address[0], p->dir);
+             "--name b %s",
+             p->address[0], p->dir, more);
     p->agent = start(p, 1, "agent.log", arguments);
+}
+
+static void start_agent(place *p)
+{
+    start_agent_with(p, "");
 }
 
 /* The exit code of one of the two processes; 128 + signal. */
@@ -438,16 +443,24 @@ static pid_t pid_of_worker(const place *p, int rank)
     return pid;
 }
 
-static void start_long(place *p)
+static void start_long_with(place *p, const char *plan, const char *of_agent)
 {
     char more[256];
     snprintf(more, sizeof more,
-             "--set train.max_steps=%d --set train.epochs=1 --set pipe.k=1 --set autodp.r=2 "
-             "--set pipe.m=1 --set elastic.enabled=false --set fault.detect=2s",
-             MANY_STEPS);
+             "--set train.max_steps=%d --set train.epochs=1 %s --set elastic.enabled=false "
+             "--set fault.detect=2s",
+             MANY_STEPS, plan);
     start_head(p, more);
-    start_agent(p);
+    start_agent_with(p, of_agent);
     AWAIT(n_steps_done(p) > COMPARED);
+}
+
+#define REPLICAS "--set pipe.k=1 --set autodp.r=2 --set pipe.m=1"
+#define STAGES "--set pipe.k=2 --set autodp.r=1 --set pipe.m=2"
+
+static void start_long(place *p)
+{
+    start_long_with(p, REPLICAS, "");
 }
 
 static void check_long(place *p)
@@ -500,6 +513,113 @@ static void test_hosts__goes_on_without_a_host(void **state)
     assert_true(n_lost(p, 1) > 0);
     assert_true(log_has(p, "head.log", "host b (10.213.7.2) is lost"));
     check_long(p);
+}
+
+/* ---- hosts that are drained ---- */
+
+static int n_events(const place *p, const char *event, const char *text)
+{
+    char dir[FOLDER_SIZE + 16];
+    snprintf(dir, sizeof dir, "%s/run", p->dir);
+    return count_events(dir, event, text);
+}
+
+/* The run has lost nothing, and has taken no step twice: check_long reads the steps, and the ledger
+ * the samples. */
+static void check_drained(place *p)
+{
+    expect_exits(p, 0, 6);
+    assert_int_equal(n_events(p, "worker.lost", ""), 0);
+    assert_int_equal(n_events(p, "run.recovered", ""), 0);
+    assert_int_equal(n_events(p, "host.lost", ""), 0);
+    assert_int_equal(n_events(p, "host.drained", "\"host\": \"b\""), 1);
+    check_long(p);
+}
+
+static void test_hosts__a_notice_drains_a_replica(void **state)
+{
+    place *p = *state;
+    NEED_SPACES(p);
+    start_long(p);
+    kill(p->agent, SIGTERM);
+    check_drained(p);
+    assert_int_equal(n_events(p, "host.draining", "\"why\": \"notice\""), 1);
+    assert_true(log_has(p, "agent.log", "drained: the run goes on without this host"));
+}
+
+/* The loss of this host would end the run. */
+static void test_hosts__a_notice_drains_a_stage(void **state)
+{
+    place *p = *state;
+    NEED_SPACES(p);
+    start_long_with(p, STAGES, "");
+    kill(p->agent, SIGTERM);
+    check_drained(p);
+}
+
+/* A model that needs the memory of both: the agent does not wait for what cannot be. */
+static void test_hosts__a_host_that_the_run_needs_is_not_drained(void **state)
+{
+    place *p = *state;
+    NEED_SPACES(p);
+    start_long_with(p,
+                    "--set model.blocks=6 --set model.dim=48 --set devices.memory=2560KiB "
+                    "--set pipe.k=2 --set autodp.r=1 --set pipe.m=16",
+                    "--grace 86400");
+    kill(p->agent, SIGTERM);
+    expect_exits(p, 3, 5);
+    assert_true(log_has(p, "head.log", "host b cannot be drained"));
+    assert_true(log_has(p, "agent.log", "stopped by signal 15: "));
+    assert_int_equal(n_events(p, "host.lost", "\"host\": \"b\""), 1);
+    assert_int_equal(n_events(p, "run.failed", ""), 1);
+}
+
+/* The controller, which is stopped, does not answer, and neither does the worker, so that the
+ * others do not train on. */
+static void ask_in_vain(place *p, const char *of_agent)
+{
+    start_long_with(p, REPLICAS, of_agent);
+    kill(pid_of_worker(p, 1), SIGSTOP);
+    kill(p->head, SIGSTOP);
+    kill(p->agent, SIGTERM);
+    AWAIT(log_has(p, "agent.log", "asked the head to go on without this host"));
+}
+
+static void check_lost(place *p)
+{
+    int agent = await_exit(&p->agent);
+    kill(p->head, SIGCONT);
+    if (agent != 5) {
+        show_log(p, "agent.log");
+        fail_msg("agent %d", agent);
+    }
+    assert_int_equal(await_exit(&p->head), 0);
+    assert_true(n_lost(p, 1) > 0);
+    assert_int_equal(n_events(p, "host.lost", "stopped by signal 15"), 1);
+    check_long(p);
+}
+
+static void test_hosts__a_second_notice_ends_a_host_at_once(void **state)
+{
+    place *p = *state;
+    NEED_SPACES(p);
+    ask_in_vain(p, "--grace 86400");
+    while (kill(p->agent, 0) == 0 &&
+           waitid(P_PID, (id_t)p->agent, &(siginfo_t){0}, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           !log_has(p, "agent.log", "stopped by signal 15")) {
+        kill(p->agent, SIGTERM);
+        nap(50000);
+    }
+    check_lost(p);
+}
+
+static void test_hosts__a_host_that_is_not_drained_in_time_is_lost(void **state)
+{
+    place *p = *state;
+    NEED_SPACES(p);
+    ask_in_vain(p, "--grace 1");
+    check_lost(p);
+    assert_true(log_has(p, "agent.log", "did not drain this host in the time of --grace"));
 }
 
 static void test_hosts__notices_a_cut_cable(void **state)
@@ -611,6 +731,10 @@ static void test_hosts__bad_input_is_refused(void **state)
         {"run --resume x --hosts hosts.yaml --listen tcp://127.0.0.1:5570",
          "--resume is given, too"},
         {"agent --key hosts.yaml", "--join ADDRESS is missing"},
+        {"agent --join tcp://127.0.0.1:5570 --key keys --grace soon",
+         "--grace: found 'soon', allowed: 0 to 86400 seconds"},
+        {"agent --join tcp://127.0.0.1:5570 --key keys --grace -1", "--grace: found '-1'"},
+        {"agent --join tcp://127.0.0.1:5570 --key keys --grace 86401", "--grace: found '86401'"},
         {"agent --join tcp://127.0.0.1:5570", "--key FILE is missing"},
         {"agent --join x --key hosts.yaml", "allowed: tcp://ADDRESS:PORT"},
         {"agent --join tcp://127.0.0.1:5570 --key hosts.yaml", "others may read this secret"},
@@ -622,8 +746,9 @@ static void test_hosts__bad_input_is_refused(void **state)
                       "sed 's/, address: 127.0.0.2//' hosts.yaml > bare.yaml && "
                       "sed '/name: b/d' hosts.yaml > one.yaml && "
                       "sed 's/127.0.0.2/127.0.0.1/' hosts.yaml > twice.yaml && "
-                      "sed 's/127.0.0.2/localhost/' hosts.yaml > name.yaml",
-                      p->dir));
+                      "sed 's/127.0.0.2/localhost/' hosts.yaml > name.yaml && "
+                      "'%s/frostline' key k && cat k.pub k > keys && chmod 600 keys",
+                      p->dir, FL_BINARY_DIR));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char command[TEXT];
         snprintf(command, sizeof command, "'%s/frostline' %s", FL_BINARY_DIR, cases[i].arguments);
@@ -647,6 +772,11 @@ int main(void)
         SPACES(test_hosts__goes_on_without_a_remote_worker),
         SPACES(test_hosts__throws_out_a_remote_worker_that_hangs),
         SPACES(test_hosts__goes_on_without_a_host),
+        SPACES(test_hosts__a_notice_drains_a_replica),
+        SPACES(test_hosts__a_notice_drains_a_stage),
+        SPACES(test_hosts__a_host_that_the_run_needs_is_not_drained),
+        SPACES(test_hosts__a_second_notice_ends_a_host_at_once),
+        SPACES(test_hosts__a_host_that_is_not_drained_in_time_is_lost),
         SPACES(test_hosts__notices_a_cut_cable),
         SPACES(test_hosts__workers_end_with_the_head),
         LOOPBACK(test_hosts__a_host_that_ssh_does_not_reach_ends_the_start),

@@ -66,6 +66,9 @@ static const fl_agent_frame frames[] = {
                           .peer = 1,
                           .bytes = 4096,
                           .entered_ns = 15}}}},
+    {.type = FL_AGENT_RELEASE, .rank = 4, .text = "no plan"},
+    {.type = FL_AGENT_HOST, .rank = 4, .host = {.news = FL_HOST_NEWS_NOTICE, .grace_ms = 25000}},
+    {.type = FL_AGENT_HOST, .rank = 4, .host = {.news = FL_HOST_NEWS_LOST, .text = "silent"}},
 };
 
 enum { N_FRAMES = sizeof frames / sizeof *frames };
@@ -162,9 +165,9 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     (void)state;
     enum { VERSION_AT = 4, TYPE_AT = 6, RANK_AT = 8, INCARNATION_AT = 12 };
     assert_refused_with(0, 0, 0);                            /* magic */
-    assert_refused_with(0, VERSION_AT, 4);                   /* a later version */
+    assert_refused_with(0, VERSION_AT, 5);                   /* a later version */
     assert_refused_with(0, TYPE_AT, 0);                      /* no type */
-    assert_refused_with(0, TYPE_AT, 6);                      /* unknown types */
+    assert_refused_with(0, TYPE_AT, 7);                      /* unknown types */
     assert_refused_with(0, TYPE_AT + 1, 1);                  /* 0x101 */
     assert_refused_with(1, RANK_AT + 1, 4);                  /* rank 1279 */
     assert_refused_with(0, RANK_AT + 3, 0x80);               /* a negative rank */
@@ -178,6 +181,11 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     assert_refused_with(9, FL_AGENT_HEADER_BYTES + 1, 9);    /* deeper than a view */
     assert_refused_with(9, FL_AGENT_HEADER_BYTES + 2, 1);    /* in the middle of a change */
     assert_refused_with(9, FL_AGENT_HEADER_BYTES + 10, 200); /* no kind of operation */
+    assert_refused_with(10, INCARNATION_AT, 1);              /* a host is no process */
+    assert_refused_with(11, FL_AGENT_HEADER_BYTES, 3);       /* no kind of news */
+    assert_refused_with(11, FL_AGENT_HEADER_BYTES, 2);       /* a loss with a grace time */
+    assert_refused_with(11, FL_AGENT_HEADER_BYTES + 7, 1);   /* 2 million years */
+    assert_refused_with(12, FL_AGENT_HEADER_BYTES + 9, 99);  /* a text that is not there */
 }
 
 /* What is accepted must be a frame that fl_agent_wire_put writes. */

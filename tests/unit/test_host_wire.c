@@ -54,6 +54,14 @@ static void test_host_wire__keeps_every_field(void **state)
     m = (fl_host_message){.type = FL_HOST_ALIVE};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_ALIVE);
+    m = (fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = 25000};
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_int_equal(read.type, FL_HOST_DRAIN);
+    assert_int_equal(read.grace_ms, 25000);
+    m = (fl_host_message){.type = FL_HOST_RELEASE, .text = "no plan"};
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_int_equal(read.type, FL_HOST_RELEASE);
+    assert_string_equal(read.text, "no plan");
     m = (fl_host_message){.type = FL_HOST_FRAME,
                           .frame = {.bytes = (const unsigned char *)"frame", .n = 5}};
     size_t n = fl_host_wire_put(&m, bytes);
@@ -97,17 +105,19 @@ static void test_host_wire__refuses_values_that_make_no_sense(void **state)
 {
     (void)state;
     unsigned char bytes[FL_HOST_MESSAGE_MAX];
-    fl_host_message m[6], read;
+    fl_host_message m[8], read;
     for (int i = 0; i < 6; i++) {
         m[i] = welcome();
     }
+    m[6] = (fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = 0};
+    m[7] = (fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = FL_HOST_GRACE_MAX_MS + 1};
     m[0].welcome.host.first = -1;
     m[1].welcome.host.n = 0;
     m[2].welcome.host.n = FL_MAX_WORKERS;
     m[3].welcome.run_dir[0] = 'r';
     m[4].welcome.cwd[0] = '\0';
     m[5].welcome.silence_ms = 0;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 8; i++) {
         size_t n = fl_host_wire_put(&m[i], bytes);
         assert_int_equal(get(bytes, n, &read), FL_EFORMAT);
     }

@@ -1,0 +1,13 @@
+/* What the gate reports of hosts, in the controller's records. */
+#ifndef FL_CONTROL_AGENT_HOST_NEWS_H
+#define FL_CONTROL_AGENT_HOST_NEWS_H
+
+#include "control/agent/agent_wire.h"
+#include "control/state/host_record.h"
+#include "control/state/hosts.h"
+
+/* Take a frame HOST into records [hosts->n]. One about no first rank of another host is dropped,
+ * with a warning. hosts NULL: this run has one host, and every such frame is dropped. */
+void fl_host_news_take(const fl_hosts *hosts, fl_host_record *records, const fl_agent_frame *frame);
+
+#endif

@@ -1,0 +1,232 @@
+#include "control/controller/host_watch.h"
+
+#include "control/controller/parts.h"
+#include "control/elastic/drain.h"
+#include "control/events/event_log_hosts.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <stdio.h>
+
+enum { AGAIN_US = 1000 * 1000 };
+
+static const fl_hosts *hosts_of(const fl_controller *controller)
+{
+    return controller->options->hosts;
+}
+
+fl_status fl_host_watch_open(fl_controller *controller)
+{
+    const fl_hosts *hosts = hosts_of(controller);
+    fl_host_watch *h = &controller->hosts;
+    if (hosts == NULL) {
+        return FL_OK;
+    }
+    size_t n = (size_t)hosts->n;
+    FL_TRY(fl_alloc_array(n, sizeof *h->records, (void **)&h->records));
+    FL_TRY(fl_alloc_array(n, sizeof *h->drains, (void **)&h->drains));
+    h->records[0] =
+        (fl_host_record){.state = FL_HOST_STATE_JOINED, .joined_us = fl_now_us()}; /* the head */
+    return FL_OK;
+}
+
+void fl_host_watch_close(fl_controller *controller)
+{
+    fl_free(controller->hosts.records);
+    fl_free(controller->hosts.drains);
+    controller->hosts = (fl_host_watch){.records = NULL};
+}
+
+bool fl_host_watch_forbids(const fl_controller *controller, int rank)
+{
+    const fl_host_watch *h = &controller->hosts;
+    if (h->records == NULL) {
+        return false;
+    }
+    fl_host_state state = h->records[fl_hosts_of(hosts_of(controller), rank)].state;
+    return state == FL_HOST_STATE_DRAINING || state == FL_HOST_STATE_DRAINED;
+}
+
+/* ---- the workers of a host ---- */
+
+static bool is_of(const fl_controller *controller, int rank, int i)
+{
+    return fl_hosts_of(hosts_of(controller), rank) == i;
+}
+
+/* Whether no worker of the host is a member of the run. */
+static bool owns_nothing(const fl_controller *controller, int i)
+{
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        if (is_of(controller, rank, i) && !controller->elastic.plan.departed[rank]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool have_exited(const fl_controller *controller, int i)
+{
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        if (is_of(controller, rank, i) && controller->workers[rank].exited_us == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A notice for the whole host may have sent SIGTERM to its workers, too: a batch system signals all
+ * processes of a step. They are to ignore it, because they are needed until they have handed over
+ * what they own. */
+static void tell_workers(fl_controller *controller, int i)
+{
+    fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_STOPPING);
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        if (is_of(controller, rank, i) && controller->workers[rank].exited_us == 0) {
+            fl_router_send_to(&controller->router, rank, &frame);
+        }
+    }
+}
+
+/* ---- a drain ---- */
+
+static void begin_drain(fl_controller *controller, int i, int64_t now_us)
+{
+    fl_host_drain *d = &controller->hosts.drains[i];
+    controller->hosts.records[i].state = FL_HOST_STATE_DRAINING;
+    *d = (fl_host_drain){.step = FL_HOST_DRAIN_WANTED,
+                         .since_us = now_us,
+                         .due_us = now_us,
+                         .reported = d->reported};
+    tell_workers(controller, i);
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        if (is_of(controller, rank, i)) {
+            fl_joining_forbid(controller, rank);
+        }
+    }
+}
+
+/* The agent learns why, and ends: the loss of its workers follows. */
+static void give_up(fl_controller *controller, int i, const char *why)
+{
+    const fl_host *host = &hosts_of(controller)->host[i];
+    fl_log(FL_LOG_WARN, "host %s cannot be drained: %s", host->name, why);
+    controller->hosts.drains[i].step = FL_HOST_DRAIN_NONE;
+    controller->hosts.records[i].notice_us = 0;
+    controller->hosts.records[i].state = FL_HOST_STATE_JOINED;
+    (void)fl_agent_release_host(controller->agent, i, why); /* else the agent's grace time ends */
+}
+
+static fl_status ask_plan(fl_controller *controller, int i)
+{
+    const fl_controller_options *o = controller->options;
+    fl_elastic *e = &controller->elastic;
+    bool ranks[FL_MAX_WORKERS] = {false};
+    fl_elastic_terms terms;
+    fl_plan plan;
+    char why[FL_HOST_TEXT + 32];
+    if (o->plan_input == NULL || o->recording != NULL || controller->pass.o != NULL) {
+        return fl_fail(FL_ENOTSUP, "this run cannot change its plan");
+    }
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        ranks[rank] = is_of(controller, rank, i);
+    }
+    FL_TRY(fl_drain_choose(e, ranks, &plan, &terms));
+    snprintf(why, sizeof why, "host %s is drained", hosts_of(controller)->host[i].name);
+    return fl_elastic_ask_with(e, &plan, 0, &terms, why);
+}
+
+static void try_drain(fl_controller *controller, int i, int64_t now_us)
+{
+    fl_host_drain *d = &controller->hosts.drains[i];
+    if (owns_nothing(controller, i)) {
+        d->step = FL_HOST_DRAIN_LEAVING;
+        return;
+    }
+    if (now_us < d->due_us || controller->recovery.state != FL_RECOVERY_NONE ||
+        controller->elastic.transition.state != FL_ELASTIC_IDLE) {
+        return;
+    }
+    fl_status status = ask_plan(controller, i);
+    if (status == FL_OK) {
+        d->step = FL_HOST_DRAIN_ASKED;
+        d->generation = controller->elastic.transition.requested;
+    } else if (status == FL_EBUSY) {
+        d->due_us = now_us + AGAIN_US / 10; /* a decision is due */
+    } else {
+        give_up(controller, i, fl_errmsg());
+    }
+}
+
+static void await_outcome(fl_controller *controller, int i, int64_t now_us)
+{
+    fl_host_drain *d = &controller->hosts.drains[i];
+    const fl_elastic_outcome *o = fl_elastic_outcome_of(&controller->elastic, d->generation);
+    if (o != NULL) {
+        d->step = o->committed ? FL_HOST_DRAIN_LEAVING : FL_HOST_DRAIN_WANTED;
+        d->due_us = now_us + AGAIN_US;
+    }
+}
+
+static void await_exits(fl_controller *controller, int i, int64_t now_us)
+{
+    fl_host_record *r = &controller->hosts.records[i];
+    if (have_exited(controller, i) && fl_agent_release_host(controller->agent, i, "")) {
+        controller->hosts.drains[i].step = FL_HOST_DRAIN_NONE;
+        r->state = FL_HOST_STATE_DRAINED;
+        r->ended_us = now_us;
+    }
+}
+
+static void drive_drain(fl_controller *controller, int i, int64_t now_us)
+{
+    const fl_host_record *r = &controller->hosts.records[i];
+    fl_host_drain *d = &controller->hosts.drains[i];
+    if (r->state == FL_HOST_STATE_LOST) {
+        d->step = FL_HOST_DRAIN_NONE;
+    } else if (r->state == FL_HOST_STATE_JOINED && r->notice_us != 0) {
+        begin_drain(controller, i, now_us);
+    }
+    switch (d->step) {
+    case FL_HOST_DRAIN_NONE:
+        break;
+    case FL_HOST_DRAIN_WANTED:
+        try_drain(controller, i, now_us);
+        break;
+    case FL_HOST_DRAIN_ASKED:
+        await_outcome(controller, i, now_us);
+        break;
+    case FL_HOST_DRAIN_LEAVING:
+        await_exits(controller, i, now_us);
+        break;
+    }
+}
+
+/* ---- events ---- */
+
+/* A host that leaves and joins between two turns is reported once, as what it is now. */
+static void report_state(fl_controller *controller, int i, int64_t now_us)
+{
+    const fl_host *host = &hosts_of(controller)->host[i];
+    const fl_host_record *r = &controller->hosts.records[i];
+    fl_host_drain *d = &controller->hosts.drains[i];
+    bool is_news = r->state != d->reported;
+    d->reported = r->state;
+    if (is_news && i > 0) {
+        fl_event_log_host(&controller->log, host, r, controller->stats.steps,
+                          d->since_us == 0 ? 0.0 : (double)(now_us - d->since_us) * 1e-6);
+    }
+}
+
+void fl_host_watch_turn(fl_controller *controller, int64_t now_us)
+{
+    const fl_phase *phase = &controller->shutdown.phase;
+    bool trains = phase->state == FL_CONTROLLER_RUNNING && phase->n_stops == 0;
+    for (int i = 0; controller->hosts.records != NULL && i < hosts_of(controller)->n; i++) {
+        if (i > 0 && trains) {
+            drive_drain(controller, i, now_us);
+        }
+        report_state(controller, i, now_us);
+    }
+}

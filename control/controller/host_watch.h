@@ -1,0 +1,53 @@
+/* Drains hosts: has the run go on without the workers of a host, and lets its agent end then.
+ *
+ *     NONE ──(notice of its agent, or a request)──> WANTED ──(no other change)──> ASKED
+ *                                                     ^                            │
+ *                                                     ├──(not committed: 1 s)──────┤
+ *     DRAINED, RELEASE to its agent <──(all have exited)── LEAVING <──(committed)──┘
+ *
+ * A transition moves all that the workers of the host own, so nothing is lost and no step is
+ * repeated. If no plan can do without the host, its agent learns that and ends: that is a loss, as
+ * if the notice had not come. */
+#ifndef FL_CONTROL_CONTROLLER_HOST_WATCH_H
+#define FL_CONTROL_CONTROLLER_HOST_WATCH_H
+
+#include "control/state/host_record.h"
+
+#include <frostline/status.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct fl_controller fl_controller;
+
+typedef enum fl_host_drain_step {
+    FL_HOST_DRAIN_NONE,
+    FL_HOST_DRAIN_WANTED,
+    FL_HOST_DRAIN_ASKED,
+    FL_HOST_DRAIN_LEAVING,
+} fl_host_drain_step;
+
+/* One host. */
+typedef struct fl_host_drain {
+    fl_host_drain_step step;
+    uint32_t generation; /* ASKED: the one that was requested */
+    int64_t since_us, due_us;
+    fl_host_state reported; /* events.jsonl has this state */
+} fl_host_drain;
+
+typedef struct fl_host_watch {
+    fl_host_record *records; /* [hosts->n]; NULL: the run has one host */
+    fl_host_drain *drains;   /* [hosts->n] */
+} fl_host_watch;
+
+/* For the hosts of controller->options, if it has several. */
+fl_status fl_host_watch_open(fl_controller *controller) FL_MUST_CHECK;
+void fl_host_watch_close(fl_controller *controller);
+
+/* Drive it, in every turn of the loop. */
+void fl_host_watch_turn(fl_controller *controller, int64_t now_us);
+
+/* Whether the host of this rank is to leave or has left: no process is started there. */
+bool fl_host_watch_forbids(const fl_controller *controller, int rank);
+
+#endif

@@ -1,0 +1,50 @@
+#include "control/events/event_log_hosts.h"
+
+#include "device/plural.h"
+
+#include <stdio.h>
+
+static void note_host(fl_event_log *log, const fl_host *host, const fl_host_record *record,
+                      double seconds)
+{
+    char workers[FL_COUNT_BYTES];
+    fl_count(host->n, "worker", workers);
+    switch (record->state) {
+    case FL_HOST_STATE_DRAINING:
+        fl_progress_note(&log->progress, "host %s (%s, %s) is to leave: the run goes on without it",
+                         host->name, host->address, workers);
+        break;
+    case FL_HOST_STATE_DRAINED:
+        fl_progress_note(&log->progress, "host %s (%s) has left the run with %s, after %.2g s",
+                         host->name, host->address, workers, seconds);
+        break;
+    case FL_HOST_STATE_LOST: /* the gate has said it */
+    case FL_HOST_STATE_JOINED:
+    case FL_HOST_STATE_AWAITED:
+    case FL_HOST_STATES:
+        break;
+    }
+}
+
+void fl_event_log_host(fl_event_log *log, const fl_host *host, const fl_host_record *record,
+                       int64_t steps, double seconds)
+{
+    char name[32];
+    snprintf(name, sizeof name, "host.%s", fl_host_state_text(record->state));
+    fl_json *j = fl_event_log_begin(log, name);
+    fl_json_text(j, "host", host->name);
+    fl_json_text(j, "address", host->address);
+    fl_json_integer(j, "first_worker", host->first);
+    fl_json_integer(j, "workers", host->n);
+    fl_json_integer(j, "step", steps);
+    if (record->state == FL_HOST_STATE_DRAINING) {
+        fl_json_text(j, "why", record->notice_us != 0 ? "notice" : "requested");
+        fl_json_rounded(j, "grace_s", (double)record->grace_us * 1e-6, 3);
+    } else if (record->state == FL_HOST_STATE_DRAINED) {
+        fl_json_rounded(j, "seconds", seconds, 3);
+    } else if (record->state == FL_HOST_STATE_LOST) {
+        fl_json_text(j, "why", record->why);
+    }
+    fl_event_log_end(log);
+    note_host(log, host, record, seconds);
+}

@@ -1,0 +1,15 @@
+/* The events of hosts: host.joined, host.draining, host.drained, host.lost. */
+#ifndef FL_CONTROL_EVENTS_EVENT_LOG_HOSTS_H
+#define FL_CONTROL_EVENTS_EVENT_LOG_HOSTS_H
+
+#include "control/events/event_log.h"
+#include "control/state/host_record.h"
+#include "control/state/hosts.h"
+
+/* The host has this state now.
+ * steps    finished steps of the run
+ * seconds  since its drain began; 0: it did not */
+void fl_event_log_host(fl_event_log *log, const fl_host *host, const fl_host_record *record,
+                       int64_t steps, double seconds);
+
+#endif

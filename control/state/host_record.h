@@ -1,0 +1,34 @@
+/* The controller's records about the hosts of a run. Times are fl_now_us; 0 means not yet. */
+#ifndef FL_CONTROL_STATE_HOST_RECORD_H
+#define FL_CONTROL_STATE_HOST_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { FL_HOST_WHY_MAX = 255, FL_HOST_GRACE_MAX_MS = 24 * 3600 * 1000 };
+
+typedef enum fl_host_state {
+    FL_HOST_STATE_AWAITED,  /* its agent has not joined */
+    FL_HOST_STATE_JOINED,   /* it is in the run */
+    FL_HOST_STATE_DRAINING, /* its workers are leaving, or are to leave */
+    FL_HOST_STATE_DRAINED,  /* its workers have left, and its agent may end */
+    FL_HOST_STATE_LOST,
+    FL_HOST_STATES
+} fl_host_state;
+
+typedef struct fl_host_record {
+    fl_host_state state;
+    int64_t joined_us, ended_us;   /* ended: drained or lost */
+    int64_t notice_us;             /* its agent asked for the host to be drained */
+    int64_t grace_us;              /* the time that the agent gave then */
+    char why[FL_HOST_WHY_MAX + 1]; /* DRAINED and LOST: the reason */
+} fl_host_record;
+
+/* "joined", as status, events and metrics name it. */
+static inline const char *fl_host_state_text(fl_host_state state)
+{
+    static const char *const text[] = {"awaited", "joined", "draining", "drained", "lost"};
+    return text[state];
+}
+
+#endif
