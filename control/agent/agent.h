@@ -23,8 +23,10 @@ enum { FL_AGENT_LOG_NAME_BYTES = 24, FL_AGENT_ENDPOINT_MAX = 128 };
 /* What every worker of the host inherits. All borrowed. */
 typedef struct fl_agent_options {
     int n_workers;
-    int dir_fd;     /* the run directory */
-    bool continues; /* the run continues an interrupted one: so do the workers' logs */
+    int dir_fd;         /* the run directory */
+    bool continues;     /* the run continues an interrupted one: so do the workers' logs */
+    int64_t state_step; /* steps of the checkpoint that it continues from, for the agents of other
+                           hosts; -1: from none */
     fl_flight *flight;
     int64_t flight_ms; /* how often the agent shows a worker's operations to a controller that
                           cannot read `flight`; 0: never */

@@ -197,6 +197,8 @@ static void welcome_host(fl__gate *g, int i)
     fl_host_message message = {.type = FL_HOST_WELCOME};
     message.welcome.host = *host;
     message.welcome.silence_ms = HEAD_PATIENCE * g->hosts->silence_ms;
+    message.welcome.continues = g->o->continues;
+    message.welcome.state_step = g->o->state_step;
     snprintf(message.welcome.run_dir, sizeof message.welcome.run_dir, "%s", g->run_dir);
     snprintf(message.welcome.cwd, sizeof message.welcome.cwd, "%s", g->cwd);
     snprintf(message.welcome.links, sizeof message.welcome.links, "%s", g->hosts->links);

@@ -2,7 +2,7 @@
 
 #include "control/link/bytes.h"
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 2 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 3 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 64 < FL_HOST_MESSAGE_MAX,
                "a welcome fits");
@@ -19,6 +19,8 @@ static void put_welcome(fl_writer *w, const fl_host_welcome *v)
     fl_put_text(w, v->cwd, sizeof v->cwd - 1);
     fl_put_text(w, v->links, sizeof v->links - 1);
     fl_put_i64(w, v->silence_ms);
+    fl_put(w, v->continues, 1);
+    fl_put_i64(w, v->state_step);
 }
 
 static bool get_welcome(fl_reader *r, fl_host_welcome *v)
@@ -31,7 +33,11 @@ static bool get_welcome(fl_reader *r, fl_host_welcome *v)
            fl_get_text(r, v->cwd, sizeof v->cwd - 1) &&
            fl_get_text(r, v->links, sizeof v->links - 1);
     v->silence_ms = fl_get_i64(r);
-    return good && v->host.first >= 0 && v->host.n >= 1 && v->host.first < FL_MAX_WORKERS &&
+    uint64_t continues = fl_get(r, 1);
+    v->continues = continues == 1;
+    v->state_step = fl_get_i64(r);
+    return good && continues <= 1 && v->state_step >= -1 && (v->continues || v->state_step < 0) &&
+           v->host.first >= 0 && v->host.n >= 1 && v->host.first < FL_MAX_WORKERS &&
            v->host.n <= FL_MAX_WORKERS - v->host.first && v->run_dir[0] == '/' &&
            v->cwd[0] == '/' && v->silence_ms > 0;
 }

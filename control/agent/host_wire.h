@@ -39,6 +39,8 @@ typedef struct fl_host_welcome {
     char cwd[PATH_MAX];                /* to which paths of the job are relative */
     char links[FL_HOSTS_ENDPOINT_MAX]; /* of the control links of its workers */
     int64_t silence_ms;                /* after which the head counts as lost */
+    bool continues;     /* the run continues an interrupted one: so do the workers' logs */
+    int64_t state_step; /* steps of the checkpoint that it continues from; -1: from none */
 } fl_host_welcome;
 
 /* One message. `type` determines which member of the union is valid; ALIVE has none. */

@@ -227,6 +227,12 @@ static void release_listener(void *context)
     }
 }
 
+/* Agents of other hosts open that checkpoint's folder. */
+static int64_t state_of(const fl_controller_options *o)
+{
+    return o->resume == NULL || o->returns ? -1 : o->resume->step;
+}
+
 static fl_status start_workers(fl_controller *controller)
 {
     char endpoint[FL_ROUTER_ENDPOINT_MAX];
@@ -237,6 +243,7 @@ static fl_status start_workers(fl_controller *controller)
     const fl_agent_options agent = {.n_workers = controller->n_workers,
                                     .dir_fd = o->dir_fd,
                                     .continues = o->origin != NULL,
+                                    .state_step = state_of(o),
                                     .flight = controller->flight,
                                     .signals = &controller->signals,
                                     .endpoint = endpoint,

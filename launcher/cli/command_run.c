@@ -39,6 +39,69 @@ static void take_early_signals(void)
     signal(SIGINT, end_process);
 }
 
+/* ---- --hosts ---- */
+
+/* Large: in memory from fl_alloc. */
+typedef struct host_options {
+    fl_cluster_file *file;
+    fl_hosts *hosts; /* NULL: the run has this host alone */
+} host_options;
+
+static fl_status read_hosts(const fl_args *args, const fl_job *job, host_options *h)
+{
+    const char *listen = fl_args_value(args, "--listen");
+    if (listen == NULL) {
+        return fl_fail(FL_EINVAL, "--hosts: --listen ADDRESS is missing, where their agents join; "
+                                  "allowed: tcp://ADDRESS:PORT");
+    }
+    FL_TRY(fl_alloc(sizeof *h->file, (void **)&h->file));
+    FL_TRY(fl_alloc(sizeof *h->hosts, (void **)&h->hosts));
+    FL_TRY(fl_cluster_file_load(fl_args_value(args, "--hosts"), h->file));
+    FL_TRY(fl_hosts_make(h->file, listen, job, h->hosts));
+    h->hosts->by_ssh = fl_args_has(args, "--ssh");
+    return FL_OK;
+}
+
+/* Make the job one of these hosts. */
+static fl_status take_hosts(const fl_args *args, fl_job *job, host_options *h)
+{
+    FL_TRY(read_hosts(args, job, h));
+    return fl_job_locate(job, fl_hosts_take_job(h->hosts, job));
+}
+
+static void free_hosts(host_options *h)
+{
+    fl_free(h->hosts);
+    fl_free(h->file);
+}
+
+static fl_status run_on_hosts(const fl_args *args, fl_job_context *w, fl_run_result *result)
+{
+    host_options h = {NULL, NULL};
+    fl_status status = take_hosts(args, &w->job, &h);
+    if (status == FL_OK) {
+        status = fl_run_on_hosts(w->model, &w->dataset, &w->job, fl_args_value(args, "--run-dir"),
+                                 h.hosts, &h.file->cluster, result);
+    }
+    free_hosts(&h);
+    return status;
+}
+
+static fl_status check_hosts_options(const fl_args *args)
+{
+    bool hosts = fl_args_has(args, "--hosts");
+    const char *mine = fl_args_has(args, "--listen") ? "--listen"
+                       : fl_args_has(args, "--ssh")  ? "--ssh"
+                                                     : NULL;
+    if (mine != NULL && !hosts) {
+        return fl_fail(FL_EINVAL, "%s: an option of --hosts, which is missing", mine);
+    }
+    return !hosts || !fl_args_has(args, "--replay")
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "--hosts: --replay is given, too: a run on several hosts "
+                                    "repeats no other one");
+}
+
 /* ---- --resume ---- */
 
 static fl_status refuse_with(const fl_args *args, const char *what, const char *why)
@@ -85,10 +148,22 @@ static int finish_run(fl_status status, const fl_run_result *result)
     return status == FL_ESTOPPED && result->terminated ? FL_EXIT_TERMINATED : code;
 }
 
-static fl_status continue_run(const fl_args *args, fl_resume *resume, fl_job_context *w,
-                              fl_run_result *result)
+/* On the hosts of this command line, whichever the run had before: the run's job has the number of
+ * devices that those had. */
+static fl_status take_job(const fl_args *args, const fl_resume *resume, fl_job *job,
+                          host_options *hosts)
 {
-    const char *overrides[FL_ARGS_MAX];
+    const char *overrides[FL_ARGS_MAX + 1] = {"devices.count=auto"};
+    bool has_hosts = fl_args_has(args, "--hosts");
+    int first = has_hosts ? 1 : 0;
+    int n = fl_job_context_overrides(args, overrides + first); /* the last of several holds */
+    FL_TRY(fl_resume_load_job(resume, overrides, first + n, job));
+    return has_hosts ? take_hosts(args, job, hosts) : FL_OK;
+}
+
+static fl_status continue_run(const fl_args *args, fl_resume *resume, fl_job_context *w,
+                              host_options *hosts, fl_run_result *result)
+{
     FL_TRY(open_resume(args, resume));
     if (resume->before.model.kind == FL_MODEL_PROGRAM) {
         return fl_fail(FL_EINVAL,
@@ -96,11 +171,11 @@ static fl_status continue_run(const fl_args *args, fl_resume *resume, fl_job_con
                        "the run with fl_run_resume",
                        resume->dir);
     }
-    int n = fl_job_context_overrides(args, overrides);
-    FL_TRY(fl_resume_load_job(resume, overrides, n, &w->job));
+    FL_TRY(take_job(args, resume, &w->job, hosts));
     FL_TRY(fl_resume_check_job(resume, &w->job)); /* before data of another job are read */
     FL_TRY(fl_job_context_make(w));
-    return fl_run_continue(w->model, &w->dataset, &w->job, resume, result);
+    return fl_run_continue(w->model, &w->dataset, &w->job, resume, hosts->hosts,
+                           hosts->hosts == NULL ? NULL : &hosts->file->cluster, result);
 }
 
 static int resume_run(const fl_args *args)
@@ -108,64 +183,19 @@ static int resume_run(const fl_args *args)
     fl_job_context w = {0};
     fl_resume *resume = NULL;
     fl_run_result result = {0};
+    host_options hosts = {NULL, NULL};
     fl_status status = fl_alloc(sizeof *resume, (void **)&resume);
     if (status == FL_OK) {
-        status = continue_run(args, resume, &w, &result);
+        status = continue_run(args, resume, &w, &hosts, &result);
     }
     int code = finish_run(status, &result);
     if (resume != NULL) {
         fl_resume_close(resume);
     }
     fl_free(resume);
+    free_hosts(&hosts);
     fl_job_context_fini(&w);
     return code;
-}
-
-/* ---- --hosts ---- */
-
-/* A run on several hosts is new: --resume and --replay are refused. */
-static fl_status run_on_hosts(const fl_args *args, fl_job_context *w, fl_run_result *result)
-{
-    fl_cluster_file *file = NULL;
-    fl_hosts *hosts = NULL;
-    const char *listen = fl_args_value(args, "--listen");
-    if (listen == NULL) {
-        return fl_fail(FL_EINVAL, "--hosts: --listen ADDRESS is missing, where their agents join; "
-                                  "allowed: tcp://ADDRESS:PORT");
-    }
-    fl_status status = fl_alloc(sizeof *file, (void **)&file);
-    status = status == FL_OK ? fl_alloc(sizeof *hosts, (void **)&hosts) : status;
-    status = status == FL_OK ? fl_cluster_file_load(fl_args_value(args, "--hosts"), file) : status;
-    status = status == FL_OK ? fl_hosts_make(file, listen, &w->job, hosts) : status;
-    if (status == FL_OK) {
-        hosts->by_ssh = fl_args_has(args, "--ssh");
-    }
-    status = status == FL_OK ? fl_job_locate(&w->job, fl_hosts_take_job(hosts, &w->job)) : status;
-    if (status == FL_OK) {
-        status = fl_run_on_hosts(w->model, &w->dataset, &w->job, fl_args_value(args, "--run-dir"),
-                                 hosts, &file->cluster, result);
-    }
-    fl_free(hosts);
-    fl_free(file);
-    return status;
-}
-
-static fl_status check_hosts_options(const fl_args *args)
-{
-    bool hosts = fl_args_has(args, "--hosts");
-    const char *mine = fl_args_has(args, "--listen") ? "--listen"
-                       : fl_args_has(args, "--ssh")  ? "--ssh"
-                                                     : NULL;
-    if (mine != NULL && !hosts) {
-        return fl_fail(FL_EINVAL, "%s: an option of --hosts, which is missing", mine);
-    }
-    const char *other = fl_args_has(args, "--resume")   ? "--resume"
-                        : fl_args_has(args, "--replay") ? "--replay"
-                                                        : NULL;
-    return !hosts || other == NULL
-               ? FL_OK
-               : fl_fail(FL_EINVAL, "--hosts: %s is given, too: a run on several hosts is new",
-                         other);
 }
 
 /* ---- run ---- */

@@ -145,6 +145,11 @@ fl_status fl_hosts_write_key(const fl_hosts *hosts, int dir_fd)
     return good ? FL_OK : fl_fail(FL_EIO, FL_HOSTS_KEY_FILE ": %s", strerror(errno));
 }
 
+void fl_hosts_remove_key(int dir_fd)
+{
+    (void)unlinkat(dir_fd, FL_HOSTS_KEY_FILE, 0); /* it may have been removed */
+}
+
 static bool is_key(const char *text)
 {
     unsigned char bytes[32];

@@ -29,7 +29,7 @@ enum {
 typedef struct joined_host {
     const fl_host_welcome *welcome;
     const fl_curve_keys *keys;
-    int dir_fd;
+    int dir_fd, saved_fd; /* saved_fd: the folder of the checkpoint that the run continues from */
     fl_job job;
     fl_model *model;
     fl_dataset dataset;
@@ -81,9 +81,25 @@ static void take_cores(joined_host *h)
     }
 }
 
+/* The checkpoint that the run continues from. */
+static fl_status open_saved(joined_host *h)
+{
+    char name[FL_CHECKPOINT_NAME_MAX], path[FL_CHECKPOINT_NAME_MAX + 16];
+    if (h->welcome->state_step < 0) {
+        return FL_OK;
+    }
+    snprintf(path, sizeof path, "checkpoints/%s",
+             fl_checkpoint_folder_name(h->welcome->state_step, name));
+    h->saved_fd = openat(h->dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return h->saved_fd >= 0
+               ? FL_OK
+               : fl_fail(FL_EIO, "%s/%s: %s", h->welcome->run_dir, path, strerror(errno));
+}
+
 /* The head has written all of it before it waits for hosts. */
 static fl_status open_files(joined_host *h)
 {
+    FL_TRY(open_saved(h));
     FL_TRY(fl_checkpoint_store_open(h->dir_fd, "checkpoints", &h->store));
     return h->job.run.save_model ? fl_model_file_join(h->model, h->dir_fd, &h->model_file) : FL_OK;
 }
@@ -116,6 +132,7 @@ static void set_worker(joined_host *h)
                             .batches = p->batches,
                             .dir_fd = h->dir_fd,
                             .init = &p->init,
+                            .saved_fd = h->welcome->state_step < 0 ? NULL : &h->saved_fd,
                             .store = &h->store,
                             .checkpoints = every->ms > 0 || every->steps > 0 || every->epochs > 0,
                             .model_file = h->job.run.save_model ? &h->model_file : NULL,
@@ -152,6 +169,7 @@ void fl_joined_serve(void *context, const fl_host_welcome *welcome, int socket)
     fl_signals_block(&h->signals);
     const fl_agent_options options = {.n_workers = h->p.n_ranks,
                                       .dir_fd = h->dir_fd,
+                                      .continues = welcome->continues,
                                       .flight = h->flight,
                                       .flight_ms = FLIGHT_MS,
                                       .signals = &h->signals,

@@ -40,6 +40,21 @@ static fl_status find_change(const fl_resume *r, const fl_job *now, const char *
     return FL_OK;
 }
 
+/* Against the memory of each of its workers, which may be on other hosts than before. */
+static fl_status check_stage(const fl_preparation *p, const fl_plan *plan, int stage)
+{
+    fl_stage_memory memory;
+    FL_TRY(fl_plan_memory(&p->input, plan, stage, &memory));
+    for (int replica = 0; replica < plan->R; replica++) {
+        int rank = fl_plan_rank(plan, replica, stage);
+        int64_t budget = fl_cluster_memory(p->cluster, p->job, rank);
+        if (memory.total_bytes > budget) {
+            return fl_fail(FL_EBUDGET, "stage %d exceeds the memory of worker %d", stage, rank);
+        }
+    }
+    return FL_OK;
+}
+
 /* Why it cannot run, as a failure. */
 static fl_status check_plan(const fl_resume *r, const fl_preparation *p)
 {
@@ -57,11 +72,7 @@ static fl_status check_plan(const fl_resume *r, const fl_preparation *p)
         return fl_fail(FL_EINVAL, "%d devices found, it needs %d", p->n_ranks, plan->n_workers);
     }
     for (int stage = 0; stage < plan->K; stage++) {
-        fl_stage_memory memory;
-        FL_TRY(fl_plan_memory(&p->input, plan, stage, &memory));
-        if (memory.total_bytes > p->job->devices.memory_bytes) {
-            return fl_fail(FL_EBUDGET, "stage %d exceeds devices.memory", stage);
-        }
+        FL_TRY(check_stage(p, plan, stage));
     }
     FL_TRY(fl_capacity_of_plan(p->batches, plan, &capacity));
     return fl_capacity_check_rows(p->sizes, &capacity);

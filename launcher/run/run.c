@@ -64,6 +64,7 @@ typedef struct run_files {
     char *job_text, *config; /* job.yaml as a checkpoint keeps it; text of config.json */
     fl_model_file model;
     fl_snapshot_view from; /* of a run that goes back to its snapshot */
+    bool has_key;          /* the directory has the keys of a run on several hosts */
 } run_files;
 
 static fl_status open_dir(const fl_preparation *p, const char *run_dir, run_files *f)
@@ -121,6 +122,7 @@ static fl_status open_files(const fl_preparation *p, const char *run_dir, run_fi
         FL_TRY(make_model_file(p, f));
     }
     if (p->hosts != NULL) {
+        f->has_key = true;
         FL_TRY(fl_hosts_write_key(p->hosts, f->dir_fd));
     }
     return begin_dir(p, f);
@@ -137,6 +139,9 @@ static void close_files(run_files *f)
     }
     fl_model_file_fini(&f->model);
     if (f->dir_fd >= 0) {
+        if (f->has_key) {
+            fl_hosts_remove_key(f->dir_fd);
+        }
         fl_checkpoint_folder_close(f->dir_fd, &f->store, f->owner_fd);
         close(f->dir_fd);
     }
@@ -402,12 +407,18 @@ fl_status fl_run_on_hosts(fl_model *model, const fl_dataset *dataset, const fl_j
 }
 
 fl_status fl_run_continue(fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                          fl_resume *resume, fl_run_result *result)
+                          fl_resume *resume, const fl_hosts *hosts, const fl_cluster *cluster,
+                          fl_run_result *result)
 {
     fl_run_result own;
     FL_TRY(fl_preparation_check_arguments(model, dataset, job));
     FL_TRY(fl_resume_check_job(resume, job));
-    fl_preparation p = {.model = model, .dataset = dataset, .job = job, .resume = resume};
+    fl_preparation p = {.model = model,
+                        .dataset = dataset,
+                        .job = job,
+                        .resume = resume,
+                        .hosts = hosts,
+                        .cluster = cluster};
     return run_prepared(&p, NULL, result != NULL ? result : &own);
 }
 

@@ -55,8 +55,10 @@ fl_status fl_run_again(fl_model *model, const fl_dataset *dataset, const fl_job 
                        fl_run_result *result) FL_MUST_CHECK;
 
 /* Continue the run that fl_resume_open has opened, with a job that fl_resume_load_job has given.
- * Also returns what fl_resume_choose returns. */
+ * hosts, cluster: as fl_run_on_hosts, also others than before; NULL: on this host alone. Also
+ * returns what fl_resume_choose returns. */
 fl_status fl_run_continue(fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                          struct fl_resume *resume, fl_run_result *result) FL_MUST_CHECK;
+                          struct fl_resume *resume, const fl_hosts *hosts,
+                          const fl_cluster *cluster, fl_run_result *result) FL_MUST_CHECK;
 
 #endif

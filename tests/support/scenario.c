@@ -216,7 +216,7 @@ static fl_status resume(const scenario *s, fl_model *model, const fl_dataset *da
     fl_failure failure;
     fl_status status = fl_resume_open(s->dir, r);
     if (status == FL_OK) {
-        status = fl_run_continue(model, data, job, r, NULL);
+        status = fl_run_continue(model, data, job, r, NULL, NULL, NULL);
     }
     fl_failure_keep(&failure, status);
     fl_resume_close(r);

@@ -18,7 +18,9 @@ static fl_host_message welcome(void)
                                   .run_dir = "/runs/one",
                                   .cwd = "/home/me",
                                   .links = "tcp://10.0.0.1:5571",
-                                  .silence_ms = 10000};
+                                  .silence_ms = 10000,
+                                  .continues = true,
+                                  .state_step = 500};
     return m;
 }
 
@@ -47,6 +49,8 @@ static void test_host_wire__keeps_every_field(void **state)
     assert_string_equal(read.welcome.cwd, "/home/me");
     assert_string_equal(read.welcome.links, "tcp://10.0.0.1:5571");
     assert_int_equal(read.welcome.silence_ms, 10000);
+    assert_true(read.welcome.continues);
+    assert_int_equal(read.welcome.state_step, 500);
     m = (fl_host_message){.type = FL_HOST_JOIN, .text = "host b"};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_JOIN);
@@ -105,8 +109,8 @@ static void test_host_wire__refuses_values_that_make_no_sense(void **state)
 {
     (void)state;
     unsigned char bytes[FL_HOST_MESSAGE_MAX];
-    fl_host_message m[8], read;
-    for (int i = 0; i < 6; i++) {
+    fl_host_message m[10], read;
+    for (int i = 0; i < 10; i++) {
         m[i] = welcome();
     }
     m[6] = (fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = 0};
@@ -117,7 +121,9 @@ static void test_host_wire__refuses_values_that_make_no_sense(void **state)
     m[3].welcome.run_dir[0] = 'r';
     m[4].welcome.cwd[0] = '\0';
     m[5].welcome.silence_ms = 0;
-    for (int i = 0; i < 8; i++) {
+    m[8].welcome.state_step = -2;
+    m[9].welcome.continues = false;
+    for (int i = 0; i < 10; i++) {
         size_t n = fl_host_wire_put(&m[i], bytes);
         assert_int_equal(get(bytes, n, &read), FL_EFORMAT);
     }

@@ -1,0 +1,83 @@
+/* A run on several hosts that was interrupted, or that has lost what it cannot do without. Would
+ * catch: a run that continues only where it began, on other numbers of hosts and workers with other
+ * losses, with samples that are used twice or never, and a host that starts from the first weights.
+ * Hosts are network name spaces; without the right to make them, the tests are skipped. */
+#include "support/net_hosts.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { FIRST = 7, SECOND = 14, LAST = 20 };
+
+static int make_three(void **state)
+{
+    net_hosts *h = calloc(1, sizeof *h);
+    net_hosts_make(h, 3, (const int[]){1, 1, 2});
+    *state = h;
+    return 0;
+}
+
+static int remove_hosts(void **state)
+{
+    int failed = net_hosts_remove(*state);
+    free(*state);
+    return failed;
+}
+
+/* ---- --resume ---- */
+
+/* Continue DIR/run up to a step on the hosts of these letters. */
+static void resume_on(net_hosts *h, const char *letters, int n_steps, const char *more)
+{
+    char job[512];
+    net_hosts_write_file(h, letters);
+    snprintf(job, sizeof job, "--resume %s/run --set train.max_steps=%d %s", h->dir, n_steps, more);
+    net_hosts_start_head(h, job);
+    for (const char *c = letters + 1; *c != '\0'; c++) {
+        net_hosts_start_agent(h, *c - 'a');
+    }
+    net_hosts_expect(h, 0);
+}
+
+#define EACH_STEP "--set train.max_steps=%d --set 'checkpoint.every=%s'"
+
+static void test_host_resume__on_other_hosts(void **state)
+{
+    net_hosts *h = *state;
+    char job[1024];
+    NET_NEED(h);
+    net_hosts_write_file(h, "ab");
+    snprintf(job, sizeof job, NET_JOB EACH_STEP " --set pipe.k=2 --set autodp.r=1", FIRST,
+             "5 steps");
+    net_hosts_start_head(h, job);
+    net_hosts_start_agent(h, 1);
+    net_hosts_expect(h, 0);
+    resume_on(h, "abc", SECOND, "--set pipe.k=2 --set autodp.r=2");
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "\"step\": 7"), 1);
+    assert_int_equal(net_hosts_n_events(h, "plan.chosen", "\"r\": 2"), 1);
+    assert_true(net_hosts_shell("'%s/frostline' run --resume %s/run --set train.max_steps=%d "
+                                "--set devices.count=1 --set pipe.k=1 --set autodp.r=1",
+                                FL_BINARY_DIR, h->dir, LAST));
+    snprintf(job, sizeof job, "--set train.max_steps=%d", LAST);
+    net_hosts_run_alone(h, job);
+    net_hosts_check(h, LAST, LAST);
+}
+
+#define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_three, remove_hosts)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HOSTS(test_host_resume__on_other_hosts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
