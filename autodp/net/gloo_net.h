@@ -2,7 +2,7 @@
 #ifndef FL_AUTODP_NET_NET_SHIM_H
 #define FL_AUTODP_NET_NET_SHIM_H
 
-#include "autodp/net/net.h"
+#include "autodp/net/transport.h"
 
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
@@ -27,29 +27,21 @@ const uint64_t tag_watch = tag_hello + 2; /* and above: a fresh one for each wat
 const char bye_mark = 'B';
 
 /* For a wait that an abort alone ends. */
-const milliseconds fl__net_no_limit = std::chrono::hours(24 * 365);
+const milliseconds fl__gloo_no_limit = std::chrono::hours(24 * 365);
 
 /* The first message of a member: it exposes a stranger or a wrong wiring. */
 struct Hello {
     uint32_t magic, rank, size, name_hash;
 };
 
-struct fl_net_buffer {
-    fl_net *net;
+struct gloo_buffer : fl_net_buffer {
     std::unique_ptr<UnboundBuffer> unbound;
-    fl_net_buffer *previous, *next;
+    gloo_buffer *previous, *next;
     std::atomic<int> send_peer, recv_peer; /* of the operation started last */
     std::atomic<int> under_way;            /* operations started but not finished */
 };
 
-struct fl_net {
-    int rank, size;
-    int64_t wait_timeout_ms;
-    bool waits_unlimited;    /* an abort alone ends a wait */
-    fl_abort_set *abort_set; /* NULL: none */
-    fl_abortable abortable;
-    std::string name;
-
+struct gloo_net : fl_net {
     /* The device's thread writes here: these precede `device`, and are freed after it has ended. */
     std::vector<Hello> hellos; /* [size]; the own one is sent */
     std::vector<char> byes;    /* [size]; bye_mark once it arrived; the own one is sent */
@@ -58,7 +50,7 @@ struct fl_net {
     std::shared_ptr<gloo::transport::Context> context;
 
     std::mutex mutex; /* guards everything below except the atomics */
-    fl_net_buffer *buffers;
+    gloo_buffer *buffers;
     UnboundBuffer *watched;
     char reason[512];          /* written once, before `state` */
     std::atomic<int> state;    /* fl_status */
@@ -70,28 +62,34 @@ struct fl_net {
     std::unique_ptr<UnboundBuffer> hello_buffer, bye_buffer;
 };
 
-/* net.cc. Never FL_OK: the reason why the net is broken. */
-fl_status fl__net_refused(fl_net *net);
-
-/* Leave the abort set: no thread aborts the net from here on. */
-void fl__net_leave_abort_set(fl_net *net);
+/* gloo_net.cc. Never FL_OK: the reason why the net is broken. */
+fl_status fl__gloo_refused(gloo_net *net);
 
 /* Break the net. The first reason stays. Wakes all waiters and the watch thread. */
-void fl__net_break(fl_net *net, fl_status why, const char *reason);
+void fl__gloo_break(gloo_net *net, fl_status why, const char *reason);
 
 /* Handle a dead peer: if it is expendable, only that peer is lost; otherwise the net breaks. */
-void fl__net_lose(fl_net *net, int peer, const char *reason);
+void fl__gloo_lose(gloo_net *net, int peer, const char *reason);
 
 /* Gloo's failures differ in their texts alone. */
-bool fl__net_is_timeout(const char *what);
+bool fl__gloo_is_timeout(const char *what);
 
 /* The text without the source position that Gloo puts before it. */
-const char *fl__net_plain(const char *what);
+const char *fl__gloo_plain(const char *what);
 
-/* net_watch.cc. Start and end of the watch thread, and the end of the connections. */
-void fl__net_watch(fl_net *net);
+/* gloo_watch.cc. Start and end of the watch thread, and the end of the connections. */
+void fl__gloo_watch(gloo_net *net);
 
 /* After the connections are closed, no operation moves data any more. */
-void fl__net_disconnect(fl_net *net);
+void fl__gloo_disconnect(gloo_net *net);
+
+/* gloo_open.cc and gloo_watch.cc: those of fl_net_ops. */
+fl_status fl__gloo_open(const fl_net_options *options, fl_net **out);
+void fl__gloo_close(fl_net *net);
+
+static inline gloo_net *gloo_of(fl_net *net)
+{
+    return static_cast<gloo_net *>(net);
+}
 
 #endif

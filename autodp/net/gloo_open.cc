@@ -1,5 +1,5 @@
-/* How the members of a net find and connect to each other. net.cc has the overview. */
-#include "autodp/net/net_shim.h"
+/* How the members of a net find and connect to each other. gloo_net.cc has the overview. */
+#include "autodp/net/gloo_net.h"
 
 extern "C" {
 #include "device/alloc.h"
@@ -64,7 +64,7 @@ class SignalsBlocked
 class Guard
 {
   public:
-    Guard(const fl_net *net, int64_t deadline_us)
+    Guard(const gloo_net *net, int64_t deadline_us)
         : net_(net), deadline_us_(deadline_us), thread_(&Guard::run, this)
     {
     }
@@ -142,7 +142,7 @@ class Guard
         }
     }
 
-    const fl_net *net_;
+    const gloo_net *net_;
     const int64_t deadline_us_;
     std::atomic<int> state_{FL_OK};
     std::mutex mutex_;
@@ -251,7 +251,7 @@ static fl_status get_addresses(const fl_net_options *o, const Guard &guard, int6
     }
 }
 
-static fl_status connect_all(fl_net *net, const fl_net_options *o, Guard &guard,
+static fl_status connect_all(gloo_net *net, const fl_net_options *o, Guard &guard,
                              int64_t deadline_us)
 {
     /* Rank i's value: its addresses for all others in order, each of the same size. */
@@ -285,7 +285,8 @@ static fl_status connect_all(fl_net *net, const fl_net_options *o, Guard &guard,
         } catch (const std::exception &failure) {
             guard.waits_for(nullptr);
             fl_status why = guard.state() != FL_OK ? guard.state() : FL_EPEER;
-            return fl_fail(why, "connecting to member %d: %s", peer, fl__net_plain(failure.what()));
+            return fl_fail(why, "connecting to member %d: %s", peer,
+                           fl__gloo_plain(failure.what()));
         }
         guard.waits_for(nullptr);
         if (guard.state() != FL_OK) {
@@ -295,12 +296,11 @@ static fl_status connect_all(fl_net *net, const fl_net_options *o, Guard &guard,
     return FL_OK;
 }
 
-static fl_status say_hello(fl_net *net, Guard &guard)
+static fl_status say_hello(gloo_net *net, Guard &guard)
 {
     const size_t me = size_t(net->rank), each = sizeof(Hello);
     net->hellos.assign(size_t(net->size), Hello());
-    net->hellos[me] = {hello_magic, uint32_t(net->rank), uint32_t(net->size),
-                       hash_text(net->name.c_str())};
+    net->hellos[me] = {hello_magic, uint32_t(net->rank), uint32_t(net->size), hash_text(net->name)};
     net->hello_buffer =
         net->context->createUnboundBuffer(net->hellos.data(), net->hellos.size() * each);
     guard.waits_for(net->hello_buffer.get());
@@ -352,7 +352,7 @@ static std::string own_loopback(int rank)
     return works && is_text ? text : "127.0.0.1";
 }
 
-static fl_status open_mesh(fl_net *net, const fl_net_options *o)
+static fl_status open_mesh(gloo_net *net, const fl_net_options *o)
 {
     std::string host;
     std::string wanted = o->host == nullptr ? own_loopback(net->rank) : o->host;
@@ -369,66 +369,37 @@ static fl_status open_mesh(fl_net *net, const fl_net_options *o)
     return say_hello(net, guard);
 }
 
-static void abort_net(void *self, fl_status why)
+fl_status fl__gloo_open(const fl_net_options *options, fl_net **out)
 {
-    fl_net_abort(static_cast<fl_net *>(self), why);
-}
-
-static fl_status join_abort_set(fl_net *net, const fl_net_options *o)
-{
-    if (o->abort_set == nullptr) {
-        return FL_OK;
-    }
-    net->abortable = {o->generation, net, abort_net, nullptr, nullptr};
-    FL_TRY(fl_abort_set_add(o->abort_set, &net->abortable));
-    net->abort_set = o->abort_set;
-    net->waits_unlimited = o->abort_set->limits_waits;
-    return FL_OK;
-}
-
-extern "C" fl_status fl_net_open(const fl_net_options *options, fl_net **out)
-{
-    if (options->size < 1 || options->rank < 0 || options->rank >= options->size) {
-        return fl_fail(FL_EINVAL, "rank %d of %d members", options->rank, options->size);
-    }
-    struct sigaction action;
-    if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) {
-        signal(SIGPIPE, SIG_IGN); /* writing to a dead peer is an error here, not a signal */
-    }
     void *memory = nullptr;
-    FL_TRY(fl_alloc(sizeof(fl_net), &memory));
-    fl_net *net = new (memory) fl_net();
+    FL_TRY(fl_alloc(sizeof(gloo_net), &memory));
+    gloo_net *net = new (memory) gloo_net();
     SignalsBlocked blocked;
     fl_status status = FL_OK;
     try {
-        net->rank = options->rank;
-        net->size = options->size;
-        net->wait_timeout_ms = options->wait_timeout_ms;
-        net->name = options->name;
-        net->byes.assign(size_t(net->size), 0);
-        net->never.assign(size_t(net->size), 0);
-        net->spare.assign(size_t(net->size), false);
-        net->lost.assign(size_t(net->size), false);
-        net->left.assign(size_t(net->size), false);
-        status = join_abort_set(net, options);
+        const size_t size = size_t(options->size);
+        net->byes.assign(size, 0);
+        net->never.assign(size, 0);
+        net->spare.assign(size, false);
+        net->lost.assign(size, false);
+        net->left.assign(size, false);
+        status = fl__net_begin(net, &fl__gloo_net_ops, options);
         if (status == FL_OK && net->size > 1) {
             status = open_mesh(net, options);
             if (status == FL_OK) {
-                net->watch = std::thread(fl__net_watch, net);
+                net->watch = std::thread(fl__gloo_watch, net);
             }
         }
     } catch (const std::bad_alloc &) {
         status = fl_fail(FL_ENOMEM, "out of memory");
     } catch (const gloo::IoException &failure) {
-        status = fl_fail(FL_EPEER, "%s", fl__net_plain(failure.what()));
+        status = fl_fail(FL_EPEER, "%s", fl__gloo_plain(failure.what()));
     } catch (const std::exception &failure) {
-        status = fl_fail(FL_EIO, "%s", fl__net_plain(failure.what()));
+        status = fl_fail(FL_EIO, "%s", fl__gloo_plain(failure.what()));
     }
     if (status != FL_OK) {
-        status = fl_within(status, "opening net %s, member %d of %d", options->name, options->rank,
-                           options->size);
         fl__net_leave_abort_set(net);
-        net->~fl_net();
+        net->~gloo_net();
         fl_free(net);
         return status;
     }

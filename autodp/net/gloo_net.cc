@@ -1,9 +1,9 @@
 /* The shim over Gloo's TCP transport.
  *
- * 1. open (net_open.cc): listen once for each peer, publish the addresses in the store, connect,
+ * 1. open (gloo_open.cc): listen once for each peer, publish the addresses in the store, connect,
  * send a hello. A guard thread ends all that at the deadline, because Gloo's own time-outs add up
  * over the peers. 2. data: sends and receives on unbound buffers, whose waiters abort() can wake.
- * 3. watch (net_watch.cc): Gloo does not wake a waiter in the middle of a message when the peer
+ * 3. watch (gloo_watch.cc): Gloo does not wake a waiter in the middle of a message when the peer
  * dies. So every pair also has a receive on a tag that no member sends to. Gloo fails it when the
  * pair dies; the watch thread, asleep on it, then breaks the net. The death of an expendable peer
  * only wakes the waiters for that peer. 4. close: a bye to all, so that their watch threads know
@@ -12,7 +12,7 @@
  * An exception in Gloo's event thread ends the process. It is thrown when a message is longer than
  * the posted receive, and when a connection is reset before it was accepted. The hello prevents the
  * latter: no member resets a connection before the other end has sent something on it. */
-#include "autodp/net/net_shim.h"
+#include "autodp/net/gloo_net.h"
 
 extern "C" {
 #include "device/alloc.h"
@@ -26,13 +26,13 @@ extern "C" {
 
 /* ---- the state ---- */
 
-fl_status fl__net_refused(fl_net *net)
+fl_status fl__gloo_refused(gloo_net *net)
 {
-    return fl_fail(fl_status(net->state.load()), "net %s, member %d: %s", net->name.c_str(),
-                   net->rank, net->reason);
+    return fl_fail(fl_status(net->state.load()), "net %s, member %d: %s", net->name, net->rank,
+                   net->reason);
 }
 
-void fl__net_break(fl_net *net, fl_status why, const char *reason)
+void fl__gloo_break(gloo_net *net, fl_status why, const char *reason)
 {
     std::lock_guard<std::mutex> lock(net->mutex);
     if (net->state.load() != FL_OK) {
@@ -40,7 +40,7 @@ void fl__net_break(fl_net *net, fl_status why, const char *reason)
     }
     snprintf(net->reason, sizeof net->reason, "%s", reason);
     net->state.store(why);
-    for (fl_net_buffer *b = net->buffers; b != nullptr; b = b->next) {
+    for (gloo_buffer *b = net->buffers; b != nullptr; b = b->next) {
         b->unbound->abortWaitRecv();
         b->unbound->abortWaitSend();
     }
@@ -49,18 +49,10 @@ void fl__net_break(fl_net *net, fl_status why, const char *reason)
     }
 }
 
-void fl__net_leave_abort_set(fl_net *net)
-{
-    if (net->abort_set != nullptr) {
-        fl_abort_set_remove(net->abort_set, &net->abortable);
-        net->abort_set = nullptr;
-    }
-}
-
 /* Wake only threads with an operation in flight with this peer. The mutex is held. */
-static void wake_waiters_for(fl_net *net, int peer)
+static void wake_waiters_for(gloo_net *net, int peer)
 {
-    for (fl_net_buffer *b = net->buffers; b != nullptr; b = b->next) {
+    for (gloo_buffer *b = net->buffers; b != nullptr; b = b->next) {
         if (b->under_way.load() > 0 && b->recv_peer.load() == peer) {
             b->unbound->abortWaitRecv();
         }
@@ -70,7 +62,7 @@ static void wake_waiters_for(fl_net *net, int peer)
     }
 }
 
-void fl__net_lose(fl_net *net, int peer, const char *reason)
+void fl__gloo_lose(gloo_net *net, int peer, const char *reason)
 {
     {
         std::lock_guard<std::mutex> lock(net->mutex);
@@ -82,88 +74,93 @@ void fl__net_lose(fl_net *net, int peer, const char *reason)
             return;
         }
     }
-    fl__net_break(net, FL_EPEER, reason);
+    fl__gloo_break(net, FL_EPEER, reason);
 }
 
-extern "C" fl_status fl_net_set_expendable(fl_net *net, int peer, bool spare)
+static fl_status set_expendable(fl_net *base, int peer, bool spare)
 {
+    gloo_net *net = gloo_of(base);
     std::lock_guard<std::mutex> lock(net->mutex);
     net->spare[size_t(peer)] = spare;
     return spare || !net->lost[size_t(peer)]
                ? FL_OK
-               : fl_fail(FL_EPEER, "net %s: member %d was lost", net->name.c_str(), peer);
+               : fl_fail(FL_EPEER, "net %s: member %d was lost", net->name, peer);
 }
 
-extern "C" bool fl_net_lost(fl_net *net, int peer)
+static bool is_lost(fl_net *base, int peer)
 {
+    gloo_net *net = gloo_of(base);
     std::lock_guard<std::mutex> lock(net->mutex);
     return net->lost[size_t(peer)];
 }
 
-static fl_status failed_with(fl_net *net, int peer)
+static fl_status failed_with(gloo_net *net, int peer)
 {
     return net->state.load() != FL_OK
-               ? fl__net_refused(net)
-               : fl_fail(FL_EPEER, "net %s: member %d was lost", net->name.c_str(), peer);
+               ? fl__gloo_refused(net)
+               : fl_fail(FL_EPEER, "net %s: member %d was lost", net->name, peer);
 }
 
-bool fl__net_is_timeout(const char *what)
+bool fl__gloo_is_timeout(const char *what)
 {
     return strstr(what, "Timed out waiting") != nullptr ||
            strstr(what, "Application timeout") != nullptr;
 }
 
-const char *fl__net_plain(const char *what)
+const char *fl__gloo_plain(const char *what)
 {
     const char *end = what[0] == '[' ? strstr(what, "] ") : nullptr;
     return end == nullptr ? what : end + 2;
 }
 
-extern "C" void fl_net_abort(fl_net *net, fl_status why)
+static void abort_net(fl_net *net, fl_status why)
 {
     char reason[96];
     snprintf(reason, sizeof reason, "aborted: %s", fl_status_text(why));
-    fl__net_break(net, why == FL_OK ? FL_EINTERNAL : why, reason);
+    fl__gloo_break(gloo_of(net), why, reason);
 }
 
-extern "C" fl_status fl_net_state(fl_net *net)
+static fl_status state_of(fl_net *base)
 {
-    return net->state.load() == FL_OK ? FL_OK : fl__net_refused(net);
+    gloo_net *net = gloo_of(base);
+    return net->state.load() == FL_OK ? FL_OK : fl__gloo_refused(net);
 }
 
-extern "C" fl_status fl_net_expect(fl_net *net, int peer)
+static fl_status expect(fl_net *base, int peer)
 {
-    FL_TRY(fl_net_state(net));
+    gloo_net *net = gloo_of(base);
+    FL_TRY(state_of(net));
     std::lock_guard<std::mutex> lock(net->mutex);
     return !net->left[size_t(peer)]
                ? FL_OK
-               : fl_fail(FL_EPEER, "net %s: member %d has left", net->name.c_str(), peer);
+               : fl_fail(FL_EPEER, "net %s: member %d has left", net->name, peer);
 }
 
-extern "C" fl_status fl_net_late(fl_net *net, int peer, int64_t waited_ms)
+static fl_status late(fl_net *base, int peer, int64_t waited_ms)
 {
+    gloo_net *net = gloo_of(base);
     char reason[96];
     snprintf(reason, sizeof reason, "waiting for member %d took longer than %lld ms", peer,
              (long long)waited_ms);
-    fl__net_break(net, FL_EDEADLINE, reason);
-    return fl__net_refused(net);
+    fl__gloo_break(net, FL_EDEADLINE, reason);
+    return fl__gloo_refused(net);
 }
 
 /* ---- (2) data ---- */
 
-extern "C" fl_status fl_net_buffer_create(fl_net *net, void *data, size_t size_bytes,
-                                          fl_net_buffer **out)
+static fl_status buffer_create(fl_net *base, void *data, size_t size_bytes, fl_net_buffer **out)
 {
+    gloo_net *net = gloo_of(base);
     void *memory = nullptr;
-    FL_TRY(fl_alloc(sizeof(fl_net_buffer), &memory));
-    fl_net_buffer *b = new (memory) fl_net_buffer();
+    FL_TRY(fl_alloc(sizeof(gloo_buffer), &memory));
+    gloo_buffer *b = new (memory) gloo_buffer();
     b->net = net;
     try {
         if (net->context != nullptr) {
             b->unbound = net->context->createUnboundBuffer(data, size_bytes);
         }
     } catch (const std::exception &failure) {
-        b->~fl_net_buffer();
+        b->~gloo_buffer();
         fl_free(b);
         return fl_fail(FL_ENOMEM, "buffer of %zu bytes: %s", size_bytes, failure.what());
     }
@@ -179,18 +176,14 @@ extern "C" fl_status fl_net_buffer_create(fl_net *net, void *data, size_t size_b
     return FL_OK;
 }
 
-extern "C" void fl_net_buffer_destroy(fl_net_buffer **buffer)
+static void buffer_destroy(fl_net_buffer *buffer)
 {
-    fl_net_buffer *b = *buffer;
-    if (b == nullptr) {
-        return;
-    }
-    *buffer = nullptr;
-    fl_net *net = b->net;
+    gloo_buffer *b = static_cast<gloo_buffer *>(buffer);
+    gloo_net *net = gloo_of(b->net);
     /* Gloo's event thread spins on a message whose buffer is gone, so the connection is closed
      * first. */
     if (b->under_way.load() > 0 && net->state.load() != FL_OK) {
-        fl__net_disconnect(net);
+        fl__gloo_disconnect(net);
     }
     if (b->unbound != nullptr) {
         std::lock_guard<std::mutex> lock(net->mutex);
@@ -203,26 +196,20 @@ extern "C" void fl_net_buffer_destroy(fl_net_buffer **buffer)
             b->next->previous = b->previous;
         }
     }
-    b->~fl_net_buffer();
+    b->~gloo_buffer();
     fl_free(b);
 }
 
-static fl_status start(fl_net_buffer *b, bool sending, int peer, uint64_t tag, size_t offset,
+static fl_status start(gloo_buffer *b, bool sending, int peer, uint64_t tag, size_t offset,
                        size_t size_bytes)
 {
-    fl_net *net = b->net;
-    if (net->state.load() != FL_OK) {
-        return fl__net_refused(net);
-    }
-    if (peer < 0 || peer >= net->size || peer == net->rank) {
-        return fl_fail(FL_EINVAL, "net %s: no member %d to talk to", net->name.c_str(), peer);
-    }
+    gloo_net *net = gloo_of(b->net);
     if (offset > b->unbound->size || size_bytes > b->unbound->size - offset) {
-        return fl_fail(FL_EINVAL, "net %s: %zu bytes at %zu of a buffer of %zu", net->name.c_str(),
+        return fl_fail(FL_EINVAL, "net %s: %zu bytes at %zu of a buffer of %zu", net->name,
                        size_bytes, offset, b->unbound->size);
     }
     (sending ? b->send_peer : b->recv_peer).store(peer);
-    if (fl_net_lost(net, peer)) {
+    if (is_lost(net, peer)) {
         return failed_with(net, peer);
     }
     try {
@@ -235,39 +222,34 @@ static fl_status start(fl_net_buffer *b, bool sending, int peer, uint64_t tag, s
     } catch (const std::exception &failure) {
         char reason[256];
         snprintf(reason, sizeof reason, "%s member %d: %s",
-                 sending ? "sending to" : "receiving from", peer, fl__net_plain(failure.what()));
-        if (fl__net_is_timeout(failure.what())) {
-            fl__net_break(net, FL_EDEADLINE, reason);
+                 sending ? "sending to" : "receiving from", peer, fl__gloo_plain(failure.what()));
+        if (fl__gloo_is_timeout(failure.what())) {
+            fl__gloo_break(net, FL_EDEADLINE, reason);
         } else {
-            fl__net_lose(net, peer, reason);
+            fl__gloo_lose(net, peer, reason);
         }
         return failed_with(net, peer);
     }
     return FL_OK;
 }
 
-extern "C" int64_t fl_net_wait_limit(const fl_net *net, int64_t deadline_us)
-{
-    return net->waits_unlimited ? INT64_MAX : deadline_us;
-}
-
 /* Gloo closes every connection when a wait has timed out: a wait cannot be repeated. */
-static milliseconds limit_of(const fl_net *net, int64_t deadline_us)
+static milliseconds limit_of(const gloo_net *net, int64_t deadline_us)
 {
     return net->waits_unlimited
-               ? fl__net_no_limit
+               ? fl__gloo_no_limit
                : milliseconds(std::min(fl_left_ms(deadline_us), net->wait_timeout_ms));
 }
 
-static fl_status finish(fl_net_buffer *b, bool sending, int64_t deadline_us)
+static fl_status finish(gloo_buffer *b, bool sending, int64_t deadline_us)
 {
-    fl_net *net = b->net;
+    gloo_net *net = gloo_of(b->net);
     if (net->state.load() != FL_OK) {
-        return fl__net_refused(net);
+        return fl__gloo_refused(net);
     }
     milliseconds limit = limit_of(net, deadline_us);
     int peer = (sending ? b->send_peer : b->recv_peer).load();
-    if (fl_net_lost(net, peer)) {
+    if (is_lost(net, peer)) {
         return failed_with(net, peer); /* also if it was not started for that reason */
     }
     try {
@@ -281,37 +263,42 @@ static fl_status finish(fl_net_buffer *b, bool sending, int64_t deadline_us)
     } catch (const std::exception &failure) {
         char reason[256];
         const char *what = sending ? "sending to" : "receiving from";
-        if (fl__net_is_timeout(failure.what())) {
+        if (fl__gloo_is_timeout(failure.what())) {
             snprintf(reason, sizeof reason, "%s member %d took longer than %lld ms", what, peer,
                      (long long)limit.count());
-            fl__net_break(net, FL_EDEADLINE, reason);
+            fl__gloo_break(net, FL_EDEADLINE, reason);
         } else {
             snprintf(reason, sizeof reason, "%s member %d: %s", what, peer,
-                     fl__net_plain(failure.what()));
-            fl__net_lose(net, peer, reason);
+                     fl__gloo_plain(failure.what()));
+            fl__gloo_lose(net, peer, reason);
         }
         return failed_with(net, peer);
     }
 }
 
-extern "C" fl_status fl_net_send(fl_net_buffer *b, int peer, uint64_t tag, size_t offset,
-                                 size_t size_bytes)
+static fl_status start_send(fl_net_buffer *b, int peer, uint64_t tag, size_t offset,
+                            size_t size_bytes)
 {
-    return start(b, true, peer, tag, offset, size_bytes);
+    return start(static_cast<gloo_buffer *>(b), true, peer, tag, offset, size_bytes);
 }
 
-extern "C" fl_status fl_net_recv(fl_net_buffer *b, int peer, uint64_t tag, size_t offset,
-                                 size_t size_bytes)
+static fl_status start_recv(fl_net_buffer *b, int peer, uint64_t tag, size_t offset,
+                            size_t size_bytes)
 {
-    return start(b, false, peer, tag, offset, size_bytes);
+    return start(static_cast<gloo_buffer *>(b), false, peer, tag, offset, size_bytes);
 }
 
-extern "C" fl_status fl_net_wait_send(fl_net_buffer *b, int64_t deadline_us)
+static fl_status wait_send(fl_net_buffer *b, int64_t deadline_us)
 {
-    return finish(b, true, deadline_us);
+    return finish(static_cast<gloo_buffer *>(b), true, deadline_us);
 }
 
-extern "C" fl_status fl_net_wait_recv(fl_net_buffer *b, int64_t deadline_us)
+static fl_status wait_recv(fl_net_buffer *b, int64_t deadline_us)
 {
-    return finish(b, false, deadline_us);
+    return finish(static_cast<gloo_buffer *>(b), false, deadline_us);
 }
+
+const fl_net_ops fl__gloo_net_ops = {
+    fl__gloo_open, fl__gloo_close, abort_net,      state_of,   set_expendable, is_lost,   expect,
+    late,          buffer_create,  buffer_destroy, start_send, start_recv,     wait_send, wait_recv,
+};

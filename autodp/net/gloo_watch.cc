@@ -1,6 +1,6 @@
-/* The watch thread, which notices members that are lost, and the closing of a net. net.cc explains
- * both. */
-#include "autodp/net/net_shim.h"
+/* The watch thread, which notices members that are lost, and the closing of a net. gloo_net.cc
+ * explains both. */
+#include "autodp/net/gloo_net.h"
 
 extern "C" {
 #include "device/alloc.h"
@@ -11,7 +11,7 @@ extern "C" {
 
 static const int64_t longest_close_ms = 1000;
 
-static void set_left(fl_net *net, int peer)
+static void set_left(gloo_net *net, int peer)
 {
     std::lock_guard<std::mutex> lock(net->mutex);
     net->left[size_t(peer)] = true;
@@ -20,7 +20,7 @@ static void set_left(fl_net *net, int peer)
 /* Post the watch receive on every pair whose peer is not known to have left. A dead pair throws:
  * its peer has left if it said bye, otherwise it is lost. After a time-out all pairs are dead, and
  * the waiter breaks the net with the better message. NULL: there is nothing to watch. */
-static std::unique_ptr<UnboundBuffer> watch_pairs(fl_net *net, uint64_t tag)
+static std::unique_ptr<UnboundBuffer> watch_pairs(gloo_net *net, uint64_t tag)
 {
     auto buffer = net->context->createUnboundBuffer(net->never.data(), net->never.size());
     for (int peer = 0; peer < net->size; peer++) {
@@ -34,11 +34,11 @@ static std::unique_ptr<UnboundBuffer> watch_pairs(fl_net *net, uint64_t tag)
             if (net->byes[size_t(peer)] == bye_mark) {
                 continue;
             }
-            if (!fl__net_is_timeout(failure.what())) {
+            if (!fl__gloo_is_timeout(failure.what())) {
                 char reason[256];
                 snprintf(reason, sizeof reason, "member %d was lost: %s", peer,
-                         fl__net_plain(failure.what()));
-                fl__net_lose(net, peer, reason);
+                         fl__gloo_plain(failure.what()));
+                fl__gloo_lose(net, peer, reason);
                 if (net->state.load() == FL_OK) {
                     continue;
                 }
@@ -49,7 +49,7 @@ static std::unique_ptr<UnboundBuffer> watch_pairs(fl_net *net, uint64_t tag)
     return buffer;
 }
 
-void fl__net_watch(fl_net *net)
+void fl__gloo_watch(gloo_net *net)
 {
     for (uint64_t tag = tag_watch; !net->leaving.load() && net->state.load() == FL_OK; tag++) {
         std::unique_ptr<UnboundBuffer> buffer;
@@ -65,7 +65,7 @@ void fl__net_watch(fl_net *net)
                 }
                 net->watched = buffer.get();
             }
-            buffer->waitRecv(nullptr, fl__net_no_limit);
+            buffer->waitRecv(nullptr, fl__gloo_no_limit);
         } catch (const std::exception &) {
             /* A pair died; the next round finds out which, and whether it said bye. */
         }
@@ -76,7 +76,7 @@ void fl__net_watch(fl_net *net)
 
 /* ---- leaving ---- */
 
-static void say_bye(fl_net *net)
+static void say_bye(gloo_net *net)
 {
     int n_sent = 0;
     net->byes[size_t(net->rank)] = bye_mark;
@@ -101,7 +101,7 @@ static void say_bye(fl_net *net)
     }
 }
 
-void fl__net_disconnect(fl_net *net)
+void fl__gloo_disconnect(gloo_net *net)
 {
     std::lock_guard<std::mutex> lock(net->mutex);
     if (net->disconnected || net->context == nullptr) {
@@ -118,14 +118,9 @@ void fl__net_disconnect(fl_net *net)
     }
 }
 
-extern "C" void fl_net_close(fl_net **net_pointer)
+void fl__gloo_close(fl_net *base)
 {
-    fl_net *net = *net_pointer;
-    if (net == nullptr) {
-        return;
-    }
-    *net_pointer = nullptr;
-    fl__net_leave_abort_set(net);
+    gloo_net *net = gloo_of(base);
     {
         std::lock_guard<std::mutex> lock(net->mutex);
         net->leaving.store(true);
@@ -141,6 +136,6 @@ extern "C" void fl_net_close(fl_net **net_pointer)
     }
     net->bye_buffer.reset();
     net->hello_buffer.reset();
-    net->~fl_net();
+    net->~gloo_net();
     fl_free(net);
 }
