@@ -98,7 +98,7 @@ pid_t fl_host_start(const fl_hosts *hosts, int i, const char *run_dir)
     }
     pid_t self = getpid(), pid = fork();
     if (pid == 0) {
-        become_ssh(hosts->host[i].address, command, self);
+        become_ssh(hosts->ssh[i], command, self);
     }
     return pid;
 }

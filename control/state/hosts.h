@@ -29,7 +29,8 @@ typedef struct fl_hosts {
     fl_curve_keys keys;                 /* of the agents and of all workers */
     char secret[FL_CURVE_KEY];          /* of the head */
     bool by_ssh;                        /* the head starts the agents */
-    int64_t silence_ms;                 /* after which a host counts as lost */
+    char ssh[FL_MAX_WORKERS][FL_HOST_TEXT]; /* [n] where ssh finds each host; with by_ssh */
+    int64_t silence_ms;                     /* after which a host counts as lost */
 } fl_hosts;
 
 /* The index of the host that this rank is on. */

@@ -102,8 +102,17 @@ enum {
     FL_SCRIPT_MAX = 256,
     FL_FREEZE_LIST_MAX = 256,
     FL_CLASSES_MAX = 256,
-    FL_CACHE_STORES_MAX = 64
+    FL_CACHE_STORES_MAX = 64,
+    FL_JOB_HOSTS_MAX = 128,
+    FL_JOB_HOST_TEXT = 64
 };
+
+/* One host of a run. -1: not given. */
+typedef struct fl_job_host {
+    char name[FL_JOB_HOST_TEXT];
+    char address[FL_JOB_HOST_TEXT]; /* IPv4, or a name that resolves to it */
+    int devices, sockets;
+} fl_job_host;
 
 enum { FL_JOB_FIELDS_MAX = 112 };
 
@@ -121,6 +130,8 @@ enum { FL_DROPOUT_AUTO = -1 };
 
 typedef struct fl_job {
     char name[FL_TEXT_MAX];
+    int64_t n_hosts;                     /* 0: this host only */
+    fl_job_host hosts[FL_JOB_HOSTS_MAX]; /* [n_hosts], the head first */
     struct {
         fl_model_kind kind;
         char plugin[FL_TEXT_MAX]; /* path of a shared object; kind plugin only */

@@ -95,7 +95,7 @@ static int run_agent(const fl_args *args)
 const fl_cli_command fl_cli_command_agent = {
     .name = "agent",
     .summary = "Join a run on several hosts with the devices of this one.",
-    .details = "Starts the workers of this host for a run that `frostline run --hosts` has\n"
+    .details = "Starts the workers of this host for a run that `frostline run` has\n"
                "started on another one, and ends when the run is over or the other host is\n"
                "lost. The run directory must be on a file system that all hosts share.\n"
                "SIGTERM has the run go on without this host: the agent ends with exit code 6\n"

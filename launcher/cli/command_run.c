@@ -4,10 +4,9 @@
 #include "device/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/job_context.h"
-#include "launcher/job/cluster_file.h"
+#include "launcher/cli/run_hosts.h"
 #include "launcher/job/job.h"
 #include "launcher/job/number.h"
-#include "launcher/run/hosts.h"
 #include "launcher/run/preparation.h"
 #include "launcher/run/recording_read.h"
 #include "launcher/run/resume.h"
@@ -37,69 +36,6 @@ static void take_early_signals(void)
     sigprocmask(SIG_BLOCK, &later, NULL);
     signal(SIGTERM, end_process);
     signal(SIGINT, end_process);
-}
-
-/* ---- --hosts ---- */
-
-/* Large: in memory from fl_alloc. */
-typedef struct host_options {
-    fl_cluster_file *file;
-    fl_hosts *hosts; /* NULL: the run has this host alone */
-} host_options;
-
-static fl_status read_hosts(const fl_args *args, const fl_job *job, host_options *h)
-{
-    const char *listen = fl_args_value(args, "--listen");
-    if (listen == NULL) {
-        return fl_fail(FL_EINVAL, "--hosts: --listen ADDRESS is missing, where their agents join; "
-                                  "allowed: tcp://ADDRESS:PORT");
-    }
-    FL_TRY(fl_alloc(sizeof *h->file, (void **)&h->file));
-    FL_TRY(fl_alloc(sizeof *h->hosts, (void **)&h->hosts));
-    FL_TRY(fl_cluster_file_load(fl_args_value(args, "--hosts"), h->file));
-    FL_TRY(fl_hosts_make(h->file, listen, job, h->hosts));
-    h->hosts->by_ssh = fl_args_has(args, "--ssh");
-    return FL_OK;
-}
-
-/* Make the job one of these hosts. */
-static fl_status take_hosts(const fl_args *args, fl_job *job, host_options *h)
-{
-    FL_TRY(read_hosts(args, job, h));
-    return fl_job_locate(job, fl_hosts_take_job(h->hosts, job));
-}
-
-static void free_hosts(host_options *h)
-{
-    fl_free(h->hosts);
-    fl_free(h->file);
-}
-
-static fl_status run_on_hosts(const fl_args *args, fl_job_context *w, fl_run_result *result)
-{
-    host_options h = {NULL, NULL};
-    fl_status status = take_hosts(args, &w->job, &h);
-    if (status == FL_OK) {
-        status = fl_run_on_hosts(w->model, &w->dataset, &w->job, fl_args_value(args, "--run-dir"),
-                                 h.hosts, &h.file->cluster, result);
-    }
-    free_hosts(&h);
-    return status;
-}
-
-static fl_status check_hosts_options(const fl_args *args)
-{
-    bool hosts = fl_args_has(args, "--hosts");
-    const char *mine = fl_args_has(args, "--listen") ? "--listen"
-                       : fl_args_has(args, "--ssh")  ? "--ssh"
-                                                     : NULL;
-    if (mine != NULL && !hosts) {
-        return fl_fail(FL_EINVAL, "%s: an option of --hosts, which is missing", mine);
-    }
-    return !hosts || !fl_args_has(args, "--replay")
-               ? FL_OK
-               : fl_fail(FL_EINVAL, "--hosts: --replay is given, too: a run on several hosts "
-                                    "repeats no other one");
 }
 
 /* ---- --resume ---- */
@@ -148,21 +84,22 @@ static int finish_run(fl_status status, const fl_run_result *result)
     return status == FL_ESTOPPED && result->terminated ? FL_EXIT_TERMINATED : code;
 }
 
-/* On the hosts of this command line, whichever the run had before: the run's job has the number of
- * devices that those had. */
+/* On the hosts that are given now, whichever the run had before: its job has the number of devices
+ * that those had. */
 static fl_status take_job(const fl_args *args, const fl_resume *resume, fl_job *job,
-                          host_options *hosts)
+                          fl_run_hosts *hosts)
 {
     const char *overrides[FL_ARGS_MAX + 1] = {"devices.count=auto"};
-    bool has_hosts = fl_args_has(args, "--hosts");
-    int first = has_hosts ? 1 : 0;
-    int n = fl_job_context_overrides(args, overrides + first); /* the last of several holds */
-    FL_TRY(fl_resume_load_job(resume, overrides, first + n, job));
-    return has_hosts ? take_hosts(args, job, hosts) : FL_OK;
+    int n = fl_job_context_overrides(args, overrides + 1); /* the last of several holds */
+    FL_TRY(fl_resume_load_job(resume, overrides, n + 1, job));
+    if (!fl_run_hosts_are_given(args, job)) {
+        return fl_resume_load_job(resume, overrides + 1, n, job);
+    }
+    return fl_run_hosts_take(args, job, hosts);
 }
 
 static fl_status continue_run(const fl_args *args, fl_resume *resume, fl_job_context *w,
-                              host_options *hosts, fl_run_result *result)
+                              fl_run_hosts *hosts, fl_run_result *result)
 {
     FL_TRY(open_resume(args, resume));
     if (resume->before.model.kind == FL_MODEL_PROGRAM) {
@@ -183,7 +120,7 @@ static int resume_run(const fl_args *args)
     fl_job_context w = {0};
     fl_resume *resume = NULL;
     fl_run_result result = {0};
-    host_options hosts = {NULL, NULL};
+    fl_run_hosts hosts = {NULL, NULL};
     fl_status status = fl_alloc(sizeof *resume, (void **)&resume);
     if (status == FL_OK) {
         status = continue_run(args, resume, &w, &hosts, &result);
@@ -193,12 +130,29 @@ static int resume_run(const fl_args *args)
         fl_resume_close(resume);
     }
     fl_free(resume);
-    free_hosts(&hosts);
+    fl_run_hosts_free(&hosts);
     fl_job_context_fini(&w);
     return code;
 }
 
 /* ---- run ---- */
+
+static fl_status run_new(const fl_args *args, const char *recorded_dir, fl_job_context *w,
+                         fl_run_result *result)
+{
+    const char *run_dir = fl_args_value(args, "--run-dir");
+    if (!fl_run_hosts_are_given(args, &w->job)) {
+        return fl_run_again(w->model, &w->dataset, &w->job, run_dir, recorded_dir, result);
+    }
+    fl_run_hosts hosts = {NULL, NULL};
+    fl_status status = fl_run_hosts_take(args, &w->job, &hosts);
+    if (status == FL_OK) {
+        status = fl_run_on_hosts(w->model, &w->dataset, &w->job, run_dir, hosts.hosts,
+                                 &hosts.file->cluster, result);
+    }
+    fl_run_hosts_free(&hosts);
+    return status;
+}
 
 static int run_job(const fl_args *args)
 {
@@ -208,7 +162,7 @@ static int run_job(const fl_args *args)
     char recorded_path[PATH_MAX], recorded_job[PATH_MAX + 16];
     fl_args with_job = *args;
     const char *recorded_dir = fl_args_value(args, "--replay");
-    if (check_hosts_options(args) != FL_OK) {
+    if (fl_run_hosts_check_options(args) != FL_OK) {
         fl_complain("%s", fl_errmsg());
         return FL_EXIT_BAD_INPUT;
     }
@@ -236,11 +190,8 @@ static int run_job(const fl_args *args)
     if (status == FL_OK) {
         status = fl_job_context_init(&with_job, &w);
     }
-    if (status == FL_OK && fl_args_has(args, "--hosts")) {
-        status = run_on_hosts(args, &w, &result);
-    } else if (status == FL_OK) {
-        status = fl_run_again(w.model, &w.dataset, &w.job, fl_args_value(args, "--run-dir"),
-                              recorded_dir, &result);
+    if (status == FL_OK) {
+        status = run_new(args, recorded_dir, &w, &result);
     }
     fl_job_context_fini(&w);
     return finish_run(status, &result);
@@ -297,14 +248,16 @@ const fl_cli_command fl_cli_command_run = {
                "then be left out: it is the earlier run's job.\n"
                "With --resume, an interrupted run continues in its own directory, from its\n"
                "newest whole checkpoint; --set train.epochs=N makes it longer.\n"
-               "With --hosts, the run waits for `frostline agent` on each other host, or\n"
-               "starts it with --ssh.\n",
+               "With hosts in the job, this host must be the first of them, and the run starts\n"
+               "`frostline agent` on each other one by ssh. With --hosts, it waits for these\n"
+               "agents, or starts them with --ssh.\n",
     .options = {{"--run-dir", 0, "DIR", "the run directory; default: RUN.DIR/NAME-DATE-TIME"},
                 {"--replay", 0, "RUN", "repeat the decisions of this run"},
                 {"--resume", 0, "RUN", "continue this run, which was interrupted"},
                 {"--checkpoint", 0, "STEP", "continue from the checkpoint after this many steps"},
-                {"--hosts", 0, "FILE", "train on the hosts of FILE, this one the first"},
-                {"--listen", 0, "ADDRESS", "of --hosts: where agents join, tcp://ADDRESS:PORT"},
+                {"--hosts", 0, "FILE", "train on these hosts, not the job's; this one is first"},
+                {"--listen", 0, "ADDRESS",
+                 "where agents join, tcp://ADDRESS:PORT; default: free ports"},
                 {"--ssh", 0, NULL, "of --hosts: start the agents by ssh"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = run_job,

@@ -132,18 +132,41 @@ static fl_status read_values(const cluster_reader *r, const yaml_node_t *node, i
 
 /* ---- hosts ---- */
 
-static void add_devices(fl_cluster *c, const values *v)
+void fl_cluster_file_add(fl_cluster_file *out, const char *name, const char *address, int n_devices,
+                         int n_sockets)
 {
-    int n = (int)v->value[1].integer, n_sockets = v->given[2] ? (int)v->value[2].integer : 1;
-    for (int i = 0; i < n; i++) {
+    fl_cluster *c = &out->cluster;
+    snprintf(out->name[c->n_hosts], FL_HOST_NAME_MAX, "%s", name);
+    snprintf(out->address[c->n_hosts], FL_HOST_NAME_MAX, "%s", address);
+    for (int i = 0; i < n_devices; i++) {
         int d = c->n_devices++;
         c->host_of[d] = c->n_hosts;
-        c->socket_of[d] = c->n_sockets + (int)((int64_t)i * n_sockets / n);
-        c->memory_bytes[d] = v->given[3] ? v->value[3].integer : 0;
-        c->speed[d] = v->given[4] ? v->value[4].number : 1.0;
+        c->socket_of[d] = c->n_sockets + (int)((int64_t)i * n_sockets / n_devices);
+        c->memory_bytes[d] = 0;
+        c->speed[d] = 1.0;
     }
     c->n_hosts++;
     c->n_sockets += n_sockets;
+}
+
+void fl_cluster_file_init(fl_cluster_file *out)
+{
+    const double rate = 1024.0 * 1024 * 1024 * 1e-6; /* of 1 GiB/s, bytes per us */
+    memset(out, 0, sizeof *out);
+    out->cluster.link[FL_LINK_HOSTS] =
+        (fl_link_cost){.latency_us = 50, .bytes_per_us = rate, .reduce_bytes_per_us = rate};
+}
+
+static void add_devices(fl_cluster_file *out, const values *v)
+{
+    fl_cluster *c = &out->cluster;
+    int first = c->n_devices;
+    fl_cluster_file_add(out, v->value[0].text, v->given[5] ? v->value[5].text : "",
+                        (int)v->value[1].integer, v->given[2] ? (int)v->value[2].integer : 1);
+    for (int d = first; d < c->n_devices; d++) {
+        c->memory_bytes[d] = v->given[3] ? v->value[3].integer : 0;
+        c->speed[d] = v->given[4] ? v->value[4].number : 1.0;
+    }
 }
 
 static fl_status check_host(const cluster_reader *r, const yaml_node_t *node, const values *v)
@@ -213,10 +236,7 @@ static fl_status read_hosts(cluster_reader *r, const yaml_node_t *list)
         FL_TRY(read_values(r, node, 2, &v));
         FL_TRY(check_host(r, node, &v));
         FL_TRY(check_address(r, node, &v));
-        snprintf(out->address[out->cluster.n_hosts], FL_HOST_NAME_MAX, "%s",
-                 v.given[5] ? v.value[5].text : "");
-        snprintf(out->name[out->cluster.n_hosts], FL_HOST_NAME_MAX, "%s", v.value[0].text);
-        add_devices(&out->cluster, &v);
+        add_devices(out, &v);
     }
     return FL_OK;
 }

@@ -28,7 +28,14 @@ typedef struct fl_cluster_file {
  * allowed: ..."; *out is then undefined. */
 fl_status fl_cluster_file_load(const char *path, fl_cluster_file *out) FL_MUST_CHECK;
 
-/* The same of a text. name: of the file, for messages. */
+/* A run's hosts from elsewhere than a file. init: none yet, and links between hosts of 50 us and
+ * 1 GiB/s. add: one more, with a socket for every devices / n_sockets of its n_devices; fewer than
+ * FL_MAX_WORKERS in all. name and address are shorter than FL_HOST_NAME_MAX. */
+void fl_cluster_file_init(fl_cluster_file *out);
+void fl_cluster_file_add(fl_cluster_file *out, const char *name, const char *address, int n_devices,
+                         int n_sockets);
+
+/* As load, of a text. name: of the file, for messages. */
 fl_status fl_cluster_file_parse(const char *name, const char *text, size_t size_bytes,
                                 fl_cluster_file *out) FL_MUST_CHECK;
 

@@ -36,6 +36,12 @@ typedef union fl__value {
 
 bool fl__field_is_text(const fl_field *field);
 
+/* Bytes that a name may have. */
+static inline size_t fl__field_longest_name(const fl_field *field)
+{
+    return field->most > 0 ? (size_t)field->most : FL__NAME_LONGEST;
+}
+
 /* As fl_field_parse, but into *out: also for values that are not fields of a job. No lists. */
 fl_status fl__field_take(const fl_field *field, const char *text, size_t length, bool quoted,
                          fl__value *out) FL_MUST_CHECK;
@@ -51,9 +57,10 @@ bool fl__field_rounds_out(const fl_field *field, const char *text, double *round
 /* The value as a job file writes it. Choices are in range, texts are zero-terminated. Pure. */
 void fl__field_write(const fl_field *field, const fl__value *v, char text[FL_FIELD_VALUE_MAX]);
 
-/* The value of a key of a list's item. */
+/* The value of a key of a list's item: an integer, or any. */
 void fl__list_put(const fl_field *key, void *item, int64_t value);
 int64_t fl__list_get(const fl_field *key, const void *item);
+void fl__list_put_value(const fl_field *key, void *item, const fl__value *value);
 
 /* Failures of lists. i: the item, from 0; before: the item before it, unless i is 0. */
 fl_status fl__list_too_long(const fl_list *list, int64_t n) FL_MUST_CHECK;

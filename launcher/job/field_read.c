@@ -7,10 +7,11 @@
 #include <math.h>
 #include <string.h>
 
-static bool is_name(const char *text)
+static bool is_name(const fl_field *field, const char *text)
 {
     size_t length = strlen(text);
-    return length >= 1 && length <= FL__NAME_LONGEST && text[0] != '-' && text[0] != '.' &&
+    return length >= 1 && length <= fl__field_longest_name(field) && text[0] != '-' &&
+           text[0] != '.' &&
            strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") ==
                length;
 }
@@ -158,7 +159,7 @@ static bool read_choice(const fl_field *field, const char *text, int *out)
 
 static bool read_text(const fl_field *field, const char *text, size_t length, fl__value *out)
 {
-    bool good = field->type == FL_FIELD_TEXT ? is_name(text) : is_path(text, length);
+    bool good = field->type == FL_FIELD_TEXT ? is_name(field, text) : is_path(text, length);
     if (good) {
         memset(out->text, 0, sizeof out->text);
         memcpy(out->text, text, length);

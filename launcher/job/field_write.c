@@ -280,8 +280,8 @@ const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_M
     char least[32], most[32], range[80];
     switch (field->type) {
     case FL_FIELD_TEXT:
-        snprintf(rest, left, "1 to %d letters, digits, '_', '-' and '.', the first not '-' or '.'",
-                 FL__NAME_LONGEST);
+        snprintf(rest, left, "1 to %zu letters, digits, '_', '-' and '.', the first not '-' or '.'",
+                 fl__field_longest_name(field));
         break;
     case FL_FIELD_PATH:
         snprintf(rest, left, "a path of 1 to %d bytes", FL_TEXT_MAX - 1);

@@ -1,6 +1,7 @@
 /* Lists: from values to text, and checks. list_read.c reads them. */
 #include "launcher/job/list.h"
 #include "launcher/job/field.h"
+#include "launcher/job/text.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -29,6 +30,25 @@ void fl__list_put(const fl_field *key, void *item, int64_t value)
         memcpy((char *)item + key->offset, &narrow, sizeof narrow);
     } else {
         memcpy((char *)item + key->offset, &value, sizeof value);
+    }
+}
+
+void fl__list_put_value(const fl_field *key, void *item, const fl__value *value)
+{
+    if (key->type == FL_FIELD_TEXT) {
+        memcpy((char *)item + key->offset, value->text, (size_t)key->most + 1);
+    } else {
+        fl__list_put(key, item, value->integer);
+    }
+}
+
+static void get_value(const fl_field *key, const void *item, fl__value *value)
+{
+    *value = (fl__value){0};
+    if (key->type == FL_FIELD_TEXT) {
+        memcpy(value->text, (const char *)item + key->offset, (size_t)key->most + 1);
+    } else {
+        value->integer = fl__list_get(key, item);
     }
 }
 
@@ -75,13 +95,10 @@ static void add_text(growing_list *g, const char *text)
 
 static void add_value(growing_list *g, const fl_field *key, const char *item)
 {
-    char text[FL_FIELD_ALLOWED_MAX];
-    int64_t value = fl__list_get(key, item);
-    if (value == 0 && key->word != NULL) {
-        add_text(g, key->word);
-        return;
-    }
-    snprintf(text, sizeof text, "%" PRId64, value);
+    char text[FL_FIELD_VALUE_MAX];
+    fl__value value;
+    get_value(key, item, &value);
+    fl__field_write(key, &value, text);
     add_text(g, text);
 }
 
@@ -89,7 +106,7 @@ static void add_mapping(growing_list *g, const fl_list *list, const char *item)
 {
     add_text(g, "{");
     for (int k = 0; k < list->n_keys; k++) {
-        if (k > 0 && fl__list_get(&list->key[k], item) == FL_LIST_ABSENT) {
+        if (k >= list->n_required && fl__list_get(&list->key[k], item) == FL_LIST_ABSENT) {
             continue;
         }
         add_text(g, k == 0 ? "" : ", ");
@@ -151,12 +168,28 @@ fl_status fl__list_within(const fl_list *list, int64_t i, const fl_field *key, f
                              : fl_within(status, "entry %" PRId64 ", %s", i + 1, key->path);
 }
 
-static fl_status check_value(const fl_list *list, const fl_field *key, const char *item)
+static fl_status check_name(const fl_field *key, const char *item)
+{
+    char allowed[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
+    fl__value value, unused;
+    get_value(key, item, &value);
+    size_t length = strlen(value.text);
+    return fl__field_read(key, value.text, length, &unused)
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "found %s, allowed: %s", fl_shown(value.text, length, shown),
+                         fl_field_allowed(key, allowed));
+}
+
+/* is_required: the list has no entry without this key. */
+static fl_status check_value(const fl_field *key, bool is_required, const char *item)
 {
     char allowed[FL_FIELD_ALLOWED_MAX];
+    if (key->type == FL_FIELD_TEXT) {
+        return check_name(key, item);
+    }
     int64_t value = fl__list_get(key, item);
     bool is_word = key->word != NULL && value == 0;
-    bool is_absent = key != list->key && value == FL_LIST_ABSENT;
+    bool is_absent = !is_required && value == FL_LIST_ABSENT;
     if (is_word || is_absent || (value >= key->least && value <= key->most)) {
         return FL_OK;
     }
@@ -169,13 +202,15 @@ fl_status fl_list_check(const fl_field *field, const fl_job *job)
     const fl_list *list = field->list;
     int64_t n = count_of(field, job);
     int n_keys = list->n_keys == 0 ? 1 : list->n_keys;
+    int n_required = list->n_keys == 0 ? 1 : list->n_required;
     if (n < 0 || n > list->capacity) {
         return fl__list_too_long(list, n);
     }
     for (int64_t i = 0; i < n; i++) {
         const char *item = item_of(field, job, i);
         for (int k = 0; k < n_keys; k++) {
-            FL_TRY(fl__list_within(list, i, &list->key[k], check_value(list, &list->key[k], item)));
+            FL_TRY(fl__list_within(list, i, &list->key[k],
+                                   check_value(&list->key[k], k < n_required, item)));
         }
         FL_TRY(fl__list_check_rise(list, i, item - list->item_bytes, item));
     }

@@ -1,5 +1,5 @@
-/* A field that is a list: of integers, or of mappings of integers, as its fl_list describes. In
- * fl_job it is a count (int64_t) and, right after it, the items. */
+/* A field that is a list: of integers, or of mappings of integers and names, as its fl_list says.
+ * In fl_job it is a count (int64_t) and, right after it, the items. */
 #ifndef FL_LAUNCHER_JOB_LIST_H
 #define FL_LAUNCHER_JOB_LIST_H
 

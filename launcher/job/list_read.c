@@ -38,7 +38,7 @@ static fl_status read_value(list_reader *r, const fl_field *key, const yaml_node
     if (status != FL_OK) {
         return refuse_node(r, node, fl__list_within(r->list, r->i, key, status));
     }
-    fl__list_put(key, r->item, value.integer);
+    fl__list_put_value(key, r->item, &value);
     return FL_OK;
 }
 
@@ -97,11 +97,13 @@ static fl_status read_pairs(list_reader *r, const yaml_node_t *mapping)
         seen |= UINT64_C(1) << k;
         FL_TRY(read_value(r, &r->list->key[k], yaml_document_get_node(r->document, pair->value)));
     }
-    if ((seen & 1) == 0) {
-        return refuse_node(r, mapping,
-                           fl_fail(FL_EINVAL,
-                                   "entry %" PRId64 ": found no %s, allowed: an entry with it",
-                                   r->i + 1, r->list->key[0].path));
+    for (int k = 0; k < r->list->n_required; k++) {
+        if ((seen >> k & 1) == 0) {
+            return refuse_node(r, mapping,
+                               fl_fail(FL_EINVAL,
+                                       "entry %" PRId64 ": found no %s, allowed: an entry with it",
+                                       r->i + 1, r->list->key[k].path));
+        }
     }
     return FL_OK;
 }
@@ -115,7 +117,7 @@ static fl_status read_mapping(list_reader *r, const yaml_node_t *node)
             fl_fail(FL_EINVAL, "entry %" PRId64 ": found %s, allowed: a mapping with %s", r->i + 1,
                     fl_node_found(node, shown), fl_list_keys(r->list, keys)));
     }
-    for (int k = 1; k < r->list->n_keys; k++) {
+    for (int k = r->list->n_required; k < r->list->n_keys; k++) {
         fl__list_put(&r->list->key[k], r->item, FL_LIST_ABSENT);
     }
     FL_TRY(read_pairs(r, node));

@@ -42,7 +42,8 @@ typedef struct fl_field {
     const char *initial;        /* the default as a job file writes it */
     const char *unit;           /* of a plain number; NULL: none */
     int64_t least, most;        /* of an integer, a size, a duration; steps of a span or a period;
-                                   steps or epochs of an interval */
+                                   steps or epochs of an interval; bytes of a text, at most 64, 0:
+                                   64 */
     double low, high;           /* of a number; of a period's epochs, an interval's milliseconds */
     bool above_low;             /* a number must be more than low, */
     bool below_high;            /* and less than high */
@@ -60,12 +61,14 @@ typedef struct fl_field {
     const char *doc; /* one sentence */
 } fl_field;
 
-/* The items of a list: integers, or mappings of integers. Offsets of keys are within an item. */
+/* The items of a list: integers, or mappings of integers and names. Offsets of keys are within an
+ * item; a name is a char [most + 1]. */
 struct fl_list {
     int capacity;
     size_t item_bytes;
     int n_keys;          /* of a mapping, at most 64; 0: an item is an integer, key[0] */
-    const fl_field *key; /* the first is required; an absent other one is FL_LIST_ABSENT */
+    int n_required;      /* of the keys, at least 1: the first ones, and all names */
+    const fl_field *key; /* an absent one is FL_LIST_ABSENT */
     bool rises;          /* the first key must rise from item to item */
 };
 
@@ -79,8 +82,8 @@ enum {
     FL_SCHEMA_MAX = FL_JOB_FIELDS_MAX,
     FL_FIELD_ALLOWED_MAX = 256,
     FL_LIST_ABSENT = -1,
-    FL_LIST_BYTES_MAX = sizeof(int64_t) + FL_SCRIPT_MAX * sizeof(fl_script_entry),
-    FL_FIELD_VALUE_MAX = FL_SCRIPT_MAX * 64, /* the longest script; longer than any other text */
+    FL_LIST_BYTES_MAX = sizeof(int64_t) + FL_JOB_HOSTS_MAX * sizeof(fl_job_host),
+    FL_FIELD_VALUE_MAX = FL_JOB_HOSTS_MAX * 192, /* the longest hosts; longer than any other text */
 };
 
 int fl_schema_n_fields(void);

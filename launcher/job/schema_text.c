@@ -121,7 +121,10 @@ static void table_field(FILE *stream, const fl_field *field, const char *indent,
     for (int k = 0; field->list != NULL && k < field->list->n_keys; k++) {
         const fl_field *key = &field->list->key[k];
         fprintf(stream, "| `%s[].%s` | %s | %s | %s |\n", field->path, key->path,
-                k == 0 ? "must be given" : "stays", fl_field_allowed(key, allowed), key->doc);
+                k < field->list->n_required    ? "must be given"
+                : field->list->n_required == 1 ? "stays"
+                                               : "none",
+                fl_field_allowed(key, allowed), key->doc);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "control/link/zap_auth.h"
 #include "device/failure.h"
 #include "device/log.h"
+#include "launcher/run/host_address.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,15 +15,14 @@
 
 /* ---- the hosts ---- */
 
-static fl_status take_endpoints(const char *listen, fl_hosts *out)
+void fl_hosts_of_job(const fl_job *job, fl_cluster_file *out)
 {
-    return fl_zap_auth_endpoint(listen, 0, out->agents, sizeof out->agents) &&
-                   fl_zap_auth_endpoint(listen, 1, out->links, sizeof out->links)
-               ? FL_OK
-               : fl_fail(FL_EINVAL,
-                         "--listen: found '%.80s', allowed: tcp://ADDRESS:PORT, PORT from 1 to "
-                         "65534",
-                         listen);
+    fl_cluster_file_init(out);
+    for (int64_t i = 0; i < job->n_hosts; i++) {
+        const fl_job_host *host = &job->hosts[i];
+        fl_cluster_file_add(out, host->name, host->address, host->devices,
+                            host->sockets > 0 ? host->sockets : 1);
+    }
 }
 
 static fl_status make_keys(fl_hosts *out)
@@ -30,46 +30,113 @@ static fl_status make_keys(fl_hosts *out)
     return zmq_curve_keypair(out->keys.server, out->secret) == 0 &&
                    zmq_curve_keypair(out->keys.public_key, out->keys.secret) == 0
                ? FL_OK
-               : fl_fail(FL_ENOTSUP, "--hosts: this ZeroMQ has no CURVE");
+               : fl_fail(FL_ENOTSUP, "a run on several hosts: this ZeroMQ has no CURVE");
 }
 
 /* Plans are made for the memory in the file; a worker has devices.memory. */
-static fl_status check_budget(const fl_cluster_file *file, const fl_job *job, int device)
+static fl_status check_budget(const fl_cluster_file *file, const char *source, const fl_job *job,
+                              int device)
 {
     int64_t planned = file->cluster.memory_bytes[device], budget = job->devices.memory_bytes;
     return planned <= budget || budget <= 0
                ? FL_OK
                : fl_fail(FL_EINVAL,
-                         "--hosts: host %s: found memory of %lld bytes, allowed: at most "
+                         "%s: host %s: found memory of %lld bytes, allowed: at most "
                          "devices.memory, %lld",
-                         file->name[file->cluster.host_of[device]], (long long)planned,
+                         source, file->name[file->cluster.host_of[device]], (long long)planned,
                          (long long)budget);
 }
 
-fl_status fl_hosts_make(const fl_cluster_file *file, const char *listen, const fl_job *job,
-                        fl_hosts *out)
+static fl_status take_address(const fl_cluster_file *file, const char *source, int i, fl_hosts *out)
+{
+    char address[FL_ADDRESS_TEXT];
+    fl_host *host = &out->host[i];
+    host->first = i == 0 ? 0 : out->host[i - 1].first + out->host[i - 1].n;
+    if (file->address[i][0] == '\0') {
+        return fl_fail(FL_EINVAL, "%s: host %s has no address, allowed: address: 10.0.0.1", source,
+                       file->name[i]);
+    }
+    fl_status status = fl_host_address(file->address[i], address);
+    if (status != FL_OK) {
+        return fl_within(status, "%s: host %s", source, file->name[i]);
+    }
+    snprintf(host->name, sizeof host->name, "%s", file->name[i]);
+    snprintf(host->address, sizeof host->address, "%s", address);
+    snprintf(out->ssh[i], sizeof out->ssh[i], "%s", file->address[i]);
+    return FL_OK;
+}
+
+static fl_status take_endpoints(const char *source, const char *listen, fl_hosts *out)
+{
+    return fl_zap_auth_endpoint(listen, 0, out->agents, sizeof out->agents) &&
+                   fl_zap_auth_endpoint(listen, 1, out->links, sizeof out->links)
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "%s: found '%.80s', allowed: tcp://ADDRESS:PORT, PORT from 1 to 65534",
+                         source, listen);
+}
+
+/* The head is this host, and the others can reach it. */
+static fl_status check_head(const char *source, const fl_hosts *hosts)
+{
+    const fl_host *head = &hosts->host[0];
+    char own[FL_HOST_TEXT + 32] = "";
+    bool all_loopback = true;
+    for (int i = 1; i < hosts->n; i++) {
+        const fl_host *host = &hosts->host[i];
+        all_loopback = all_loopback && fl_host_address_is_loopback(host->address);
+        if (own[0] == '\0' && fl_host_address_is_own(host->address)) {
+            snprintf(own, sizeof own, "; this host is %s", host->name);
+        }
+    }
+    if (!fl_host_address_is_own(head->address)) {
+        return fl_fail(FL_EINVAL,
+                       "%s: the first host, %s, has the address %s, which this host has not%s; "
+                       "allowed: frostline run on the first host",
+                       source, head->name, head->address, own);
+    }
+    return all_loopback || !fl_host_address_is_loopback(head->address)
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "%s: host %s: %s is %s, which other hosts cannot reach; allowed: its "
+                         "address in their network",
+                         source, head->name, hosts->ssh[0], head->address);
+}
+
+static fl_status choose_endpoints(const char *source, fl_hosts *out)
+{
+    char listen[FL_HOST_TEXT + 32];
+    int port = 0;
+    FL_TRY(check_head(source, out));
+    fl_status status = fl_host_address_free_ports(out->host[0].address, &port);
+    if (status != FL_OK) {
+        return fl_within(status, "%s", source);
+    }
+    snprintf(listen, sizeof listen, "tcp://%s:%d", out->host[0].address, port);
+    return take_endpoints(source, listen, out);
+}
+
+fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *source,
+                        const fl_job *job, fl_hosts *out)
 {
     const fl_cluster *c = &file->cluster;
-    *out = (fl_hosts){.n = c->n_hosts, .silence_ms = job->fault.detect_ms};
+    memset(out, 0, sizeof *out);
+    out->n = c->n_hosts;
+    out->silence_ms = job->fault.detect_ms;
     if (c->n_hosts < 2) {
-        return fl_fail(FL_EINVAL, "--hosts: found one host, allowed: two or more; a run on one "
-                                  "host needs no --hosts");
+        return fl_fail(FL_EINVAL,
+                       "%s: found one host, allowed: two or more; a run on one host needs no %s",
+                       source->name, source->name);
     }
     for (int i = 0; i < c->n_devices; i++) {
         out->host[c->host_of[i]].n++;
-        FL_TRY(check_budget(file, job, i));
+        FL_TRY(check_budget(file, source->name, job, i));
     }
     for (int i = 0; i < c->n_hosts; i++) {
-        fl_host *host = &out->host[i];
-        host->first = i == 0 ? 0 : out->host[i - 1].first + out->host[i - 1].n;
-        if (file->address[i][0] == '\0') {
-            return fl_fail(FL_EINVAL, "--hosts: host %s has no address, allowed: address: 10.0.0.1",
-                           file->name[i]);
-        }
-        snprintf(host->name, sizeof host->name, "%s", file->name[i]);
-        snprintf(host->address, sizeof host->address, "%s", file->address[i]);
+        FL_TRY(take_address(file, source->name, i, out));
     }
-    FL_TRY(take_endpoints(listen, out));
+    FL_TRY(source->listen == NULL ? choose_endpoints(source->name, out)
+                                  : take_endpoints("--listen", source->listen, out));
     return make_keys(out);
 }
 
@@ -79,18 +146,17 @@ static fl_status check_devices(const fl_hosts *hosts, const fl_job *job, int n)
 {
     if (job->devices.kind == FL_DEVICE_CUDA) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.kind"),
-                             "found cuda, but the run has %d hosts (--hosts); allowed: cpu",
-                             hosts->n);
+                             "found cuda, but the run has %d hosts; allowed: cpu", hosts->n);
     }
     if (job->devices.count != FL_JOB_AUTO && job->devices.count != n) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.count"),
-                             "found %lld, but the hosts have %d devices (--hosts); allowed: auto, "
+                             "found %lld, but the hosts have %d devices; allowed: auto, "
                              "%d",
                              (long long)job->devices.count, n, n);
     }
     if (job->devices.max != FL_JOB_AUTO) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.max"),
-                             "found %lld, but the run has %d hosts (--hosts); allowed: auto",
+                             "found %lld, but the run has %d hosts; allowed: auto",
                              (long long)job->devices.max, hosts->n);
     }
     return FL_OK;
@@ -102,12 +168,11 @@ static fl_status check_memory(const fl_hosts *hosts, const fl_job *job)
     const fl_interval *every = &job->fault.snapshot;
     if (job->cache.policy == FL_CACHE_ON) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("cache.policy"),
-                             "found on, but the run has %d hosts (--hosts); allowed: auto, off",
-                             hosts->n);
+                             "found on, but the run has %d hosts; allowed: auto, off", hosts->n);
     }
     if (every->ms > 0 || every->steps > 0 || every->epochs > 0) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("fault.snapshot"),
-                             "found an interval, but the run has %d hosts (--hosts); allowed: "
+                             "found an interval, but the run has %d hosts; allowed: "
                              "auto, none",
                              hosts->n);
     }

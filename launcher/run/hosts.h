@@ -7,12 +7,22 @@
 
 #include <frostline/job.h>
 
-/* The hosts of the file, with new keys.
- * listen   "tcp://ADDRESS:PORT": agents join there, and the links of workers take the next port
- * Returns  FL_EINVAL for another text, a host without an address, or fewer than two hosts;
+/* Where the hosts of a run come from. */
+typedef struct fl_hosts_source {
+    const char *name;   /* of the option or the field: for messages */
+    const char *listen; /* "tcp://ADDRESS:PORT": agents join there, and the links of workers take
+                           the next port; NULL: the head's address and free ports */
+} fl_hosts_source;
+
+/* The hosts of the file, with new keys. Names are resolved.
+ * Returns  FL_EINVAL for another text of `listen`, a host without an address, fewer than two hosts,
+ *          and without `listen` if the first host is not this one; FL_EIO without free ports;
  *          FL_ENOTSUP if this ZeroMQ has no CURVE */
-fl_status fl_hosts_make(const fl_cluster_file *file, const char *listen, const fl_job *job,
-                        fl_hosts *out) FL_MUST_CHECK;
+fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *source,
+                        const fl_job *job, fl_hosts *out) FL_MUST_CHECK;
+
+/* The hosts of the job's field `hosts`. */
+void fl_hosts_of_job(const fl_job *job, fl_cluster_file *out);
 
 /* Make the job one of these hosts: devices.count is that of all of them, and nothing is kept in the
  * memory of one host that another one would need. Returns FL_EINVAL, with the field, where the job

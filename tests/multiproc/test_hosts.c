@@ -404,6 +404,32 @@ static void test_hosts__the_head_starts_agents_by_ssh(void **state)
     check_run(p, STEPS);
 }
 
+/* The hosts are in the job, and there is no other option: a free port of the head's address. */
+static void test_hosts__the_job_names_the_hosts(void **state)
+{
+    place *p = *state;
+    char script[512], arguments[TEXT], more[64], before[TEXT];
+    NEED_SPACES(p);
+    snprintf(script, sizeof script, "[ \"$3\" = %s ] || exit 9\nexec ip netns exec %s sh -c \"$4\"",
+             p->address[1], p->space[1]);
+    make_ssh(p, script, before);
+    snprintf(arguments, sizeof arguments,
+             "run " JOB "--run-dir %s/run --set 'hosts=[{name: a, address: %s, devices: 1}, "
+             "{name: b, address: %s, devices: 1}]' --set train.max_steps=%d --set pipe.k=2 "
+             "--set autodp.r=1 --set pipe.m=2",
+             p->dir, p->address[0], p->address[1], STEPS);
+    p->head = start(p, 0, "head.log", arguments);
+    int code = await_exit(&p->head);
+    setenv("PATH", before, 1);
+    if (code != 0) {
+        show_log(p, "head.log");
+        fail_msg("head %d", code);
+    }
+    snprintf(more, sizeof more, "--set train.max_steps=%d", STEPS);
+    run_alone(p, more);
+    check_run(p, STEPS);
+}
+
 /* Would catch: a run that waits for a host which ssh cannot reach. */
 static void test_hosts__a_host_that_ssh_does_not_reach_ends_the_start(void **state)
 {
@@ -708,8 +734,17 @@ static void test_hosts__bad_input_is_refused(void **state)
     static const struct {
         const char *arguments, *text;
     } cases[] = {
-        {"run " JOB "--hosts hosts.yaml", "--listen ADDRESS is missing"},
-        {"run " JOB "--listen tcp://127.0.0.1:5570", "--hosts, which is missing"},
+        {"run " JOB "--hosts far.yaml",
+         "--hosts: the first host, a, has the address 192.0.2.1, which this host has not; this "
+         "host is b; allowed: frostline run on the first host"},
+        {"run " JOB "--hosts near.yaml",
+         "host a: 127.0.0.1 is 127.0.0.1, which other hosts cannot reach"},
+        {"run " JOB "--listen tcp://127.0.0.1:5570", "--listen: the run has one host"},
+        {"run " JOB "--set 'hosts=[{name: a, address: 127.0.0.1, devices: 1}]'",
+         "hosts: found one host, allowed: two or more"},
+        {"run " JOB "--set 'hosts=[{name: a, address: a.invalid, devices: 1}, "
+         "{name: b, address: 127.0.0.1, devices: 1}]'",
+         "hosts: host a: a.invalid: no IPv4 address"},
         {"run " JOB "--hosts large.yaml --listen tcp://127.0.0.1:5570",
          "host b: found memory of 1125899906842624 bytes, allowed: at most devices.memory"},
         {"run " JOB "--hosts bare.yaml --listen tcp://127.0.0.1:5570", "host b has no address"},
@@ -747,6 +782,8 @@ static void test_hosts__bad_input_is_refused(void **state)
                       "sed '/name: b/d' hosts.yaml > one.yaml && "
                       "sed 's/127.0.0.2/127.0.0.1/' hosts.yaml > twice.yaml && "
                       "sed 's/127.0.0.2/localhost/' hosts.yaml > name.yaml && "
+                      "sed 's/127.0.0.1/192.0.2.1/' hosts.yaml > far.yaml && "
+                      "sed 's/127.0.0.2/192.0.2.1/' hosts.yaml > near.yaml && "
                       "'%s/frostline' key k && cat k.pub k > keys && chmod 600 keys",
                       p->dir, FL_BINARY_DIR));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -769,6 +806,7 @@ int main(void)
         SPACES(test_hosts__replicas_on_two),
         SPACES(test_hosts__transitions_between_plans),
         SPACES(test_hosts__the_head_starts_agents_by_ssh),
+        SPACES(test_hosts__the_job_names_the_hosts),
         SPACES(test_hosts__goes_on_without_a_remote_worker),
         SPACES(test_hosts__throws_out_a_remote_worker_that_hangs),
         SPACES(test_hosts__goes_on_without_a_host),

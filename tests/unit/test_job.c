@@ -317,6 +317,56 @@ static void test_job__a_script_says_what_stays_and_what_is_chosen(void **state)
     assert_int_equal(job.elastic.n_script, 1);
 }
 
+static void test_job__hosts_have_names_addresses_and_devices(void **state)
+{
+    (void)state;
+    fl_job job = parsed("hosts:\n- {name: a, address: 10.0.0.1, devices: 4}\n"
+                        "- {name: null-1, address: node-2.example.org, devices: 2, sockets: 2}\n");
+    assert_int_equal(job.n_hosts, 2);
+    assert_string_equal(job.hosts[0].address, "10.0.0.1");
+    assert_true(job.hosts[0].devices == 4 && job.hosts[0].sockets == -1);
+    assert_string_equal(job.hosts[1].name, "null-1");
+    assert_true(job.hosts[1].devices == 2 && job.hosts[1].sockets == 2);
+    fl_job again = written_and_loaded(&job);
+    assert_same(&job, &again);
+    static const char *const bad[][2] = {
+        {"[{name: a, address: b}]", "entry 1: found no devices, allowed: an entry with it"},
+        {"[{name: a, devices: 1}]", "entry 1: found no address"},
+        {"[{name: a, address: b, devices: 0}]", "entry 1, devices: found '0'"},
+        {"[{name: a, address: '10.0.0.1 x', devices: 1}]", "entry 1, address: found"},
+        {"[{name: a, address: b, devices: 1, adress: c}]", "unknown key 'adress', nearest is"},
+        {"[{name: a, address: b, devices: 1}, 3]", "entry 2: found '3', allowed: a mapping with "},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(fl_job_set(&job, "hosts", bad[i][0]), FL_EINVAL);
+        if (strstr(fl_errmsg(), bad[i][1]) == NULL) {
+            fail_msg("%s: %s", bad[i][0], fl_errmsg());
+        }
+    }
+}
+
+static void test_job__hosts_differ_and_have_sockets_for_their_devices(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {
+        {"hosts:\n- {name: a, address: b, devices: 1}\n- {name: a, address: c, devices: 1}\n",
+         "hosts: entry 2, name: found a twice, allowed: names that differ"},
+        {"hosts:\n- {name: a, address: b, devices: 1}\n- {name: b, address: b, devices: 1}\n",
+         "hosts: entry 2, address: found b twice"},
+        {"hosts:\n- {name: a, address: b, devices: 2, sockets: 3}\n",
+         "hosts: entry 1, sockets: found 3, allowed: at most its 2 devices"},
+        {"hosts:\n- {name: a, address: b, devices: 1024}\n- {name: c, address: d, devices: 1}\n",
+         "hosts: entry 2: found 1025 devices up to here, allowed: at most 1024"},
+    };
+    fl_job job;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(fl_job_parse("j", bad[i][0], strlen(bad[i][0]), NULL, 0, &job), FL_EINVAL);
+        if (strstr(fl_errmsg(), bad[i][1]) == NULL) {
+            fail_msg("%s: %s", bad[i][0], fl_errmsg());
+        }
+    }
+}
+
 /* The longest lists, each value as wide as it gets: would catch a buffer that is too small. */
 static void test_job__the_longest_lists_survive_writing_and_reading(void **state)
 {
@@ -336,6 +386,12 @@ static void test_job__the_longest_lists_survive_writing_and_reading(void **state
                               .r = 256,
                               .m = 4096};
         job.freeze.list[i] = 512;
+    }
+    job.n_hosts = FL_JOB_HOSTS_MAX;
+    for (int i = 0; i < FL_JOB_HOSTS_MAX; i++) {
+        snprintf(job.hosts[i].name, FL_JOB_HOST_TEXT, "%059d%04d", 0, i);
+        snprintf(job.hosts[i].address, FL_JOB_HOST_TEXT, "%059d%04d", 1, i);
+        job.hosts[i].devices = job.hosts[i].sockets = 8;
     }
     fl_job again = written_and_loaded(&job);
     assert_same(&job, &again);
@@ -516,6 +572,8 @@ int main(void)
         cmocka_unit_test(test_job__knows_the_older_name_of_the_metric),
         cmocka_unit_test(test_job__every_spelling_of_every_type_reads_and_reads_back),
         cmocka_unit_test(test_job__a_script_says_what_stays_and_what_is_chosen),
+        cmocka_unit_test(test_job__hosts_have_names_addresses_and_devices),
+        cmocka_unit_test(test_job__hosts_differ_and_have_sockets_for_their_devices),
         cmocka_unit_test(test_job__the_longest_lists_survive_writing_and_reading),
         cmocka_unit_test(test_job__random_jobs_survive_writing_and_reading),
         cmocka_unit_test(test_job__percentages_survive_writing_and_reading),

@@ -113,7 +113,10 @@ static const char *another(const fl_field *field, char text[FL_FIELD_VALUE_MAX])
         }
         return NULL;
     case FL_FIELD_LIST:
-        return field->list->n_keys == 0 ? "[3, 4]" : "[{step: 3, f: 1, k: 2, r: 3, m: 4}]";
+        return field->list->n_keys == 0 ? "[3, 4]"
+               : strcmp(field->path, "hosts") == 0
+                   ? "[{name: a, address: 10.0.0.1, devices: 2, sockets: 1}]"
+                   : "[{step: 3, f: 1, k: 2, r: 3, m: 4}]";
     }
     return NULL;
 }

@@ -1,0 +1,85 @@
+#include "launcher/run/host_address.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TRIES = 64, PORT_MAX = 65535 };
+
+fl_status fl_host_address(const char *name, char address[FL_ADDRESS_TEXT])
+{
+    const struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    int error = getaddrinfo(name, NULL, &hints, &found);
+    if (error != 0) {
+        return fl_fail(FL_EINVAL, "%s: no IPv4 address: %s", name,
+                       error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
+    }
+    struct sockaddr_in in;
+    memcpy(&in, found->ai_addr, sizeof in);
+    freeaddrinfo(found);
+    inet_ntop(AF_INET, &in.sin_addr, address, FL_ADDRESS_TEXT);
+    return FL_OK;
+}
+
+/* A TCP socket at this address; port 0: any that is free. Returns -1, with errno. */
+static int bind_socket(const char *address, int port)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    if (inet_pton(AF_INET, address, &in.sin_addr) != 1) {
+        errno = EINVAL;
+        return -1;
+    }
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && bind(fd, (const struct sockaddr *)&in, sizeof in) != 0) {
+        int error = errno;
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    return fd;
+}
+
+bool fl_host_address_is_own(const char *address)
+{
+    int fd = bind_socket(address, 0);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return fd >= 0;
+}
+
+bool fl_host_address_is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0;
+}
+
+static int port_of(int fd)
+{
+    struct sockaddr_in in = {0};
+    socklen_t size = sizeof in;
+    return getsockname(fd, (struct sockaddr *)&in, &size) == 0 ? ntohs(in.sin_port) : PORT_MAX;
+}
+
+fl_status fl_host_address_free_ports(const char *address, int *port)
+{
+    for (int i = 0; i < TRIES; i++) {
+        int first = bind_socket(address, 0);
+        if (first < 0) {
+            break;
+        }
+        *port = port_of(first);
+        int next = *port < PORT_MAX ? bind_socket(address, *port + 1) : -1;
+        close(first);
+        if (next >= 0) {
+            close(next);
+            return FL_OK;
+        }
+    }
+    return fl_fail(FL_EIO, "%s: no two free ports: %s", address, strerror(errno));
+}

@@ -1,0 +1,25 @@
+/* Addresses of hosts: what a name means, which ones are this host's, and ports that are free. */
+#ifndef FL_LAUNCHER_RUN_HOST_ADDRESS_H
+#define FL_LAUNCHER_RUN_HOST_ADDRESS_H
+
+#include <frostline/status.h>
+
+#include <stddef.h>
+
+enum { FL_ADDRESS_TEXT = 16 }; /* "255.255.255.255" */
+
+/* The IPv4 address of a host: of its name, or the text itself if it is one. FL_EINVAL, "NAME: why"
+ * if it has none. May ask name servers, whose time-outs it waits for. */
+fl_status fl_host_address(const char *name, char address[FL_ADDRESS_TEXT]) FL_MUST_CHECK;
+
+/* Whether this IPv4 address is one of this host. */
+bool fl_host_address_is_own(const char *address);
+
+/* Whether it is one of 127.0.0.0/8, which no other host can reach. Pure. */
+bool fl_host_address_is_loopback(const char *address);
+
+/* A port of this host's address that nothing uses, and neither the next one: 1 .. 65534. Another
+ * process may take it before the caller does. FL_EIO. */
+fl_status fl_host_address_free_ports(const char *address, int *port) FL_MUST_CHECK;
+
+#endif
