@@ -35,6 +35,7 @@ typedef struct fl_native {
     void *stream;       /* the runtime's own handle */
     uint64_t hardware;  /* the device itself: two processes on one device have the same; never 0 */
     int driver_version; /* the newest CUDA that its driver can run: 13000 is 13.0. 0: no driver */
+    bool registers; /* a library may register its memory, for other devices to reach it directly */
 } fl_native;
 
 /* What the kernels' arguments mean: frostline/kernels.h. Lists (fl_update, fl_square_sum) are host

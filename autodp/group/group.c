@@ -108,6 +108,18 @@ const char *fl_comm_way_text(fl_comm_way way)
     return text[way];
 }
 
+const char *fl_comm_registration_text(fl_comm_registration registration)
+{
+    static const char *const text[FL_REGISTRATIONS] = {
+        "nothing to register",
+        "used",
+        "not used: a worker's library cannot",
+        "not used: a worker's device memory does not suit it",
+        "not used: it takes longer than it saves in a thousand steps",
+        "not used: it failed on a worker"};
+    return text[registration];
+}
+
 int64_t fl_comm_time_mixed(int64_t known_us, int64_t us)
 {
     return known_us == 0 ? us : (known_us + us) / 2;

@@ -35,6 +35,20 @@ typedef enum fl_comm_way {
 /* "rebuild"; "none". */
 const char *fl_comm_way_text(fl_comm_way way);
 
+/* Whether a group's buffers are registered with the library that moves them, or why not. */
+typedef enum fl_comm_registration {
+    FL_REGISTERED_NONE,       /* there is nothing to register */
+    FL_REGISTERED_ALL,        /* they are, on all members */
+    FL_REGISTERED_NO_LIBRARY, /* a member's library cannot */
+    FL_REGISTERED_NO_MEMORY,  /* a member's device memory does not suit it */
+    FL_REGISTERED_TOO_DEAR,   /* it takes longer than it can save */
+    FL_REGISTERED_FAILED,     /* it failed on a member, and was undone on all */
+    FL_REGISTRATIONS
+} fl_comm_registration;
+
+/* "used", or the reason in words. */
+const char *fl_comm_registration_text(fl_comm_registration registration);
+
 enum { FL_GROUP_PAIRS_MAX = 1023 };
 
 /* The transports of a group, and the cost of opening its communicators; for reports. */
@@ -46,13 +60,18 @@ typedef struct fl_group_comm {
     /* The other pairs, of workers, one a line: "0 and 2: they share one device". Lines that do not
      * fit are counted by the last one. "" if there are none. */
     char host_pairs[FL_GROUP_PAIRS_MAX + 1];
+    fl_comm_registration registration;
+    int n_registered; /* buffers of this member */
+    int64_t registered_bytes, register_us;
 } fl_group_comm;
 
 /* What a worker's groups leave to later ones: a communicator of all members, and the times that
  * each way took. The caller's memory, cleared at first; one group opens at a time. */
 typedef struct fl_comm_keeper {
     int64_t took_us[FL_COMM_WAYS]; /* 0: unknown */
-    void *kept;                    /* of the backend; NULL: none */
+    /* What registration took for so many bytes, the last time; 0 and 0: unknown. */
+    int64_t register_us, registered_bytes;
+    void *kept; /* of the backend; NULL: none */
     void (*release)(void *kept);
 } fl_comm_keeper;
 

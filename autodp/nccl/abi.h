@@ -83,11 +83,17 @@ typedef struct fl_nccl_config {
       (const void *from, void *to, size_t count, int type, int root, fl_nccl_handle comm,          \
        void *stream))
 
+#define FL__NCCL_REGISTER_FUNCTIONS(X)                                                             \
+    X(fl_nccl_result, CommRegister,                                                                \
+      (fl_nccl_handle comm, void *buffer, size_t size_bytes, void **handle))                       \
+    X(fl_nccl_result, CommDeregister, (fl_nccl_handle comm, void *handle))
+
 enum { FL_NCCL_SHRINK_DEFAULT = 0, FL_NCCL_SHRINK_ABORT = 1, FL_NCCL_REVOKE_DEFAULT = 0 };
 
-/* Functions of later versions, NULL where the library lacks them: shrink came with 2.27, revoke
- * with 2.29. */
+/* Functions of later versions, NULL where the library lacks them: registration came with 2.19,
+ * shrink with 2.27, revoke with 2.29. */
 #define FL__NCCL_LATER_FUNCTIONS(X)                                                                \
+    FL__NCCL_REGISTER_FUNCTIONS(X)                                                                 \
     X(fl_nccl_result, CommShrink,                                                                  \
       (fl_nccl_handle comm, int *excluded, int n_excluded, fl_nccl_handle *child,                  \
        fl_nccl_config *config, int flags))                                                         \

@@ -22,6 +22,7 @@ typedef struct nccl_bucket {
     fl_bucket_op op[N_JOBS];
     int64_t n_started;
     bool under_way; /* started, and not waited for */
+    nccl_registration registration;
 } nccl_bucket;
 
 static nccl_group *group_of(const nccl_bucket *b)
@@ -163,6 +164,7 @@ static fl_status set_up(nccl_bucket *b, const fl_bucket_options *o)
         FL_TRY(d->ops->event_create(d, &b->job[i].done));
     }
     b->lane = lane;
+    fl__nccl_register_note(&b->registration, lane, o->data, (size_t)o->n * sizeof(float));
     return FL_OK;
 }
 
@@ -181,10 +183,10 @@ static bool leave_lane(nccl_bucket *b)
     for (int i = 0; i < N_JOBS; i++) {
         fl_status status = fl__nccl_job_done(&b->job[i], fl_deadline_us(g->wait_timeout_ms));
         if (status != FL_OK) {
-            return fl__nccl_lane_quiet(b->lane);
+            return fl__nccl_lane_quiet(b->lane) && fl__nccl_unregister(&b->registration);
         }
     }
-    return true;
+    return fl__nccl_unregister(&b->registration);
 }
 
 void fl__nccl_bucket_destroy(fl_bucket *bucket)

@@ -23,8 +23,9 @@ typedef struct nccl_channel {
     /* A receiver has twice as many jobs as buffers: a message may be announced while the device
      * still brings the one that was in its buffer before. */
     int n_jobs;
-    nccl_job *job;   /* [n_jobs], by number modulo n_jobs */
-    fl_event **free; /* [depth]: the buffer is written, by a sender; has been read */
+    nccl_job *job;                  /* [n_jobs], by number modulo n_jobs */
+    fl_event **free;                /* [depth]: the buffer is written, by a sender; has been read */
+    nccl_registration registration; /* of all buffers */
 } nccl_channel;
 
 static nccl_group *group_of(const nccl_channel *c)
@@ -101,6 +102,8 @@ static fl_status set_up(nccl_channel *c)
         c->job[i].lane = lane;
     }
     c->lane = lane;
+    fl__nccl_register_note(&c->registration, lane, c->buffers,
+                           (size_t)c->base.depth * c->stride_bytes);
     return FL_OK;
 }
 
@@ -130,7 +133,8 @@ void fl__nccl_channel_close(fl_channel *channel)
 {
     nccl_channel *c = (nccl_channel *)channel;
     fl_device *d = channel->group->device;
-    if (c->lane != NULL && !fl__nccl_lane_quiet(c->lane)) {
+    if (c->lane != NULL &&
+        (!fl__nccl_lane_quiet(c->lane) || !fl__nccl_unregister(&c->registration))) {
         return; /* a thread that does not come back uses it */
     }
     wait_for_copies(c);

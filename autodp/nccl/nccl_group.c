@@ -187,6 +187,7 @@ static fl_status group_connect(fl_group *group, int64_t deadline_us)
         FL_TRY(lane->kind == NCCL_PARENT ? FL_OK : fl__nccl_lane_connected(lane, deadline_us));
     }
     g->base.comm.us += g->lanes != NULL ? fl_now_us() - begun_us : 0;
+    FL_TRY(fl__nccl_register_all(g, deadline_us));
     return fl__nccl_parent_keep(g);
 }
 

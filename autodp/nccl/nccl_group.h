@@ -8,6 +8,7 @@
  *   caller.c        the caller thread, which makes every call of NCCL except the aborts
  *   watch.c         the watch thread: deadlines, a broken net; it aborts communicators
  *   nccl_bucket.c, nccl_channel.c, nccl_mover.c   what a lane carries
+ *   registration.c  buffers that NCCL's other ranks reach directly
  *
  * Each channel, each set of owners of buckets, and each member that state goes to has a lane: NCCL
  * runs the operations of one communicator in the order of their calls, so a send that waits for its
@@ -110,6 +111,19 @@ struct nccl_lane {
     nccl_job *issued, *last_issued; /* the device does them in this order */
 };
 
+/* ---- registered buffers ---- */
+
+typedef struct nccl_registration nccl_registration;
+struct nccl_registration {
+    nccl_lane *lane; /* NULL: it is in no list */
+    void *data;      /* device memory, which stays where it is until it is unregistered */
+    size_t size_bytes;
+    void *handle; /* of NCCL's, which may be NULL */
+    bool held;    /* it is registered */
+    nccl_job take, give;
+    nccl_registration *next; /* in the group's list */
+};
+
 /* ---- the group ---- */
 
 /* One split of the parent, which all members make together. */
@@ -130,6 +144,7 @@ struct nccl_group {
     bool after_loss;
     nccl_lane *parent; /* while lanes are split off; NULL: lanes open with ids of their own */
     nccl_round *rounds;
+    nccl_registration *registrations;
 
     pthread_mutex_t mutex;
     pthread_cond_t work;    /* for the caller thread */
@@ -258,6 +273,20 @@ fl_status fl__nccl_parent_keep(nccl_group *g) FL_MUST_CHECK;
 /* Open all lanes that have not begun to open, by splits of the parent. All members call it.
  * *begun_us: when all had come, and the splits began. */
 fl_status fl__nccl_split_lanes(nccl_group *g, int64_t *begun_us, int64_t deadline_us) FL_MUST_CHECK;
+
+/* ---- registration.c ---- */
+
+/* A buffer that operations of the lane use: fl__nccl_register_all looks at it, until it is
+ * unregistered. Small ones are left out: NCCL copies those in any case. */
+void fl__nccl_register_note(nccl_registration *r, nccl_lane *lane, void *data, size_t size_bytes);
+
+/* Register the buffers of all members, or of none: where all libraries and devices can, and where
+ * it takes no longer than it can save. All members call it, with connected lanes. */
+fl_status fl__nccl_register_all(nccl_group *g, int64_t deadline_us) FL_MUST_CHECK;
+
+/* Before the buffer is given back; nothing of the lane uses it any more. Where NCCL's call fails,
+ * the communicator is aborted. false: NCCL does not come back, and the buffer must stay. */
+bool fl__nccl_unregister(nccl_registration *r);
 
 /* ---- the entries of the table ---- */
 

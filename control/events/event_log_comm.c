@@ -22,6 +22,12 @@ void fl_fields_comm(fl_json *j, const fl_comm_report *report)
     fl_json_integer(j, "nccl_pairs", c->n_device_pairs);
     fl_json_text(j, "comm", fl_comm_way_text(c->way));
     fl_json_rounded(j, "comm_ms", (double)c->us * 1e-3, 3);
+    if (c->registration != FL_REGISTERED_NONE) {
+        fl_json_text(j, "registration", fl_comm_registration_text(c->registration));
+        fl_json_integer(j, "registered", c->n_registered);
+        fl_json_integer(j, "registered_bytes", c->registered_bytes);
+        fl_json_rounded(j, "register_ms", (double)c->register_us * 1e-3, 3);
+    }
     fl_json_array(j, "host_pairs");
     put_lines(j, c->host_pairs);
     fl_json_close(j, ']');

@@ -232,9 +232,20 @@ bool fl_wire_get_transition(fl_reader *r, uint32_t generation, fl_transition_par
            t->kept_bytes >= 0 && t->device_bytes >= 0;
 }
 
+static bool get_registration(fl_reader *r, fl_group_comm *c)
+{
+    int registration = fl_get_i32(r);
+    c->n_registered = fl_get_i32(r);
+    c->registered_bytes = fl_get_i64(r);
+    c->register_us = fl_get_i64(r);
+    bool known = registration >= 0 && registration < FL_REGISTRATIONS;
+    c->registration = known ? (fl_comm_registration)registration : FL_REGISTERED_NONE;
+    return known && c->n_registered >= 0 && c->registered_bytes >= 0 && c->register_us >= 0;
+}
+
 size_t fl_wire_comm_size(const fl_comm_report *report)
 {
-    return 4 + 8 + 2 * 4 + 4 + strnlen(report->comm.host_pairs, FL_GROUP_PAIRS_MAX);
+    return 4 + 8 + 2 * 4 + 4 + 2 * 4 + 2 * 8 + strnlen(report->comm.host_pairs, FL_GROUP_PAIRS_MAX);
 }
 
 void fl_wire_put_comm(fl_writer *w, const fl_comm_report *report)
@@ -244,6 +255,10 @@ void fl_wire_put_comm(fl_writer *w, const fl_comm_report *report)
     fl_put_i64(w, c->us);
     fl_put(w, (uint32_t)c->n_pairs, 4);
     fl_put(w, (uint32_t)c->n_device_pairs, 4);
+    fl_put(w, (uint32_t)c->registration, 4);
+    fl_put(w, (uint32_t)c->n_registered, 4);
+    fl_put_i64(w, c->registered_bytes);
+    fl_put_i64(w, c->register_us);
     fl_put_text(w, c->host_pairs, FL_GROUP_PAIRS_MAX);
 }
 
@@ -255,6 +270,7 @@ bool fl_wire_get_comm(fl_reader *r, uint32_t generation, fl_comm_report *report)
     c->us = fl_get_i64(r);
     c->n_pairs = fl_get_i32(r);
     c->n_device_pairs = fl_get_i32(r);
+    known = get_registration(r, c) && known;
     return known && c->us >= 0 && c->n_pairs >= 0 && c->n_device_pairs >= 0 &&
            c->n_device_pairs <= c->n_pairs && fl_get_text(r, c->host_pairs, FL_GROUP_PAIRS_MAX);
 }

@@ -50,6 +50,8 @@ struct fl_async_native {
      * called. */
     int (*queue)(fl_async_native *stream, void *to, const void *from, size_t size_bytes,
                  void (*run)(void *call, void *to, const void *from), void *call);
+    /* Whether the device has this memory now, and nobody has given it back. */
+    bool (*holds)(fl_async_native *stream, const void *memory, size_t size_bytes);
 };
 
 /* As fl_device_cpu_create; the threads of streams are pinned, too. FL_EINVAL for a fault that

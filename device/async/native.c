@@ -57,14 +57,25 @@ static int queue_native(fl_async_native *stream, void *to, const void *from, siz
     return status == FL_OK ? 0 : -1;
 }
 
+static bool holds_native(fl_async_native *stream, const void *memory, size_t size_bytes)
+{
+    fl__async *a = ((fl_stream *)(void *)stream)->device;
+    pthread_mutex_lock(&a->lock);
+    bool holds = fl__space_find(&a->memory, memory, size_bytes) != NULL;
+    pthread_mutex_unlock(&a->lock);
+    return holds;
+}
+
 fl_status fl__async_stream_native(fl_device *d, fl_stream *stream, fl_native *out)
 {
     fl__async *a = fl__async_of(d);
     fl_stream *s = fl__stream_of(a, stream);
     FL_TRY(fl__async_enter(a, FL__ASYNC_stream_native, NULL));
     s->native.queue = queue_native;
+    s->native.holds = holds_native;
     out->stream = &s->native;
     out->driver_version = 0;
+    out->registers = true;
     out->hardware =
         (a->o.hardware != 0 ? a->o.hardware : fl_mix64((uint64_t)getpid(), (uintptr_t)a)) | 1;
     return FL_OK;

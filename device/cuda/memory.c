@@ -12,6 +12,17 @@
 
 /* ---- the arena ---- */
 
+/* What of it NCCL may register is one answer for the device: that of its worst piece. */
+static int take_pool(fl__cuda *c, size_t size_bytes, void **out)
+{
+    bool registers = false;
+    int code = c->plugin->pool_take(size_bytes, out, &registers);
+    if (code == FL_CUDA_OK && !registers) {
+        atomic_store(&c->has_unregistered, true);
+    }
+    return code;
+}
+
 fl_status fl__cuda_arena_open(fl__cuda *c, size_t budget_bytes)
 {
     void *base = NULL;
@@ -19,9 +30,9 @@ fl_status fl__cuda_arena_open(fl__cuda *c, size_t budget_bytes)
         return FL_OK;
     }
     FL_TRY(fl__cuda_enter(c));
-    int code = c->plugin->memory_take(budget_bytes, &base);
+    int code = take_pool(c, budget_bytes, &base);
     if (code != FL_CUDA_OK) {
-        fl_status status = fl__cuda_status(c, "memory_take", code);
+        fl_status status = fl__cuda_status(c, "pool_take", code);
         char size[FL_SIZE_TEXT_MAX];
         return fl_within(status, "its budget of %s", fl_size_text((double)budget_bytes, size));
     }
@@ -41,10 +52,10 @@ void fl__cuda_arena_close(fl__cuda *c)
 }
 
 /* An allocation of the runtime's own. hole: the arena's largest, for the message */
-static fl_status take_beside(const fl__cuda *c, size_t size_bytes, size_t hole, void **out)
+static fl_status take_beside(fl__cuda *c, size_t size_bytes, size_t hole, void **out)
 {
     FL_TRY(fl__cuda_enter(c));
-    int code = c->plugin->memory_take(size_bytes == 0 ? 1 : size_bytes, out);
+    int code = take_pool(c, size_bytes == 0 ? 1 : size_bytes, out);
     if (code == FL_CUDA_OUT_OF_MEMORY && c->arena.base != NULL) {
         return fl_fail(
             FL_ENOMEM,
@@ -52,7 +63,7 @@ static fl_status take_beside(const fl__cuda *c, size_t size_bytes, size_t hole, 
             "has %zu, and the device has no other memory",
             c->number, size_bytes, c->arena.size_bytes, hole);
     }
-    return fl__cuda_status(c, "memory_take", code);
+    return fl__cuda_status(c, "pool_take", code);
 }
 
 fl_status fl__cuda_piece_take(fl__cuda *c, size_t size_bytes, void **out)

@@ -19,9 +19,10 @@ typedef struct fl__cuda {
     pthread_mutex_t lock;  /* of the arena and of the exports */
     pthread_mutex_t waits; /* recursive; held while a stream is captured, and to wait for all */
     fl__cuda_export *exports;
-    fl__cuda_arena arena;      /* without a budget, it has no byte */
-    fl__cuda_library *library; /* NULL: products by the own kernel */
-    char *algorithms;          /* the file that keeps its answers; NULL: none does */
+    atomic_bool has_unregistered; /* device memory that NCCL cannot register, beside exports */
+    fl__cuda_arena arena;         /* without a budget, it has no byte */
+    fl__cuda_library *library;    /* NULL: products by the own kernel */
+    char *algorithms;             /* the file that keeps its answers; NULL: none does */
 } fl__cuda;
 
 /* An fl_stream of this device: a queue with the workspace of the stream's kernels, which run one

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Goes up when the table, launches.h or an argument of a kernel changes. */
-enum { FL_CUDA_PLUGIN_VERSION = 9 };
+enum { FL_CUDA_PLUGIN_VERSION = 10 };
 
 /* The name of the table in the plugin's file. */
 #define FL_CUDA_PLUGIN_TABLE "fl_cuda_plugin_table"
@@ -75,7 +75,9 @@ typedef struct fl_cuda_plugin {
     int (*device_wait)(void); /* the host waits for all streams of it */
 
     int (*memory_take)(size_t size_bytes, void **out); /* 256-aligned, not cleared */
-    int (*memory_give)(void *memory);
+    /* The same, where possible as memory that NCCL can register (*registers). */
+    int (*pool_take)(size_t size_bytes, void **out, bool *registers);
+    int (*memory_give)(void *memory);       /* of both */
     int (*memory_free)(size_t *size_bytes); /* of the device, that no process holds */
     /* CUDA IPC: the base of an allocation, for other processes of the machine, and theirs here */
     int (*ipc_export)(void *memory, fl_cuda_handle *out);

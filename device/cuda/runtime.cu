@@ -1,6 +1,7 @@
 /* The plugin's table over the CUDA runtime: libfrostline_cuda.so is this file and the kernels. */
 #include "device/cuda/cublaslt.h"
 #include "device/cuda/plugin.h"
+#include "device/cuda/pool.h"
 
 #include <cuda_runtime_api.h>
 #include <string.h>
@@ -124,10 +125,6 @@ static int memory_take(size_t size_bytes, void **out)
     return forgiven(cudaMalloc(out, size_bytes));
 }
 
-static int memory_give(void *memory)
-{
-    return cudaFree(memory);
-}
 
 static int memory_free(size_t *size_bytes)
 {
@@ -313,7 +310,8 @@ extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_p
     driver_version,
     device_wait,
     memory_take,
-    memory_give,
+    fl__cuda_pool_take,
+    fl__cuda_pool_give,
     memory_free,
     ipc_export,
     ipc_open,

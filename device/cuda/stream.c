@@ -116,5 +116,6 @@ fl_status fl__cuda_stream_native(fl_device *d, fl_stream *s, fl_native *out)
     memcpy(half, identity.bytes, sizeof half);
     out->stream = fl__cuda_queue_of(c, s)->stream;
     out->hardware = fl_mix64(half[0], half[1]) | 1;
+    out->registers = !atomic_load(&c->has_unregistered);
     return FL_OK;
 }

@@ -23,7 +23,9 @@ static void generation_row(fl_html *html, const json_t *event)
     fl_page_number(html, fl_line_real(event, "pairs"), 0);
     fl_html_add(html, "<td class=\"text\">%s</td>", fl_line_text(event, "comm"));
     fl_page_number(html, fl_line_real(event, "comm_ms"), 2);
-    fl_html_add(html, "<td class=\"text\">");
+    const char *registration = fl_line_text(event, "registration");
+    fl_html_add(html, "<td class=\"text\">%s</td><td class=\"text\">",
+                registration == NULL ? "" : registration);
     put_host_pairs(html, event);
     fl_html_add(html, "</td></tr>\n");
 }
@@ -39,6 +41,7 @@ void fl_page_transports(fl_html *html, const fl_report *report)
     fl_page_section(html, "How workers exchange data");
     fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th>generation</th><th>pairs over NCCL"
                       "</th><th>of</th><th class=\"text\">communicators</th><th>opened in, ms</th>"
+                      "<th class=\"text\">registered buffers</th>"
                       "<th class=\"text\">through host memory, because</th></tr>\n");
     while (n < ROWS_MAX && (event = fl_report_next(report, "transport.chosen", &at)) != NULL) {
         generation_row(html, event);

@@ -366,14 +366,14 @@ static void test_cuda_commands__refuse_a_machine_without_a_driver(void **state)
 static void test_cuda_commands__refuse_a_gpu_that_runs_out_of_memory(void **state)
 {
     (void)state;
-    use_standin("fail=memory_take:1:2");
+    use_standin("fail=pool_take:1:2");
     make_saved_model();
     run_command(root,
                 "XDG_CACHE_HOME=no-profile " FL_BINARY_DIR
                 "/frostline run job.yaml --run-dir refused",
                 &result);
     assert_int_equal(result.exit_code, 2);
-    assert_non_null(strstr(result.err, "memory_take: out of memory"));
+    assert_non_null(strstr(result.err, "pool_take: out of memory"));
 }
 
 /* The lines of `frostline evaluate` that say how good the model is. */

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { BOARD_RANKS = 16, BOARD_CHUNK = 128 * 1024, BOARD_SPLITS = 16 };
+enum { BOARD_RANKS = 16, BOARD_CHUNK = 128 * 1024, BOARD_SPLITS = 16, BOARD_TURNS = 4 };
 
 typedef struct board_place {
     int64_t pid, fd;
@@ -37,8 +37,10 @@ typedef struct board {
     /* whether a rank wants to be connected: to all (0), to a peer (1 + peer) */
     atomic_bool wants[BOARD_RANKS][BOARD_RANKS + 1];
     atomic_uint barrier[BOARD_RANKS]; /* how many a rank has come to */
-    board_split split[BOARD_SPLITS];  /* by number modulo BOARD_SPLITS */
-    board_split shrink;               /* a communicator is shrunk once */
+    /* twice the turn of an operation, and one more if the rank's buffer is registered; by turn */
+    atomic_uint registered[BOARD_RANKS][BOARD_TURNS];
+    board_split split[BOARD_SPLITS]; /* by number modulo BOARD_SPLITS */
+    board_split shrink;              /* a communicator is shrunk once */
     unsigned char part[BOARD_RANKS][BOARD_CHUNK];
     board_mail mail[BOARD_RANKS][BOARD_RANKS]; /* from, to */
 } board;

@@ -21,6 +21,9 @@ template <typename... A> constexpr int count_arguments(fl_nccl_result (*)(A...))
                       count_arguments(static_cast<result(*) arguments>(nullptr)),                  \
                   "the arguments of nccl" #name);
 FL__NCCL_FUNCTIONS(CHECK)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1) && NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 0)
+FL__NCCL_REGISTER_FUNCTIONS(CHECK)
+#endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 0)
 FL__NCCL_LATER_FUNCTIONS(CHECK)
 #elif NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)

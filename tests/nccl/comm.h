@@ -2,7 +2,8 @@
  *
  *     standin.c      the rules; communicators from their opening to their end; faults of calls
  *     operations.c   sends, receives and collectives
- *     splits.c       communicators that are split off another one, or shrunk from it */
+ *     splits.c       communicators that are split off another one, or shrunk from it
+ *     registrations.c  buffers that are registered */
 #ifndef FL_TESTS_NCCL_COMM_H
 #define FL_TESTS_NCCL_COMM_H
 
@@ -41,6 +42,8 @@ typedef struct op {
     fault fault;
 } op;
 
+typedef struct registration registration;
+
 struct ncclComm {
     board_end end;
     int own_fd;                   /* of the board, in the process that made it; -1 elsewhere */
@@ -61,6 +64,8 @@ struct ncclComm {
     int n_looks;
     struct ncclComm **child;
     struct ncclComm *next_in_group;
+    fl_async_native *stream; /* of the last operation */
+    registration *registrations;
 };
 
 extern pthread_mutex_t comm_lock; /* one call at a time */
@@ -82,5 +87,12 @@ bool comm_finish_connecting(struct ncclComm *c);
 
 /* splits.c: whether the split or shrink has ended; *child is there then. */
 bool comm_finish_split(struct ncclComm *c);
+
+/* registrations.c: at the start of an operation, whether its buffer is registered, for the other
+ * ranks; at its end, that theirs are alike. At the end of a communicator: that it has none, or, of
+ * one that is aborted, that their memory is still there. */
+void comm_note_registered(const op *o);
+void comm_check_registered(const op *o);
+void comm_end_registrations(struct ncclComm *c, bool aborted);
 
 #endif

@@ -29,23 +29,21 @@ static bool wait_turn(const op *o)
     return false;
 }
 
-static void move_data(const op *o, void *to, const void *from)
+/* Whether all of it was moved. */
+static bool move_data(const op *o, void *to, const void *from)
 {
     board_end *e = &o->comm->end;
     switch (o->kind) {
     case OP_SEND:
-        board_send(e, o->peer, from, o->size_bytes);
-        return;
+        return board_send(e, o->peer, from, o->size_bytes);
     case OP_RECEIVE:
-        board_receive(e, o->peer, to, o->size_bytes);
-        return;
+        return board_receive(e, o->peer, to, o->size_bytes);
     case OP_SUM:
-        board_sum(e, from, to, o->size_bytes / sizeof(float));
-        return;
+        return board_sum(e, from, to, o->size_bytes / sizeof(float));
     case OP_BROADCAST:
-        board_broadcast(e, o->peer, from, to, o->size_bytes);
-        return;
+        return board_broadcast(e, o->peer, from, to, o->size_bytes);
     }
+    return false;
 }
 
 /* On the stream's thread. */
@@ -55,8 +53,9 @@ static void run_op(void *call, void *to, const void *from)
     if (o->fault.kind == FAULT_LATE) {
         usleep((useconds_t)o->fault.value);
     }
-    if (wait_turn(o)) {
-        move_data(o, to, from);
+    comm_note_registered(o);
+    if (wait_turn(o) && move_data(o, to, from)) {
+        comm_check_registered(o);
     }
     atomic_fetch_add(&o->comm->n_ops_run, 1);
     board_change(o->comm->end.b);
@@ -166,6 +165,7 @@ static fl_nccl_result add_op(op o, const char *name)
             in_group = c;
         }
         c->deferred[c->n_deferred++] = o;
+        c->stream = o.stream;
         result = group_depth > 0 ? FL_NCCL_SUCCESS : start_deferred(c);
     }
     pthread_mutex_unlock(&comm_lock);

@@ -11,6 +11,9 @@
  *   - A split needs all ranks of the parent, and nothing outstanding there.
  *   - A shrink needs all ranks but the excluded ones, and nothing outstanding unless its flag
  *     aborts that. A revoked communicator can be shrunk, split and aborted, and nothing else.
+ *   - A buffer is registered once, and unregistered before its memory is given back and before the
+ *     communicator is destroyed. Of one operation all ranks' buffers are registered, or none. A
+ *     program that breaks a rule of these dies.
  *
  * faults.h says what can go wrong on request. Not kept: a send and a receive in one group. */
 #include "autodp/nccl/abi.h"
@@ -251,6 +254,7 @@ EXPORT fl_nccl_result ncclCommDestroy(struct ncclComm *c)
         fprintf(stderr, "stand-in for NCCL: a communicator is destroyed before it is finalized\n");
         abort();
     }
+    comm_end_registrations(c, false);
     comm_release(c);
     return f.kind == FAULT_FAIL ? (fl_nccl_result)f.value : FL_NCCL_SUCCESS;
 }
@@ -269,6 +273,7 @@ EXPORT fl_nccl_result ncclCommAbort(struct ncclComm *c)
             board_await(c->end.b, seen);
         }
     }
+    comm_end_registrations(c, true);
     comm_release(c);
     return f.kind == FAULT_FAIL ? (fl_nccl_result)f.value : FL_NCCL_SUCCESS;
 }

@@ -53,9 +53,8 @@ static void *take_bytes(size_t size_bytes, fl_shared **shared)
 }
 
 /* Filled with what was there before: memory of a GPU is not cleared. */
-int standin__memory_take(size_t size_bytes, void **out)
+static int take_memory(size_t size_bytes, void **out)
 {
-    FAIL_OR_GO_ON("memory_take");
     FAIL_IN_CAPTURE;
     struct block *b = find_block(NULL);
     if (b == NULL || size_bytes > standin.memory_bytes - standin.used_bytes) {
@@ -75,6 +74,19 @@ int standin__memory_take(size_t size_bytes, void **out)
     shim_region_add(memory, size_bytes, "device memory");
     *out = memory;
     return 0;
+}
+
+int standin__memory_take(size_t size_bytes, void **out)
+{
+    FAIL_OR_GO_ON("memory_take");
+    return take_memory(size_bytes, out);
+}
+
+int standin__pool_take(size_t size_bytes, void **out, bool *registers)
+{
+    FAIL_OR_GO_ON("pool_take");
+    *registers = true;
+    return take_memory(size_bytes, out);
 }
 
 int standin__memory_give(void *memory)

@@ -19,6 +19,7 @@ enum { STANDIN_INVALID_VALUE = 1, STANDIN_NOT_REGISTERED = 713, STANDIN_NOT_SUPP
     X(driver_version, (int *out))                                                                  \
     X(device_wait, (void))                                                                         \
     X(memory_take, (size_t size_bytes, void **out))                                                \
+    X(pool_take, (size_t size_bytes, void **out, bool *registers))                                 \
     X(memory_give, (void *memory))                                                                 \
     X(memory_free, (size_t * size_bytes))                                                          \
     X(ipc_export, (void *memory, fl_cuda_handle *out))                                             \

@@ -284,7 +284,7 @@ static void test_cuda_device__passes_on_the_failure_of_every_call(void **state)
 static void test_cuda_device__leaves_nothing_behind_whichever_call_fails(void **state)
 {
     (void)state;
-    static const char *const entries[] = {"choose_device", "memory_take", "stream_create",
+    static const char *const entries[] = {"choose_device", "pool_take",   "stream_create",
                                           "copy",          "stream_wait", "fill_zero"};
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
         for (int n = 1; n < 60; n += n) {
@@ -323,7 +323,7 @@ static void test_cuda_device__takes_its_budget_at_once(void **state)
     fl_device *d = NULL;
     standin_set_memory(999);
     assert_int_equal(fl_device_cuda_create(&options, &d), FL_ENOMEM);
-    assert_string_equal(fl_errmsg(), "its budget of 1.0 KiB: device cuda 0: memory_take: out of "
+    assert_string_equal(fl_errmsg(), "its budget of 1.0 KiB: device cuda 0: pool_take: out of "
                                      "memory (CUDA error 2)");
     assert_int_equal(standin_outstanding(), 0);
     standin_set_memory(1000);
@@ -344,7 +344,7 @@ static void test_cuda_device__without_a_budget_takes_what_is_asked(void **state)
     standin_set_memory(1000);
     assert_int_equal(fl_device_cuda_create(&options, &d), FL_OK);
     assert_int_equal(fl_device_alloc(d, 1001, "weights", &memory), FL_ENOMEM);
-    assert_string_equal(fl_errmsg(), "device cuda 0: memory_take: out of memory (CUDA error 2)");
+    assert_string_equal(fl_errmsg(), "device cuda 0: pool_take: out of memory (CUDA error 2)");
     assert_int_equal(d->used_bytes, 0);
     assert_int_equal(fl_device_alloc(d, 1000, "weights", &memory), FL_OK);
     fl_device_free(d, memory, 1000);
@@ -543,7 +543,7 @@ static void test_cuda_check__refuses_a_plugin_of_another_version(void **state)
     refused(&other, line);
     other = *standin_plugin();
     other.memory_give = NULL;
-    refused(&other, "plugin stand-in lacks function 8 of the CUDA plugin interface");
+    refused(&other, "plugin stand-in lacks function 9 of the CUDA plugin interface");
 }
 
 int main(void)

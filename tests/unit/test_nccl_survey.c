@@ -1,6 +1,7 @@
 /* Which members of a group can use NCCL with each other. Catches two ranks on one device, or of two
  * versions, in one communicator, and a refusal that does not name the pair and the reason. */
 #include "autodp/nccl/nccl.h"
+#include "autodp/nccl/registration.h"
 #include "autodp/nccl/survey.h"
 
 #include <setjmp.h>
@@ -105,6 +106,19 @@ static void test_nccl_survey__takes_the_way_that_took_less_time(void **state)
     assert_true(fl_comm_time_mixed(0, 30) == 30 && fl_comm_time_mixed(10, 30) == 20);
 }
 
+/* What registration took for so many bytes, against what it saves in a thousand steps: a
+ * microsecond for a megabyte in each. */
+static void test_nccl_registration__pays_if_it_earns_its_time(void **state)
+{
+    (void)state;
+    assert_true(fl_nccl_registration_pays(0, 0, 1 << 20)); /* nobody knows: it is tried */
+    assert_true(fl_nccl_registration_pays(1000, 1000000, 1000000));
+    assert_false(fl_nccl_registration_pays(1001, 1000000, 1000000));
+    assert_true(fl_nccl_registration_pays(5000, 10000000, 1000000));
+    assert_false(fl_nccl_registration_pays(500, 100000, 64000000));
+    assert_true(fl_nccl_registration_pays(1001, 1000000, 0)); /* nothing to register */
+}
+
 /* Devices that compute in host memory have no streams for a library. */
 static void test_nccl_choice__follows_the_job_and_the_device(void **state)
 {
@@ -139,6 +153,7 @@ int main(void)
         cmocka_unit_test(test_nccl_survey__asks_all_pairs_of_a_set),
         cmocka_unit_test(test_nccl_survey__names_the_pair_and_the_reason),
         cmocka_unit_test(test_nccl_survey__takes_the_way_that_took_less_time),
+        cmocka_unit_test(test_nccl_registration__pays_if_it_earns_its_time),
         cmocka_unit_test(test_nccl_choice__follows_the_job_and_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

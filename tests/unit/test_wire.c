@@ -135,8 +135,9 @@ static fl_wire_message frame_of(fl_wire_type type)
         snprintf(f.graphs.graphs.reason, sizeof f.graphs.graphs.reason, "out of memory");
         break;
     case FL_WIRE_COMM:
-        f.comm =
-            (fl_comm_report){7, {FL_COMM_SPLIT, 123456, 6, 5, "0 and 2: they share one device"}};
+        f.comm = (fl_comm_report){7,
+                                  {FL_COMM_SPLIT, 123456, 6, 5, "0 and 2: they share one device",
+                                   FL_REGISTERED_TOO_DEAR, 3, INT64_C(5000000000), 42}};
         break;
     case FL_WIRE_CACHE_TIERS:
         f.cache_tiers = (fl_cache_tiers_report){.pinned_bytes = 1 << 20, .device_bytes = 3};
