@@ -498,13 +498,14 @@ static bool await_end(fl_agent *agent)
     return false;
 }
 
-void fl_agent_close(fl_agent **agent)
+void fl_agent_close(fl_agent **agent, bool again)
 {
     fl_agent *a = *agent;
     if (a == NULL) {
         return;
     }
-    if (!a->is_lost && send_frame(a, &(fl_agent_frame){.type = FL_AGENT_END}) && await_end(a)) {
+    if (!a->is_lost && send_frame(a, &(fl_agent_frame){.type = FL_AGENT_END, .again = again}) &&
+        await_end(a)) {
         if (!a->is_lost) {
             reap_agent(a);
         }

@@ -50,7 +50,8 @@ bool fl_agent_release_host(fl_agent *agent, int i, const char *why);
 void fl_agent_kill(fl_agent *agent, fl_worker *workers, int n);
 
 /* End the remaining workers and the agent; *agent becomes NULL, which is allowed before, too. When
- * it returns, none of these processes runs, even if the agent was stopped. */
-void fl_agent_close(fl_agent **agent);
+ * it returns, none of these processes runs, even if the agent was stopped.
+ * again  the run goes back: the agents of other hosts are to join it once more */
+void fl_agent_close(fl_agent **agent, bool again);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <frostline/plan.h>
 
-enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 4 };
+enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 5 };
 
 /* ---- bodies ---- */
 
@@ -154,9 +154,11 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
     case FL_AGENT_RELEASE:
         fl_put_text(w, f->text, FL_HOST_WHY_MAX);
         break;
+    case FL_AGENT_END:
+        fl_put(w, f->again, 1);
+        break;
     case FL_AGENT_KILL:
     case FL_AGENT_LOOK:
-    case FL_AGENT_END:
     case FL_AGENT_HIDE:
         break;
     }
@@ -199,6 +201,7 @@ static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)
     case FL_AGENT_LOOK:
         return f->incarnation > 0;
     case FL_AGENT_END:
+        return f->rank == 0 && f->incarnation == 0 && get_bool(r, &f->again);
     case FL_AGENT_HIDE:
         return f->rank == 0 && f->incarnation == 0;
     case FL_AGENT_SPAWNED:

@@ -43,7 +43,7 @@ typedef enum fl_host_news {
     FL_HOST_NEWS_KINDS
 } fl_host_news;
 
-/* One frame. `type` determines which member of the union is valid; KILL, LOOK, END and HIDE have no
+/* One frame. `type` determines which member of the union is valid; KILL, LOOK and HIDE have no
  * body.
  */
 typedef struct fl_agent_frame {
@@ -69,6 +69,7 @@ typedef struct fl_agent_frame {
             int64_t grace_ms;               /* NOTICE: until the agent ends; otherwise 0 */
             char text[FL_HOST_WHY_MAX + 1]; /* LOST: why; otherwise "" */
         } host;
+        bool again; /* END: the run goes back, and the agents of other hosts are to join again */
         char text[FL_HOST_WHY_MAX + 1]; /* RELEASE: why it cannot be drained; "": it is drained */
     };
 } fl_agent_frame;

@@ -55,11 +55,11 @@ static void send_to_local(fl__gate *g, const void *bytes, size_t n)
 }
 
 /* ⑤ */
-static void begin_end(fl__gate *g)
+static void begin_end(fl__gate *g, bool again)
 {
-    fl_host_message leave = {.type = FL_HOST_LEAVE, .text = ""};
+    fl_host_message last = {.type = again ? FL_HOST_AGAIN : FL_HOST_LEAVE, .text = ""};
     g->end_us = fl_deadline_us(END_MS);
-    fl__gate_tell_hosts(g, &leave);
+    fl__gate_tell_hosts(g, &last);
 }
 
 static void pass_frame(fl__gate *g, const void *bytes, size_t n)
@@ -71,7 +71,7 @@ static void pass_frame(fl__gate *g, const void *bytes, size_t n)
     }
     bool is_of_all = frame.type == FL_AGENT_END || frame.type == FL_AGENT_HIDE;
     if (frame.type == FL_AGENT_END) {
-        begin_end(g);
+        begin_end(g, frame.again);
     }
     if (frame.type == FL_AGENT_RELEASE) {
         fl__gate_release_host(g, &frame);
@@ -97,7 +97,8 @@ static void read_controller(fl__gate *g)
             return;
         }
         if (n <= 0) {
-            begin_end(g); /* the controller is gone: the kernel ends the workers of this host */
+            begin_end(g,
+                      false); /* the controller is gone: the kernel ends the workers of this host */
             end_gate(g, 1);
         }
         pass_frame(g, bytes, (size_t)n);
@@ -122,7 +123,7 @@ static void read_local(fl__gate *g)
             close(g->local);
             g->local = -1;
             if (g->end_us == 0) {
-                begin_end(g);
+                begin_end(g, false);
                 end_gate(g, 1);
             }
             return;
@@ -232,9 +233,7 @@ _Noreturn void fl__gate_run(const fl_agent_options *options, int socket, fl_agen
                zmq_strerror(zmq_errno()));
         _exit(1);
     }
-    fl_log(
-        FL_LOG_INFO, "waits for %d other host%s: frostline agent --join %s --key %s/%s --name NAME",
-        g.hosts->n - 1, g.hosts->n == 2 ? "" : "s", g.hosts->agents, g.run_dir, FL_HOSTS_KEY_FILE);
+    fl__gate_await_hosts(&g);
     while (!has_ended(&g)) {
         turn_gate(&g);
     }

@@ -14,7 +14,8 @@
 #include <sys/wait.h>
 
 enum {
-    ALIVES = 8,        /* in the time after which silence counts as loss */
+    ALIVES = 8,          /* in the time after which silence counts as loss */
+    AGAIN_US = 20000000, /* for a host that was in the run to join it again */
     HEAD_PATIENCE = 2, /* a host that has lost the head ends more than one that the head has lost */
 };
 
@@ -305,6 +306,9 @@ static void watch_clock(fl__gate *g, int64_t now_us)
             char why[64];
             snprintf(why, sizeof why, "it has been silent for %.1f s", (double)silence_us * 1e-6);
             lose_host(g, i, why);
+        } else if (g->remote[i].state == FL__HOST_AWAITED && g->hosts->again &&
+                   now_us - g->opened_us > AGAIN_US) {
+            lose_host(g, i, "it has not joined again");
         }
     }
 }
@@ -329,11 +333,33 @@ static void watch_starters(fl__gate *g)
     }
 }
 
+void fl__gate_await_hosts(fl__gate *g)
+{
+    int n = 0;
+    g->opened_us = fl_now_us();
+    for (int i = 1; i < g->hosts->n; i++) {
+        n += !g->hosts->host[i].absent;
+        if (g->hosts->host[i].absent) {
+            g->remote[i].state = FL__HOST_GONE;
+        }
+    }
+    if (g->hosts->again) {
+        fl_log(FL_LOG_INFO, "waits for %d other host%s to join again", n, n == 1 ? "" : "s");
+        return;
+    }
+    fl_log(FL_LOG_INFO,
+           "waits for %d other host%s: frostline agent --join %s --key %s/%s --name NAME", n,
+           n == 1 ? "" : "s", g->hosts->agents, g->run_dir, FL_HOSTS_KEY_FILE);
+}
+
 /* Agents try to connect until the head listens. */
 bool fl__gate_start_agents(fl__gate *g)
 {
     bool good = true;
     for (int i = 1; i < g->hosts->n && g->hosts->by_ssh && good; i++) {
+        if (g->hosts->host[i].absent) {
+            continue;
+        }
         g->remote[i].starter = fl_host_start(g->hosts, i, g->run_dir);
         good = g->remote[i].starter > 0;
     }

@@ -35,8 +35,9 @@ typedef struct fl__gate {
     fl__kept_frame held;      /* for the agent of this host */
     fl_host_socket socket;
     char run_dir[PATH_MAX], cwd[PATH_MAX];
-    int64_t alive_us; /* when the hosts heard of the head last */
-    int64_t end_us;   /* until when the gate waits for the others to end; 0: the run goes on */
+    int64_t opened_us; /* when the gate began to wait for hosts */
+    int64_t alive_us;  /* when the hosts heard of the head last */
+    int64_t end_us;    /* until when the gate waits for the others to end; 0: the run goes on */
 } fl__gate;
 
 /* Keep a copy of a frame, in place of the one that is there; false without memory. */
@@ -46,6 +47,9 @@ void fl__gate_drop_frame(fl__kept_frame *kept);
 /* Start the agents by ssh, if the run asks for it. Before the gate has threads. False, with errno.
  */
 bool fl__gate_start_agents(fl__gate *g);
+
+/* Say which hosts the gate waits for. Those that the run does without are refused. */
+void fl__gate_await_hosts(fl__gate *g);
 
 /* Send a message to all hosts that have joined. */
 void fl__gate_tell_hosts(const fl__gate *g, const fl_host_message *message);

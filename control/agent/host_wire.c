@@ -56,6 +56,7 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
         w.at += m->frame.n;
         break;
     case FL_HOST_ALIVE:
+    case FL_HOST_AGAIN:
         break;
     case FL_HOST_LEAVE:
     case FL_HOST_JOIN:
@@ -82,6 +83,7 @@ static bool get_body(fl_reader *r, fl_host_message *m)
         r->left = 0;
         return m->frame.n > 0 && m->frame.n <= FL_AGENT_FRAME_MAX;
     case FL_HOST_ALIVE:
+    case FL_HOST_AGAIN:
         return true;
     case FL_HOST_LEAVE:
     case FL_HOST_JOIN:

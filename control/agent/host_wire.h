@@ -29,6 +29,7 @@ typedef enum fl_host_type {
     /* from the head to the host */
     FL_HOST_WELCOME = 64,
     FL_HOST_REFUSE = 65,  /* why */
+    FL_HOST_AGAIN = 67,   /* end your workers, and join again: the run goes back */
     FL_HOST_RELEASE = 66, /* the host's workers have left the run: end; or why it must do without */
 } fl_host_type;
 
@@ -43,7 +44,7 @@ typedef struct fl_host_welcome {
     int64_t state_step; /* steps of the checkpoint that it continues from; -1: from none */
 } fl_host_welcome;
 
-/* One message. `type` determines which member of the union is valid; ALIVE has none. */
+/* One message. `type` determines which member of the union is valid; ALIVE and AGAIN have none. */
 typedef struct fl_host_message {
     fl_host_type type;
     union {

@@ -5,6 +5,7 @@
  *     ③ LEAVE from the head: the run is over; END to the agent
  *     ④ the head is silent, or a signal: the agent's process is killed, and its workers with it
  *     ⑤ the agent's process has ended: LEAVE to the head, with the reason
+ *     ⑦ AGAIN from the head: the run goes back; as ③, then from ① with a new process of the agent
  *     ⑥ the first SIGTERM: DRAIN to the head, until RELEASE, which is as ③; without it as ④ */
 #include "control/agent/relay.h"
 
@@ -34,6 +35,8 @@ enum {
     LINGER_MS = 200,           /* for LEAVE to be sent */
     SAME_REQUEST_US = 1000000, /* timeout(1) sends SIGTERM to its child and to the whole group */
     RECONNECT_MS = 100,
+    JOIN_EVERY_US = 300000,
+    AGAIN_MS = 300000, /* for the head to choose where the run goes back to */
     HANDSHAKE_EVENTS = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                        ZMQ_EVENT_HANDSHAKE_FAILED_AUTH,
 };
@@ -45,6 +48,8 @@ typedef struct relay {
     void *zmq, *head, *events;
     bool joined, over; /* over: the head has said so */
     bool drained;      /* the same, because this host is drained */
+    bool again;        /* the same, because the run goes back */
+    int64_t join_ms;   /* to wait for the head's answer */
     int64_t asked_us;  /* when the head was asked to drain this host; 0: it was not */
     int64_t silence_ms;
     int64_t heard_us, alive_us;
@@ -170,13 +175,22 @@ static bool is_refused(const relay *r)
     return refused;
 }
 
+static void send_drain(const relay *r)
+{
+    send_message(r, &(fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = r->o->grace_ms});
+}
+
 static fl_status take_welcome(relay *r, const fl_host_welcome *welcome)
 {
     if (r->joined) {
         return FL_OK;
     }
     r->joined = true;
+    r->again = false;
     r->silence_ms = welcome->silence_ms;
+    if (r->asked_us != 0) { /* while nobody listened */
+        send_drain(r);
+    }
     fl_log(FL_LOG_INFO, "joined the run %s as host %s, workers %d .. %d", welcome->run_dir,
            welcome->host.name, welcome->host.first, welcome->host.first + welcome->host.n - 1);
     return send(r->socket, welcome, sizeof *welcome, MSG_NOSIGNAL) == (ssize_t)sizeof *welcome
@@ -221,7 +235,9 @@ static fl_status take_release(relay *r, const char *why)
 static void ask_for_drain(relay *r)
 {
     r->asked_us = fl_now_us();
-    send_message(r, &(fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = r->o->grace_ms});
+    if (r->joined) {
+        send_drain(r);
+    }
     fl_log(FL_LOG_INFO,
            "SIGTERM: asked the head to go on without this host, within %.1f s; a second SIGTERM "
            "ends it at once",
@@ -246,6 +262,15 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
         (void)send(r->socket, m.frame.bytes, m.frame.n, MSG_DONTWAIT | MSG_NOSIGNAL);
         break;
     case FL_HOST_LEAVE:
+        if (m.text[0] != '\0') {
+            return fl_fail(FL_EPEER, "the run has ended: %s", m.text);
+        }
+        r->again = false;
+        begin_end(r);
+        break;
+    case FL_HOST_AGAIN: /* ⑦ */
+        fl_log(FL_LOG_INFO, "the run goes back to an earlier step: joins it again");
+        r->again = true;
         begin_end(r);
         break;
     case FL_HOST_RELEASE:
@@ -328,8 +353,8 @@ static fl_status stop_for_signal(relay *r)
         return FL_OK;
     }
     int number = (int)info.ssi_signo;
-    bool waits = number == SIGTERM && r->joined && r->o->grace_ms > 0;
-    if (waits && (r->over || r->asked_us > fl_now_us() - SAME_REQUEST_US)) {
+    bool waits = number == SIGTERM && (r->joined || r->again) && r->o->grace_ms > 0;
+    if (waits && ((r->over && !r->again) || r->asked_us > fl_now_us() - SAME_REQUEST_US)) {
         return FL_OK;
     }
     if (waits && r->asked_us == 0) {
@@ -339,22 +364,32 @@ static fl_status stop_for_signal(relay *r)
     return end_for_signal(r, number, "");
 }
 
+/* Once more: a head that was ending has not taken it. */
+static void ask_to_join(relay *r, int64_t now_us)
+{
+    if (now_us - r->alive_us > JOIN_EVERY_US) {
+        send_text(r, FL_HOST_JOIN, r->o->name);
+        r->alive_us = now_us;
+    }
+}
+
 static fl_status watch_clock(relay *r, int64_t now_us)
 {
     int64_t silence_us = now_us - r->heard_us;
+    if (r->asked_us != 0 && !r->over && now_us - r->asked_us > r->o->grace_ms * 1000) {
+        return end_for_signal(r, SIGTERM,
+                              "the head did not drain this host in the time of --grace");
+    }
     if (!r->joined) {
-        return silence_us < r->o->join_ms * 1000
+        ask_to_join(r, now_us);
+        return silence_us < r->join_ms * 1000
                    ? FL_OK
-                   : fl_fail(FL_EIO, "--join: no answer from %s in %lld s", r->o->endpoint,
-                             (long long)r->o->join_ms / 1000);
+                   : fl_fail(r->again ? FL_EPEER : FL_EIO, "--join: no answer from %s in %lld s",
+                             r->o->endpoint, (long long)r->join_ms / 1000);
     }
     if (now_us - r->alive_us > r->silence_ms * 1000 / ALIVES) {
         send_message(r, &(fl_host_message){.type = FL_HOST_ALIVE});
         r->alive_us = now_us;
-    }
-    if (r->asked_us != 0 && !r->over && now_us - r->asked_us > r->o->grace_ms * 1000) {
-        return end_for_signal(r, SIGTERM,
-                              "the head did not drain this host in the time of --grace");
     }
     if (silence_us > r->silence_ms * 1000) {
         return fl_fail(FL_EPEER,
@@ -374,7 +409,7 @@ static fl_status turn_relay(relay *r, bool *ended, fl_relay_end *end)
                               {NULL, r->signal_fd, ZMQ_POLLIN, 0},
                               {NULL, r->socket, ZMQ_POLLIN, 0}};
     zmq_poll(items, 4, TURN_MS);
-    if (is_refused(r) && !r->joined) {
+    if (is_refused(r) && !r->joined && !r->again) { /* the last head may close while it listens */
         return fl_fail(FL_EIO, "--join: %s refuses the key: it is another run's", r->o->endpoint);
     }
     FL_TRY(read_head(r));
@@ -404,6 +439,21 @@ static fl_status serve_run(relay *r, fl_relay_end *end)
     return FL_OK;
 }
 
+/* ⑦ The agent's process has ended; the next one is forked without the threads of ZeroMQ. */
+static void leave_head(relay *r)
+{
+    close_head(r);
+    if (r->socket >= 0) {
+        close(r->socket);
+    }
+    kill_agent(r);
+    r->zmq = r->head = r->events = NULL;
+    r->socket = -1;
+    r->joined = r->over = false;
+    r->end_us = 0;
+    r->join_ms = r->again ? AGAIN_MS : r->o->join_ms;
+}
+
 fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
 {
     relay r = {.o = options, .socket = -1, .signal_fd = -1, .agent = -1};
@@ -414,11 +464,12 @@ fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
     sigaddset(&stops, SIGHUP);
     sigprocmask(SIG_BLOCK, &stops, &before);
     r.signal_fd = signalfd(-1, &stops, SFD_NONBLOCK | SFD_CLOEXEC);
-    fl_status status = r.signal_fd >= 0 ? fork_agent(&r, &before)
-                                        : fl_fail(FL_EIO, "signalfd: %s", strerror(errno));
-    if (status == FL_OK) {
-        status = serve_run(&r, end);
-    }
+    fl_status status = r.signal_fd >= 0 ? FL_OK : fl_fail(FL_EIO, "signalfd: %s", strerror(errno));
+    do {
+        leave_head(&r);
+        status = status == FL_OK ? fork_agent(&r, &before) : status;
+        status = status == FL_OK ? serve_run(&r, end) : status;
+    } while (status == FL_OK && r.over && r.again);
     end->signal_number = r.signal_number;
     end->drained = status == FL_OK && r.drained;
     close_head(&r);

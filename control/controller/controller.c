@@ -270,7 +270,7 @@ static fl_status open_all(fl_controller *controller)
 
 static void close_all(fl_controller *controller)
 {
-    fl_agent_close(&controller->agent);
+    fl_agent_close(&controller->agent, controller->shutdown.phase.back.returns);
     fl_metrics_close(&controller->metrics);
     fl_event_log_listen(&controller->log, NULL, NULL);
     fl_ctl_close(&controller->ctl);

@@ -28,6 +28,13 @@ fl_status fl_host_watch_open(fl_controller *controller)
     FL_TRY(fl_alloc_array(n, sizeof *h->drains, (void **)&h->drains));
     h->records[0] =
         (fl_host_record){.state = FL_HOST_STATE_JOINED, .joined_us = fl_now_us()}; /* the head */
+    for (int i = 1; i < hosts->n; i++) {
+        if (hosts->host[i].absent) {
+            h->records[i] = (fl_host_record){.state = FL_HOST_STATE_LOST,
+                                             .ended_us = fl_now_us(),
+                                             .why = "the run went back without it"};
+        }
+    }
     return FL_OK;
 }
 

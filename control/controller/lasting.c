@@ -16,6 +16,17 @@ static bool was_drained(const fl_controller *controller, int rank)
            !w->killed && left_well && controller->joining[rank].state == FL_JOINING_NONE;
 }
 
+void fl_lasting_keep_hosts(const fl_controller *controller)
+{
+    fl_lasting *l = controller->options->lasting;
+    const fl_hosts *hosts = controller->options->hosts;
+    const fl_host_record *records = controller->hosts.records;
+    for (int i = 0; l != NULL && records != NULL && i < hosts->n; i++) {
+        l->host_gone[i] =
+            records[i].state == FL_HOST_STATE_LOST || records[i].state == FL_HOST_STATE_DRAINED;
+    }
+}
+
 void fl_lasting_keep(const fl_controller *controller)
 {
     fl_lasting *l = controller->options->lasting;
@@ -40,6 +51,7 @@ void fl_lasting_keep(const fl_controller *controller)
                       .n_checkpoints_failed = sums->n_failed,
                       .n_stragglers = controller->n_stragglers_before + fl_stragglers_count(e)};
     memcpy(l->pinned, e->pinned, sizeof l->pinned);
+    fl_lasting_keep_hosts(controller);
     for (int rank = 0; rank < controller->n_workers; rank++) {
         l->drained[rank] = was_drained(controller, rank);
         l->n_restarts[rank] = controller->joining[rank].n_restarts;

@@ -1,5 +1,6 @@
 #include "control/controller/summary.h"
 
+#include "control/controller/lasting.h"
 #include "control/controller/parts.h"
 #include "device/clock.h"
 #include "device/failure.h"
@@ -36,6 +37,7 @@ fl_status fl_summary_no_start(fl_controller *controller, fl_status status)
     fl_failure failure;
     fl_run_result none = {0};
     fl_failure_keep(&failure, status);
+    fl_lasting_keep_hosts(controller);
     if (controller->options->origin != NULL && log->plan != NULL &&
         log->files.fd[FL_RUNFILE_EVENTS] >= 0) {
         fl_run_stats_result(&controller->stats, &none);

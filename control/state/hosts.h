@@ -19,6 +19,7 @@ typedef struct fl_host {
     char name[FL_HOST_TEXT];
     char address[FL_HOST_TEXT]; /* of the data plane, an IP address */
     int first, n;               /* the ranks of its workers */
+    bool absent;                /* the run goes on without it, and does not wait for it */
 } fl_host;
 
 typedef struct fl_hosts {
@@ -30,7 +31,8 @@ typedef struct fl_hosts {
     char secret[FL_CURVE_KEY];          /* of the head */
     bool by_ssh;                        /* the head starts the agents */
     char ssh[FL_MAX_WORKERS][FL_HOST_TEXT]; /* [n] where ssh finds each host; with by_ssh */
-    int64_t silence_ms;                     /* after which a host counts as lost */
+    bool again;         /* the run goes back, and agents that were in it join again by themselves */
+    int64_t silence_ms; /* after which a host counts as lost */
 } fl_hosts;
 
 /* The index of the host that this rank is on. */

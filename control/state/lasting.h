@@ -15,7 +15,7 @@ typedef struct fl_stop_wish {
 } fl_stop_wish;
 
 typedef struct fl_lasting {
-    bool any; /* a controller has ended; else the other fields mean nothing */
+    bool any; /* a controller has ended; else the other fields but host_gone mean nothing */
 
     /* as requests have set them, or the job */
     bool paused;
@@ -25,6 +25,8 @@ typedef struct fl_lasting {
     bool pinned[FL_MAX_LAYERS];   /* element i: block i + 1 */
     bool drained[FL_MAX_WORKERS]; /* by rank: a request took the worker out */
     fl_stop_wish stop;
+
+    bool host_gone[FL_MAX_WORKERS]; /* by host, of several: it was lost or drained */
 
     /* since the run began */
     fl_ctl_counts counts;

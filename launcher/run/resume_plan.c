@@ -4,6 +4,7 @@
 
 #include "device/alloc.h"
 #include "launcher/job/job.h"
+#include "launcher/run/run_plan.h"
 #include "nn/model.h"
 #include "pipe/cost/plan.h"
 #include "pipe/plan/capacity.h"
@@ -70,6 +71,11 @@ static fl_status check_plan(const fl_resume *r, const fl_preparation *p)
     }
     if (plan->n_workers > p->n_ranks) {
         return fl_fail(FL_EINVAL, "%d devices found, it needs %d", p->n_ranks, plan->n_workers);
+    }
+    fl_worker_pool usable;
+    (void)fl_run_plan_pool(p, &usable);
+    if (!fl_worker_pool_covers(&usable, plan)) {
+        return fl_fail(FL_EINVAL, "it needs a host that the run has lost");
     }
     for (int stage = 0; stage < plan->K; stage++) {
         FL_TRY(check_stage(p, plan, stage));
@@ -143,8 +149,10 @@ static void take_members(const fl_resume *r, const fl_preparation *p, fl_plan *p
         int n = r->checkpoint->controller.parked[layer] + 1;
         n_members = n > n_members ? n : n_members;
     }
+    fl_worker_pool usable;
+    (void)fl_run_plan_pool(p, &usable);
     for (int rank = 0; rank < plan->n_workers; rank++) {
-        plan->departed[rank] = rank >= n_members;
+        plan->departed[rank] = rank >= n_members || usable.drained[rank];
     }
 }
 

@@ -1,5 +1,6 @@
 #include "launcher/run/returns.h"
 
+#include "control/agent/host_dismiss.h"
 #include "control/agent/signals.h"
 #include "control/checkpoint/commit.h"
 #include "control/events/runfiles.h"
@@ -50,6 +51,48 @@ void fl_returns_find(void *context, bool fails_again, int64_t recorded, fl_retur
                  n - 1, (long long)out->step);
     }
     l->back = *out;
+}
+
+/* A host that the run has lost since, or that was drained. */
+static bool is_gone(const fl_run_losses *l, int i)
+{
+    return l->lasting.host_gone[i] && !l->hosts->host[i].absent;
+}
+
+static bool has_lost_host(const fl_run_losses *l)
+{
+    bool any = false;
+    for (int i = 1; l->hosts != NULL && i < l->hosts->n; i++) {
+        any = any || is_gone(l, i);
+    }
+    return any;
+}
+
+bool fl_returns_may_follow(const fl_run_losses *l)
+{
+    return l->back.returns || (l->sums.n_returns > 0 && has_lost_host(l));
+}
+
+/* Agents that were in the run join again by themselves. */
+static void leave_out_hosts(fl_run_losses *l)
+{
+    for (int i = 1; l->hosts != NULL && i < l->hosts->n; i++) {
+        l->hosts->host[i].absent = l->hosts->host[i].absent || l->lasting.host_gone[i];
+    }
+    if (l->hosts != NULL) {
+        l->hosts->again = true;
+        l->hosts->by_ssh = false;
+    }
+}
+
+static fl_status take_hosts(fl_run_losses *l, const fl_preparation *p)
+{
+    if (p->hosts == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(fl_alloc(sizeof *l->hosts, (void **)&l->hosts));
+    *l->hosts = *p->hosts;
+    return FL_OK;
 }
 
 void fl_returns_keep_hold(fl_run_losses *l, int *held_fd)
@@ -149,6 +192,16 @@ static bool may_return(fl_run_losses *l, fl_status status, const fl_run_result *
     return true;
 }
 
+/* The run was to go back and could not start, because hosts did not join again. */
+static bool may_try_again(const fl_run_losses *l, bool began)
+{
+    bool again = !began && l->held_fd >= 0 && has_lost_host(l);
+    if (again) {
+        fl_log(FL_LOG_WARN, "%s; the run goes back without the host that is lost", fl_errmsg());
+    }
+    return again;
+}
+
 /* In place of the controller, which has announced that the run goes back. */
 static void tell_failed(const fl_run_result *before, const char *message)
 {
@@ -159,15 +212,25 @@ static void tell_failed(const fl_run_result *before, const char *message)
     }
 }
 
+static void dismiss_hosts(const fl_run_losses *l, const char *why)
+{
+    if (l->hosts != NULL) {
+        fl_hosts_dismiss(l->hosts, why);
+    }
+}
+
 fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *result,
                          fl_run_losses *l, fl_returns_train train)
 {
     fl_resume *resume = p->resume;
     fl_failure failure;
+    FL_TRY(take_hosts(l, p));
     const fl_preparation again = {.model = p->model,
                                   .dataset = p->dataset,
                                   .job = p->job,
                                   .callbacks = p->callbacks,
+                                  .hosts = l->hosts,
+                                  .cluster = p->cluster,
                                   .kept = &l->kept,
                                   .recovered = &l->sums,
                                   .losses = l};
@@ -180,16 +243,21 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
     fl_status status = train(p, run_dir, result);
     while (may_return(l, status, result)) {
         fl_run_result before = *result;
-        fl_preparation next = again;
+        fl_preparation next;
         bool began;
         fl_failure_keep(&failure, status);
         if (resume != NULL) {
             fl_resume_close(resume); /* without its lock */
         }
-        status = restart_run(&next, before.run_dir, l, result, train, &began);
+        do {
+            leave_out_hosts(l);
+            next = again;
+            status = restart_run(&next, before.run_dir, l, result, train, &began);
+        } while (may_try_again(l, began));
         if (!began) {
             fl_log(FL_LOG_WARN, "the run cannot go back: %s", fl_errmsg());
             tell_failed(&before, failure.text);
+            dismiss_hosts(l, failure.text);
             *result = before;
             status = fl_failure_raise(&failure);
             break;
@@ -199,5 +267,7 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
         fl_signals_drop_stops();
         sigprocmask(SIG_SETMASK, &mask, NULL);
     }
+    fl_free(l->hosts);
+    l->hosts = NULL;
     return status;
 }

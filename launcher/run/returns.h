@@ -2,6 +2,8 @@
  *
  *     the controller asks where the run goes back to         fl_returns_find
  *     it ends; its lock is kept for the next one             fl_returns_keep_hold
+ *     hosts that it has lost are left out, the others
+ *     join again
  *     once more, from the newest snapshot or checkpoint,
  *     or with the first step                                 fl_returns_run */
 #ifndef FL_LAUNCHER_RUN_RETURNS_H
@@ -28,12 +30,17 @@ typedef struct fl_run_losses {
     char why[600];         /* of the last loss */
     char dir[PATH_MAX];    /* of the run */
     fl_return_choice back; /* what the controller was told last */
+    fl_hosts *hosts;       /* of several: those that it has lost are absent; NULL: it has one */
     int held_fd;           /* job.yaml, locked, between two controllers; -1: one of them has it */
 } fl_run_losses;
 
 /* Choose where the run goes back to: at most fault.restarts times without having come so far that
  * the next state is a newer one; to its start only where that may help. context: fl_run_losses. */
 void fl_returns_find(void *context, bool fails_again, int64_t recorded, fl_return_choice *out);
+
+/* Whether the run may begin once more when this controller has ended: it has announced that, or it
+ * could not start because a host was lost. */
+bool fl_returns_may_follow(const fl_run_losses *losses);
 
 /* The state to go back to was chosen: count the steps that are repeated. If it is another one than
  * was announced, announce it. Call it also for a run that does not go back. */

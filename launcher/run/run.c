@@ -288,7 +288,7 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
         keep_learned(p, status);
     }
     fl_failure_keep(&failure, status);
-    if (p->losses != NULL && p->losses->back.returns) {
+    if (p->losses != NULL && fl_returns_may_follow(p->losses)) {
         fl_returns_keep_hold(p->losses, p->resume == NULL ? &files.held_fd : &p->resume->held_fd);
     }
     close_files(&files);
@@ -371,7 +371,7 @@ static fl_status run_once(fl_preparation *p, const char *run_dir, fl_run_result 
 static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
     fl_run_losses losses = {.most = (int)p->job->fault.restarts, .held_fd = -1};
-    if (p->recorded_dir != NULL || p->hosts != NULL || p->job->fault.on_loss == FL_ON_LOSS_STOP) {
+    if (p->recorded_dir != NULL || p->job->fault.on_loss == FL_ON_LOSS_STOP) {
         return run_once(p, run_dir, result);
     }
     fl_status status = fl_returns_run(p, run_dir, result, &losses, run_once);

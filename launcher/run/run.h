@@ -42,7 +42,7 @@ fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *jo
                     const char *run_dir, fl_run_result *result) FL_MUST_CHECK;
 
 /* The same on several hosts, of which this one is the first, and whose agents join (docs/hosts.md).
- * cluster: the devices and links of all of them. A run on several hosts never goes back. */
+ * cluster: the devices and links of all of them. */
 fl_status fl_run_on_hosts(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                           const char *run_dir, const fl_hosts *hosts, const fl_cluster *cluster,
                           fl_run_result *result) FL_MUST_CHECK;

@@ -1,5 +1,6 @@
 #include "launcher/run/run_plan.h"
 
+#include "device/alloc.h"
 #include "device/log.h"
 #include "launcher/job/job.h"
 #include "launcher/run/resume.h"
@@ -36,12 +37,42 @@ static void set_input(fl_preparation *p, int F)
                                .cached_read = p->activations == NULL ? NULL : &p->profile->read};
 }
 
+bool fl_run_plan_pool(const fl_preparation *p, fl_worker_pool *out)
+{
+    bool lacks = false;
+    *out = (fl_worker_pool){.limit = 0};
+    for (int i = 0; p->hosts != NULL && i < p->hosts->n; i++) {
+        const fl_host *host = &p->hosts->host[i];
+        for (int rank = host->first; host->absent && rank < host->first + host->n; rank++) {
+            out->drained[rank] = lacks = true;
+        }
+    }
+    return lacks;
+}
+
+/* Without the hosts that the run has lost, with K and R of the job as far as the others suffice. */
+static fl_status choose_without(fl_preparation *p, const fl_worker_pool *usable)
+{
+    fl_job *job = NULL;
+    fl_plan_input input = p->input;
+    FL_TRY(fl_alloc(sizeof *job, (void **)&job));
+    *job = *p->job;
+    fl_worker_pool_loosen(job, fl_worker_pool_count(usable, p->n_workers));
+    input.job = job;
+    fl_status status = fl_worker_pool_choose(usable, &input, p->plan);
+    fl_free(job);
+    return status;
+}
+
 fl_status fl_run_plan_choose(fl_preparation *p, int F)
 {
     fl_capacity capacity;
+    fl_worker_pool usable;
     set_input(p, F);
-    FL_TRY(fl_plan_choose(&p->input, p->plan, p->candidates, FL_PREPARATION_CANDIDATES_MAX,
-                          &p->n_candidates));
+    FL_TRY(fl_run_plan_pool(p, &usable)
+               ? choose_without(p, &usable)
+               : fl_plan_choose(&p->input, p->plan, p->candidates, FL_PREPARATION_CANDIDATES_MAX,
+                                &p->n_candidates));
     FL_TRY(fl_capacity_of_plan(p->batches, p->plan, &capacity));
     return fl_capacity_check_rows(p->sizes, &capacity);
 }
@@ -156,6 +187,10 @@ static void choose_members(fl_preparation *p)
     p->plan->n_workers = p->n_ranks > p->n_workers ? p->n_ranks : n_members;
     for (int rank = n_members; rank < p->plan->n_workers; rank++) {
         p->plan->departed[rank] = true;
+    }
+    fl_worker_pool usable;
+    for (int rank = 0; fl_run_plan_pool(p, &usable) && rank < n_members; rank++) {
+        p->plan->departed[rank] = usable.drained[rank];
     }
 }
 

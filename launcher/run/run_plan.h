@@ -4,6 +4,7 @@
 #define FL_LAUNCHER_RUN_RUN_PLAN_H
 
 #include "launcher/run/preparation.h"
+#include "pipe/plan/worker_pool.h"
 
 /* Make costs in proportion to parameters: enough to find out whether any plan fits, and to choose
  * one where nothing is measured. */
@@ -11,6 +12,9 @@ void fl_run_plan_guess(fl_preparation *p);
 
 /* Choose plan and candidates for F frozen blocks. FL_EBUDGET if no plan fits. */
 fl_status fl_run_plan_choose(fl_preparation *p, int F) FL_MUST_CHECK;
+
+/* *out: all workers but those of hosts that the run has lost. Whether there are such hosts. */
+bool fl_run_plan_pool(const fl_preparation *p, fl_worker_pool *out);
 
 /* Open the cache of what frozen blocks compute, if the job asks for it. */
 fl_status fl_run_plan_open_cache(fl_preparation *p) FL_MUST_CHECK;

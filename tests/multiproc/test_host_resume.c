@@ -72,12 +72,89 @@ static void test_host_resume__on_other_hosts(void **state)
     net_hosts_check(h, LAST, LAST);
 }
 
+/* ---- going back ---- */
+
+enum { MANY = 300, KILL_AT = 30 };
+
+/* Hosts a, b and c, in one pipeline with a checkpoint after every fifth step. */
+static void start_pipeline(net_hosts *h, const char *more)
+{
+    char job[1024];
+    snprintf(job, sizeof job,
+             NET_JOB EACH_STEP " --set pipe.k=4 --set autodp.r=1 --set fault.detect=2s %s", MANY,
+             "5 steps", more);
+    net_hosts_start_head(h, job);
+    net_hosts_start_agent(h, 1);
+    net_hosts_start_agent(h, 2);
+    NET_AWAIT(net_hosts_n_steps(h) > KILL_AT);
+}
+
+static void check_long(const net_hosts *h)
+{
+    char job[64];
+    snprintf(job, sizeof job, "--set train.max_steps=%d", MANY);
+    net_hosts_run_alone(h, job);
+    net_hosts_check(h, MANY, MANY);
+}
+
+static void lose_agent(net_hosts *h, int i)
+{
+    kill(h->host[i].agent, SIGKILL);
+    assert_int_equal(net_hosts_await_exit(&h->host[i].agent), 128 + SIGKILL);
+}
+
+/* A lost host had layers that no other one has. The rest go back, the other agent with them. */
+static void test_host_resume__goes_back_on_the_hosts_that_are_left(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_pipeline(h, "");
+    lose_agent(h, 1);
+    net_hosts_expect(h, 0);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "repeated_steps"), 1);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", "\"host\": \"b\""), 1);
+    assert_true(net_hosts_log_has(h, "c.log", "the run goes back to an earlier step"));
+    check_long(h);
+}
+
+/* Its agent starts it again, in a new process of the agent. There is no checkpoint yet. */
+static void test_host_resume__goes_back_to_the_start_with_all_hosts(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_pipeline(h, "--set checkpoint.every=none");
+    kill(net_hosts_worker_pid(h, 2), SIGKILL);
+    net_hosts_expect(h, 0);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "the start of the run"), 1);
+    assert_true(net_hosts_log_has(h, "b.log", "the run goes back to an earlier step"));
+    assert_true(net_hosts_log_has(h, "c.log", "the run goes back to an earlier step"));
+    check_long(h);
+}
+
+/* Would catch: an agent that waits for a head which has given up. */
+static void test_host_resume__ends_where_the_hosts_left_do_not_suffice(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_pipeline(h, "--set model.blocks=6 --set model.dim=48 --set devices.memory=1500KiB "
+                      "--set pipe.m=16");
+    lose_agent(h, 2);
+    assert_int_equal(net_hosts_await_exit(&h->head), 3);
+    assert_int_equal(net_hosts_await_exit(&h->host[1].agent), 3);
+    assert_true(net_hosts_log_has(h, "head.log", "the run cannot go back"));
+    assert_true(net_hosts_log_has(h, "b.log", "the run has ended: "));
+    assert_int_equal(net_hosts_n_events(h, "run.failed", ""), 1);
+}
+
 #define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_three, remove_hosts)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         HOSTS(test_host_resume__on_other_hosts),
+        HOSTS(test_host_resume__goes_back_on_the_hosts_that_are_left),
+        HOSTS(test_host_resume__goes_back_to_the_start_with_all_hosts),
+        HOSTS(test_host_resume__ends_where_the_hosts_left_do_not_suffice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -239,6 +239,26 @@ int net_hosts_n_events(const net_hosts *h, const char *event, const char *text)
     return count_events(dir, event, text);
 }
 
+pid_t net_hosts_worker_pid(const net_hosts *h, int rank)
+{
+    char dir[FOLDER_SIZE + 16];
+    int pid = 0;
+    snprintf(dir, sizeof dir, "%s/run", h->dir);
+    json_t *events = lines_with(dir, "events.jsonl", "\"pid\""), *event;
+    FOR_EACH(event, events)
+    {
+        json_t *workers = json_object_get(event, "workers"), *w;
+        FOR_EACH(w, workers)
+        {
+            bool is_it = json_object_get(w, "pid") != NULL && number(w, "rank") == rank;
+            pid = is_it ? number(w, "pid") : pid;
+        }
+    }
+    json_decref(events);
+    assert_true(pid > 0);
+    return pid;
+}
+
 void net_hosts_check(const net_hosts *h, int n_steps, int compared)
 {
     double worst = 0.0;

@@ -48,7 +48,8 @@ typedef struct net_hosts {
 #define NET_JOB                                                                                    \
     "'" FL_SOURCE_DIR "/configs/quickstart.yaml' --set model.blocks=2 --set model.dim=16 "         \
     "--set train.batch=16 --set train.evaluate=false --set freeze.policy=none "                    \
-    "--set pipe.tune=false --set train.warmup=0 --set train.decay=constant "
+    "--set pipe.tune=false --set train.warmup=0 --set train.decay=constant "                       \
+    "--set devices.count=auto "
 
 /* n hosts a, b, ... of n_devices[i] each. */
 void net_hosts_make(net_hosts *h, int n, const int *n_devices);
@@ -87,6 +88,9 @@ int net_hosts_n_steps(const net_hosts *h);
 /* Whether DIR/log holds the text; how many events of DIR/run hold both texts. */
 bool net_hosts_log_has(const net_hosts *h, const char *log, const char *text);
 int net_hosts_n_events(const net_hosts *h, const char *event, const char *text);
+
+/* The process that the worker had at the start of the run, or when it continued. */
+pid_t net_hosts_worker_pid(const net_hosts *h, int rank);
 
 /* DIR/run has n_steps steps, whose losses differ from DIR/alone's by 1e-5 at most in the first
  * `compared`; its ledger proves every sample, and its model is there. */

@@ -69,6 +69,7 @@ static const fl_agent_frame frames[] = {
     {.type = FL_AGENT_RELEASE, .rank = 4, .text = "no plan"},
     {.type = FL_AGENT_HOST, .rank = 4, .host = {.news = FL_HOST_NEWS_NOTICE, .grace_ms = 25000}},
     {.type = FL_AGENT_HOST, .rank = 4, .host = {.news = FL_HOST_NEWS_LOST, .text = "silent"}},
+    {.type = FL_AGENT_END, .again = true},
 };
 
 enum { N_FRAMES = sizeof frames / sizeof *frames };
@@ -165,7 +166,7 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     (void)state;
     enum { VERSION_AT = 4, TYPE_AT = 6, RANK_AT = 8, INCARNATION_AT = 12 };
     assert_refused_with(0, 0, 0);                            /* magic */
-    assert_refused_with(0, VERSION_AT, 5);                   /* a later version */
+    assert_refused_with(0, VERSION_AT, 6);                   /* a later version */
     assert_refused_with(0, TYPE_AT, 0);                      /* no type */
     assert_refused_with(0, TYPE_AT, 7);                      /* unknown types */
     assert_refused_with(0, TYPE_AT + 1, 1);                  /* 0x101 */
@@ -186,6 +187,7 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     assert_refused_with(11, FL_AGENT_HEADER_BYTES, 2);       /* a loss with a grace time */
     assert_refused_with(11, FL_AGENT_HEADER_BYTES + 7, 1);   /* 2 million years */
     assert_refused_with(12, FL_AGENT_HEADER_BYTES + 9, 99);  /* a text that is not there */
+    assert_refused_with(13, FL_AGENT_HEADER_BYTES, 2);       /* neither true nor false */
 }
 
 /* What is accepted must be a frame that fl_agent_wire_put writes. */

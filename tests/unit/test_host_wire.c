@@ -58,6 +58,9 @@ static void test_host_wire__keeps_every_field(void **state)
     m = (fl_host_message){.type = FL_HOST_ALIVE};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_ALIVE);
+    m = (fl_host_message){.type = FL_HOST_AGAIN};
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_int_equal(read.type, FL_HOST_AGAIN);
     m = (fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = 25000};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_DRAIN);

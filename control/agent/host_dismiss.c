@@ -1,0 +1,70 @@
+#include "control/agent/host_dismiss.h"
+
+#include "control/agent/host_socket.h"
+#include "device/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <zmq.h>
+
+enum { DISMISS_MS = 2000, TURN_MS = 50 };
+
+static int find_host(const fl_hosts *hosts, const char *name)
+{
+    for (int i = 1; i < hosts->n; i++) {
+        if (!hosts->host[i].absent && strcmp(hosts->host[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* The host that has asked now, or -1. */
+static int answer_one(const fl_host_socket *s, const fl_hosts *hosts, const char *why)
+{
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_peer from;
+    fl_host_message asked, answer = {.type = FL_HOST_LEAVE};
+    size_t n;
+    if (!fl_host_socket_read(s, &from, bytes, &n) || fl_host_wire_get(bytes, n, &asked) != FL_OK ||
+        asked.type != FL_HOST_JOIN) {
+        return -1;
+    }
+    snprintf(answer.text, sizeof answer.text, "%s", why[0] == '\0' ? "it cannot go back" : why);
+    return fl_host_socket_send(s, &from, &answer) ? find_host(hosts, asked.text) : -1;
+}
+
+static int count_present(const fl_hosts *hosts)
+{
+    int n = 0;
+    for (int i = 1; i < hosts->n; i++) {
+        n += !hosts->host[i].absent;
+    }
+    return n;
+}
+
+void fl_hosts_dismiss(const fl_hosts *hosts, const char *why)
+{
+    bool told[FL_MAX_WORKERS] = {false};
+    int n_left = count_present(hosts);
+    int64_t until_us = fl_deadline_us(DISMISS_MS);
+    fl_host_socket s;
+    if (n_left == 0 || !fl_host_socket_open(hosts, &s)) {
+        if (n_left > 0) {
+            fl_host_socket_close(&s);
+        }
+        return;
+    }
+    while (n_left > 0 && fl_left_ms(until_us) > 0) {
+        zmq_pollitem_t items[] = {{fl_zap_auth_socket(s.guard), 0, ZMQ_POLLIN, 0},
+                                  {s.socket, 0, ZMQ_POLLIN, 0}};
+        zmq_poll(items, 2, TURN_MS);
+        fl_zap_auth_watch(s.guard);
+        int i = answer_one(&s, hosts, why);
+        n_left -= i >= 0 && !told[i];
+        if (i >= 0) {
+            told[i] = true;
+        }
+    }
+    fl_host_socket_close(&s);
+}
