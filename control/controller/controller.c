@@ -33,6 +33,11 @@ static bool grow_for_part(void *context, int n)
     return fl_joining_want((fl_controller *)context, n, fl_now_us());
 }
 
+static bool drain_host_for_part(void *context, int host)
+{
+    return fl_host_watch_ask((fl_controller *)context, host, fl_now_us()) == FL_OK;
+}
+
 static void end_for_part(void *context, int64_t step)
 {
     fl_stop_answer_end((fl_controller *)context, step);
@@ -91,6 +96,9 @@ static fl_status open_tables(fl_controller *controller)
     FL_TRY(fl_stop_rule_of(job, &controller->stats.metrics, controller->stats.steps_per_epoch,
                            o->n_steps, &controller->stats.stop_rule));
     FL_TRY(fl_host_watch_open(controller));
+    facts->hosts = o->hosts;
+    facts->host_records = controller->hosts.records;
+    controller->log.hosts = o->hosts;
     return open_elastic(controller);
 }
 
@@ -201,6 +209,7 @@ static fl_status open_ctl(fl_controller *controller)
                               .look = look_for_ctl,
                               .stop = stop_for_part,
                               .grow = grow_for_part,
+                              .drain_host = drain_host_for_part,
                               .context = controller};
     return fl_ctl_open(&uses, &controller->ctl);
 }

@@ -101,7 +101,9 @@ static void tell_workers(fl_controller *controller, int i)
 static void begin_drain(fl_controller *controller, int i, int64_t now_us)
 {
     fl_host_drain *d = &controller->hosts.drains[i];
-    controller->hosts.records[i].state = FL_HOST_STATE_DRAINING;
+    fl_host_record *r = &controller->hosts.records[i];
+    r->state = FL_HOST_STATE_DRAINING;
+    r->why[0] = '\0';
     *d = (fl_host_drain){.step = FL_HOST_DRAIN_WANTED,
                          .since_us = now_us,
                          .due_us = now_us,
@@ -119,27 +121,35 @@ static void give_up(fl_controller *controller, int i, const char *why)
 {
     const fl_host *host = &hosts_of(controller)->host[i];
     fl_log(FL_LOG_WARN, "host %s cannot be drained: %s", host->name, why);
+    fl_host_record *r = &controller->hosts.records[i];
     controller->hosts.drains[i].step = FL_HOST_DRAIN_NONE;
-    controller->hosts.records[i].notice_us = 0;
-    controller->hosts.records[i].state = FL_HOST_STATE_JOINED;
+    r->notice_us = 0;
+    r->state = FL_HOST_STATE_JOINED;
+    snprintf(r->why, sizeof r->why, "%s", why);
     (void)fl_agent_release_host(controller->agent, i, why); /* else the agent's grace time ends */
 }
 
-static fl_status ask_plan(fl_controller *controller, int i)
+static fl_status choose_plan(const fl_controller *controller, int i, fl_plan *plan,
+                             fl_elastic_terms *terms)
 {
     const fl_controller_options *o = controller->options;
-    fl_elastic *e = &controller->elastic;
     bool ranks[FL_MAX_WORKERS] = {false};
-    fl_elastic_terms terms;
-    fl_plan plan;
-    char why[FL_HOST_TEXT + 32];
     if (o->plan_input == NULL || o->recording != NULL || controller->pass.o != NULL) {
         return fl_fail(FL_ENOTSUP, "this run cannot change its plan");
     }
     for (int rank = 0; rank < controller->n_workers; rank++) {
         ranks[rank] = is_of(controller, rank, i);
     }
-    FL_TRY(fl_drain_choose(e, ranks, &plan, &terms));
+    return fl_drain_choose(&controller->elastic, ranks, plan, terms);
+}
+
+static fl_status ask_plan(fl_controller *controller, int i)
+{
+    fl_elastic *e = &controller->elastic;
+    fl_elastic_terms terms;
+    fl_plan plan;
+    char why[FL_HOST_TEXT + 32];
+    FL_TRY(choose_plan(controller, i, &plan, &terms));
     snprintf(why, sizeof why, "host %s is drained", hosts_of(controller)->host[i].name);
     return fl_elastic_ask_with(e, &plan, 0, &terms, why);
 }
@@ -208,6 +218,32 @@ static void drive_drain(fl_controller *controller, int i, int64_t now_us)
         await_exits(controller, i, now_us);
         break;
     }
+}
+
+fl_status fl_host_watch_ask(fl_controller *controller, int i, int64_t now_us)
+{
+    const char *name = hosts_of(controller)->host[i].name;
+    fl_host_record *r = &controller->hosts.records[i];
+    fl_elastic_terms terms;
+    fl_plan plan;
+    if (i == 0) {
+        return fl_fail(FL_EINVAL,
+                       "host %s is the head, where the controller is: a run without it "
+                       "ends; see stop",
+                       name);
+    }
+    if (r->state == FL_HOST_STATE_DRAINING) {
+        return FL_OK; /* its agent asked for it, or another request */
+    }
+    if (r->state != FL_HOST_STATE_JOINED) {
+        return fl_fail(FL_EINVAL, "host %s is not in the run: it is %s", name,
+                       fl_host_state_text(r->state));
+    }
+    if (choose_plan(controller, i, &plan, &terms) != FL_OK) {
+        return fl_fail(FL_EINVAL, "host %s cannot be drained: %s", name, fl_errmsg());
+    }
+    begin_drain(controller, i, now_us);
+    return FL_OK;
 }
 
 /* ---- events ---- */

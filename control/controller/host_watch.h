@@ -47,6 +47,11 @@ void fl_host_watch_close(fl_controller *controller);
 /* Drive it, in every turn of the loop. */
 void fl_host_watch_turn(fl_controller *controller, int64_t now_us);
 
+/* A request wants this host to be drained. FL_EINVAL, and nothing has changed: it is not in the
+ * run, or no plan can do without it. Later its record shows the end: DRAINED, LOST, or JOINED with
+ * the reason why the drain was given up. */
+fl_status fl_host_watch_ask(fl_controller *controller, int i, int64_t now_us) FL_MUST_CHECK;
+
 /* Whether the host of this rank is to leave or has left: no process is started there. */
 bool fl_host_watch_forbids(const fl_controller *controller, int rank);
 

@@ -61,6 +61,7 @@ static void report_worker(fl_elastic *elastic, const char *event, int rank, doub
 {
     fl_json *j = fl_event_log_begin(elastic->log, event);
     fl_json_integer(j, "rank", rank);
+    fl_fields_host(j, elastic->run->hosts, rank);
     fl_json_rounded(j, "slowness", slowness, 3);
     fl_json_rounded(j, "own_ms", own_us * 1e-3, 3);
     fl_json_rounded(j, "expected_ms", expected_us * 1e-3, 3);

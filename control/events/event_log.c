@@ -119,6 +119,7 @@ void fl_event_log_ready(fl_event_log *log, const fl_worker *worker)
 {
     fl_json *j = fl_event_log_begin(log, "worker.ready");
     fl_json_integer(j, "rank", worker->rank);
+    fl_fields_host(j, log->hosts, worker->rank);
     fl_json_integer(j, "pid", worker->pid);
     fl_json_integer(j, "memory_peak_bytes", worker->memory.peak_bytes);
     fl_event_log_end(log);
@@ -129,6 +130,7 @@ void fl_event_log_left(fl_event_log *log, const fl_worker *worker)
     bool exited = WIFEXITED(worker->wait_status);
     fl_json *j = fl_event_log_begin(log, "worker.left");
     fl_json_integer(j, "rank", worker->rank);
+    fl_fields_host(j, log->hosts, worker->rank);
     fl_json_integer(j, "steps", worker->steps);
     fl_json_integer(j, exited ? "exit_code" : "signal",
                     exited ? WEXITSTATUS(worker->wait_status) : WTERMSIG(worker->wait_status));
@@ -149,6 +151,7 @@ static void times_fields(fl_json *j, const fl_run_facts *run, const fl_run_times
     for (int rank = 0; rank < run->n_started; rank++) {
         fl_json_object(j, NULL);
         fl_json_integer(j, "rank", rank);
+        fl_fields_host(j, run->hosts, rank);
         fl_fields_times(j, &times->recent[rank]);
         fl_json_close(j, '}');
     }
@@ -266,6 +269,7 @@ void fl_event_log_stalled(fl_event_log *log, const fl_run_facts *run, double sec
         last = behind ? w : last;
         fl_json_object(j, NULL);
         fl_json_integer(j, "rank", w->rank);
+        fl_fields_host(j, run->hosts, w->rank);
         fl_json_integer(j, "steps", w->steps);
         fl_json_text(j, "operation", w->operation);
         fl_json_close(j, '}');
@@ -294,6 +298,7 @@ static fl_json *begin_loss(fl_event_log *log, const fl_worker *w, fl_loss_kind k
 {
     fl_json *j = fl_event_log_begin(log, "worker.lost");
     fl_json_integer(j, "rank", w->rank);
+    fl_fields_host(j, log->hosts, w->rank);
     fl_json_integer(j, "pid", w->pid);
     fl_json_bool(j, "goes_on", goes_on);
     fl_json_text(j, "how", how);
@@ -342,6 +347,7 @@ void fl_event_log_restarted(fl_event_log *log, int rank, int n, int most, bool w
 {
     fl_json *j = fl_event_log_begin(log, "worker.restarted");
     fl_json_integer(j, "rank", rank);
+    fl_fields_host(j, log->hosts, rank);
     fl_json_integer(j, "restarts", n);
     fl_json_integer(j, "most", most);
     fl_json_text(j, "why", wanted ? "requested" : "lost");
@@ -358,6 +364,7 @@ void fl_event_log_grown(fl_event_log *log, int rank)
 {
     fl_json *j = fl_event_log_begin(log, "worker.started");
     fl_json_integer(j, "rank", rank);
+    fl_fields_host(j, log->hosts, rank);
     fl_event_log_end(log);
     fl_progress_note(&log->progress, "worker %d is started, as requested", rank);
 }
@@ -366,6 +373,7 @@ void fl_event_log_joined(fl_event_log *log, const fl_worker *worker, int64_t ste
 {
     fl_json *j = fl_event_log_begin(log, "worker.joined");
     fl_json_integer(j, "rank", worker->rank);
+    fl_fields_host(j, log->hosts, worker->rank);
     fl_json_integer(j, "pid", worker->pid);
     fl_json_integer(j, "step", step);
     fl_event_log_end(log);

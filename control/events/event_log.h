@@ -22,6 +22,7 @@ typedef struct fl_event_log {
     fl_runfiles files;
     fl_progress progress;
     const fl_plan *plan;         /* its generation goes into each event */
+    const fl_hosts *hosts;       /* of the run: events of workers name theirs; NULL: one host */
     const char *event;           /* the name of the event being written */
     fl_event_listener *listener; /* NULL: none */
     void *context;

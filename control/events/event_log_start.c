@@ -1,5 +1,6 @@
 /* The events with which a run begins, and continues from a checkpoint. */
 #include "control/events/event_log.h"
+#include "control/events/fields.h"
 
 #include "autodp/sampler.h"
 #include "device/device.h"
@@ -122,12 +123,32 @@ static void worker_fields(fl_json *j, const fl_run_facts *run)
         const fl_worker *w = &run->workers[i];
         fl_json_object(j, NULL);
         fl_json_integer(j, "rank", w->rank);
+        fl_fields_host(j, run->hosts, w->rank);
         fl_json_integer(j, "pid", w->pid);
         fl_json_integer(j, "replica", w->place.replica);
         fl_json_integer(j, "stage", w->place.stage);
         if (devices != NULL && devices->n > 0) {
             fl_json_integer(j, "gpu", fl_device_survey_number(devices, w->rank));
         }
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+}
+
+/* Of a run on several hosts. */
+static void host_fields(fl_json *j, const fl_run_facts *run)
+{
+    if (run->hosts == NULL) {
+        return;
+    }
+    fl_json_array(j, "hosts");
+    for (int i = 0; i < run->hosts->n; i++) {
+        const fl_host *host = &run->hosts->host[i];
+        fl_json_object(j, NULL);
+        fl_json_text(j, "host", host->name);
+        fl_json_text(j, "address", host->address);
+        fl_json_integer(j, "first_worker", host->first);
+        fl_json_integer(j, "workers", host->n);
         fl_json_close(j, '}');
     }
     fl_json_close(j, ']');
@@ -148,6 +169,7 @@ void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char
     fl_json_integer(j, "batch", fl_sampler_batch(o->job));
     fl_json_integer(j, "seed", (int64_t)o->job->train.seed);
     worker_fields(j, run);
+    host_fields(j, run);
     fl_event_log_end(log);
     if (o->origin == NULL) {
         note_machine(log, o, metrics_url);

@@ -72,3 +72,10 @@ void fl_fields_times(fl_json *json, const fl_time_sums *sums)
     fl_json_rounded(json, "optimizer_s", (double)sums->optimizer_us * 1e-6, 3);
     fl_json_rounded(json, "data_s", (double)sums->data_us * 1e-6, 3);
 }
+
+void fl_fields_host(fl_json *json, const fl_hosts *hosts, int rank)
+{
+    if (hosts != NULL) {
+        fl_json_text(json, "host", hosts->host[fl_hosts_of(hosts, rank)].name);
+    }
+}

@@ -28,4 +28,7 @@ void fl_fields_metrics(fl_json *json, const char *samples, const fl_metric_list 
 /* compute_s, wait_s, reduce_wait_s, optimizer_s, data_s. */
 void fl_fields_times(fl_json *json, const fl_time_sums *sums);
 
+/* "host": the name of the host of this rank; nothing in a run on one host (hosts NULL). */
+void fl_fields_host(fl_json *json, const fl_hosts *hosts, int rank);
+
 #endif

@@ -1,6 +1,7 @@
 /* Gathers what the workers' flight recorders show, on request. */
 #include "control/observe/flight_dump.h"
 
+#include "control/events/fields.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -175,6 +176,7 @@ void fl_flight_dump_json(fl_flight_dump *dump, fl_json *j)
     for (int rank = 0; rank < run->n_started; rank++) {
         fl_json_object(j, NULL);
         fl_json_integer(j, "rank", rank);
+        fl_fields_host(j, run->hosts, rank);
         fl_json_array(j, "threads");
         for (int track = 0; track < FL_FLIGHT_TRACKS; track++) {
             track_fields(j, run->flight, rank, track, now_ns);

@@ -289,21 +289,75 @@ static void put_control(out *o, const fl_metrics *m)
     integer(o, requests, LABELS("outcome", "refused"), m->n_requests_refused);
 }
 
+/* ---- the hosts ---- */
+
+static void put_host_ends(out *o, const fl_metrics *m)
+{
+    static const char *const name = "frostline_host_end_time_seconds";
+    bool any = false;
+    for (int i = 0; i < m->n_hosts; i++) {
+        const fl_metrics_host *h = &m->hosts[i];
+        if (isfinite(h->end_time_s) && !any) {
+            family(o, name, "gauge", "When a host was drained or lost, since 1970.");
+            any = true;
+        }
+        if (isfinite(h->end_time_s)) {
+            real(o, name, LABELS("host", h->name), h->end_time_s);
+        }
+    }
+}
+
+static void put_links(out *o, const fl_metrics *m)
+{
+    static const char *const latency = "frostline_link_latency_seconds";
+    static const char *const rate = "frostline_link_bytes_per_second";
+    family(o, latency, "gauge", "Latency of a class of links between workers, as plans know it.");
+    for (int i = 0; i < FL_METRICS_LINKS; i++) {
+        real(o, latency, LABELS("between", m->links[i].between), m->links[i].latency_seconds);
+    }
+    family(o, rate, "gauge", "Bandwidth of a class of links between workers, as plans know it.");
+    for (int i = 0; i < FL_METRICS_LINKS; i++) {
+        real(o, rate, LABELS("between", m->links[i].between), m->links[i].bytes_per_second);
+    }
+}
+
+/* Of a run on several hosts. */
+static void put_hosts(out *o, const fl_metrics *m)
+{
+    static const char *const info = "frostline_host_info";
+    static const char *const workers = "frostline_host_workers";
+    if (m->n_hosts == 0) {
+        return;
+    }
+    family(o, info, "gauge", "A host's address and state.");
+    for (int i = 0; i < m->n_hosts; i++) {
+        const fl_metrics_host *h = &m->hosts[i];
+        integer(o, info, LABELS("host", h->name, "address", h->address, "state", h->state), 1);
+    }
+    family(o, workers, "gauge", "Workers of a host that are members of the run.");
+    for (int i = 0; i < m->n_hosts; i++) {
+        integer(o, workers, LABELS("host", m->hosts[i].name), m->hosts[i].n_workers);
+    }
+    put_host_ends(o, m);
+    put_links(o, m);
+}
+
 /* ---- the workers ---- */
 
 static void put_info(out *o, const fl_metrics *m)
 {
     static const char *const name = "frostline_worker_info";
-    family(o, name, "gauge", "A worker's state, replica and stage.");
+    family(o, name, "gauge", "A worker's state, replica and stage, and its host.");
     for (int i = 0; i < m->n_workers; i++) {
         char rank[16], replica[16], stage[16];
         const fl_metrics_worker *w = &m->workers[i];
+        const char *host = m->n_hosts > 0 ? m->hosts[w->host].name : NULL;
         snprintf(rank, sizeof rank, "%d", i);
         snprintf(replica, sizeof replica, "%d", w->replica);
         snprintf(stage, sizeof stage, "%d", w->stage);
         integer(o, name,
                 LABELS("worker", rank, "state", w->state, "replica", w->replica < 0 ? "" : replica,
-                       "stage", w->stage < 0 ? "" : stage),
+                       "stage", w->stage < 0 ? "" : stage, host == NULL ? NULL : "host", host),
                 1);
     }
 }
@@ -449,6 +503,7 @@ size_t fl_metrics_render(const fl_metrics *metrics, char *text, size_t size)
     put_checkpoints(&o, metrics);
     put_cache(&o, metrics);
     put_control(&o, metrics);
+    put_hosts(&o, metrics);
     put_workers(&o, metrics);
     put_graphs(&o, metrics);
     return o.n;

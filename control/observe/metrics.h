@@ -7,6 +7,7 @@
 #ifndef FL_CONTROL_OBSERVE_METRICS_H
 #define FL_CONTROL_OBSERVE_METRICS_H
 
+#include "control/state/hosts.h"
 #include "nn/loss.h"
 
 #include <frostline/status.h>
@@ -28,9 +29,26 @@ typedef struct fl_metrics_graphs {
     int64_t memory_bytes;                    /* the driver's for the graphs */
 } fl_metrics_graphs;
 
+/* A host of a run on several ones. */
+typedef struct fl_metrics_host {
+    char name[FL_HOST_TEXT], address[FL_HOST_TEXT];
+    char state[FL_METRICS_STATE_MAX]; /* as in the status */
+    int n_workers;                    /* that are members of the run */
+    double end_time_s;                /* since 1970: drained or lost */
+} fl_metrics_host;
+
+/* A class of links between workers, as plans know it. */
+typedef struct fl_metrics_link {
+    const char *between; /* "devices", "sockets", "hosts" */
+    double latency_seconds, bytes_per_second;
+} fl_metrics_link;
+
+enum { FL_METRICS_LINKS = 3 };
+
 typedef struct fl_metrics_worker {
     char state[FL_METRICS_STATE_MAX]; /* as in the status */
     int replica, stage;               /* -1: none */
+    int host;                         /* of fl_metrics.hosts */
     bool slow;                        /* currently named as a straggler */
     int64_t steps;
     double seconds[FL_METRICS_PARTS];
@@ -69,7 +87,10 @@ typedef struct fl_metrics {
     bool cache_used;
     int64_t n_stragglers; /* times that a worker was named */
     int64_t n_events, n_events_dropped, n_requests, n_requests_refused;
-    int64_t memory_budget_bytes; /* of a worker */
+    int64_t memory_budget_bytes;             /* of a worker */
+    int n_hosts;                             /* 0: the run has one host alone */
+    fl_metrics_host *hosts;                  /* [n_hosts] */
+    fl_metrics_link links[FL_METRICS_LINKS]; /* of a run on several hosts */
     int n_workers;
     fl_metrics_worker *workers; /* [n_workers] */
 } fl_metrics;

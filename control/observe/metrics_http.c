@@ -151,7 +151,7 @@ struct fl_metrics_server {
     pthread_mutex_t lock;
     visitor visitors[CONNECTIONS_MAX];
     int64_t published_us; /* 0: not yet */
-    fl_metrics metrics;   /* with its own array of workers */
+    fl_metrics metrics;   /* with its own arrays of workers and hosts */
 };
 
 /* Render the current text, in the server's memory; NULL: out of memory. */
@@ -267,12 +267,17 @@ static void end_long_visits(fl_metrics_server *s, int64_t now_us)
 void fl_metrics_publish(fl_metrics_server *server, const fl_metrics *metrics)
 {
     fl_metrics_worker *own = server->metrics.workers;
+    fl_metrics_host *own_hosts = server->metrics.hosts;
     if (pthread_mutex_trylock(&server->lock) != 0) {
         return;
     }
     memcpy(own, metrics->workers, (size_t)metrics->n_workers * sizeof *own);
+    if (metrics->n_hosts > 0) {
+        memcpy(own_hosts, metrics->hosts, (size_t)metrics->n_hosts * sizeof *own_hosts);
+    }
     server->metrics = *metrics;
     server->metrics.workers = own;
+    server->metrics.hosts = own_hosts;
     server->published_us = fl_now_us();
     end_long_visits(server, server->published_us);
     pthread_mutex_unlock(&server->lock);
@@ -302,6 +307,10 @@ fl_status fl_metrics_serve(fl_metrics_listener *listener, int n_workers, fl_metr
     }
     fl_status status =
         fl_alloc_array((size_t)n_workers, sizeof *s->metrics.workers, (void **)&s->metrics.workers);
+    if (status == FL_OK) { /* each host has a worker */
+        status =
+            fl_alloc_array((size_t)n_workers, sizeof *s->metrics.hosts, (void **)&s->metrics.hosts);
+    }
     if (status == FL_OK) {
         s->daemon = start(s, listener->fd);
         status = s->daemon != NULL ? FL_OK
@@ -329,6 +338,7 @@ void fl_metrics_stop(fl_metrics_server **server)
     }
     pthread_mutex_destroy(&s->lock);
     fl_free(s->metrics.workers);
+    fl_free(s->metrics.hosts);
     fl_free(s->text);
     fl_free(s);
 }

@@ -3,6 +3,7 @@
 
 #include "control/observe/metrics.h"
 #include "device/alloc.h"
+#include "device/clock.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@ enum { PUBLISH_MS = 500 };
 
 struct fl_metrics_publisher {
     fl_metrics_server *server;
-    fl_metrics values; /* with its own array of workers */
+    fl_metrics values; /* with its own arrays of workers and hosts */
     int64_t due_us;
 };
 
@@ -126,6 +127,51 @@ static void gather_graphs(const fl_graph_sums *sums, fl_metrics_graphs *out)
                                .memory_bytes = sums->memory_bytes};
 }
 
+/* The time since 1970 of a moment of fl_now_us. */
+static double wall_s(int64_t at_us)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    double now_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    return at_us == 0 ? (double)NAN : now_s - (double)(fl_now_us() - at_us) * 1e-6;
+}
+
+static void gather_host(const fl_run_view *view, int i, fl_metrics_host *out)
+{
+    const fl_host *host = &view->run->hosts->host[i];
+    const fl_host_record *r = &view->run->host_records[i];
+    snprintf(out->name, sizeof out->name, "%s", host->name);
+    snprintf(out->address, sizeof out->address, "%s", host->address);
+    snprintf(out->state, sizeof out->state, "%s", fl_host_state_text(r->state));
+    out->n_workers = 0;
+    if (r->ended_us == 0 || !isfinite(out->end_time_s)) { /* it keeps its first value */
+        out->end_time_s = wall_s(r->ended_us);
+    }
+    for (int k = host->first; k < host->first + host->n && k < view->run->n_workers; k++) {
+        out->n_workers += !view->run->workers[k].departed;
+    }
+}
+
+static void gather_hosts(const fl_run_view *view, fl_metrics *m)
+{
+    const fl_hosts *hosts = view->run->hosts;
+    const fl_plan_input *input = view->run->options->plan_input;
+    m->n_hosts = hosts == NULL ? 0 : hosts->n;
+    for (int i = 0; i < m->n_hosts; i++) {
+        gather_host(view, i, &m->hosts[i]);
+    }
+    for (int class = 0; class < FL_METRICS_LINKS; class ++) {
+        fl_metrics_link *link = &m->links[class];
+        fl_link_cost cost = {.latency_us = NAN, .bytes_per_us = NAN};
+        if (input != NULL && input->cluster != NULL) {
+            cost = fl_cluster_link(input->cluster, input->profile, (fl_link_class) class);
+        }
+        link->between = fl_link_class_text((fl_link_class) class);
+        link->latency_seconds = cost.latency_us / 1e6;
+        link->bytes_per_second = cost.bytes_per_us * 1e6;
+    }
+}
+
 static void gather_worker(const fl_run_view *view, int rank, fl_metrics_worker *out)
 {
     const fl_worker *w = &view->run->workers[rank];
@@ -135,6 +181,7 @@ static void gather_worker(const fl_run_view *view, int rank, fl_metrics_worker *
     snprintf(out->state, sizeof out->state, "%s", fl_worker_state_text(w));
     out->replica = w->place.active ? w->place.replica : -1;
     out->stage = w->place.active ? w->place.stage : -1;
+    out->host = view->run->hosts == NULL ? 0 : fl_hosts_of(view->run->hosts, rank);
     out->slow = view->straggler == rank;
     out->steps = w->steps;
     out->memory_used_bytes = w->memory.used_bytes;
@@ -162,6 +209,7 @@ void fl_metrics_tell(fl_metrics_publisher *publisher, const fl_run_view *view, i
     gather_checkpoints(view, m);
     gather_cache(view, m);
     gather_control(view, m);
+    gather_hosts(view, m);
     for (int rank = 0; rank < view->run->n_started; rank++) {
         gather_worker(view, rank, &m->workers[rank]);
     }
@@ -181,6 +229,8 @@ fl_status fl_metrics_open(fl_metrics_listener *listener, int n_workers, fl_metri
     publisher->values.start_time_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
     FL_TRY(fl_alloc_array((size_t)n_workers, sizeof *publisher->values.workers,
                           (void **)&publisher->values.workers));
+    FL_TRY(fl_alloc_array((size_t)n_workers, sizeof *publisher->values.hosts,
+                          (void **)&publisher->values.hosts)); /* each has a worker */
     return fl_metrics_serve(listener, n_workers, &publisher->server);
 }
 
@@ -189,6 +239,7 @@ void fl_metrics_close(fl_metrics_publisher **publisher)
     if (*publisher != NULL) {
         fl_metrics_stop(&(*publisher)->server);
         fl_free((*publisher)->values.workers);
+        fl_free((*publisher)->values.hosts);
         fl_free(*publisher);
         *publisher = NULL;
     }

@@ -15,6 +15,7 @@
  *     ctl_trace.c     trace, flight
  *     ctl_checkpoint.c
  *                     checkpoint
+ *     ctl_hosts.c     drain of a host; hosts and links in status
  *     ctl_change.c    scale, freeze, thaw, pin, unpin, drain, set pipe.m */
 #ifndef FL_CONTROL_SOCKET_CTL_H
 #define FL_CONTROL_SOCKET_CTL_H
@@ -33,6 +34,7 @@ typedef enum fl_ctl_wait {
     FL_CTL_WAIT_SETTING,    /* the workers' report that it has taken effect */
     FL_CTL_WAIT_STOP,       /* the last step */
     FL_CTL_WAIT_PLAN,       /* the end of its transition */
+    FL_CTL_WAIT_HOST,       /* the end of the drain of the host that the ticket names */
     FL_CTL_WAIT_CHECKPOINT, /* the end of the checkpoint that the ticket names */
     FL_CTL_WAIT_IDLE,       /* the run's first step, or the end of another transition */
 } fl_ctl_wait;
@@ -49,7 +51,8 @@ struct fl_ctl_call {
     fl_ctl_wait wait; /* not NONE: the reply follows later */
     fl_setting setting;
     uint32_t generation; /* the generation of the requested plan */
-    int64_t ticket;      /* of the requested checkpoint */
+    int64_t ticket;      /* of the requested checkpoint; the index of the requested host */
+    int64_t asked_us;    /* when the drain of that host was requested */
 };
 
 /* An event for subscribers. */
@@ -73,6 +76,7 @@ struct fl_ctl {
     const fl_run_view *(*look)(void *context);
     void (*stop)(void *context, const char *who);
     bool (*grow)(void *context, int n);
+    bool (*drain_host)(void *context, int host);
     void *context;
 
     void *zmq;
@@ -118,6 +122,7 @@ void fl_ctl_thaw(fl_ctl *ctl, fl_ctl_call *call);
 void fl_ctl_pin(fl_ctl *ctl, fl_ctl_call *call);
 void fl_ctl_unpin(fl_ctl *ctl, fl_ctl_call *call);
 void fl_ctl_drain(fl_ctl *ctl, fl_ctl_call *call);
+void fl_ctl_drain_host(fl_ctl *ctl, fl_ctl_call *call, const char *name);
 void fl_ctl_set_m(fl_ctl *ctl, fl_ctl_call *call);
 void fl_ctl_stop(fl_ctl *ctl, fl_ctl_call *call);
 void fl_ctl_trace(fl_ctl *ctl, fl_ctl_call *call);
@@ -135,7 +140,12 @@ bool fl_ctl_plan_has_ended(const fl_ctl *ctl, fl_ctl_call *call);
 /* Whether the requested checkpoint is durable, or has failed. In that case the call is refused. */
 bool fl_ctl_checkpoint_has_ended(const fl_ctl *ctl, fl_ctl_call *call);
 
+/* Whether the requested drain of a host has ended. If the host has not left by it, the call is
+ * refused. */
+bool fl_ctl_host_has_ended(const fl_ctl *ctl, fl_ctl_call *call);
+
 /* Add the fields of a deferred reply. */
+void fl_ctl_host_result(const fl_ctl *ctl, fl_ctl_call *call);
 void fl_ctl_checkpoint_result(const fl_ctl *ctl, fl_ctl_call *call);
 void fl_ctl_setting_result(const fl_ctl *ctl, fl_ctl_call *call,
                            const fl_setting_done_report *report);
@@ -149,6 +159,16 @@ void fl_ctl_events_open(fl_ctl *ctl);
 
 /* Publish the events that are held, if it is time. */
 void fl_ctl_events_release(fl_ctl *ctl, int64_t now_us);
+
+/* ---- ctl_hosts.c, for ctl_status.c ---- */
+
+/* "hosts" and "links" of a run on several hosts; nothing for another one. */
+void fl_ctl_host_fields(const fl_run_view *view, fl_json *j);
+
+/* ---- ctl_change.c, for ctl_hosts.c ---- */
+
+/* The plan that runs, as the reply to a change names it. */
+void fl_ctl_plan_fields(const fl_ctl *ctl, fl_json *j);
 
 /* ---- ctl_socket.c, for ctl_setting.c ---- */
 

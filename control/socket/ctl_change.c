@@ -39,6 +39,12 @@ static void plan_fields(fl_json *j, uint32_t generation, fl_grid grid, bool chan
     fl_fields_grid(j, grid);
 }
 
+void fl_ctl_plan_fields(const fl_ctl *ctl, fl_json *j)
+{
+    plan_fields(j, ctl->run->plan->generation, fl_plan_grid(ctl->run->plan), true,
+                ctl->run->stats->steps);
+}
+
 /* A transition needs every worker, and follows the one in progress. */
 static bool must_wait(const fl_ctl *ctl)
 {
@@ -196,14 +202,15 @@ static bool check_drain(const fl_ctl *ctl, fl_ctl_call *call, int64_t rank)
     return call->error == FL_CTL_OK;
 }
 
-void fl_ctl_drain(fl_ctl *ctl, fl_ctl_call *call)
+enum { WORKER, HOST }; /* drain's arguments */
+
+static void drain_worker(fl_ctl *ctl, fl_ctl_call *call, int64_t rank)
 {
-    int64_t rank = call->request.value[0].integer;
     bool ranks[FL_MAX_WORKERS] = {false};
     fl_elastic_terms terms;
     fl_plan plan;
     char why[64];
-    if (!has_model(ctl, call) || !check_drain(ctl, call, rank)) {
+    if (!check_drain(ctl, call, rank)) {
         return;
     }
     ranks[rank] = true;
@@ -214,6 +221,20 @@ void fl_ctl_drain(fl_ctl *ctl, fl_ctl_call *call)
     }
     snprintf(why, sizeof why, "ctl drain of worker %lld", (long long)rank);
     ask_plan_with(ctl, call, &plan, &terms, why);
+}
+
+void fl_ctl_drain(fl_ctl *ctl, fl_ctl_call *call)
+{
+    const fl_ctl_value *v = call->request.value;
+    if (v[WORKER].given == v[HOST].given) {
+        fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT,
+                      "found %s, allowed: worker, its rank; or host, its name",
+                      v[HOST].given ? "both" : "neither of worker and host");
+    } else if (has_model(ctl, call) && v[HOST].given) {
+        fl_ctl_drain_host(ctl, call, v[HOST].text);
+    } else if (call->error == FL_CTL_OK) {
+        drain_worker(ctl, call, v[WORKER].integer);
+    }
 }
 
 /* ---- freeze and thaw ---- */

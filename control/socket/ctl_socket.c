@@ -154,6 +154,7 @@ fl_status fl_ctl_open(const fl_ctl_uses *uses, fl_ctl **out)
     ctl->look = uses->look;
     ctl->stop = uses->stop;
     ctl->grow = uses->grow;
+    ctl->drain_host = uses->drain_host;
     ctl->context = uses->context;
     take_over(ctl);
     FL_TRY(fl_ctl_replies_create(&ctl->replies));
@@ -281,6 +282,8 @@ void fl_ctl_settle(fl_ctl *ctl, int i, const fl_setting_done_report *report)
     begin_reply(ctl, call, true);
     if (call->error == FL_CTL_OK && call->wait == FL_CTL_WAIT_PLAN) {
         fl_ctl_plan_result(ctl, call);
+    } else if (call->error == FL_CTL_OK && call->wait == FL_CTL_WAIT_HOST) {
+        fl_ctl_host_result(ctl, call);
     } else if (call->error == FL_CTL_OK && call->wait == FL_CTL_WAIT_CHECKPOINT) {
         fl_ctl_checkpoint_result(ctl, call);
     } else if (call->error == FL_CTL_OK) {
@@ -302,7 +305,8 @@ static void drive_pending(fl_ctl *ctl)
             call->wait == FL_CTL_WAIT_STOP && ctl->run->phase->state == FL_CONTROLLER_FINISHING;
         /* The last checkpoint of a run becomes durable when its workers have left. */
         bool last = call->wait == FL_CTL_WAIT_CHECKPOINT;
-        if (stopped || fl_ctl_plan_has_ended(ctl, call) || fl_ctl_checkpoint_has_ended(ctl, call)) {
+        if (stopped || fl_ctl_plan_has_ended(ctl, call) || fl_ctl_host_has_ended(ctl, call) ||
+            fl_ctl_checkpoint_has_ended(ctl, call)) {
             fl_ctl_settle(ctl, i, NULL);
         } else if ((ctl->run->phase->state > FL_CONTROLLER_RUNNING && !last) ||
                    (ctl->run->phase->n_stops > 0 && call->wait == FL_CTL_WAIT_TURN)) {

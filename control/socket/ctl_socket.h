@@ -25,6 +25,7 @@ typedef struct fl_ctl_uses {
     const fl_run_view *(*look)(void *context);    /* fill the view again and return it */
     void (*stop)(void *context, const char *who); /* end the run after the step in flight */
     bool (*grow)(void *context, int n); /* have n more workers join; false (fl_errmsg): it cannot */
+    bool (*drain_host)(void *context, int host); /* begin to; false (fl_errmsg): it cannot be */
     void *context;
 } fl_ctl_uses;
 

@@ -132,6 +132,7 @@ static void worker_fields(const fl_run_view *view, int rank, fl_json *j)
     const fl_device_survey *devices = view->run->options->devices;
     fl_json_object(j, NULL);
     fl_json_integer(j, "rank", w->rank);
+    fl_fields_host(j, view->run->hosts, rank);
     fl_json_integer(j, "pid", w->departed && w->exited_us != 0 ? 0 : w->pid);
     fl_json_text(j, "state", fl_worker_state_text(w));
     if (w->departed && w->restarts_us > 0) {
@@ -172,6 +173,7 @@ static void status_fields(const fl_run_view *view, fl_json *j)
     checkpoint_fields(view, j);
     recovery_fields(view, j);
     transport_fields(view, j);
+    fl_ctl_host_fields(view, j);
     fl_json_text(j, "transition", view->transition);
     fl_json_integer(j, "straggler", view->straggler);
     fl_json_rounded(j, "times_s", view->times_s, 3);

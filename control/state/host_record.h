@@ -21,7 +21,7 @@ typedef struct fl_host_record {
     int64_t joined_us, ended_us;   /* ended: drained or lost */
     int64_t notice_us;             /* its agent asked for the host to be drained */
     int64_t grace_us;              /* the time that the agent gave then */
-    char why[FL_HOST_WHY_MAX + 1]; /* DRAINED and LOST: the reason */
+    char why[FL_HOST_WHY_MAX + 1]; /* LOST: why; JOINED: why its last drain was given up */
 } fl_host_record;
 
 /* "joined", as status, events and metrics name it. */

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 /* In the run directory, mode 0600: what an agent needs to join. */
 #define FL_HOSTS_KEY_FILE "hosts.key"
@@ -43,6 +44,17 @@ static inline int fl_hosts_of(const fl_hosts *hosts, int rank)
         i++;
     }
     return i;
+}
+
+/* The index of the host of this name; -1: there is none. */
+static inline int fl_hosts_find(const fl_hosts *hosts, const char *name)
+{
+    for (int i = 0; i < hosts->n; i++) {
+        if (strcmp(hosts->host[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 #endif

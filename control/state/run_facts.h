@@ -3,6 +3,7 @@
 #ifndef FL_CONTROL_STATE_RUN_FACTS_H
 #define FL_CONTROL_STATE_RUN_FACTS_H
 
+#include "control/state/host_record.h"
 #include "control/state/options.h"
 #include "control/state/phase.h"
 #include "control/state/run_stats.h"
@@ -14,10 +15,12 @@ typedef struct fl_run_facts {
     const fl_plan *plan; /* of the generation that runs */
     const fl_phase *phase;
     const fl_run_stats *stats;
-    int n_workers;            /* ranks: the workers that the run may have */
-    int n_started;            /* ranks below this have had a process */
-    const fl_worker *workers; /* [n_workers] */
-    const fl_flight *flight;  /* current and latest operations of the workers */
+    int n_workers;                      /* ranks: the workers that the run may have */
+    int n_started;                      /* ranks below this have had a process */
+    const fl_worker *workers;           /* [n_workers] */
+    const fl_hosts *hosts;              /* NULL: the run has one host */
+    const fl_host_record *host_records; /* [hosts->n] */
+    const fl_flight *flight;            /* current and latest operations of the workers */
 } fl_run_facts;
 
 #endif

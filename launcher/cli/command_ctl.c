@@ -79,7 +79,7 @@ static void print_ctl_help(const fl_ctl_command *c)
     }
     printf(" [OPTION]...\n\n%s\n", c->doc);
     if (c->args[0].name != NULL) {
-        printf("\narguments, in this order or as NAME=VALUE:\n");
+        printf("\narguments, in this order or as NAME=VALUE; optional ones also as NAME VALUE:\n");
     }
     for (const fl_ctl_arg *arg = c->args; arg->name != NULL; arg++) {
         print_arg(arg);
@@ -121,7 +121,7 @@ static json_t *value_of(const fl_ctl_arg *arg, const char *text)
 {
     char *end;
     long long integer = strtoll(text, &end, 10);
-    if (arg->type == FL_CTL_CHOICE || text[0] == 0) {
+    if (arg->type == FL_CTL_CHOICE || arg->type == FL_CTL_WORD || text[0] == 0) {
         return json_string(text);
     }
     if (*end == 0) {
@@ -138,6 +138,18 @@ static const fl_ctl_arg *arg_named(const fl_ctl_command *c, const char *text, co
         size_t n = strlen(arg->name);
         if ((size_t)(equals - text) == n && strncmp(arg->name, text, n) == 0) {
             *value = equals + 1;
+            return arg;
+        }
+    }
+    return NULL;
+}
+
+/* The optional argument of which this word is the name: its value is the next word, as in `drain
+ * host NAME`. NULL: the word is something else. */
+static const fl_ctl_arg *arg_before(const fl_ctl_command *c, const char *word)
+{
+    for (const fl_ctl_arg *arg = c->args; arg->name != NULL; arg++) {
+        if (!arg->required && strcmp(arg->name, word) == 0) {
             return arg;
         }
     }
@@ -166,6 +178,9 @@ static json_t *args_of(const fl_ctl_command *c, const char *const *words, int n)
     for (int i = 0; i < n; i++) {
         const char *value = words[i];
         const fl_ctl_arg *arg = arg_named(c, words[i], &value);
+        if (arg == NULL && i + 1 < n && (arg = arg_before(c, words[i])) != NULL) {
+            value = words[++i];
+        }
         if (arg == NULL && next->name != NULL) {
             const char *field_value = split_field(next, words[i], args);
             next += field_value != NULL;

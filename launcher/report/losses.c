@@ -28,8 +28,9 @@ static double repeated_steps(const json_t *event)
 
 static void lost_text(fl_html *html, const json_t *event)
 {
-    fl_html_add(html, "worker %.0f is lost: %s", fl_line_real(event, "rank"),
-                fl_line_text(event, "how"));
+    const char *host = fl_line_text(event, "host");
+    fl_html_add(html, "worker %.0f%s%s is lost: %s", fl_line_real(event, "rank"),
+                host[0] == '\0' ? "" : " of host ", host, fl_line_text(event, "how"));
 }
 
 static void recovered_text(fl_html *html, const json_t *event)

@@ -368,6 +368,7 @@ void fl_page_write(fl_html *html, const fl_report *report, const char *made)
     fl_page_transports(html, report);
     fl_page_graphs(html, report);
     fl_page_checkpoints(html, report);
+    fl_page_hosts(html, report);
     fl_page_losses(html, report);
     fl_page_workers(html, report);
     fl_page_decisions(html, report);

@@ -18,6 +18,7 @@ void fl_page_cache(fl_html *html, const fl_report *report);
 void fl_page_transports(fl_html *html, const fl_report *report);
 void fl_page_graphs(fl_html *html, const fl_report *report);
 void fl_page_checkpoints(fl_html *html, const fl_report *report);
+void fl_page_hosts(fl_html *html, const fl_report *report);
 void fl_page_losses(fl_html *html, const fl_report *report);
 void fl_page_workers(fl_html *html, const fl_report *report);
 void fl_page_decisions(fl_html *html, const fl_report *report);

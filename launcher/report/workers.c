@@ -15,6 +15,9 @@ static void memory_row(fl_html *html, const json_t *event, double budget)
     double share = budget > 0 && peak >= 0 ? peak / budget : (double)NAN;
     fl_html_add(html, "<tr>");
     fl_page_number(html, fl_line_real(event, "rank"), 0);
+    if (json_object_get(event, "host") != NULL) {
+        fl_page_cell(html, fl_line_text(event, "host"));
+    }
     fl_html_add(html, "<td>%s</td>", fl_size_text(peak, peak_text));
     if (isfinite(share)) {
         fl_html_add(html,
@@ -51,7 +54,10 @@ static void memory(fl_html *html, const fl_report *report)
     if (budget > 0) {
         fl_html_add(html, "<p>Each device may use %s.</p>\n", fl_size_text(budget, text));
     }
-    fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th>worker</th><th>peak</th>");
+    fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th>worker</th>%s<th>peak</th>",
+                json_object_get(fl_report_first(report, "worker.ready"), "host") != NULL
+                    ? "<th class=\"text\">host</th>"
+                    : "");
     fl_html_add(html, budget > 0 ? "<th>of the budget</th><th></th></tr>\n" : "</tr>\n");
     for (int rank = 0; rank < ROWS_MAX; rank++) {
         const json_t *event = ready_of(report, rank);

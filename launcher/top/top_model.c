@@ -153,6 +153,33 @@ static void read_progress(fl_top_model *m, const json_t *s)
     read_metrics(m, json_object_get(s, "loss_metrics"));
 }
 
+/* ---- hosts ---- */
+
+static void read_hosts(fl_top_model *m, const json_t *status)
+{
+    const json_t *object;
+    size_t i;
+    m->n_hosts = 0;
+    m->link_us = m->link_bytes_per_s = NAN;
+    json_array_foreach(json_object_get(status, "hosts"), i, object)
+    {
+        if (m->n_hosts < FL_MAX_WORKERS) {
+            fl_top_host *h = &m->host[m->n_hosts++];
+            word(object, "name", h->name, sizeof h->name);
+            word(object, "state", h->state, sizeof h->state);
+            h->n_workers = (int)whole(object, "workers", 0, FL_MAX_WORKERS);
+        }
+    }
+    json_array_foreach(json_object_get(status, "links"), i, object)
+    {
+        const char *between = json_string_value(json_object_get(object, "between"));
+        if (between != NULL && strcmp(between, "hosts") == 0) {
+            m->link_us = real(object, "latency_us");
+            m->link_bytes_per_s = real(object, "bytes_per_s");
+        }
+    }
+}
+
 /* ---- workers ---- */
 
 static double seconds(const json_t *object, const char *key)
@@ -214,6 +241,7 @@ static void read_worker(fl_top_worker *w, const json_t *object)
     w->rank = (int)whole(object, "rank", 0, FL_MAX_WORKERS - 1);
     w->replica = (int)whole(object, "replica", -1, FL_MAX_WORKERS - 1);
     w->stage = (int)whole(object, "stage", -1, FL_MAX_STAGES - 1);
+    word(object, "host", w->host, sizeof w->host);
     word(object, "state", w->state, sizeof w->state);
     double restarts_in_s = real(object, "restarts_in_s");
     if (!isnan(restarts_in_s)) {
@@ -294,6 +322,7 @@ bool fl_top_model_status(fl_top_model *m, const json_t *result)
     read_cache(m, json_object_get(result, "cache"));
     read_checkpoints(m, json_object_get(result, "checkpoints"));
     read_recovery(m, json_object_get(result, "recovery"));
+    read_hosts(m, result);
     read_workers(m, json_object_get(result, "workers"), seconds(result, "times_s"));
     if (!m->every_step && m->step > 0) {
         fl_top_series_add(&m->loss_curve, m->step, m->loss);
@@ -342,8 +371,8 @@ static void end_by(fl_top_model *m, const char *name, const json_t *event)
 void fl_top_model_event(fl_top_model *m, const char *line)
 {
     static const char *const warnings[] = {
-        "run.stalled",  "run.failed",           "worker.lost",       "worker.slow", "agent.lost",
-        "trace.failed", "transition.cancelled", "checkpoint.failed", NULL};
+        "run.stalled", "run.failed",   "worker.lost",          "worker.slow",       "agent.lost",
+        "host.lost",   "trace.failed", "transition.cancelled", "checkpoint.failed", NULL};
     json_t *event = json_loads(line, 0, NULL);
     const char *name = json_string_value(json_object_get(event, "event"));
     if (name != NULL) {

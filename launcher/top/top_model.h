@@ -4,6 +4,7 @@
 #ifndef FL_LAUNCHER_TOP_TOP_MODEL_H
 #define FL_LAUNCHER_TOP_TOP_MODEL_H
 
+#include "control/state/hosts.h"
 #include "launcher/top/top_series.h"
 #include "nn/loss.h"
 
@@ -26,13 +27,19 @@ typedef enum fl_top_share {
 
 typedef struct fl_top_worker {
     int rank;
-    int replica, stage; /* -1: standby */
+    int replica, stage;      /* -1: standby */
+    char host[FL_HOST_TEXT]; /* "": the run has one host */
     char state[FL_TOP_WORD_MAX], operation[FL_TOP_WORD_MAX + 16];
     int64_t steps, memory_bytes;            /* the most that it held; of a GPU with workspaces */
     int gpu;                                /* its number; -1: none */
     double spent_s[FL_TOP_SHARES], since_s; /* what the next shares are measured from */
     double share[FL_TOP_SHARES]; /* of the last seconds; adds up to 1, or all 0: unknown */
 } fl_top_worker;
+
+typedef struct fl_top_host {
+    char name[FL_HOST_TEXT], state[FL_TOP_WORD_MAX];
+    int n_workers;
+} fl_top_host;
 
 /* A metric of the model's loss, of the last evaluation. */
 typedef struct fl_top_metric {
@@ -72,6 +79,9 @@ typedef struct fl_top_model {
     int64_t n_checkpoints_failed;
     int64_t n_losses, n_returns, n_repeated; /* workers; times that the run went back; steps */
     int64_t snapshot_step;                   /* of the one in memory; -1: there is none */
+    int n_hosts;                             /* 0: the run has one host */
+    fl_top_host host[FL_MAX_WORKERS];
+    double link_us, link_bytes_per_s; /* between hosts */
     int n_workers;
     fl_top_worker
         worker[FL_MAX_WORKERS]; /* replicas and stages in order, then workers without a stage */

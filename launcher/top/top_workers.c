@@ -121,12 +121,13 @@ enum {
     BAR_MOST = 40,
     OPERATION = 14,
     GPU = 4,
-    MEMORY = 10
+    MEMORY = 10,
+    HOST_MOST = 16 /* with the space before it */
 };
 
 typedef struct columns {
-    int bar, percents, operation, gpu, memory; /* where they begin; 0: no room, or no GPUs */
-    int bar_width;
+    int bar, percents, operation, gpu, memory, host; /* where they begin; 0: no room, or none */
+    int bar_width, host_width;
 } columns;
 
 static bool some_have_gpus(const fl_top_model *m)
@@ -134,10 +135,23 @@ static bool some_have_gpus(const fl_top_model *m)
     return m->n_workers > 0 && m->worker[0].gpu >= 0;
 }
 
-static columns columns_of(int width, bool gpus)
+/* Cells of the longest name, and of the space before it; 0: the run has one host. */
+static int host_width(const fl_top_model *m)
+{
+    int longest = m->n_hosts > 0 ? (int)strlen("host") : -1;
+    for (int i = 0; i < m->n_workers && m->n_hosts > 0; i++) {
+        int n = (int)strlen(m->worker[i].host);
+        longest = n > longest ? n : longest;
+    }
+    return longest + 1 < HOST_MOST ? longest + 1 : HOST_MOST;
+}
+
+static columns columns_of(int width, bool gpus, int hosts)
 {
     columns at = {.bar = LEFT};
     int left = width - LEFT - 1;
+    at.host_width = left >= BAR_LEAST + hosts ? hosts : 0;
+    left -= at.host_width;
     at.percents = left >= BAR_LEAST + FL_TOP_SHARES * PERCENT;
     left -= at.percents ? FL_TOP_SHARES * PERCENT : 0;
     at.operation = left >= BAR_GOOD + OPERATION;
@@ -148,6 +162,10 @@ static columns columns_of(int width, bool gpus)
     left -= at.gpu ? GPU : 0;
     at.bar_width = left > BAR_MOST ? BAR_MOST : left;
     int x = LEFT + at.bar_width;
+    if (at.host_width > 0) {
+        at.host = x;
+        x += at.host_width;
+    }
     if (at.percents) {
         at.percents = x;
         x += FL_TOP_SHARES * PERCENT;
@@ -176,6 +194,9 @@ static void list_title(fl_top_cells *c, fl_top_box box, const columns *at)
         fl_top_put(c, x, box.y, fl_top_share_style(i), fl_top_share_glyph(c, i));
         fl_top_text(c, x + 1, box.y, PERCENT - 1, FL_TOP_TITLE, brief[i]);
     }
+    if (at->host > 0) {
+        fl_top_printf(c, box.x + at->host, box.y, at->host_width, FL_TOP_TITLE, " host");
+    }
     if (at->gpu > 0) {
         fl_top_printf(c, box.x + at->gpu, box.y, GPU, FL_TOP_TITLE, " gpu");
     }
@@ -202,6 +223,9 @@ static void list_row(fl_top_cells *c, const fl_top_model *m, const fl_top_worker
         fl_top_printf(c, box.x + at->percents + i * PERCENT, box.y, PERCENT, FL_TOP_PLAIN,
                       "%5.0f%%", w->share[i] * 100.0);
     }
+    if (at->host > 0) {
+        fl_top_text(c, box.x + at->host + 1, box.y, at->host_width - 1, FL_TOP_PLAIN, w->host);
+    }
     if (at->gpu > 0) {
         fl_top_printf(c, box.x + at->gpu, box.y, GPU, FL_TOP_PLAIN, " %3d", w->gpu);
     }
@@ -221,7 +245,7 @@ int fl_top_workers(fl_top_cells *c, const fl_top_model *m, fl_top_box box, int s
     if (rows < 1) {
         return 0;
     }
-    columns at = columns_of(box.width, some_have_gpus(m));
+    columns at = columns_of(box.width, some_have_gpus(m), host_width(m));
     int hidden = m->n_workers > rows ? m->n_workers - rows : 0;
     int from = scroll < 0 ? 0 : scroll > hidden ? hidden : scroll;
     list_title(c, box, &at);

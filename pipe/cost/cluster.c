@@ -21,6 +21,12 @@ fl_link_class fl_cluster_link_class(const fl_cluster *c, int a, int b)
     return c->socket_of[a] == c->socket_of[b] ? FL_LINK_SOCKET : FL_LINK_HOST;
 }
 
+const char *fl_link_class_text(fl_link_class class)
+{
+    static const char *const text[FL_N_LINKS] = {"devices", "sockets", "hosts"};
+    return text[class];
+}
+
 fl_link_cost fl_cluster_link(const fl_cluster *c, const fl_profile *profile, fl_link_class class)
 {
     fl_link_cost link = c->link[class];

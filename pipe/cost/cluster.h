@@ -42,6 +42,9 @@ fl_status fl_cluster_check(const fl_cluster *cluster) FL_MUST_CHECK;
 /* The class of the link between two devices; of a device to itself, FL_LINK_SOCKET. Pure. */
 fl_link_class fl_cluster_link_class(const fl_cluster *cluster, int a, int b);
 
+/* What that class is between: "devices" (of a socket), "sockets" (of a host), "hosts". Pure. */
+const char *fl_link_class_text(fl_link_class class);
+
 /* What that class costs, with the profile's costs for what the cluster does not state. Pure. */
 fl_link_cost fl_cluster_link(const fl_cluster *cluster, const fl_profile *profile,
                              fl_link_class class);

@@ -35,6 +35,10 @@ static void test_request__reads_what_is_sound(void **state)
                      FL_CTL_OK);
     assert_int_equal(request.value[0].integer, 3);
     assert_string_equal(request.value[1].text, "warn");
+    assert_int_equal(take("{\"v\":1,\"id\":\"d\",\"cmd\":\"drain\",\"args\":{\"host\":\"7\"}}"),
+                     FL_CTL_OK);
+    assert_false(request.value[0].given);
+    assert_string_equal(request.value[1].text, "7");
 }
 
 static void test_request__says_what_is_wrong(void **state)
@@ -84,6 +88,8 @@ static void test_request__says_what_is_wrong(void **state)
         {"{\"v\": 1, \"id\": \"x\", \"cmd\": \"set\", \"args\": {\"field\": \"train.lr\", "
          "\"value\": null}}",
          FL_CTL_BAD_ARGUMENT, "a number or a word", "x"},
+        {"{\"v\": 1, \"id\": \"x\", \"cmd\": \"drain\", \"args\": {\"host\": 7}}",
+         FL_CTL_BAD_ARGUMENT, "host: allowed: a word of 1 to 64 bytes", "x"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         fl_ctl_error error = take(wrong[i].text);
@@ -147,7 +153,7 @@ static void test_request__the_table_is_complete(void **state)
 static void test_request__the_schema_tells_what_the_table_does(void **state)
 {
     (void)state;
-    static const char *const types[] = {"integer", "number", NULL, NULL};
+    static const char *const types[] = {"integer", "number", NULL, NULL, NULL};
     json_t *schema = json_load_file(FL_SOURCE_DIR "/docs/control/schema.json", 0, NULL);
     json_t *defs = json_object_get(schema, "$defs");
     assert_non_null(defs);

@@ -367,6 +367,38 @@ static void test_report__losses_and_what_followed(void **state)
     fl_report_fini(&report);
 }
 
+/* Would catch: a lost host that the page hides, and a section of hosts of a run on one host. */
+static void test_report__hosts_and_when_they_left(void **state)
+{
+    (void)state;
+    fl_report report;
+    put("steps.jsonl", "w", "{\"step\":0,\"epoch\":0,\"loss\":1,\"ms\":1000}\n");
+    put("events.jsonl", "w", whole_events);
+    char *page = page_of(&report);
+    assert_null(strstr(page, "<h2>Hosts"));
+    assert_null(strstr(page, "<th class=\"text\">host</th>"));
+    free(page);
+    fl_report_fini(&report);
+    put("events.jsonl", "w",
+        "{\"time\":0,\"event\":\"run.started\",\"job\":\"toy\",\"workers\":[],\"hosts\":[{\"host\":"
+        "\"a\",\"address\":\"10.0.0.1\",\"first_worker\":0,\"workers\":2},{\"host\":\"b\","
+        "\"address\":\"10.0.0.2\",\"first_worker\":2,\"workers\":1}]}\n"
+        "{\"time\":1,\"event\":\"worker.ready\",\"rank\":2,\"host\":\"b\","
+        "\"memory_peak_bytes\":1048576}\n"
+        "{\"time\":5,\"event\":\"host.lost\",\"host\":\"b\",\"address\":\"10.0.0.2\","
+        "\"first_worker\":2,\"workers\":1,\"step\":40,\"why\":\"it has been silent for 5 s\"}\n"
+        "{\"time\":5.1,\"event\":\"worker.lost\",\"rank\":2,\"host\":\"b\",\"how\":\"killed\","
+        "\"steps\":40}\n");
+    page = page_of(&report);
+    expect(page, "<td class=\"text\">a</td><td class=\"text\">10.0.0.1</td><td>0 to 1</td>");
+    expect(page, "<td>40</td><td class=\"text\">b</td><td class=\"text\">10.0.0.2</td><td>2</td>"
+                 "<td class=\"text\">lost</td><td class=\"text\">it has been silent for 5 s</td>");
+    expect(page, "worker 2 of host b is lost: killed");
+    expect(page, "<td>2</td><td class=\"text\">b</td><td>1.0 MiB</td>");
+    free(page);
+    fl_report_fini(&report);
+}
+
 static void test_report__a_pipe_in_place_of_a_file_is_not_waited_for(void **state)
 {
     (void)state;
@@ -530,6 +562,7 @@ int main(void)
         TEST(test_report__a_repeated_step_is_a_line_that_cannot_be_read),
         TEST(test_report__a_resumed_run_shows_where_it_continued),
         TEST(test_report__losses_and_what_followed),
+        TEST(test_report__hosts_and_when_they_left),
         TEST(test_report__a_pipe_in_place_of_a_file_is_not_waited_for),
         TEST(test_report__no_name_or_message_brings_markup_in),
         TEST(test_report__any_damage_leaves_a_page),

@@ -20,6 +20,8 @@ static char shown[1 << 20];
 
 static const char *on_gpu = ""; /* more members of each worker */
 
+static const char *of_run = ""; /* more members of the run */
+
 /* A run of K x R workers and one on standby, whose newest loss is 0.25. */
 static void make_model(int K, int R, int n_layers, int frozen)
 {
@@ -57,7 +59,7 @@ static void make_model(int K, int R, int n_layers, int frozen)
                      i == 0 ? "" : ", ", i, active ? "active" : "standby", active ? i / K : -1,
                      active ? i % K : -1, active ? "4" : "0", on_gpu);
     }
-    sprintf(text + n, "]}");
+    sprintf(text + n, "]%s}", of_run);
     json_t *status = json_loads(text, 0, NULL);
     assert_non_null(status);
     assert_true(fl_top_model_status(&model, status));
@@ -294,6 +296,28 @@ static void test_top_layout__names_the_gpu_of_each_worker(void **state)
     hides(" gpu");
 }
 
+/* Would catch: a host without a name, a lost one that looks as any other, and a column of hosts in
+ * a run on one. */
+static void test_top_layout__names_the_host_of_each_worker(void **state)
+{
+    (void)state;
+    make_model(2, 1, 8, 0);
+    (void)draw(80, 24, false, &with_keys);
+    hides("host");
+    on_gpu = ", \"host\": \"node-07\"";
+    of_run = ", \"hosts\": [{\"name\": \"node-06\", \"state\": \"joined\", \"workers\": 2}, "
+             "{\"name\": \"node-07\", \"state\": \"lost\", \"workers\": 1}], \"links\": "
+             "[{\"between\": \"hosts\", \"latency_us\": 50, \"bytes_per_s\": 1048576}]";
+    make_model(2, 1, 8, 0);
+    on_gpu = of_run = "";
+    (void)draw(80, 24, false, &with_keys);
+    shows("hosts node-06 x2   node-07 x1 lost   between them 50 us, 1.0 MiB/s");
+    shows(" host");
+    shows(" node-07");
+    (void)draw(32, 40, false, &with_keys);
+    hides(" host ");
+}
+
 /* Any size, any plan; the screen's memory has no room beyond it, so the sanitizers' build sees a
  * write outside, and this sees a cell that no terminal can show. */
 static void test_top_layout__any_size_holds_any_run(void **state)
@@ -379,6 +403,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_top_layout__names_the_gpu_of_each_worker),
+        cmocka_unit_test(test_top_layout__names_the_host_of_each_worker),
         cmocka_unit_test(test_top_layout__shows_all_of_a_run_at_80_by_24),
         cmocka_unit_test(test_top_layout__names_the_evaluated_split),
         cmocka_unit_test(test_top_layout__shows_all_of_a_run_at_200_by_60),

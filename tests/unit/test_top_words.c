@@ -34,6 +34,11 @@ static void test_words__are_for_people(void **state)
           "    1.0 s  epoch 1 finished: loss 0.5");
     check("{\"time\": 0, \"event\": \"worker.ready\", \"rank\": 3, \"memory_peak_bytes\": 1572864}",
           "    0.0 s  worker 3 is ready, 1.5 MiB at most");
+    check("{\"time\": 3, \"event\": \"worker.lost\", \"rank\": 3, \"host\": \"b\", \"how\": "
+          "\"killed\", \"message\": \"gone\"}",
+          "    3.0 s  worker 3 of host b lost (killed): gone");
+    check("{\"time\": 3, \"event\": \"host.lost\", \"host\": \"b\", \"why\": \"silent\"}",
+          "    3.0 s  host b is lost: silent");
     check("{\"time\": 0, \"event\": \"run.failed\", \"message\": \"one\\u001b[31m\\ntwo\"}",
           "    0.0 s  failed: one?[31m");
 }
