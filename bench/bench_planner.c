@@ -158,8 +158,7 @@ static fl_status ragged_init(ragged_run *r)
                          .sizes = r->sizes,
                          .n_samples = SENTENCES,
                          .n_steps = EPOCHS * ((SENTENCES + SENTENCE_BATCH - 1) / SENTENCE_BATCH),
-                         .n_stores = 1,
-                         .n_workers = SMALL_CLUSTER};
+                         .stores = {.n_stores = 1, .n_workers = SMALL_CLUSTER}};
     return FL_OK;
 }
 

@@ -27,6 +27,7 @@ typedef struct fl_agent_options {
     bool continues;     /* the run continues an interrupted one: so do the workers' logs */
     int64_t state_step; /* steps of the checkpoint that it continues from, for the agents of other
                            hosts; -1: from none */
+    int n_stores;       /* of the cache on each host, for the agents of other hosts; 0: none */
     fl_flight *flight;
     int64_t flight_ms; /* how often the agent shows a worker's operations to a controller that
                           cannot read `flight`; 0: never */

@@ -200,6 +200,10 @@ static void welcome_host(fl__gate *g, int i)
     message.welcome.silence_ms = HEAD_PATIENCE * g->hosts->silence_ms;
     message.welcome.continues = g->o->continues;
     message.welcome.state_step = g->o->state_step;
+    message.welcome.n_stores = g->o->n_stores;
+    for (int k = 0; k < g->hosts->n; k++) {
+        message.welcome.first[message.welcome.n_hosts++] = g->hosts->host[k].first;
+    }
     snprintf(message.welcome.run_dir, sizeof message.welcome.run_dir, "%s", g->run_dir);
     snprintf(message.welcome.cwd, sizeof message.welcome.cwd, "%s", g->cwd);
     snprintf(message.welcome.links, sizeof message.welcome.links, "%s", g->hosts->links);

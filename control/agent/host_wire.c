@@ -2,9 +2,10 @@
 
 #include "control/link/bytes.h"
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 3 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 4 };
 
-_Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 64 < FL_HOST_MESSAGE_MAX,
+_Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
+                   FL_HOST_MESSAGE_MAX,
                "a welcome fits");
 
 /* ---- welcome ---- */
@@ -21,6 +22,29 @@ static void put_welcome(fl_writer *w, const fl_host_welcome *v)
     fl_put_i64(w, v->silence_ms);
     fl_put(w, v->continues, 1);
     fl_put_i64(w, v->state_step);
+    fl_put(w, (uint32_t)v->n_stores, 4);
+    fl_put(w, (uint32_t)v->n_hosts, 4);
+    for (int i = 0; i < v->n_hosts; i++) {
+        fl_put(w, (uint32_t)v->first[i], 4);
+    }
+}
+
+/* The first workers of the hosts ascend, and this host is one of them. */
+static bool get_hosts(fl_reader *r, fl_host_welcome *v)
+{
+    bool ascends = true, is_one = false;
+    v->n_stores = fl_get_i32(r);
+    v->n_hosts = fl_get_i32(r);
+    if (v->n_stores < 0 || v->n_stores > FL_MAX_WORKERS || v->n_hosts < 2 ||
+        v->n_hosts > FL_MAX_WORKERS) {
+        return false;
+    }
+    for (int i = 0; i < v->n_hosts; i++) {
+        v->first[i] = fl_get_i32(r);
+        ascends = ascends && (i == 0 ? v->first[0] == 0 : v->first[i] > v->first[i - 1]);
+        is_one = is_one || v->first[i] == v->host.first;
+    }
+    return ascends && is_one && v->first[v->n_hosts - 1] < FL_MAX_WORKERS;
 }
 
 static bool get_welcome(fl_reader *r, fl_host_welcome *v)
@@ -36,10 +60,10 @@ static bool get_welcome(fl_reader *r, fl_host_welcome *v)
     uint64_t continues = fl_get(r, 1);
     v->continues = continues == 1;
     v->state_step = fl_get_i64(r);
-    return good && continues <= 1 && v->state_step >= -1 && (v->continues || v->state_step < 0) &&
-           v->host.first >= 0 && v->host.n >= 1 && v->host.first < FL_MAX_WORKERS &&
-           v->host.n <= FL_MAX_WORKERS - v->host.first && v->run_dir[0] == '/' &&
-           v->cwd[0] == '/' && v->silence_ms > 0;
+    return good && get_hosts(r, v) && continues <= 1 && v->state_step >= -1 &&
+           (v->continues || v->state_step < 0) && v->host.first >= 0 && v->host.n >= 1 &&
+           v->host.first < FL_MAX_WORKERS && v->host.n <= FL_MAX_WORKERS - v->host.first &&
+           v->run_dir[0] == '/' && v->cwd[0] == '/' && v->silence_ms > 0;
 }
 
 /* ---- messages ---- */

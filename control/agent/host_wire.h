@@ -40,8 +40,11 @@ typedef struct fl_host_welcome {
     char cwd[PATH_MAX];                /* to which paths of the job are relative */
     char links[FL_HOSTS_ENDPOINT_MAX]; /* of the control links of its workers */
     int64_t silence_ms;                /* after which the head counts as lost */
-    bool continues;     /* the run continues an interrupted one: so do the workers' logs */
-    int64_t state_step; /* steps of the checkpoint that it continues from; -1: from none */
+    bool continues;            /* the run continues an interrupted one: so do the workers' logs */
+    int n_hosts;               /* of the run, the head first */
+    int first[FL_MAX_WORKERS]; /* [n_hosts] the first worker of each */
+    int n_stores;              /* of the cache on each host; 0: the run has none */
+    int64_t state_step;        /* steps of the checkpoint that it continues from; -1: from none */
 } fl_host_welcome;
 
 /* One message. `type` determines which member of the union is valid; ALIVE and AGAIN have none. */

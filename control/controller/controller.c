@@ -253,6 +253,8 @@ static fl_status start_workers(fl_controller *controller)
                                     .dir_fd = o->dir_fd,
                                     .continues = o->origin != NULL,
                                     .state_step = state_of(o),
+                                    .n_stores =
+                                        o->activations == NULL ? 0 : o->activations->n_stores,
                                     .flight = controller->flight,
                                     .signals = &controller->signals,
                                     .endpoint = endpoint,

@@ -166,10 +166,6 @@ static fl_status check_devices(const fl_hosts *hosts, const fl_job *job, int n)
 static fl_status check_memory(const fl_hosts *hosts, const fl_job *job)
 {
     const fl_interval *every = &job->fault.snapshot;
-    if (job->cache.policy == FL_CACHE_ON) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("cache.policy"),
-                             "found on, but the run has %d hosts; allowed: auto, off", hosts->n);
-    }
     if (every->ms > 0 || every->steps > 0 || every->epochs > 0) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("fault.snapshot"),
                              "found an interval, but the run has %d hosts; allowed: "
@@ -179,15 +175,30 @@ static fl_status check_memory(const fl_hosts *hosts, const fl_job *job)
     return FL_OK;
 }
 
+/* Each host has that many stores, and each store has workers that read from it. */
+static fl_status check_cache(const fl_hosts *hosts, const fl_job *job)
+{
+    const fl_host *least = &hosts->host[0];
+    for (int i = 1; i < hosts->n; i++) {
+        least = hosts->host[i].n < least->n ? &hosts->host[i] : least;
+    }
+    return job->cache.policy == FL_CACHE_OFF || job->cache.stores <= least->n
+               ? FL_OK
+               : fl_fail_field(FL_EINVAL, FL_FIELDS("cache.stores"),
+                               "found %lld, but host %s has %d devices; allowed: at most as many "
+                               "on each host",
+                               (long long)job->cache.stores, least->name, least->n);
+}
+
 fl_status fl_hosts_take_job(const fl_hosts *hosts, fl_job *job)
 {
     const fl_host *last = &hosts->host[hosts->n - 1];
     FL_TRY(check_devices(hosts, job, last->first + last->n));
     FL_TRY(check_memory(hosts, job));
+    FL_TRY(check_cache(hosts, job));
     job->devices.count = last->first + last->n;
-    job->cache.policy = FL_CACHE_OFF;
     job->fault.snapshot = (fl_interval){.ms = -1};
-    fl_log(FL_LOG_INFO, "on %d hosts: no cache, and no snapshots in memory", hosts->n);
+    fl_log(FL_LOG_INFO, "on %d hosts: no snapshots in memory", hosts->n);
     return FL_OK;
 }
 

@@ -104,6 +104,27 @@ static fl_status open_files(joined_host *h)
     return h->job.run.save_model ? fl_model_file_join(h->model, h->dir_fd, &h->model_file) : FL_OK;
 }
 
+/* Which store has which sample decides who trains on it, so all hosts have a cache or none has. */
+static fl_status open_cache(joined_host *h)
+{
+    char why[256];
+    const fl_host_welcome *w = h->welcome;
+    fl_store_map map = {.n_workers = h->p.n_ranks, .n_hosts = w->n_hosts};
+    memcpy(map.first, w->first, sizeof map.first);
+    h->job.cache.policy = w->n_stores == 0 ? FL_CACHE_OFF : FL_CACHE_ON;
+    if (w->n_stores != 0 && w->n_stores != h->job.cache.stores) {
+        return fl_fail(FL_EINVAL, "cache.stores: found %lld, the head has %d",
+                       (long long)h->job.cache.stores, w->n_stores);
+    }
+    FL_TRY(fl_activations_create(h->model, &h->dataset, &h->job, h->p.n_samples, h->p.n_steps, &map,
+                                 fl_store_map_host(&map, w->host.first), &h->p.activations, why,
+                                 sizeof why));
+    if (h->p.activations != NULL) {
+        h->p.batches->stores = h->p.activations->map;
+    }
+    return FL_OK;
+}
+
 static fl_status prepare_host(joined_host *h)
 {
     h->p = (fl_preparation){.model = h->model, .dataset = &h->dataset, .job = &h->job};
@@ -112,6 +133,7 @@ static fl_status prepare_host(joined_host *h)
     fl_costs_find(&costs, h->p.costs);
     take_cores(h);
     FL_TRY(open_files(h));
+    FL_TRY(open_cache(h));
     return fl_flight_create(h->p.n_ranks, &h->flight);
 }
 
@@ -128,6 +150,7 @@ static void set_worker(joined_host *h)
                             .keys = h->keys,
                             .devices = &p->devices,
                             .algorithms = p->costs->algorithms,
+                            .activations = p->activations,
                             .due = &p->due,
                             .batches = p->batches,
                             .dir_fd = h->dir_fd,

@@ -39,7 +39,7 @@ static void take_cluster(fl_preparation *p, const fl_cluster *cluster)
 {
     if (cluster != NULL) {
         p->cluster = cluster;
-        p->n_workers = p->n_ranks = p->batches->n_workers = cluster->n_devices;
+        p->n_workers = p->n_ranks = p->batches->stores.n_workers = cluster->n_devices;
     }
 }
 

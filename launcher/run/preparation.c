@@ -228,8 +228,7 @@ static fl_status look_at_samples(fl_preparation *p)
                                    .n_samples = p->n_samples,
                                    .n_validation = p->n_validation,
                                    .n_steps = p->n_steps,
-                                   .n_stores = 1,
-                                   .n_workers = p->n_ranks};
+                                   .stores = {.n_stores = 1, .n_workers = p->n_ranks}};
     return FL_OK;
 }
 

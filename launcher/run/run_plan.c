@@ -137,9 +137,15 @@ static fl_status get_costs(fl_preparation *p)
 
 fl_status fl_run_plan_open_cache(fl_preparation *p)
 {
-    FL_TRY(fl_activations_create(p->model, p->dataset, p->job, p->n_samples, p->n_steps, p->n_ranks,
+    fl_store_map map = {.n_workers = p->n_ranks};
+    for (; p->hosts != NULL && map.n_hosts < p->hosts->n; map.n_hosts++) {
+        map.first[map.n_hosts] = p->hosts->host[map.n_hosts].first;
+    }
+    FL_TRY(fl_activations_create(p->model, p->dataset, p->job, p->n_samples, p->n_steps, &map, 0,
                                  &p->activations, p->no_cache_why, sizeof p->no_cache_why));
-    p->batches->n_stores = p->activations == NULL ? 1 : p->activations->n_stores;
+    if (p->activations != NULL) {
+        p->batches->stores = p->activations->map;
+    }
     return FL_OK;
 }
 

@@ -198,8 +198,7 @@ fl_status fl_capacity_of_plan(fl_run_batches *run, const fl_plan *plan, fl_capac
         return FL_OK;
     }
     for (int r = 0; r < plan->R; r++) {
-        int rank = fl_plan_rank(plan, r, 0);
-        stores[r] = (int)((int64_t)rank * run->n_stores / run->n_workers);
+        stores[r] = fl_store_map_of(&run->stores, fl_plan_rank(plan, r, 0));
     }
     return find_or_recall(run, stores, plan->R, plan->M, out);
 }
@@ -211,8 +210,8 @@ fl_status fl_capacity_of_grid(fl_run_batches *run, int R, int M, fl_capacity *ou
         *out = capacity_of_equal(run, R, M);
         return FL_OK;
     }
-    return run->n_stores > 1 ? fl_capacity_bounds(run, R, M, NULL, out)
-                             : find_or_recall(run, stores, R, M, out);
+    return fl_store_map_count(&run->stores) > 1 ? fl_capacity_bounds(run, R, M, NULL, out)
+                                                : find_or_recall(run, stores, R, M, out);
 }
 
 /* ---- bounds ---- */

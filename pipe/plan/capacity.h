@@ -6,6 +6,7 @@
 
 #include "pipe/cost/extent.h"
 #include "pipe/cost/sample_sizes.h"
+#include "pipe/plan/store_map.h"
 
 #include <frostline/plan.h>
 
@@ -22,7 +23,7 @@ typedef struct fl_run_batches {
     const fl_job *job; /* borrowed */
     const fl_sample_sizes *sizes;
     int64_t n_samples, n_validation, n_steps; /* as in fl_worker_context */
-    int n_stores, n_workers; /* of the cache: which worker reads from which; 1 store: no matter */
+    fl_store_map stores; /* of the cache; one store: who reads from which does not matter */
     int n_kept;
     fl_kept_capacity kept[FL_CAPACITY_KEPT];
     int64_t batch_work; /* of the batch that has the most; 0: not asked for yet */

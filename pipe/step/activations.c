@@ -175,8 +175,8 @@ static fl_status fill(fl_activations *a, const fl_model *model, const fl_dataset
 }
 
 fl_status fl_activations_create(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                                int64_t n_samples, int64_t n_steps, int n_workers,
-                                fl_activations **out, char *why, size_t size_bytes)
+                                int64_t n_samples, int64_t n_steps, const fl_store_map *map,
+                                int host, fl_activations **out, char *why, size_t size_bytes)
 {
     fl_activations *a = NULL;
     *out = NULL;
@@ -185,7 +185,9 @@ fl_status fl_activations_create(const fl_model *model, const fl_dataset *dataset
         return FL_OK;
     }
     FL_TRY(fl_alloc(sizeof *a, (void **)&a));
-    a->n_workers = n_workers;
+    a->map = *map;
+    a->map.n_stores = (int)job->cache.stores;
+    a->first_store = host * a->map.n_stores;
     fl_status status = fill(a, model, dataset, job, n_samples, n_steps);
     if (status == FL_OK) {
         *out = a;
@@ -215,7 +217,7 @@ void fl_activations_destroy(fl_activations **activations)
 
 int fl_activations_store_of(const fl_activations *a, int rank)
 {
-    return a == NULL ? 0 : (int)((int64_t)rank * a->n_stores / a->n_workers);
+    return a == NULL ? 0 : fl_store_map_of(&a->map, rank);
 }
 
 void fl_activations_stats(const fl_activations *a, fl_cache_stats *stats)

@@ -759,8 +759,9 @@ static void test_hosts__bad_input_is_refused(void **state)
          "none.yaml: cannot be opened"},
         {"run " JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set devices.count=3",
          "devices.count: found 3, but the hosts have 2 devices"},
-        {"run " JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set cache.policy=on",
-         "cache.policy: found on, but the run has 2 hosts"},
+        {"run " JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set cache.policy=on "
+         "--set cache.stores=2",
+         "cache.stores: found 2, but host a has 1 devices"},
         {"run " JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set devices.max=4",
          "devices.max: found 4, but the run has 2 hosts"},
         {"run --replay x --hosts hosts.yaml --listen tcp://127.0.0.1:5570",

@@ -353,8 +353,7 @@ static void predict(const scenario *s, const fl_plan *plan, fl_stage_memory *sta
                               .sizes = sizes,
                               .n_samples = N_SAMPLES,
                               .n_steps = STEPS,
-                              .n_stores = 1,
-                              .n_workers = WORKERS};
+                              .stores = {.n_stores = 1, .n_workers = WORKERS}};
     fl_plan_input input = {.model = model, .job = &job, .ragged = ragged, .batches = &batches};
     for (int stage = 0; stage < plan->K; stage++) {
         must(fl_plan_memory(&input, plan, stage, &stages[stage]));

@@ -27,8 +27,7 @@ static void describe_run(one_worker *w, const one_worker_options *o)
                                   .sizes = w->sizes,
                                   .n_samples = o->n_samples,
                                   .n_steps = 100,
-                                  .n_stores = 1,
-                                  .n_workers = 1};
+                                  .stores = {.n_stores = 1, .n_workers = 1}};
     w->context = (fl_worker_context){.model = o->model,
                                      .dataset = o->data,
                                      .job = &w->job,

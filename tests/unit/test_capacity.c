@@ -43,8 +43,7 @@ static void rig_init(rig *r, ragged_length *length, bool per_token, int64_t n, i
                               .sizes = r->sizes,
                               .n_samples = n,
                               .n_steps = n_steps,
-                              .n_stores = 1,
-                              .n_workers = 1};
+                              .stores = {.n_stores = 1, .n_workers = 1}};
 }
 
 static void rig_fini(rig *r)
@@ -155,8 +154,8 @@ static void check_plan(rig *r, int R, int M, int n_stores)
     int stores[FL_MAX_WORKERS];
     fl_capacity exact, bound, least;
     fl_plan plan = plan_of(R, M);
-    r->run.n_stores = n_stores;
-    r->run.n_workers = R;
+    r->run.stores.n_stores = n_stores;
+    r->run.stores.n_workers = R;
     for (int i = 0; i < R; i++) {
         stores[i] = i * n_stores / R;
     }

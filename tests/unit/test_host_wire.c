@@ -20,6 +20,9 @@ static fl_host_message welcome(void)
                                   .links = "tcp://10.0.0.1:5571",
                                   .silence_ms = 10000,
                                   .continues = true,
+                                  .n_hosts = 3,
+                                  .first = {0, 2, 5},
+                                  .n_stores = 1,
                                   .state_step = 500};
     return m;
 }
@@ -51,6 +54,9 @@ static void test_host_wire__keeps_every_field(void **state)
     assert_int_equal(read.welcome.silence_ms, 10000);
     assert_true(read.welcome.continues);
     assert_int_equal(read.welcome.state_step, 500);
+    assert_int_equal(read.welcome.n_stores, 1);
+    assert_int_equal(read.welcome.n_hosts, 3);
+    assert_int_equal(read.welcome.first[2], 5);
     m = (fl_host_message){.type = FL_HOST_JOIN, .text = "host b"};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_JOIN);
@@ -112,8 +118,8 @@ static void test_host_wire__refuses_values_that_make_no_sense(void **state)
 {
     (void)state;
     unsigned char bytes[FL_HOST_MESSAGE_MAX];
-    fl_host_message m[10], read;
-    for (int i = 0; i < 10; i++) {
+    fl_host_message m[14], read;
+    for (int i = 0; i < 14; i++) {
         m[i] = welcome();
     }
     m[6] = (fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = 0};
@@ -126,7 +132,11 @@ static void test_host_wire__refuses_values_that_make_no_sense(void **state)
     m[5].welcome.silence_ms = 0;
     m[8].welcome.state_step = -2;
     m[9].welcome.continues = false;
-    for (int i = 0; i < 10; i++) {
+    m[10].welcome.n_stores = -1;
+    m[11].welcome.n_hosts = 1;
+    m[12].welcome.first[1] = 5;
+    m[13].welcome.first[0] = 1;
+    for (int i = 0; i < 14; i++) {
         size_t n = fl_host_wire_put(&m[i], bytes);
         assert_int_equal(get(bytes, n, &read), FL_EFORMAT);
     }

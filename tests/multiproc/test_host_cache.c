@@ -1,0 +1,91 @@
+/* The cache of frozen activations on several hosts: a store on each. Would catch: a sample that is
+ * trained on where its value does not lie, hosts that disagree about who takes which sample, and a
+ * loss that depends on the cache. Hosts are network name spaces; without the right to make them,
+ * the test is skipped. */
+#include "support/lines.h"
+#include "support/net_hosts.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { SAMPLES = 128, EPOCH = SAMPLES / 16, FREEZE_AT = EPOCH, STEPS = 7 * EPOCH };
+
+static int make_three(void **state)
+{
+    net_hosts *h = calloc(1, sizeof *h);
+    net_hosts_make(h, 3, (const int[]){1, 1, 2});
+    *state = h;
+    return 0;
+}
+
+static int remove_hosts(void **state)
+{
+    int failed = net_hosts_remove(*state);
+    free(*state);
+    return failed;
+}
+
+typedef struct reads {
+    int hits, misses;
+    bool by[4]; /* workers that have found a value */
+} reads;
+
+static reads count_reads(const net_hosts *h)
+{
+    char dir[FOLDER_SIZE + 16];
+    reads r = {0, 0, {false}};
+    snprintf(dir, sizeof dir, "%s/run", h->dir);
+    json_t *events = lines_with(dir, "events.jsonl", "\"hits\""), *event;
+    FOR_EACH(event, events)
+    {
+        r.hits += number(event, "hits");
+        r.misses += number(event, "misses");
+        r.by[number(event, "rank")] |= number(event, "hits") > 0;
+    }
+    json_decref(events);
+    return r;
+}
+
+#define FROZEN                                                                                     \
+    "--set data.samples=%d --set train.epochs=7 --set 'elastic.script=[{step: %d, f: 1}]' "
+
+/* Each sample is computed once after the freeze, and then found; some find no room in the share of
+ * the replica on their host, and are computed on another one. */
+static void test_host_cache__has_a_store_on_each_host(void **state)
+{
+    net_hosts *h = *state;
+    char job[2048];
+    NET_NEED(h);
+    snprintf(job, sizeof job,
+             NET_JOB FROZEN "--set pipe.k=1 --set autodp.r=4 --set pipe.m=1 "
+                            "--set data.augment=none --set cache.policy=on",
+             SAMPLES, FREEZE_AT);
+    net_hosts_start_head(h, job);
+    net_hosts_start_agent(h, 1);
+    net_hosts_start_agent(h, 2);
+    net_hosts_expect(h, 0);
+    reads r = count_reads(h);
+    print_message("%d values found, %d computed\n", r.hits, r.misses);
+    assert_int_equal(r.hits + r.misses, (STEPS - FREEZE_AT) * 16);
+    assert_true(r.by[0] && r.by[1] && r.by[2] && r.by[3]);
+    assert_true(r.hits > (STEPS - FREEZE_AT - EPOCH) * 16 * 7 / 10);
+    snprintf(job, sizeof job, FROZEN "--set data.augment=none --set cache.policy=off", SAMPLES,
+             FREEZE_AT);
+    net_hosts_run_alone(h, job);
+    net_hosts_check(h, STEPS, STEPS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_host_cache__has_a_store_on_each_host, make_three,
+                                        remove_hosts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
