@@ -14,6 +14,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+void fl_child_forget_handlers(void)
+{
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    for (size_t i = 0; i < sizeof crashes / sizeof crashes[0]; i++) {
+        signal(crashes[i], SIG_DFL);
+    }
+}
+
 _Noreturn static void run_child(void (*act)(void *context), void *context, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -23,11 +31,7 @@ _Noreturn static void run_child(void (*act)(void *context), void *context, pid_t
     signal(SIGINT, SIG_IGN); /* a terminal sends both to every process: the parent decides */
     signal(SIGHUP, SIG_IGN);
     signal(SIGTERM, SIG_DFL); /* the parent says what is to be said */
-    /* A handler of the program's is not meant for this process: its end tells the parent why. */
-    static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-    for (size_t i = 0; i < sizeof crashes / sizeof crashes[0]; i++) {
-        signal(crashes[i], SIG_DFL);
-    }
+    fl_child_forget_handlers();
     act(context);
     _exit(0);
 }
@@ -85,6 +89,22 @@ fl_status fl_child_run(const char *what, void (*act)(void *context), void *conte
     *end = follow_child(what, child, child_fd, timeout_ms);
     close(child_fd);
     return FL_OK;
+}
+
+fl_status fl_child_refuse(const char *process, const fl_child_end *end, int64_t timeout_ms)
+{
+    if (end->late) {
+        return fl_fail(FL_ENOTSUP, "%s did not end within %.3g s", process,
+                       (double)timeout_ms * 1e-3);
+    }
+    if (WIFSIGNALED(end->wait_status)) {
+        int number = WTERMSIG(end->wait_status);
+        return fl_fail(FL_ENOTSUP, "%s was killed by signal %d (%s)%s", process, number,
+                       strsignal(number),
+                       number == SIGBUS ? "; the file may have been cut short" : "");
+    }
+    return fl_fail(FL_ENOTSUP, "%s ended with exit code %d", process,
+                   WEXITSTATUS(end->wait_status));
 }
 
 fl_status fl_child_memory_take(const char *what, size_t size_bytes, void **out)

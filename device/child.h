@@ -27,6 +27,14 @@ typedef struct fl_child_end {
 fl_status fl_child_run(const char *what, void (*act)(void *context), void *context,
                        int64_t timeout_ms, fl_child_end *end) FL_MUST_CHECK;
 
+/* In a child: handlers of the program's for crashes are not meant for this process, whose end tells
+ * the parent why. */
+void fl_child_forget_handlers(void);
+
+/* Why a process has no answer: FL_ENOTSUP. process: "the process that ...". */
+fl_status fl_child_refuse(const char *process, const fl_child_end *end,
+                          int64_t timeout_ms) FL_MUST_CHECK;
+
 /* Cleared memory that this process shares with those that it forks afterwards; FL_ENOMEM. */
 fl_status fl_child_memory_take(const char *what, size_t size_bytes, void **out) FL_MUST_CHECK;
 void fl_child_memory_give(void *memory, size_t size_bytes);

@@ -8,10 +8,8 @@
 #include "device/failure.h"
 #include "device/plural.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 
 /* The first process that uses a GPU may wait for its driver to start. */
 enum { LOOK_MS = 120000 };
@@ -50,17 +48,7 @@ static fl_status judge_end(const cuda_look *look, const fl_child_end *end)
     char process[FL_CUDA_PATH_BYTES + 64];
     snprintf(process, sizeof process, "the process that looked for CUDA devices with %s",
              look->answer->plugin);
-    if (end->late) {
-        return fl_fail(FL_ENOTSUP, "%s did not end within %d s", process, LOOK_MS / 1000);
-    }
-    if (WIFSIGNALED(end->wait_status)) {
-        int number = WTERMSIG(end->wait_status);
-        return fl_fail(FL_ENOTSUP, "%s was killed by signal %d (%s)%s", process, number,
-                       strsignal(number),
-                       number == SIGBUS ? "; the file may have been cut short" : "");
-    }
-    return fl_fail(FL_ENOTSUP, "%s ended with exit code %d", process,
-                   WEXITSTATUS(end->wait_status));
+    return fl_child_refuse(process, end, LOOK_MS);
 }
 
 static fl_status look_in_child(cuda_look *look)

@@ -21,6 +21,7 @@ typedef struct fl_device_survey {
     fl_device_kind kind;
     int n; /* devices to share; 0: each worker makes its own from the processors of the machine */
     fl_device_facts device[FL_SURVEY_DEVICES_MAX];
+    int driver_version; /* of the newest CUDA that the driver can run: 13000 is 13.0. 0: unknown */
 } fl_device_survey;
 
 /* What a job asks for. */

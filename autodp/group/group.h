@@ -94,6 +94,8 @@ typedef struct fl_group_options {
      * members. */
     bool sockets_only;
     const fl_group_ops *backend; /* NULL: through host memory. The same on all members. */
+    const char *refused;    /* borrowed while it opens: why this member cannot use the backend, and
+                               goes    through host memory; NULL: it may */
     bool every_pair;        /* as the backend says; through host memory there is no other way */
     fl_comm_keeper *keeper; /* borrowed while it opens and connects. NULL: nothing is kept; each
                                channel opens for itself */

@@ -100,8 +100,10 @@ static void end_job(nccl_job *job, bool failed)
     pthread_cond_broadcast(&g->changed);
 }
 
-static void enter_call(nccl_group *g, int64_t until_us)
+static void enter_call(nccl_group *g, nccl_lane *lane, const char *call, int64_t until_us)
 {
+    g->call = call;
+    g->call_lane = lane;
     g->call_since_us = fl_now_us();
     g->call_until_us = until_us;
     pthread_mutex_unlock(&g->mutex);
@@ -123,7 +125,7 @@ static bool run_job(nccl_group *g, nccl_job *job)
         end_job(job, true);
         return true;
     }
-    enter_call(g, job->deadline_us);
+    enter_call(g, lane, was_begun ? "ncclCommGetAsyncError" : job->call, job->deadline_us);
     fl_status status = advance_job(job, &ended);
     leave_call(g);
     job->begun = true;
@@ -156,7 +158,8 @@ static void look_for_errors(nccl_group *g)
             continue;
         }
         fl_nccl_result result = FL_NCCL_SUCCESS;
-        enter_call(g, fl__nccl_limit(g, fl_deadline_us(g->wait_timeout_ms)));
+        enter_call(g, lane, "ncclCommGetAsyncError",
+                   fl__nccl_limit(g, fl_deadline_us(g->wait_timeout_ms)));
         fl_status status = look_at_communicator(lane, &result);
         leave_call(g);
         if (status != FL_OK) {
@@ -271,11 +274,20 @@ bool fl__nccl_job_left(nccl_job *job, int64_t deadline_us)
     return true;
 }
 
-static void note_late(nccl_job *job, const char *what)
+void fl__nccl_lane_late(nccl_lane *lane)
 {
     char name[NCCL_LANE_TEXT];
-    fl__nccl_break(job->lane->group, FL_EDEADLINE, "%s: %s has not %s in time",
-                   fl__nccl_lane_text(job->lane, name), job->call, what);
+    const nccl_job *issued = lane->issued, *queued = lane->queued;
+    bool on_device =
+        issued != NULL && (queued == NULL || issued->deadline_us <= queued->deadline_us);
+    const nccl_job *late = on_device ? issued : queued;
+    if (late != NULL) {
+        fl__nccl_break(lane->group, FL_EDEADLINE, "%s: %s has not %s in time",
+                       fl__nccl_lane_text(lane, name), late->call,
+                       on_device     ? "ended on the device"
+                       : late->begun ? "ended"
+                                     : "returned");
+    }
 }
 
 /* Wait until the job is in `state` or past it; the deadline breaks the group. */
@@ -296,7 +308,7 @@ static fl_status await_state(nccl_job *job, nccl_job_state state, int64_t deadli
         fl_condition_wait_until(&g->changed, &g->mutex,
                                 slice_us < deadline_us ? slice_us : deadline_us);
         if (fl_now_us() >= deadline_us) {
-            note_late(job, is_queued ? "returned" : "ended");
+            fl__nccl_lane_late(job->lane);
         }
     }
     bool failed = g->failed != FL_OK || job->state == NCCL_FAILED;

@@ -67,10 +67,29 @@ static fl_status check_version(const char *file, fl_nccl *nccl)
     return FL_OK;
 }
 
-fl_status fl_nccl_load(fl_nccl *out)
+static bool is_named(void)
 {
     const char *named = getenv("FROSTLINE_NCCL");
-    const char *file = named != NULL && named[0] != '\0' ? named : system_name;
+    return named != NULL && named[0] != '\0';
+}
+
+const char *fl_nccl_file(void)
+{
+    return is_named() ? getenv("FROSTLINE_NCCL") : system_name;
+}
+
+fl_status fl_nccl_check_kind(const char *kind)
+{
+    if (strcmp(kind, "cuda") == 0 || is_named()) {
+        return FL_OK;
+    }
+    return fl_fail(FL_ENOTSUP, "devices of kind %s use NCCL only where FROSTLINE_NCCL names it",
+                   kind);
+}
+
+fl_status fl_nccl_load(fl_nccl *out)
+{
+    const char *file = fl_nccl_file();
     fl_nccl nccl = {0};
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL); /* it bears no unloading: it has threads */
     if (library == NULL) {

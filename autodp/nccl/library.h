@@ -15,6 +15,13 @@ typedef struct fl_nccl {
 #undef FL__NCCL_MEMBER
 } fl_nccl;
 
+/* The file that FROSTLINE_NCCL names, else libnccl.so.2. */
+const char *fl_nccl_file(void);
+
+/* Only a GPU uses the system's library; devices of another kind use one where FROSTLINE_NCCL names
+ * it: else FL_ENOTSUP. kind: as in fl_device_ops. */
+fl_status fl_nccl_check_kind(const char *kind) FL_MUST_CHECK;
+
 /* Load the file that FROSTLINE_NCCL names, else libnccl.so.2 from where the system's loader finds
  * it. It stays loaded. FL_ENOTSUP, with one line, if there is none, if it lacks a function, or if
  * its version is not from 2.18 to 2.x. */

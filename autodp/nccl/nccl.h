@@ -4,6 +4,7 @@
 #define FL_AUTODP_NCCL_NCCL_H
 
 #include "autodp/group/backend.h"
+#include "autodp/nccl/trial.h"
 
 #include <frostline/job.h>
 
@@ -20,7 +21,8 @@
  * A reduce-scatter is an all-reduce, too, so that it has the same bits. */
 extern const fl_group_ops fl_nccl_group_ops;
 
-/* Fill backend and every_pair as the job's autodp.transport says; options->device is filled. */
-void fl_nccl_choose(const fl_job *job, fl_group_options *options);
+/* Fill backend, refused and every_pair as the job's autodp.transport says; options->device is
+ * filled. trial: of this host, borrowed while the group opens; NULL: nobody has tried. */
+void fl_nccl_choose(const fl_job *job, const fl_nccl_trial *trial, fl_group_options *options);
 
 #endif

@@ -118,7 +118,7 @@ fl_status fl__nccl_bucket_wait(fl_bucket *bucket, fl_stream *stream, int64_t dea
     }
     nccl_job *job = &b->job[(b->n_started - 1) % N_JOBS];
     int64_t start_us = fl_now_us();
-    fl_status status = fl__nccl_job_issued(job, deadline_us);
+    fl_status status = fl__nccl_job_issued(job, fl__nccl_wait_limit(g, deadline_us));
     atomic_fetch_add(&g->reduce_wait_us, fl_now_us() - start_us);
     b->under_way = false;
     FL_TRY(status);

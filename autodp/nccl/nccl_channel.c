@@ -201,7 +201,7 @@ fl_status fl__nccl_channel_send_from(fl_channel *channel, const void *from, size
     FL_TRY(fl__nccl_state(g));
     FL_TRY(fl__nccl_lane_begin(c->lane, deadline_us));
     if (!is_first_use(c, n)) {
-        FL_TRY(fl__nccl_job_done(job, deadline_us));
+        FL_TRY(fl__nccl_job_done(job, fl__nccl_wait_limit(g, deadline_us)));
     }
     if (size_bytes > 0) {
         FL_TRY(fl__nccl_device_result(g, d->ops->copy(d, stream, buffer, from, size_bytes)));
@@ -223,9 +223,10 @@ void *fl__nccl_channel_place(fl_channel *channel)
 fl_status fl__nccl_channel_flush(fl_channel *channel, int64_t deadline_us)
 {
     nccl_channel *c = (nccl_channel *)channel;
-    FL_TRY(fl__nccl_state(group_of(c)));
+    nccl_group *g = group_of(c);
+    FL_TRY(fl__nccl_state(g));
     for (int i = 0; i < c->n_jobs && i < channel->n_started; i++) {
-        FL_TRY(fl__nccl_job_done(&c->job[i], deadline_us));
+        FL_TRY(fl__nccl_job_done(&c->job[i], fl__nccl_wait_limit(g, deadline_us)));
     }
     return FL_OK;
 }
@@ -256,7 +257,7 @@ fl_status fl__nccl_channel_receive_to(fl_channel *channel, void *to, size_t size
     fl_device *d = g->base.device;
     int64_t n = channel->n_taken;
     nccl_job *job = job_of(c, n);
-    FL_TRY(fl__nccl_job_issued(job, deadline_us));
+    FL_TRY(fl__nccl_job_issued(job, fl__nccl_wait_limit(g, deadline_us)));
     FL_TRY(fl__nccl_device_result(g, d->ops->stream_wait(d, stream, job->done)));
     if (size_bytes > 0) {
         FL_TRY(fl__nccl_device_result(g, d->ops->copy(d, stream, to, buffer_of(c, n), size_bytes)));

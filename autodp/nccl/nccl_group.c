@@ -70,6 +70,12 @@ int64_t fl__nccl_limit(const nccl_group *g, int64_t deadline_us)
     return fl_net_wait_limit(g->net, deadline_us);
 }
 
+int64_t fl__nccl_wait_limit(const nccl_group *g, int64_t deadline_us)
+{
+    int64_t longest_us = fl_deadline_us(g->wait_timeout_ms);
+    return fl__nccl_limit(g, deadline_us < longest_us ? deadline_us : longest_us);
+}
+
 /* ---- opening and closing ---- */
 
 /* Whatever a thread that does not come back from NCCL may use stays for ever. */
@@ -105,7 +111,8 @@ static void group_close(fl_group *group)
     fl_free(g);
 }
 
-/* Which pairs use NCCL, and why the others do not. One member says it for all. */
+/* Which pairs use NCCL, and why the others do not. One member says it for all, in a run, whose
+ * workers have names. */
 static void note_choice(nccl_group *g, const int *workers)
 {
     char version[FL_NCCL_VERSION_TEXT], reason[512] = "";
@@ -119,7 +126,7 @@ static void note_choice(nccl_group *g, const int *workers)
     comm->n_pairs = n_pairs;
     comm->n_device_pairs = n;
     fl_nccl_survey_list(&g->survey, g->base.index, workers, comm->host_pairs);
-    if (g->base.index != 0 || n_pairs == 0) {
+    if (g->base.index != 0 || n_pairs == 0 || workers == NULL) {
         return;
     }
     if (fl_nccl_survey_check(&g->survey, 0) != FL_OK) {
@@ -138,8 +145,8 @@ static fl_status open_parts(nccl_group *g, const fl_group_options *options)
     g->net = fl_host_group_net(g->host);
     int64_t deadline_us = fl_deadline_us(options->open_timeout_ms);
     fl_nccl_kept_facts kept = fl__nccl_kept(g);
-    FL_TRY(fl_nccl_survey_make(g->host, g->keeper != NULL ? &kept : NULL, deadline_us, &g->survey,
-                               &g->nccl));
+    FL_TRY(fl_nccl_survey_make(g->host, options->refused, g->keeper != NULL ? &kept : NULL,
+                               deadline_us, &g->survey, &g->nccl));
     FL_TRY(options->every_pair ? fl_nccl_survey_check(&g->survey, options->index) : FL_OK);
     note_choice(g, options->workers);
     return fl__nccl_parent_open(g, deadline_us);

@@ -153,6 +153,8 @@ struct nccl_group {
     nccl_lane *lanes;
     pthread_t caller, watcher;
     bool has_caller, has_watcher, stop, caller_ended, watcher_ended;
+    const char *call; /* that the caller thread was in last, and for which lane */
+    nccl_lane *call_lane;
     int64_t call_since_us;  /* the caller thread is in a call since then; 0: it is in none */
     int64_t call_until_us;  /* when that must have ended */
     int64_t abort_since_us; /* the watch thread is in an abort since then; 0: it is in none */
@@ -181,6 +183,10 @@ fl_status fl__nccl_state(nccl_group *g) FL_MUST_CHECK;
 /* When a wait that may last until then must end: as fl_net_wait_limit. */
 int64_t fl__nccl_limit(const nccl_group *g, int64_t deadline_us);
 
+/* The same for a wait of the training thread in a step, which also wait_timeout_ms limits: a lane
+ * that still opens then may take longer than that. */
+int64_t fl__nccl_wait_limit(const nccl_group *g, int64_t deadline_us);
+
 /* ---- caller.c ---- */
 
 fl_status fl__nccl_threads_start(nccl_group *g) FL_MUST_CHECK;
@@ -203,6 +209,10 @@ bool fl__nccl_job_left(nccl_job *job, int64_t deadline_us);
 
 /* Look how far the device has come. With the mutex. */
 void fl__nccl_lane_look(nccl_lane *lane);
+
+/* The group breaks because this lane takes too long; the message names the operation that holds it
+ * up. Nothing happens if none is under way. With the mutex. */
+void fl__nccl_lane_late(nccl_lane *lane);
 
 /* ---- watch.c ---- */
 

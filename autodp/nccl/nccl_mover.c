@@ -106,6 +106,7 @@ fl_status fl__nccl_mover_start(fl_mover *mover, void *data, size_t size_bytes)
 fl_status fl__nccl_mover_wait(fl_mover *mover, int64_t deadline_us)
 {
     nccl_mover *m = (nccl_mover *)mover;
-    FL_TRY(fl__nccl_state(group_of(m)));
-    return fl__nccl_job_done(&m->job[mover->n_ended], deadline_us);
+    nccl_group *g = group_of(m);
+    FL_TRY(fl__nccl_state(g));
+    return fl__nccl_job_done(&m->job[mover->n_ended], fl__nccl_wait_limit(g, deadline_us));
 }

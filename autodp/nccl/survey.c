@@ -4,7 +4,6 @@
 #include "device/alloc.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* What a member tells the others, as numbers that a sum in double keeps. */
@@ -23,14 +22,13 @@ enum { MEMBERS_AT_ONCE = FL_GROUP_ALL_REDUCE_MAX / N_NUMBERS };
 
 /* ---- this member ---- */
 
-static fl_status find_library(fl_device *d, fl_nccl_member *me, fl_nccl *nccl)
+static fl_status find_library(fl_device *d, const char *refused, fl_nccl_member *me, fl_nccl *nccl)
 {
     fl_native native;
-    const char *named = getenv("FROSTLINE_NCCL");
-    if (strcmp(d->ops->kind, "cuda") != 0 && (named == NULL || named[0] == '\0')) {
-        return fl_fail(FL_ENOTSUP, "devices of kind %s use NCCL only where FROSTLINE_NCCL names it",
-                       d->ops->kind);
+    if (refused != NULL) {
+        return fl_fail(FL_ENOTSUP, "%s", refused);
     }
+    FL_TRY(fl_nccl_check_kind(d->ops->kind));
     FL_TRY(d->ops->stream_native(d, NULL, &native));
     FL_TRY(fl_nccl_load(nccl));
     FL_TRY(
@@ -40,10 +38,10 @@ static fl_status find_library(fl_device *d, fl_nccl_member *me, fl_nccl *nccl)
 }
 
 /* A member without NCCL is no failure: the others have to know. */
-static fl_status look_at_member(fl_device *d, fl_nccl_member *me, char *reason, size_t size_bytes,
-                                fl_nccl *nccl)
+static fl_status look_at_member(fl_device *d, const char *refused, fl_nccl_member *me, char *reason,
+                                size_t size_bytes, fl_nccl *nccl)
 {
-    fl_status status = find_library(d, me, nccl);
+    fl_status status = find_library(d, refused, me, nccl);
     if (status == FL_ENOTSUP) {
         snprintf(reason, size_bytes, "%s", fl_errmsg());
         return FL_OK;
@@ -107,13 +105,13 @@ static fl_status exchange_members(fl_group *group, int64_t deadline_us, fl_nccl_
     return FL_OK;
 }
 
-fl_status fl_nccl_survey_make(fl_group *group, const fl_nccl_kept_facts *kept, int64_t deadline_us,
-                              fl_nccl_survey *survey, fl_nccl *nccl)
+fl_status fl_nccl_survey_make(fl_group *group, const char *refused, const fl_nccl_kept_facts *kept,
+                              int64_t deadline_us, fl_nccl_survey *survey, fl_nccl *nccl)
 {
     size_t n = (size_t)group->size;
     *survey = (fl_nccl_survey){.n = group->size};
     FL_TRY(fl_alloc_array(n, sizeof *survey->member, (void **)&survey->member));
-    FL_TRY(look_at_member(group->device, &survey->member[group->index], survey->reason,
+    FL_TRY(look_at_member(group->device, refused, &survey->member[group->index], survey->reason,
                           sizeof survey->reason, nccl));
     if (kept != NULL) {
         FL_TRY(fl_alloc_array(n, sizeof *survey->kept, (void **)&survey->kept));
@@ -210,7 +208,7 @@ static void tell_why(const fl_nccl_survey *s, int a, int b, int me, const char *
 
 static fl_status refuse_pair(const fl_nccl_survey *s, int a, int b, int me)
 {
-    char why[640];
+    char why[FL_NCCL_REASON_BYTES + 64];
     tell_why(s, a, b, me, "member", NULL, why, sizeof why);
     return fl_fail(FL_ENOTSUP, "members %d and %d cannot use NCCL with each other: %s", a, b, why);
 }
@@ -219,7 +217,7 @@ void fl_nccl_survey_list(const fl_nccl_survey *survey, int me, const int *worker
                          char text[FL_GROUP_PAIRS_MAX + 1])
 {
     enum { ROOM_FOR_MORE = 24 };
-    char why[640], line[704];
+    char why[FL_NCCL_REASON_BYTES + 64], line[sizeof why + 64];
     size_t used = 0;
     int n_more = 0;
     text[0] = '\0';

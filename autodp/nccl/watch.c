@@ -44,28 +44,24 @@ static void look_at_members(nccl_lane *lane)
 
 static void look_at_lane(nccl_lane *lane)
 {
-    nccl_group *g = lane->group;
     int64_t now_us = fl_now_us();
-    char name[NCCL_LANE_TEXT];
     fl__nccl_lane_look(lane);
     if ((lane->queued != NULL || lane->issued != NULL) && lane->queued != &lane->finalize) {
         look_at_members(lane);
     }
-    if (lane->queued != NULL && lane->queued->deadline_us <= now_us) {
-        fl__nccl_break(g, FL_EDEADLINE, "%s: %s has not %s in time", fl__nccl_lane_text(lane, name),
-                       lane->queued->call, lane->queued->begun ? "ended" : "returned");
-    }
-    if (lane->issued != NULL && lane->issued->deadline_us <= now_us) {
-        fl__nccl_break(g, FL_EDEADLINE, "%s: %s has not ended on the device in time",
-                       fl__nccl_lane_text(lane, name), lane->issued->call);
+    if ((lane->queued != NULL && lane->queued->deadline_us <= now_us) ||
+        (lane->issued != NULL && lane->issued->deadline_us <= now_us)) {
+        fl__nccl_lane_late(lane);
     }
 }
 
 static void look_at_all(nccl_group *g)
 {
+    char name[NCCL_LANE_TEXT];
     look_at_net(g);
     if (g->call_since_us != 0 && g->call_until_us <= fl_now_us()) {
-        fl__nccl_break(g, FL_EDEADLINE, "a call of NCCL has not returned in time");
+        fl__nccl_break(g, FL_EDEADLINE, "%s: %s has not returned in time",
+                       fl__nccl_lane_text(g->call_lane, name), g->call);
     }
     for (nccl_lane *lane = g->lanes; lane != NULL && g->failed == FL_OK; lane = lane->next) {
         look_at_lane(lane);

@@ -104,11 +104,21 @@ static fl_status survey_device(const fl_cuda_plugin *plugin, int number, int n_w
     return FL_OK;
 }
 
+static fl_status find_driver(const fl_cuda_plugin *plugin, int *version)
+{
+    int code = plugin->driver_version(version);
+    return code == FL_CUDA_OK
+               ? FL_OK
+               : fl_fail(FL_ENOTSUP, "the driver does not tell its version: %s (CUDA error %d)",
+                         plugin->error_text(code), code);
+}
+
 fl_status fl_cuda_survey(const fl_cuda_plugin *plugin, const fl_device_demand *demand,
                          fl_device_survey *out)
 {
     int n = 0;
     FL_TRY(fl_cuda_check(plugin, &n));
+    FL_TRY(find_driver(plugin, &out->driver_version));
     n = n > FL_SURVEY_DEVICES_MAX ? FL_SURVEY_DEVICES_MAX : n;
     int n_workers = demand->n_workers == 0 ? n : demand->n_workers;
     n = n_workers < n ? n_workers : n;

@@ -13,14 +13,14 @@ static fl_status load_job(const fl_args *args, fl_job *job)
     return fl_job_load(args->operand, overrides, n, job);
 }
 
-static void look_at_host(const fl_job *job, fl_findings *findings)
+static void look_at_host(const fl_job *job, fl_nccl_trial *nccl, fl_findings *findings)
 {
     fl_doctor_look_at_program(findings);
     fl_doctor_look_at_machine(findings);
     fl_doctor_look_at_clock(findings);
     fl_doctor_look_at_links(findings);
     fl_doctor_look_at_folders(job->run.dir, findings);
-    fl_doctor_look_at_gpus(job->devices.kind == FL_DEVICE_CUDA, findings);
+    fl_doctor_look_at_gpus(job, nccl, findings);
 }
 
 static void refuse_job(const char *advice, fl_findings *findings)
@@ -32,17 +32,18 @@ static void refuse_job(const char *advice, fl_findings *findings)
 static void look_at_all(const fl_args *args, fl_job_context *w, fl_findings *findings)
 {
     bool loaded = false;
+    fl_nccl_trial nccl = {.version = 0};
     fl_job_defaults(&w->job);
     if (args->operand != NULL && load_job(args, &w->job) != FL_OK) {
         refuse_job("change the job; frostline schema lists its fields", findings);
     } else {
         loaded = args->operand != NULL;
     }
-    look_at_host(&w->job, findings);
+    look_at_host(&w->job, &nccl, findings);
     if (loaded && fl_job_context_make(w) != FL_OK) {
         refuse_job("put the file there, or change the path in the job", findings);
     } else if (loaded) {
-        fl_doctor_look_at_job(w->model, &w->dataset, &w->job, findings);
+        fl_doctor_look_at_job(w->model, &w->dataset, &w->job, &nccl, findings);
     }
 }
 

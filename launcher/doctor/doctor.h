@@ -3,6 +3,7 @@
 #ifndef FL_LAUNCHER_DOCTOR_DOCTOR_H
 #define FL_LAUNCHER_DOCTOR_DOCTOR_H
 
+#include "autodp/nccl/trial.h"
 #include "device/host_limits.h"
 #include "launcher/doctor/findings.h"
 
@@ -28,13 +29,15 @@ void fl_doctor_look_at_links(fl_findings *findings);
  * runs  where run directories are made */
 void fl_doctor_look_at_folders(const char *runs, fl_findings *findings);
 
-/* GPUs: the plugin, the driver, the devices, NCCL. wanted: the job computes on them */
-void fl_doctor_look_at_gpus(bool wanted, fl_findings *findings);
+/* GPUs: the plugin, the driver, the devices, NCCL. The job may compute on them, and need NCCL.
+ * nccl  out: what a process that loaded it found; unchanged where there is no GPU */
+void fl_doctor_look_at_gpus(const fl_job *job, fl_nccl_trial *nccl, fl_findings *findings);
 
 /* Whether this host has what the job needs: every check that frostline validate makes, and the
- * memory of the plan against what is free. The model and the data set are the job's. */
+ * memory of the plan against what is free. The model and the data set are the job's. nccl: as
+ * fl_doctor_look_at_gpus left it, cleared before that */
 void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                           fl_findings *findings);
+                           const fl_nccl_trial *nccl, fl_findings *findings);
 
 /* ---- judgements: pure ---- */
 

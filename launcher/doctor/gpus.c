@@ -1,4 +1,4 @@
-/* GPUs, which a child process looks at, and NCCL. */
+/* GPUs and NCCL, which child processes look at. */
 #include "launcher/doctor/doctor.h"
 
 #include "autodp/nccl/library.h"
@@ -9,15 +9,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void look_at_nccl(fl_findings *findings)
+/* Two GPUs or more exchange data faster over NCCL; a job may insist on it. */
+static fl_verdict judge_nccl(const fl_job *job, const fl_nccl_trial *nccl, int n_devices)
 {
-    fl_nccl nccl;
+    bool wanted = job->devices.kind == FL_DEVICE_CUDA && job->autodp.transport == FL_TRANSPORT_NCCL;
+    if (fl_nccl_is_usable(nccl)) {
+        return FL_VERDICT_OK;
+    }
+    return wanted ? FL_VERDICT_ERROR : n_devices > 1 ? FL_VERDICT_WARNING : FL_VERDICT_OK;
+}
+
+static void look_at_nccl(const fl_job *job, const fl_device_survey *devices, fl_nccl_trial *nccl,
+                         fl_findings *findings)
+{
     char version[FL_NCCL_VERSION_TEXT];
-    if (fl_nccl_load(&nccl) == FL_OK) {
-        fl_finding_add(findings, FL_VERDICT_OK, "NCCL", "%s",
-                       fl_nccl_version_text(nccl.version, version));
-    } else {
-        fl_finding_add(findings, FL_VERDICT_OK, "NCCL", "%s", fl_errmsg());
+    if (fl_nccl_try("cuda", devices->driver_version, FL_NCCL_TRIAL_MS, nccl) != FL_OK) {
+        fl_nccl_refuse(nccl, "%s", fl_errmsg());
+    }
+    fl_verdict verdict = judge_nccl(job, nccl, devices->n);
+    fl_finding *f = fl_finding_add(
+        findings, verdict, "NCCL", "%s",
+        fl_nccl_is_usable(nccl) ? fl_nccl_version_text(nccl->version, version) : nccl->reason);
+    if (verdict != FL_VERDICT_OK) {
+        fl_finding_advise(f, verdict == FL_VERDICT_ERROR
+                                 ? "see docs/nccl.md; or autodp.transport: auto"
+                                 : "without it GPUs exchange data through host memory; see "
+                                   "docs/nccl.md");
     }
 }
 
@@ -39,8 +56,9 @@ static fl_verdict judge_missing(bool wanted)
     return named != NULL && named[0] != '\0' ? FL_VERDICT_WARNING : FL_VERDICT_OK;
 }
 
-void fl_doctor_look_at_gpus(bool wanted, fl_findings *findings)
+void fl_doctor_look_at_gpus(const fl_job *job, fl_nccl_trial *nccl, fl_findings *findings)
 {
+    bool wanted = job->devices.kind == FL_DEVICE_CUDA;
     const fl_device_demand demand = {.kind = FL_DEVICE_CUDA, .budget_bytes = 0};
     fl_device_survey devices;
     if (fl_device_survey_make(&demand, &devices) != FL_OK) {
@@ -55,5 +73,5 @@ void fl_doctor_look_at_gpus(bool wanted, fl_findings *findings)
         fl_finding_add(findings, FL_VERDICT_OK, "GPUs", "%d: %s, %s", i, devices.device[i].name,
                        fl_size_text((double)devices.device[i].memory_bytes, memory));
     }
-    look_at_nccl(findings);
+    look_at_nccl(job, &devices, nccl, findings);
 }

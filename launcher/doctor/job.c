@@ -107,10 +107,11 @@ static void look_at_metrics(const fl_job *job, fl_findings *findings)
 }
 
 void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                           fl_findings *findings)
+                           const fl_nccl_trial *nccl, fl_findings *findings)
 {
     fl_preparation p = {.model = model, .dataset = dataset, .job = job};
     fl_host_limits machine;
+    p.tried = fl_nccl_was_tried(nccl) ? nccl : NULL;
     fl_host_limits_read("", &machine);
     fl_status status = fl_preparation_check_arguments(model, dataset, job);
     if (status == FL_OK) {
@@ -119,6 +120,9 @@ void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, con
     if (status == FL_OK) {
         fl_run_plan_guess(&p);
         status = fl_run_plan_choose(&p, 0);
+    }
+    if (status == FL_OK) {
+        status = fl_run_plan_check_transport(&p);
     }
     if (fl_job_locate(job, status) != FL_OK) {
         fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "job", "%s", fl_errmsg());

@@ -122,17 +122,20 @@ static fl_status get_costs(const fl_costs_options *o, fl_costs *costs, fl_profil
         return FL_OK;
     }
     costs->origin.from = "measured";
-    FL_TRY(
-        fl_profile_measure(o->model, o->dataset, o->job, o->devices, PROFILE_TIMEOUT_MS, profile));
+    FL_TRY(fl_profile_measure(o->model, o->dataset, o->job, o->devices, &costs->nccl,
+                              PROFILE_TIMEOUT_MS, profile));
     tell_time(&costs->about);
+    if (fl_nccl_is_usable(o->nccl) && !fl_nccl_is_usable(&costs->nccl)) {
+        costs->path[0] = '\0'; /* NCCL may work the next time: these costs are not kept */
+    }
     fl_costs_keep(o, costs, profile);
     return FL_OK;
 }
 
 void fl_costs_find(const fl_costs_options *o, fl_costs *costs)
 {
-    *costs = (fl_costs){0};
-    fl_profile_key_of(o->model, o->job, o->memory_one, o->sizes, o->devices, o->n_workers,
+    *costs = (fl_costs){.nccl = *o->nccl};
+    fl_profile_key_of(o->model, o->job, o->memory_one, o->sizes, o->devices, o->nccl, o->n_workers,
                       &costs->key);
     if (o->only == NULL) {
         find_path(o, costs);

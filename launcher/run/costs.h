@@ -3,6 +3,7 @@
 #ifndef FL_LAUNCHER_RUN_COSTS_H
 #define FL_LAUNCHER_RUN_COSTS_H
 
+#include "autodp/nccl/trial.h"
 #include "control/state/options.h"
 #include "device/survey.h"
 #include "launcher/run/profile_file.h"
@@ -18,6 +19,7 @@ typedef struct fl_costs_options {
     const fl_layer_memory *memory_one; /* [n_layers] */
     const fl_sample_sizes *sizes;      /* where samples differ in length; otherwise NULL */
     const fl_device_survey *devices;
+    const fl_nccl_trial *nccl; /* of this host */
     int n_workers;
     const char *run_dir; /* of a run that continues: its own costs are taken if they fit; or NULL */
     const char *only;    /* plan from this profile, of any device, without measuring; or NULL */
@@ -31,6 +33,7 @@ typedef struct fl_costs {
     /* beside it: cuBLASLt's answers (fl_device_options.algorithms); "": not kept */
     char algorithms[FL_COSTS_PATH_MAX + 16];
     char note[1024];
+    fl_nccl_trial nccl; /* as given, or refused because it failed when its links were measured */
 } fl_costs;
 
 /* Only find out which files keep the costs and cuBLASLt's answers: for a pass over samples, which

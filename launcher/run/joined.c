@@ -149,6 +149,7 @@ static void set_worker(joined_host *h)
                             .host = &h->welcome->host,
                             .keys = h->keys,
                             .devices = &p->devices,
+                            .nccl = &p->nccl,
                             .algorithms = p->costs->algorithms,
                             .activations = p->activations,
                             .due = &p->due,

@@ -113,6 +113,7 @@ static fl_status run_in_scratch(fl_preparation *p, const fl_pass_request *reques
                                 .job = p->job,
                                 .cores = &p->cores,
                                 .devices = &p->devices,
+                                .nccl = &p->nccl,
                                 .algorithms = p->costs->algorithms,
                                 .due = &p->due,
                                 .batches = p->batches,

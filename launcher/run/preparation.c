@@ -62,6 +62,40 @@ static fl_status survey_devices(fl_preparation *p)
     return FL_OK;
 }
 
+static bool wants_nccl(const fl_preparation *p)
+{
+    return p->job->autodp.transport != FL_TRANSPORT_HOST && p->n_ranks > 1 &&
+           !fl_device_kind_has_host_memory(p->job->devices.kind);
+}
+
+/* No worker loads a library that has not been tried: it might end the worker. */
+static fl_status try_nccl(fl_preparation *p)
+{
+    const fl_job *job = p->job;
+    if (!wants_nccl(p)) {
+        fl_nccl_refuse(&p->nccl, "this run has no use for NCCL");
+        return FL_OK;
+    }
+    if (p->tried != NULL) {
+        p->nccl = *p->tried;
+    } else {
+        FL_TRY(fl_nccl_try(fl_device_kind_name(job->devices.kind), p->devices.driver_version,
+                           FL_NCCL_TRIAL_MS, &p->nccl));
+    }
+    if (fl_nccl_is_usable(&p->nccl)) {
+        return FL_OK;
+    }
+    if (job->autodp.transport == FL_TRANSPORT_NCCL) {
+        return fl_fail_field(FL_ENOTSUP, FL_FIELDS("autodp.transport"),
+                             "found nccl, but %s; allowed on this machine: auto or host",
+                             p->nccl.reason);
+    }
+    if (p->nccl.is_broken) { /* every generation tells the other reasons */
+        fl_log(FL_LOG_WARN, "%s; workers exchange data without it", p->nccl.reason);
+    }
+    return FL_OK;
+}
+
 const char *fl_preparation_kernels(const fl_preparation *p)
 {
     return p->devices.n > 0 ? p->devices.device[0].name : fl_device_cpu_isa();
@@ -373,6 +407,7 @@ fl_status fl_preparation_check(fl_preparation *p)
     FL_TRY(fl_job_check(p->job)); /* a job that a program filled in was not checked by the parser */
     FL_TRY(check_keys(p->job));
     FL_TRY(survey_devices(p));
+    FL_TRY(try_nccl(p));
     FL_TRY(fl_open_files_allow(p->n_ranks));
     FL_TRY(check_data(p, &sample));
     size_t n_layers = (size_t)fl_model_n_layers(p->model);

@@ -2,12 +2,13 @@
  * fields are filled in this order, and released by fl_preparation_fini at any point:
  *
  *     the caller            model, dataset, job, callbacks, recorded_dir, resume, weights, F,
- *                           guesses_costs
+ *                           guesses_costs, tried
  *     preparation.c         the numbers of samples, steps and workers; each layer's memory
  *     run_plan.c            recording, cache, metrics, processors, costs, plan, due steps */
 #ifndef FL_LAUNCHER_RUN_PREPARATION_H
 #define FL_LAUNCHER_RUN_PREPARATION_H
 
+#include "autodp/nccl/trial.h"
 #include "control/controller/run.h"
 #include "control/elastic/due_steps.h"
 #include "control/observe/metrics_http.h"
@@ -40,6 +41,8 @@ typedef struct fl_preparation {
     int64_t n_validation;          /* samples */
     int64_t n_samples, steps_per_epoch, n_steps;
     fl_device_survey devices;
+    const fl_nccl_trial *tried; /* by the caller; NULL: it is tried here */
+    fl_nccl_trial nccl;         /* whether workers may load it */
     int n_workers;
     int n_ranks; /* devices.max: the workers that the run may grow to */
     fl_cores cores;

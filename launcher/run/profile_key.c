@@ -1,5 +1,6 @@
 #include "launcher/run/profile_key.h"
 
+#include "autodp/nccl/library.h"
 #include "device/device.h"
 #include "device/program.h"
 #include "device/random.h"
@@ -68,6 +69,21 @@ static void put_lengths(const fl_sample_sizes *sizes, char *text, size_t size_by
     }
 }
 
+/* What the links were measured over, where a job can choose. */
+static void put_transport(const fl_job *job, const fl_nccl_trial *nccl, char *text,
+                          size_t size_bytes)
+{
+    char version[FL_NCCL_VERSION_TEXT];
+    size_t n = strlen(text);
+    bool chooses = !fl_device_kind_has_host_memory(job->devices.kind);
+    if (job->autodp.transport == FL_TRANSPORT_HOST || (chooses && !fl_nccl_is_usable(nccl))) {
+        snprintf(text + n, size_bytes - n, " through host memory");
+    } else if (chooses) {
+        snprintf(text + n, size_bytes - n, " over NCCL %s",
+                 fl_nccl_version_text(nccl->version, version));
+    }
+}
+
 /* Make the text safe for a quoted line. */
 static void make_plain(char *text)
 {
@@ -78,8 +94,8 @@ static void make_plain(char *text)
 }
 
 void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_memory *memory_one,
-                       const fl_sample_sizes *sizes, const fl_device_survey *devices, int n_workers,
-                       fl_profile_key *key)
+                       const fl_sample_sizes *sizes, const fl_device_survey *devices,
+                       const fl_nccl_trial *nccl, int n_workers, fl_profile_key *key)
 {
     static const char *const names[FL_PROFILE_KEY_PARTS] = {"program", "model", "device",
                                                             "precision", "training"};
@@ -95,10 +111,10 @@ void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_
     fl_field_format(fl_schema_field(fl_schema_find("train.precision")), job, precision);
     snprintf(key->text[3], size, "%.16s, cached as %s", precision,
              fl_dtype_name(fl_job_cache_dtype(job)));
-    snprintf(key->text[4], size, "%s, dropout %g, buckets of %" PRId64 " bytes%s",
+    snprintf(key->text[4], size, "%s, dropout %g, buckets of %" PRId64 " bytes",
              job->train.optimizer == FL_SGD ? "sgd" : "adamw", fl_job_dropout(job),
-             job->autodp.bucket_bytes,
-             job->autodp.transport == FL_TRANSPORT_HOST ? " through host memory" : "");
+             job->autodp.bucket_bytes);
+    put_transport(job, nccl, key->text[4], size);
     for (int i = 0; i < FL_PROFILE_KEY_PARTS; i++) {
         key->name[i] = names[i];
         make_plain(key->text[i]);

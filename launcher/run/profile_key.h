@@ -3,6 +3,7 @@
 #ifndef FL_LAUNCHER_RUN_PROFILE_KEY_H
 #define FL_LAUNCHER_RUN_PROFILE_KEY_H
 
+#include "autodp/nccl/trial.h"
 #include "device/survey.h"
 #include "pipe/cost/memory.h"
 
@@ -19,9 +20,10 @@ typedef struct fl_profile_key {
 
 /* memory_one [n_layers]: the memory of one sample in each layer, which reflects its shapes.
  * sizes: of samples that differ in length; NULL: they do not.
- * devices, n_workers: what the workers of the run share, measuring and working at the same time. */
+ * devices, n_workers: what the workers of the run share, measuring and working at the same time.
+ * nccl: whether this host's can be used */
 void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_memory *memory_one,
-                       const fl_sample_sizes *sizes, const fl_device_survey *devices, int n_workers,
-                       fl_profile_key *key);
+                       const fl_sample_sizes *sizes, const fl_device_survey *devices,
+                       const fl_nccl_trial *nccl, int n_workers, fl_profile_key *key);
 
 #endif

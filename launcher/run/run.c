@@ -181,6 +181,7 @@ static fl_worker_context worker_of(fl_preparation *p, run_files *f)
                                .host = p->hosts == NULL ? NULL : &p->hosts->host[0],
                                .keys = p->hosts == NULL ? NULL : &p->hosts->keys,
                                .devices = &p->devices,
+                               .nccl = &p->nccl,
                                .algorithms = p->costs->algorithms,
                                .activations = p->activations,
                                .due = &p->due,

@@ -1,6 +1,7 @@
 #include "launcher/run/run_plan.h"
 
 #include "device/alloc.h"
+#include "device/failure.h"
 #include "device/log.h"
 #include "launcher/job/job.h"
 #include "launcher/run/resume.h"
@@ -100,6 +101,7 @@ fl_costs_options fl_run_plan_costs(const fl_preparation *p, const char *only)
                               .memory_one = p->memory_one,
                               .sizes = p->sizes->equal ? NULL : p->sizes,
                               .devices = &p->devices,
+                              .nccl = &p->nccl,
                               .n_workers = p->n_workers,
                               .only = only};
 }
@@ -131,6 +133,7 @@ static fl_status get_costs(fl_preparation *p)
     }
     fl_cores_confine(&p->cores, &before);
     fl_status status = fl_costs_get(&costs, p->costs, p->profile);
+    p->nccl = p->costs->nccl;
     (void)sched_setaffinity(0, sizeof before, &before);
     return status;
 }
@@ -200,6 +203,28 @@ static void choose_members(fl_preparation *p)
     }
 }
 
+fl_status fl_run_plan_check_transport(const fl_preparation *p)
+{
+    const fl_plan *plan = p->plan;
+    int n = plan->K * plan->R;
+    if (p->job->autodp.transport != FL_TRANSPORT_NCCL || p->hosts != NULL || p->devices.n == 0) {
+        return FL_OK;
+    }
+    for (int i = 0; i < n; i++) {
+        for (int j = i + 1; j < n; j++) {
+            int a = plan->rank_of[i], b = plan->rank_of[j];
+            int device = fl_device_survey_number(&p->devices, a);
+            if (device == fl_device_survey_number(&p->devices, b)) {
+                return fl_fail_field(FL_ENOTSUP, FL_FIELDS("autodp.transport", "devices.count"),
+                                     "found nccl, but workers %d and %d share GPU %d, which NCCL "
+                                     "refuses; allowed: auto or host, or at most %d workers",
+                                     a, b, device, p->devices.n);
+            }
+        }
+    }
+    return FL_OK;
+}
+
 static fl_status choose_first(fl_preparation *p)
 {
     FL_TRY(fl_run_plan_choose(p, p->F));
@@ -248,6 +273,7 @@ fl_status fl_run_plan_make(fl_preparation *p)
     take_cores(p);
     FL_TRY(get_costs(p));
     FL_TRY(fl_resume_has_state(p) ? choose_next(p) : choose_first(p));
+    FL_TRY(fl_run_plan_check_transport(p));
     p->input.n_workers = p->plan->n_workers; /* later plans are made for the ranks of this one */
     return FL_OK;
 }

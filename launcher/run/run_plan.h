@@ -16,6 +16,9 @@ fl_status fl_run_plan_choose(fl_preparation *p, int F) FL_MUST_CHECK;
 /* *out: all workers but those of hosts that the run has lost. Whether there are such hosts. */
 bool fl_run_plan_pool(const fl_preparation *p, fl_worker_pool *out);
 
+/* FL_ENOTSUP if autodp.transport is nccl and two workers of the plan share a GPU. */
+fl_status fl_run_plan_check_transport(const fl_preparation *p) FL_MUST_CHECK;
+
 /* Open the cache of what frozen blocks compute, if the job asks for it. */
 fl_status fl_run_plan_open_cache(fl_preparation *p) FL_MUST_CHECK;
 

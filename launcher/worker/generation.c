@@ -24,7 +24,7 @@ static fl_status open_group(const fl_generation_options *o, fl_generation *m)
                                 .keeper = o->keeper,
                                 .after_loss = o->after_loss,
                                 .workers = m->plan.rank_of};
-    fl_nccl_choose(job, &options);
+    fl_nccl_choose(job, o->worker->nccl, &options);
     return fl_group_open(&options, &m->group);
 }
 

@@ -2,6 +2,7 @@
 #ifndef FL_LAUNCHER_WORKER_WORKER_H
 #define FL_LAUNCHER_WORKER_WORKER_H
 
+#include "autodp/nccl/trial.h"
 #include "autodp/sampler.h"
 #include "control/elastic/due_steps.h"
 #include "control/state/birth.h"
@@ -35,6 +36,7 @@ typedef struct fl_worker_context {
     const fl_host *host;       /* that the worker is on, of several; NULL: the run has one host */
     const fl_curve_keys *keys; /* of the control link of a run on several hosts; else NULL */
     const fl_device_survey *devices;
+    const fl_nccl_trial *nccl;         /* of this host; NULL: nobody has tried */
     const char *algorithms;            /* as in fl_device_options */
     const fl_activations *activations; /* NULL: nothing is cached */
     const fl_due_steps *due;

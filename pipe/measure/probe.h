@@ -2,6 +2,7 @@
 #ifndef FL_PIPE_MEASURE_PROBE_H
 #define FL_PIPE_MEASURE_PROBE_H
 
+#include "autodp/nccl/trial.h"
 #include "autodp/net/net.h"
 #include "device/device.h"
 
@@ -15,9 +16,16 @@ typedef enum fl_probe_phase {
     FL_PROBE_LINK = 4,
     FL_PROBE_PEAK = 5,
     FL_PROBE_READ = 6,
+    FL_PROBE_NCCL = 7, /* the last one */
 } fl_probe_phase;
 
 enum { FL_PROBE_MESSAGE_MAX = 1024 };
+
+/* What the link between two workers costs, as in fl_profile. */
+typedef struct fl_probe_link_costs {
+    double us, bytes_per_us, reduce_bytes_per_us, reduce_cpu_share;
+    bool measured;
+} fl_probe_link_costs;
 
 /* A child's answer, in memory that outlives it: after a crash it still shows what was being
  * measured. */
@@ -29,6 +37,7 @@ typedef struct fl_probe {
     fl_status why; /* with done: how it ended */
     char message[FL_PROBE_MESSAGE_MAX];
     fl_profile profile;
+    fl_probe_link_costs link, nccl; /* through host memory; over NCCL */
 } fl_probe;
 
 typedef struct fl_probe_options {
@@ -40,7 +49,8 @@ typedef struct fl_probe_options {
     int index, n_children; /* children 0 and 1 measure the link */
     int n_workers;         /* that would share the batch */
     const fl_kv *kv;
-    int64_t timeout_ms;
+    const fl_nccl_trial *nccl;
+    int64_t timeout_ms, nccl_timeout_ms;
 } fl_probe_options;
 
 /* Time every kind of layer, the loss and the optimizer. Fills probe->profile but for the link. */
@@ -53,8 +63,13 @@ fl_status fl_probe_peak(const fl_probe_options *options, fl_probe *probe) FL_MUS
  * the layers. */
 fl_status fl_probe_read(const fl_probe_options *options, fl_probe *probe) FL_MUST_CHECK;
 
-/* Time messages and an all-reduce between children 0 and 1. Others return at once. */
+/* Time messages and an all-reduce between children 0 and 1, through host memory: probe->link.
+ * Others return at once. */
 fl_status fl_probe_link(const fl_probe_options *options, fl_probe *probe) FL_MUST_CHECK;
+
+/* The same over NCCL: probe->nccl, if the two devices can use it with each other. Whatever goes
+ * wrong here leaves the rest of the answer valid; the child then ends at once. */
+fl_status fl_probe_nccl(const fl_probe_options *options, fl_probe *probe) FL_MUST_CHECK;
 
 /* Monotonic, microseconds, with what lies below them. */
 double fl_probe_now_us(void);

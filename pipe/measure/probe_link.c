@@ -1,5 +1,6 @@
 /* Messages and an all-reduce between two children, over the very channels and buckets that a run
- * uses: a message is written into its place and received into other memory, as in a pipeline. */
+ * uses: a message is written into its place and received into other memory, as in a pipeline. Each
+ * transport that the run may use is measured by itself, in a generation of its own. */
 #include "autodp/group/group.h"
 #include "autodp/nccl/nccl.h"
 #include "autodp/split_work.h"
@@ -9,12 +10,15 @@
 #include "pipe/measure/quantile.h"
 
 enum { PING_ID = 1, PONG_ID = 2, BUCKET_ID = 3, DEPTH = 2 };
+enum { HOST_GENERATION = 0, NCCL_GENERATION = 1 };
 enum { SHORT_MESSAGES = 200, LONG_MESSAGES = 12, REDUCES = 8 };
 
 static const int64_t SMALLEST_MESSAGE = 64 << 10, LARGEST_MESSAGE = 4 << 20;
 
 typedef struct pair {
     const fl_probe_options *o;
+    uint32_t generation;
+    int64_t timeout_ms;
     fl_group *group;
     fl_channel *out, *in;
     fl_bucket *bucket;
@@ -57,20 +61,27 @@ static size_t gradient_bytes(const pair *p)
     return (size_t)p->n_gradients * sizeof(float);
 }
 
+static fl_status open_group(pair *p)
+{
+    fl_group_options options = {.device = p->o->device,
+                                .generation = p->generation,
+                                .index = p->o->index,
+                                .size = 2,
+                                .kv = p->o->kv,
+                                .open_timeout_ms = p->timeout_ms,
+                                .wait_timeout_ms = p->timeout_ms};
+    if (p->generation == NCCL_GENERATION) {
+        fl_nccl_choose(p->o->job, p->o->nccl, &options);
+        options.every_pair = false; /* the plan may keep these two apart */
+    }
+    return fl_group_open(&options, &p->group);
+}
+
 static fl_status open_pair(pair *p)
 {
     const int owners[2] = {0, 1};
     int me = p->o->index, peer = 1 - me;
     size_t size = (size_t)p->message_bytes;
-    fl_group_options options = {.device = p->o->device,
-                                .generation = 0,
-                                .index = me,
-                                .size = 2,
-                                .kv = p->o->kv,
-                                .open_timeout_ms = p->o->timeout_ms,
-                                .wait_timeout_ms = p->o->timeout_ms};
-    fl_nccl_choose(p->o->job, &options);
-    FL_TRY(fl_group_open(&options, &p->group));
     FL_TRY(
         fl_channel_open(p->group, true, peer, me == 0 ? PING_ID : PONG_ID, size, DEPTH, &p->out));
     FL_TRY(
@@ -84,7 +95,8 @@ static fl_status open_pair(pair *p)
                                       .dtype = FL_F32,
                                       .n = p->n_gradients,
                                       .shared = p->shared};
-    return fl_bucket_create(p->group, &bucket, &p->bucket);
+    FL_TRY(fl_bucket_create(p->group, &bucket, &p->bucket));
+    return fl_group_connect(p->group, fl_deadline_us(p->timeout_ms));
 }
 
 static void close_pair(pair *p)
@@ -115,7 +127,7 @@ static fl_status receive_payload(pair *p, size_t size, int64_t deadline_us)
 /* There and back: half of it is one message. */
 static fl_status ping_pong(pair *p, size_t size, double *us)
 {
-    int64_t deadline_us = fl_deadline_us(p->o->timeout_ms);
+    int64_t deadline_us = fl_deadline_us(p->timeout_ms);
     double begun = fl_probe_now_us();
     FL_TRY(fl_channel_post(p->in, size));
     if (p->o->index == 0) {
@@ -145,7 +157,7 @@ static fl_status reduce_once(pair *p, double *us)
 {
     double begun = fl_probe_now_us();
     FL_TRY(fl_bucket_start(p->bucket, FL_ALL_REDUCE, p->o->stream));
-    FL_TRY(fl_bucket_wait(p->bucket, p->o->stream, fl_deadline_us(p->o->timeout_ms)));
+    FL_TRY(fl_bucket_wait(p->bucket, p->o->stream, fl_deadline_us(p->timeout_ms)));
     *us = fl_probe_now_us() - begun;
     return FL_OK;
 }
@@ -173,30 +185,59 @@ static double rate(int64_t size_bytes, double us, double latency_us)
     return moving > 0.0 ? (double)size_bytes / moving : (double)size_bytes;
 }
 
-static fl_status measure(pair *p, fl_profile *out)
+static fl_status measure(pair *p, fl_probe_link_costs *out)
 {
     const int64_t tiny = 8;
     double short_us, long_us, reduce_us;
-    FL_TRY(choose_sizes(p));
     FL_TRY(open_pair(p));
     FL_TRY(time_messages(p, tiny, SHORT_MESSAGES, &short_us));
     FL_TRY(time_messages(p, p->message_bytes, LONG_MESSAGES, &long_us));
     FL_TRY(time_reduce(p, &reduce_us, &out->reduce_cpu_share));
-    out->link_us = short_us;
-    out->link_bytes_per_us = rate(p->message_bytes, long_us, short_us);
+    out->us = short_us;
+    out->bytes_per_us = rate(p->message_bytes, long_us, short_us);
     /* A ring of two passes two messages one after the other. */
     out->reduce_bytes_per_us = rate(p->n_gradients * 4, reduce_us, 2.0 * short_us);
+    out->measured = true;
     return FL_OK;
+}
+
+static bool is_of_pair(const fl_probe_options *o)
+{
+    return o->n_children >= 2 && o->index <= 1;
+}
+
+/* Nothing where the two cannot use the transport with each other: that is no failure. */
+static fl_status measure_over(pair *p, fl_probe_link_costs *out)
+{
+    FL_TRY(choose_sizes(p));
+    FL_TRY(open_group(p));
+    bool possible =
+        p->generation == HOST_GENERATION || fl_group_comm_get(p->group)->n_device_pairs == 1;
+    return possible ? measure(p, out) : FL_OK;
 }
 
 fl_status fl_probe_link(const fl_probe_options *options, fl_probe *probe)
 {
-    pair p = {.o = options};
-    if (options->n_children < 2 || options->index > 1) {
+    pair p = {.o = options, .generation = HOST_GENERATION, .timeout_ms = options->timeout_ms};
+    if (!is_of_pair(options)) {
         return FL_OK;
     }
     probe->phase = FL_PROBE_LINK;
-    fl_status status = measure(&p, &probe->profile);
+    fl_status status = measure_over(&p, &probe->link);
     close_pair(&p);
+    return status;
+}
+
+fl_status fl_probe_nccl(const fl_probe_options *options, fl_probe *probe)
+{
+    pair p = {.o = options, .generation = NCCL_GENERATION, .timeout_ms = options->nccl_timeout_ms};
+    if (!is_of_pair(options)) {
+        return FL_OK;
+    }
+    __atomic_store_n(&probe->phase, FL_PROBE_NCCL, __ATOMIC_RELEASE);
+    fl_status status = measure_over(&p, &probe->nccl);
+    if (status == FL_OK) { /* else the device may still use the memory; the process ends now */
+        close_pair(&p);
+    }
     return status;
 }

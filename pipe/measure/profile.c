@@ -1,16 +1,19 @@
 /* The parent's side of a profile:
  *   1  one child a processor's worth of device, at most one a worker     fork_all
  *   2  each measures the layers at once with the others: they share
- *      memory and clock as workers will; two measure the link            child_main
+ *      memory and clock as workers will; two measure the link, over
+ *      NCCL last of all                                                  child_main
  *   3  wait for all of them to end, by a deadline; a child that is
  *      stopped, or a signal to the caller, ends that sooner              wait_all
  *   4  the middle of what they say                                       merge
  * A child answers in shared memory and ends; its end is the closing of a pipe that it holds. */
 #include "pipe/measure/profile.h"
 
+#include "device/child.h"
 #include "device/clock.h"
 #include "nn/model.h"
 #include "pipe/measure/probe.h"
+#include "pipe/measure/probe_nccl.h"
 #include "pipe/measure/quantile.h"
 
 #include <errno.h>
@@ -48,6 +51,7 @@ typedef struct profiler {
     const fl_dataset *dataset;
     const fl_job *job;
     const fl_device_survey *devices;
+    fl_probe_nccl_watch nccl;
     int64_t timeout_ms;
     int n_workers, n_children;
     int n_measuring; /* children that measure more than the link */
@@ -107,11 +111,13 @@ static fl_status measure(const profiler *p, int index, fl_probe *probe)
                                 .n_children = p->n_children,
                                 .n_workers = p->n_workers,
                                 .kv = &kv,
-                                .timeout_ms = p->timeout_ms};
-    probe->profile.link_us = USUAL_LINK_US;
-    probe->profile.link_bytes_per_us = USUAL_LINK_BYTES_PER_US;
-    probe->profile.reduce_bytes_per_us = USUAL_REDUCE_BYTES_PER_US;
-    probe->profile.reduce_cpu_share = USUAL_REDUCE_CPU_SHARE;
+                                .nccl = p->nccl.trial,
+                                .timeout_ms = p->timeout_ms,
+                                .nccl_timeout_ms = fl_probe_nccl_call_ms(p->timeout_ms)};
+    probe->link = (fl_probe_link_costs){.us = USUAL_LINK_US,
+                                        .bytes_per_us = USUAL_LINK_BYTES_PER_US,
+                                        .reduce_bytes_per_us = USUAL_REDUCE_BYTES_PER_US,
+                                        .reduce_cpu_share = USUAL_REDUCE_CPU_SHARE};
     const fl_device_options device = {.kind = p->job->devices.kind,
                                       .n_threads = cores,
                                       .cpu_ids = enough ? p->cpus + index * cores : NULL,
@@ -125,7 +131,8 @@ static fl_status measure(const profiler *p, int index, fl_probe *probe)
         FL_TRY(fl_probe_peak(&options, probe));
         FL_TRY(fl_probe_read(&options, probe));
     }
-    return fl_probe_link(&options, probe);
+    FL_TRY(fl_probe_link(&options, probe));
+    return fl_nccl_is_usable(options.nccl) ? fl_probe_nccl(&options, probe) : FL_OK;
 }
 
 static void child_main(const profiler *p, int index, pid_t parent)
@@ -139,6 +146,7 @@ static void child_main(const profiler *p, int index, pid_t parent)
     signal(SIGINT, SIG_IGN); /* a terminal sends both to every process: the caller decides */
     signal(SIGHUP, SIG_IGN);
     signal(SIGTERM, SIG_DFL);
+    fl_child_forget_handlers();
     sigprocmask(SIG_SETMASK, &p->mask_before, NULL);
     probe->why = measure(p, index, probe);
     snprintf(probe->message, sizeof probe->message, "%s", probe->why == FL_OK ? "" : fl_errmsg());
@@ -192,6 +200,8 @@ static const char *phase_text(const profiler *p, const fl_probe *probe,
         return "the optimizer";
     case FL_PROBE_LINK:
         return "the link between two workers";
+    case FL_PROBE_NCCL:
+        return "the link between two workers over NCCL";
     case FL_PROBE_PEAK:
         return "the device's peak";
     case FL_PROBE_READ:
@@ -236,6 +246,11 @@ static fl_status reap(profiler *p, int index)
     p->pid[index] = 0;
     close(p->end[index]);
     p->end[index] = -1;
+    const fl_probe *probe = &p->segment->probe[index];
+    if (fl_probe_is_in_nccl(probe)) {
+        fl_probe_nccl_judge(&p->nccl, probe, how);
+        return FL_OK;
+    }
     return judge(p, index, how);
 }
 
@@ -294,6 +309,10 @@ static fl_status watch_children(profiler *p)
         if (p->pid[i] == 0) {
             continue;
         }
+        if (fl_probe_is_in_nccl(&p->segment->probe[i])) {
+            fl_probe_nccl_look(&p->nccl, p->pid[i], now_us);
+            continue;
+        }
         look_at_child(p, i, now_us);
         if (p->stopped_us[i] != 0 && gap_us > 5 * 1000 * LOOK_MS) {
             p->stopped_us[i] = now_us;
@@ -314,13 +333,13 @@ static fl_status watch_children(profiler *p)
 static fl_status wait_one(profiler *p, int64_t deadline_us)
 {
     struct pollfd fds[MAX_CHILDREN + 1];
-    int who = -1;
+    int who = -1; /* NCCL has a limit of its own */
     for (int i = 0; i < p->n_children; i++) {
         fds[i] = (struct pollfd){.fd = p->end[i], .events = POLLIN};
-        who = p->end[i] >= 0 ? i : who;
+        who = p->end[i] >= 0 && !fl_probe_is_in_nccl(&p->segment->probe[i]) ? i : who;
     }
     fds[p->n_children] = (struct pollfd){.fd = p->signals, .events = POLLIN};
-    int64_t left_ms = fl_left_ms(deadline_us);
+    int64_t left_ms = who >= 0 ? fl_left_ms(deadline_us) : LOOK_MS;
     int n = poll(fds, (nfds_t)p->n_children + 1, (int)(left_ms < LOOK_MS ? left_ms : LOOK_MS));
     if (n < 0 && errno != EINTR) {
         return fl_fail(FL_EIO, "profile: poll: %s", strerror(errno));
@@ -338,7 +357,7 @@ static fl_status wait_one(profiler *p, int64_t deadline_us)
         }
     }
     FL_TRY(watch_children(p));
-    return fl_left_ms(deadline_us) == 0 ? too_slow(p, who) : FL_OK;
+    return who >= 0 && fl_left_ms(deadline_us) == 0 ? too_slow(p, who) : FL_OK;
 }
 
 static bool some_run(const profiler *p)
@@ -390,7 +409,14 @@ static void merge_at(const profiler *p, size_t offset, fl_profile *out)
 /* The link's numbers are child 0's: it held the watch at both ends of a round. */
 static void merge(const profiler *p, fl_profile *out)
 {
+    const fl_probe_link_costs *nccl = &p->segment->probe[0].nccl;
+    const fl_probe_link_costs *link =
+        nccl->measured && fl_nccl_is_usable(p->nccl.trial) ? nccl : &p->segment->probe[0].link;
     *out = p->segment->probe[0].profile;
+    out->link_us = link->us;
+    out->link_bytes_per_us = link->bytes_per_us;
+    out->reduce_bytes_per_us = link->reduce_bytes_per_us;
+    out->reduce_cpu_share = link->reduce_cpu_share;
     merge_at(p, offsetof(fl_profile, loss_call_us), out);
     merge_at(p, offsetof(fl_profile, loss_us), out);
     merge_at(p, offsetof(fl_profile, optimizer_us_per_param), out);
@@ -438,12 +464,14 @@ static void return_signals(profiler *p)
 }
 
 fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                             const fl_device_survey *devices, int64_t timeout_ms, fl_profile *out)
+                             const fl_device_survey *devices, fl_nccl_trial *nccl,
+                             int64_t timeout_ms, fl_profile *out)
 {
     profiler p = {.model = model,
                   .dataset = dataset,
                   .job = job,
                   .devices = devices,
+                  .nccl = {.trial = nccl, .limit_ms = 2 * fl_probe_nccl_call_ms(timeout_ms)},
                   .timeout_ms = timeout_ms};
     if (fl_model_n_layers(model) > FL_MAX_LAYERS) {
         return fl_fail(FL_EINVAL, "profile: %d layers; allowed: 1 .. %d", fl_model_n_layers(model),
@@ -467,6 +495,9 @@ fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, c
     }
     end_all(&p);
     return_signals(&p);
+    if (status == FL_OK) {
+        status = fl_probe_nccl_settle(&p.nccl, job);
+    }
     if (status == FL_OK) {
         merge(&p, out);
     }

@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,6 +167,26 @@ static fl_status train(member *m)
     return FL_OK;
 }
 
+/* Others that still connect would lose the parent. */
+static void fall_once_all_are_connected(const member *m, const generation *g)
+{
+    const fl_kv *kv = m->env->kv;
+    int64_t deadline_us = fl_deadline_us(LONG_MS);
+    char key[16];
+    snprintf(key, sizeof key, "open/%d", m->env->rank);
+    RANK_OK(kv->set(kv->self, key, deadline_us, "", 1));
+    for (const char *rank = g->members; m->env->rank == VICTIM && *rank != '\0'; rank++) {
+        void *data = NULL;
+        size_t size_bytes = 0;
+        snprintf(key, sizeof key, "open/%c", *rank);
+        RANK_OK(kv->get(kv->self, key, deadline_us, &data, &size_bytes));
+        fl_free(data);
+    }
+    if (m->env->rank == VICTIM) {
+        raise(SIGKILL);
+    }
+}
+
 static void live_in(member *m, const generation *g)
 {
     m->index = index_of(g, m->env->rank);
@@ -175,8 +196,9 @@ static void live_in(member *m, const generation *g)
         return;
     }
     fl_status status = open_member(m, g);
-    if (g->falls && m->env->rank == VICTIM) {
-        raise(SIGKILL);
+    if (g->falls) {
+        RANK_OK(status);
+        fall_once_all_are_connected(m, g);
     }
     status = status == FL_OK ? train(m) : status;
     if (g->breaks || g->falls) {

@@ -230,15 +230,55 @@ static void test_nccl_run__does_without_nccl_on_a_driver_that_is_too_old(void **
 
 /* ---- failures ---- */
 
-static void test_nccl_run__ends_with_the_reason_if_there_is_no_library(void **state)
+/* A library that cannot be used, in whatever way, and what the run says of it. */
+static const struct {
+    const char *name, *file, *options, *reason;
+} unusable[] = {
+    {"nccl-missing", "/nowhere/libnccl.so.2", "", "NCCL cannot be loaded: /nowhere/libnccl.so.2"},
+    {"nccl-crashes", standin, "crash=Load:1", "nccl_standin.so was killed by signal 4 ("},
+    {"nccl-fails", standin, "fail=CommInitRankConfig:1:3",
+     "NCCL failed when the link between two workers was measured: channel "},
+    {"nccl-kills", standin, "crash=Send:4",
+     "NCCL failed when the link between two workers was measured: its process was killed by"},
+};
+enum { N_UNUSABLE = sizeof unusable / sizeof *unusable };
+
+static scenario without_library(int i)
+{
+    static const char *const plan[] = {
+        "pipe.k",       "2", "autodp.r",     "1",    "pipe.m", "2", "devices.count", "2",
+        "train.epochs", "1", "pipe.profile", "none", NULL};
+    use_library(unusable[i].file, unusable[i].options);
+    return scenario_of(unusable[i].name, plan);
+}
+
+/* Before any worker starts: nothing is there of the run. */
+static void test_nccl_run__ends_with_the_reason_if_it_must_have_nccl(void **state)
 {
     (void)state;
-    use_library("/nowhere/libnccl.so.2", "");
-    scenario s = scenario_of("missing", JOB_SETS("pipe.k", "2", "autodp.r", "1", "pipe.m", "2"));
+    for (int i = 0; i < N_UNUSABLE; i++) {
+        scenario s = without_library(i);
+        scenario_start(&s);
+        expect_end(&s, FL_ENOTSUP);
+        if (strstr(s.outcome->message, "autodp.transport: found nccl, but ") == NULL ||
+            strstr(s.outcome->message, unusable[i].reason) == NULL || access(s.dir, F_OK) == 0) {
+            fail_msg("%s: '%s'", s.name, s.outcome->message);
+        }
+        scenario_forget(&s);
+    }
+}
+
+static void test_nccl_run__is_refused_where_workers_share_a_gpu(void **state)
+{
+    (void)state;
+    use_gpus("devices=1");
+    scenario s = scenario_of("shared", JOB_SETS("pipe.k", "2", "autodp.r", "1", "pipe.m", "2",
+                                                "devices.count", "2", "pipe.profile", "none"));
+    s.device = "cuda";
+    s.n_samples = GPU_SAMPLES;
     scenario_start(&s);
-    scenario_wait(&s);
-    if (s.outcome->status == FL_OK ||
-        strstr(s.outcome->message, "NCCL cannot be loaded: /nowhere/libnccl.so.2") == NULL) {
+    expect_end(&s, FL_ENOTSUP);
+    if (strstr(s.outcome->message, "found nccl, but workers 0 and 1 share GPU 0") == NULL) {
         fail_msg("'%s'", s.outcome->message);
     }
     scenario_forget(&s);
@@ -281,15 +321,23 @@ static void test_nccl_run__leaves_a_collective_that_never_ends(void **state)
     scenario_forget(&s);
 }
 
-/* A library that cannot be loaded is no failure where the job leaves the choice. */
+/* The same is no failure where the job leaves the choice: the library is tried before the workers
+ * start, none of which loads it, and the event has the reason. */
 static void test_nccl_run__goes_through_host_memory_without_a_library(void **state)
 {
     (void)state;
-    use_library("/nowhere/libnccl.so.2", "");
-    scenario s = scenario_of("auto", JOB_SETS("pipe.k", "2", "autodp.r", "1", "pipe.m", "2"));
-    s.adjust = NULL;
-    scenario_run(&s);
-    assert_int_equal(count_generations(&s), 0);
+    for (int i = 0; i < N_UNUSABLE; i++) {
+        scenario s = without_library(i);
+        s.adjust = NULL;
+        scenario_run(&s);
+        assert_int_equal(count_generations(&s), 0);
+        assert_int_equal(count_events(s.dir, "\"transport.chosen\"", "\"nccl_pairs\": 0"), 1);
+        if (count_events(s.dir, "\"transport.chosen\"", unusable[i].reason) != 1 ||
+            count_lines(s.dir, 0, unusable[i].reason) != 1) {
+            fail_msg("%s: no event has its reason", s.name);
+        }
+        check_exactly_once(s.dir, 1, s.n_samples);
+    }
 }
 
 int main(void)
@@ -299,7 +347,8 @@ int main(void)
         cmocka_unit_test(test_nccl_run__changes_its_plan),
         cmocka_unit_test(test_nccl_run__trains_on_gpus_as_one_cpu_does),
         cmocka_unit_test(test_nccl_run__does_without_nccl_on_a_driver_that_is_too_old),
-        cmocka_unit_test(test_nccl_run__ends_with_the_reason_if_there_is_no_library),
+        cmocka_unit_test(test_nccl_run__ends_with_the_reason_if_it_must_have_nccl),
+        cmocka_unit_test(test_nccl_run__is_refused_where_workers_share_a_gpu),
         cmocka_unit_test(test_nccl_run__goes_on_when_state_does_not_arrive),
         cmocka_unit_test(test_nccl_run__leaves_a_collective_that_never_ends),
         cmocka_unit_test(test_nccl_run__goes_through_host_memory_without_a_library),

@@ -21,6 +21,7 @@
 enum { PLENTY_MS = 60000 };
 
 static const fl_device_survey processors = {.kind = FL_DEVICE_CPU};
+static fl_nccl_trial no_nccl;
 
 typedef struct rig {
     fl_dataset dataset;
@@ -83,7 +84,7 @@ static void measure_toy(int64_t n_workers)
     rig_init(&r, n_workers);
     assert_int_equal(fl_toy_model(4, 0.1f, &model), FL_OK);
     fl_status status =
-        fl_profile_measure(model, &r.dataset, &r.job, &processors, PLENTY_MS, r.profile);
+        fl_profile_measure(model, &r.dataset, &r.job, &processors, &no_nccl, PLENTY_MS, r.profile);
     if (status != FL_OK) {
         print_message("%s\n", fl_errmsg());
     }
@@ -177,7 +178,7 @@ static void check_misdeed(misdeed what, int64_t timeout_ms, fl_status expected, 
     assert_int_equal(fl_loss_cross_entropy(4, &loss), FL_OK);
     assert_int_equal(fl_model_set_loss(model, loss), FL_OK);
     assert_int_equal(
-        fl_profile_measure(model, &r.dataset, &r.job, &processors, timeout_ms, r.profile),
+        fl_profile_measure(model, &r.dataset, &r.job, &processors, &no_nccl, timeout_ms, r.profile),
         expected);
     if (strncmp(fl_errmsg(), message, strlen(message)) != 0) {
         assert_string_equal(fl_errmsg(), message);
@@ -257,6 +258,71 @@ static void test_profile__gives_one_call_fault_deadline(void **state)
     assert_true(fl_now_us() - begun_us < 30 * 1000 * 1000);
 }
 
+/* ---- NCCL, without which a run can do ---- */
+
+typedef struct nccl_case {
+    const char *options; /* of the stand-in, in both children */
+    bool wants_nccl;     /* autodp.transport is nccl */
+    const char *reason;  /* a part of it; NULL: nothing goes wrong */
+} nccl_case;
+
+static const nccl_case nccl_cases[] = {
+    {"", true, NULL},
+    {"fail=CommInitRankConfig:1:3", false, "ncclCommInitRankConfig: internal error"},
+    {"fail=Send:1:6", false, ": the first operation: remote process exited"},
+    {"fail=AllReduce:3:1", false, "bucket 3: ncclAllReduce: unhandled cuda error"},
+    {"error=Recv:3:6,stall=Send:9", false, "asynchronous error: remote process exited"},
+    {"stall=CommInitRankConfig:1,stall=CommInitRankConfig:2,stall=CommInitRankConfig:3", false,
+     "ncclCommInitRankConfig has not ended in time"},
+    {"stall=Send:5", false, "has not ended on the device in time"},
+    {"hang=GetUniqueId:1", false, " in time"},
+    {"hang=AllReduce:2,hang=AllReduce:3", false, " in time"},
+    {"crash=CommInitRankConfig:2", false, "its process was killed by signal 4 ("},
+    {"crash=Send:9", false, "its process was killed by signal 4 ("},
+    {"fail=AllReduce:3:1", true, "found nccl, but NCCL failed when the link between two workers"},
+};
+
+static void measure_over_nccl(const nccl_case *c)
+{
+    enum { LIMIT_MS = 8000 }; /* a quarter of it for each wait for NCCL */
+    static const fl_device_survey device = {.kind = FL_DEVICE_ASYNC_TEST};
+    bool waits = strncmp(c->options, "stall", 5) == 0 || strncmp(c->options, "hang", 4) == 0;
+    rig r;
+    fl_model *model = NULL;
+    fl_nccl_trial nccl = {.version = 22809};
+    rig_init(&r, 2);
+    r.job.devices.kind = FL_DEVICE_ASYNC_TEST;
+    r.job.autodp.transport = c->wants_nccl ? FL_TRANSPORT_NCCL : FL_TRANSPORT_AUTO;
+    assert_int_equal(setenv("FROSTLINE_NCCL_STANDIN", c->options, 1), 0);
+    assert_int_equal(fl_toy_model(1, 0.1f, &model), FL_OK);
+    fl_status status = fl_profile_measure(model, &r.dataset, &r.job, &device, &nccl,
+                                          waits ? LIMIT_MS : PLENTY_MS, r.profile);
+    bool fails = c->wants_nccl && c->reason != NULL;
+    const char *found = fails ? fl_errmsg() : nccl.reason;
+    if (status != (fails ? FL_ENOTSUP : FL_OK) ||
+        (c->reason == NULL ? found[0] != '\0' : strstr(found, c->reason) == NULL) ||
+        fl_nccl_is_usable(&nccl) != (c->reason == NULL)) {
+        fail_msg("'%s': %s, '%s', '%s'", c->options, fl_status_text(status), found, fl_errmsg());
+    }
+    if (status == FL_OK) {
+        check_numbers(model, &r);
+    }
+    assert_no_children();
+    fl_model_destroy(&model);
+    rig_fini(&r);
+}
+
+/* Would catch: a run that ends, or that waits a minute, because a library fails that it can do
+ * without. */
+static void test_profile__does_without_nccl_that_fails(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("FROSTLINE_NCCL", FL_BINARY_DIR "/tests/nccl_standin.so", 1), 0);
+    for (size_t i = 0; i < sizeof nccl_cases / sizeof *nccl_cases; i++) {
+        measure_over_nccl(&nccl_cases[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +335,7 @@ int main(void)
         cmocka_unit_test(test_profile__reports_a_layer_that_fails),
         cmocka_unit_test(test_profile__ends_a_child_that_hangs),
         cmocka_unit_test(test_profile__gives_one_call_fault_deadline),
+        cmocka_unit_test(test_profile__does_without_nccl_that_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

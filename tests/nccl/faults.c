@@ -23,8 +23,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static fault_kind kind_of(const char *name)
 {
-    static const char *const names[] = {"", "fail", "error", "late", "stall", "hang"};
-    for (int kind = FAULT_FAIL; kind <= FAULT_HANG; kind++) {
+    static const char *const names[] = {"", "fail", "error", "late", "stall", "hang", "crash"};
+    for (int kind = FAULT_FAIL; kind <= FAULT_CRASH; kind++) {
         if (strcmp(name, names[kind]) == 0) {
             return (fault_kind)kind;
         }
@@ -66,6 +66,7 @@ __attribute__((constructor)) static void read_environment(void)
             read_option(part, value);
         }
     }
+    fault_of("Load");
 }
 
 fault fault_of(const char *call)
@@ -78,6 +79,9 @@ fault fault_of(const char *call)
         }
     }
     pthread_mutex_unlock(&lock);
+    if (found.kind == FAULT_CRASH) {
+        __builtin_trap(); /* no thread can block that */
+    }
     while (found.kind == FAULT_HANG) {
         pause();
     }

@@ -8,7 +8,9 @@
  *   error=CALL:N:CODE  the call succeeds; later the communicator has this asynchronous error
  *   late=CALL:N:US     what the call began goes on so much later
  *   stall=CALL:N       what the call began never ends
- *   hang=CALL:N        the call never returns */
+ *   hang=CALL:N        the call never returns
+ *   crash=CALL:N       the call ends the process by SIGILL
+ * A CALL that is none of NCCL's: Load, when the library is loaded. */
 #ifndef FL_TESTS_NCCL_FAULTS_H
 #define FL_TESTS_NCCL_FAULTS_H
 
@@ -21,7 +23,8 @@ typedef enum fault_kind {
     FAULT_ERROR,
     FAULT_LATE,
     FAULT_STALL,
-    FAULT_HANG
+    FAULT_HANG,
+    FAULT_CRASH
 } fault_kind;
 
 typedef struct fault {
@@ -29,7 +32,7 @@ typedef struct fault {
     int64_t value; /* a code, or microseconds */
 } fault;
 
-/* Count a call; what happens to it. A call that hangs does not come back from here. */
+/* Count a call; what happens to it. A call that hangs or crashes does not come back from here. */
 fault fault_of(const char *call);
 
 int fault_version(int version);

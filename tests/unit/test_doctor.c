@@ -183,6 +183,59 @@ static void test_doctor__findings_are_printed(void **state)
     assert_int_equal(findings.n, FL_FINDINGS_MAX);
 }
 
+/* ---- NCCL, beside GPUs for which a plugin stands in ---- */
+
+typedef struct nccl_case {
+    const char *devices, *library, *options;
+    fl_transport transport;
+    fl_verdict verdict;
+    const char *found;
+} nccl_case;
+
+static const char standin[] = FL_BINARY_DIR "/tests/nccl_standin.so";
+static const nccl_case nccl_cases[] = {
+    {"devices=2", standin, "", FL_TRANSPORT_NCCL, FL_VERDICT_OK, "2.28.9"},
+    {"devices=2", "/nowhere/nccl.so", "", FL_TRANSPORT_NCCL, FL_VERDICT_ERROR,
+     "NCCL cannot be loaded: /nowhere/nccl.so: "},
+    {"devices=2", "/nowhere/nccl.so", "", FL_TRANSPORT_AUTO, FL_VERDICT_WARNING,
+     "NCCL cannot be loaded: /nowhere/nccl.so: "},
+    {"devices=1", "/nowhere/nccl.so", "", FL_TRANSPORT_AUTO, FL_VERDICT_OK,
+     "NCCL cannot be loaded: /nowhere/nccl.so: "},
+    {"devices=2", standin, "crash=Load:1", FL_TRANSPORT_AUTO, FL_VERDICT_WARNING,
+     "was killed by signal 4 ("},
+    {"devices=2,driver=12080", standin, "", FL_TRANSPORT_NCCL, FL_VERDICT_ERROR,
+     "was built with CUDA 13.0, the driver runs CUDA up to 12.8"},
+    {"devices=2", standin, "version=21703", FL_TRANSPORT_NCCL, FL_VERDICT_ERROR, "2.17.3"},
+};
+
+/* Would catch: a library that ends the program, one that the driver cannot run and that is found
+ * good, and a job that cannot run and is told so by its workers. */
+static void test_doctor__nccl_is_tried_as_a_run_does(void **state)
+{
+    (void)state;
+    static const char plugin[] = FL_BINARY_DIR "/tests/cuda_standin.so";
+    fl_job job = {.devices = {.kind = FL_DEVICE_CUDA}};
+    if (access(plugin, R_OK) != 0) {
+        skip(); /* this build has no stand-in for a GPU */
+    }
+    setenv("FROSTLINE_CUDA_PLUGIN", plugin, 1);
+    for (size_t i = 0; i < sizeof nccl_cases / sizeof *nccl_cases; i++) {
+        const nccl_case *c = &nccl_cases[i];
+        fl_findings findings = {0};
+        fl_nccl_trial nccl = {.version = 0};
+        setenv("FROSTLINE_STANDIN", c->devices, 1);
+        setenv("FROSTLINE_NCCL", c->library, 1);
+        setenv("FROSTLINE_NCCL_STANDIN", c->options, 1);
+        job.autodp.transport = c->transport;
+        fl_doctor_look_at_gpus(&job, &nccl, &findings);
+        assert_verdict(&findings, "NCCL", c->verdict);
+        const fl_finding *f = find_check(&findings, "NCCL");
+        if (f != NULL && strstr(f->found, c->found) == NULL) {
+            fail_msg("%s, '%s': '%s'", c->library, c->options, f->found);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +244,7 @@ int main(void)
         cmocka_unit_test(test_doctor__limits_of_a_control_group_and_little_memory_are_named),
         cmocka_unit_test(test_doctor__folders_are_tried_and_left_empty),
         cmocka_unit_test(test_doctor__findings_are_printed),
+        cmocka_unit_test(test_doctor__nccl_is_tried_as_a_run_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

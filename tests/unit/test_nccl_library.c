@@ -1,7 +1,9 @@
-/* NCCL as a file that is loaded. Catches a library that is missing, of another version or not
- * complete, and is not refused with one line that names the reason. */
+/* NCCL as a file that is loaded, and tried before that. Catches a library that is missing, of
+ * another version or not complete, and is not refused with one line that names the reason. */
 #include "autodp/nccl/library.h"
+#include "autodp/nccl/trial.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -107,6 +109,90 @@ static void test_nccl_load__asks_whether_the_driver_suits(void **state)
     }
 }
 
+/* ---- in a process of its own ---- */
+
+/* A copy of the stand-in without what lies behind these bytes. */
+static void cut_short(const char *path, size_t size_bytes)
+{
+    char bytes[20000];
+    int from = open(standin, O_RDONLY | O_CLOEXEC);
+    int to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700);
+    assert_true(from >= 0 && to >= 0 && size_bytes <= sizeof bytes);
+    assert_int_equal(read(from, bytes, size_bytes), size_bytes);
+    assert_int_equal(write(to, bytes, size_bytes), size_bytes);
+    close(from);
+    close(to);
+}
+
+typedef struct trial_case {
+    const char *file, *options;
+    int driver_version;
+    const char *reason; /* a part of it; NULL: it can be used */
+    bool is_broken;
+} trial_case;
+
+static const char cut[] = FL_BINARY_DIR "/tests/nccl_standin_cut.so";
+static const char empty[] = FL_BINARY_DIR "/tests/plugin_empty.so";
+
+static const trial_case trial_cases[] = {
+    {standin, "", 0, NULL, false},
+    {standin, "version=21801", 13000, NULL, false},
+    {cut, "", 0,
+     "nccl_standin_cut.so was killed by signal 7 (Bus error); the file may have been cut", true},
+    {standin, "crash=Load:1", 0, "nccl_standin.so was killed by signal 4 (", true},
+    {standin, "crash=GetVersion:1", 0, "nccl_standin.so was killed by signal 4 (", true},
+    {standin, "hang=Load:1", 0, "nccl_standin.so did not end within 0.3 s", true},
+    {standin, "hang=GetVersion:1", 0, "nccl_standin.so did not end within 0.3 s", true},
+    {standin, "fail=GetVersion:1", 0, "does not tell its version: internal error", false},
+    {standin, "version=21703", 0, "has version 2.17.3; allowed are 2.18.1", false},
+    {standin, "version=30000", 0, "has version 3.0.0; allowed are 2.18.1", false},
+    {standin, "", 12080, "was built with CUDA 13.0, the driver runs CUDA up to 12.8", false},
+    {empty, "", 0, "plugin_empty.so has no function ncclGetVersion", false},
+    {"/nowhere/libnccl.so.2", "", 0, "NCCL cannot be loaded: /nowhere/libnccl.so.2: ", false},
+    {"/", "", 0, "NCCL cannot be loaded: /", false},
+};
+
+static void check_trial(const trial_case *c)
+{
+    enum { LONG_MS = 60000, SHORT_MS = 300 };
+    fl_nccl_trial trial;
+    bool hangs = strncmp(c->options, "hang", 4) == 0;
+    setenv("FROSTLINE_NCCL", c->file, 1);
+    setenv("FROSTLINE_NCCL_STANDIN", c->options, 1);
+    assert_int_equal(
+        fl_nccl_try("async-test", c->driver_version, hangs ? SHORT_MS : LONG_MS, &trial), FL_OK);
+    bool as_wanted = c->reason == NULL
+                         ? fl_nccl_is_usable(&trial) && trial.reason[0] == '\0'
+                         : strstr(trial.reason, c->reason) != NULL && !fl_nccl_is_usable(&trial) &&
+                               strncmp(trial.reason, "NCCL cannot be ", 15) == 0;
+    if (!as_wanted || trial.is_broken != c->is_broken || strchr(trial.reason, '\n') != NULL) {
+        fail_msg("%s, '%s': version %d, '%s'", c->file, c->options, trial.version, trial.reason);
+    }
+}
+
+/* Catches a library that ends or holds up the program that only wants to know whether there is one.
+ */
+static void test_nccl_try__finds_out_without_harm(void **state)
+{
+    (void)state;
+    cut_short(cut, 20000);
+    for (size_t i = 0; i < sizeof trial_cases / sizeof *trial_cases; i++) {
+        check_trial(&trial_cases[i]);
+    }
+    unlink(cut);
+    setenv("FROSTLINE_NCCL_STANDIN", "", 1);
+}
+
+static void test_nccl_try__leaves_the_system_library_to_gpus(void **state)
+{
+    (void)state;
+    fl_nccl_trial trial;
+    setenv("FROSTLINE_NCCL", "", 1);
+    assert_int_equal(fl_nccl_try("async-test", 0, FL_NCCL_TRIAL_MS, &trial), FL_OK);
+    assert_string_equal(trial.reason,
+                        "devices of kind async-test use NCCL only where FROSTLINE_NCCL names it");
+}
+
 static void test_nccl_version__is_written_as_nvidia_does(void **state)
 {
     (void)state;
@@ -118,6 +204,9 @@ static void test_nccl_version__is_written_as_nvidia_does(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        /* First: a child inherits what this process has loaded. */
+        cmocka_unit_test(test_nccl_try__finds_out_without_harm),
+        cmocka_unit_test(test_nccl_try__leaves_the_system_library_to_gpus),
         cmocka_unit_test(test_nccl_load__finds_every_function),
         cmocka_unit_test(test_nccl_load__refuses_other_versions),
         cmocka_unit_test(test_nccl_load__refuses_a_file_that_is_not_nccl),

@@ -127,21 +127,21 @@ static void test_nccl_choice__follows_the_job_and_the_device(void **state)
     fl_job job = {.autodp.transport = FL_TRANSPORT_AUTO};
     assert_int_equal(fl_device_cpu_create(1, NULL, 1 << 20, &cpu), FL_OK);
     fl_group_options options = {.device = cpu};
-    fl_nccl_choose(&job, &options);
+    fl_nccl_choose(&job, NULL, &options);
     assert_null(options.backend);
     fl_device_ops apart = *cpu->ops;
     apart.host_memory = false;
     fl_device gpu = *cpu;
     gpu.ops = &apart;
     options.device = &gpu;
-    fl_nccl_choose(&job, &options);
+    fl_nccl_choose(&job, NULL, &options);
     assert_ptr_equal(options.backend, &fl_nccl_group_ops);
     assert_false(options.every_pair);
     job.autodp.transport = FL_TRANSPORT_NCCL;
-    fl_nccl_choose(&job, &options);
+    fl_nccl_choose(&job, NULL, &options);
     assert_true(options.backend == &fl_nccl_group_ops && options.every_pair);
     job.autodp.transport = FL_TRANSPORT_HOST;
-    fl_nccl_choose(&job, &options);
+    fl_nccl_choose(&job, NULL, &options);
     assert_true(options.backend == NULL && !options.every_pair);
     fl_device_destroy(&cpu);
 }

@@ -21,6 +21,7 @@
 enum { TEXT_MAX = 1 << 16, BLOCKS = 2 };
 
 static const fl_device_survey processors = {.kind = FL_DEVICE_CPU};
+static const fl_nccl_trial no_nccl = {.reason = "there is none"};
 
 typedef struct rig {
     fl_model *model;
@@ -78,7 +79,7 @@ static void make_key(rig *r)
     fl_job job = {.devices = {.cores = 1}};
     assert_int_equal(fl_memory_measure(r->model, &(fl_sample_shape){image, 1, FL_I32}, 1, memory),
                      FL_OK);
-    fl_profile_key_of(r->model, &job, memory, NULL, &processors, 2, &r->key);
+    fl_profile_key_of(r->model, &job, memory, NULL, &processors, &no_nccl, 2, &r->key);
 }
 
 static void rig_init(rig *r)
@@ -277,38 +278,44 @@ static void test_profile_key__differs_with_what_it_is_of(void **state)
     static fl_layer_memory memory[FL_MAX_LAYERS];
     fl_shape image = {.tokens = 1, .width = 14 * 14, .dtype = FL_F32};
     fl_model *models[2] = {NULL, NULL};
-    fl_profile_key keys[10];
+    fl_profile_key keys[12];
     for (int i = 0; i < 2; i++) {
         assert_int_equal(fl_toy_model(BLOCKS + i, 0.1f, &models[i]), FL_OK);
     }
     assert_int_equal(fl_memory_measure(models[1], &(fl_sample_shape){image, 1, FL_I32}, 1, memory),
                      FL_OK);
     fl_job job = {.devices = {.cores = 1}}, other = job;
-    fl_profile_key_of(models[1], &job, memory, NULL, &processors, 2, &keys[0]);
-    fl_profile_key_of(models[0], &job, memory, NULL, &processors, 2, &keys[1]);
-    fl_profile_key_of(models[1], &job, memory, NULL, &processors, 3, &keys[2]);
+    fl_profile_key_of(models[1], &job, memory, NULL, &processors, &no_nccl, 2, &keys[0]);
+    fl_profile_key_of(models[0], &job, memory, NULL, &processors, &no_nccl, 2, &keys[1]);
+    fl_profile_key_of(models[1], &job, memory, NULL, &processors, &no_nccl, 3, &keys[2]);
     other.devices.cores = 2;
-    fl_profile_key_of(models[1], &other, memory, NULL, &processors, 2, &keys[3]);
+    fl_profile_key_of(models[1], &other, memory, NULL, &processors, &no_nccl, 2, &keys[3]);
     other = job;
     other.train.optimizer = FL_SGD;
-    fl_profile_key_of(models[1], &other, memory, NULL, &processors, 2, &keys[4]);
+    fl_profile_key_of(models[1], &other, memory, NULL, &processors, &no_nccl, 2, &keys[4]);
     other = job;
     other.cache.dtype = FL_CACHE_BF16;
-    fl_profile_key_of(models[1], &other, memory, NULL, &processors, 2, &keys[5]);
+    fl_profile_key_of(models[1], &other, memory, NULL, &processors, &no_nccl, 2, &keys[5]);
     other = job;
     other.devices.kind = FL_DEVICE_ASYNC_TEST;
-    fl_profile_key_of(models[1], &other, memory, NULL, &processors, 2, &keys[6]);
+    fl_profile_key_of(models[1], &other, memory, NULL, &processors, &no_nccl, 2, &keys[6]);
     fl_device_survey gpus = {
         .kind = FL_DEVICE_CUDA, .n = 2, .device = {{.name = "one"}, {.name = "one"}}};
     other.devices.kind = FL_DEVICE_CUDA;
-    fl_profile_key_of(models[1], &other, memory, NULL, &gpus, 2, &keys[8]);
+    fl_profile_key_of(models[1], &other, memory, NULL, &gpus, &no_nccl, 2, &keys[8]);
     gpus.device[1].name[0] = 'O';
-    fl_profile_key_of(models[1], &other, memory, NULL, &gpus, 2, &keys[9]);
+    fl_profile_key_of(models[1], &other, memory, NULL, &gpus, &no_nccl, 2, &keys[9]);
     assert_string_equal(keys[8].text[2], "cuda, 2 x one, 1 cores each, 2 at once");
     assert_string_equal(keys[9].text[2], "cuda, 1 x one, 1 x One, 1 cores each, 2 at once");
+    fl_nccl_trial nccl = {.version = 22809};
+    fl_profile_key_of(models[1], &other, memory, NULL, &gpus, &nccl, 2, &keys[10]);
+    nccl.version = 22707;
+    fl_profile_key_of(models[1], &other, memory, NULL, &gpus, &nccl, 2, &keys[11]);
+    assert_non_null(strstr(keys[9].text[4], " through host memory"));
+    assert_non_null(strstr(keys[10].text[4], " over NCCL 2.28.9"));
     memory[1].kept_bytes += 64;
-    fl_profile_key_of(models[1], &job, memory, NULL, &processors, 2, &keys[7]);
-    for (int i = 0; i < 10; i++) {
+    fl_profile_key_of(models[1], &job, memory, NULL, &processors, &no_nccl, 2, &keys[7]);
+    for (int i = 0; i < 12; i++) {
         for (int j = 0; j < i; j++) {
             assert_true(keys[i].hash != keys[j].hash);
         }
