@@ -147,16 +147,17 @@ static bool must_leave(const fl_standstill_watch *watch, const fl_worker *w, fl_
            (waits_for_workers(kind) || w->broken_us == 0);
 }
 
-/* Whether the worker `root` has sent all that wait for its commands one that it began to send after
- * this moment. */
-static bool has_sent_since(const fl_flight *flight, int root, int64_t since_ns)
+/* Whether the leader has sent, in an operation that began after since_ns, the command that
+ * `awaited` waits for, or a later one. */
+static bool has_sent(const fl_flight *flight, const fl_flight_entry *awaited, int64_t since_ns)
 {
     fl_flight_entry entries[CHUNK];
     uint64_t cursor = 0, n_lost = 0;
     int n;
-    while ((n = fl_flight_read(flight, root, 0, &cursor, entries, CHUNK, &n_lost)) > 0) {
+    while ((n = fl_flight_read(flight, awaited->peer, 0, &cursor, entries, CHUNK, &n_lost)) > 0) {
         for (int i = 0; i < n; i++) {
-            if (entries[i].kind == FL_FLIGHT_SEND_COMMAND && entries[i].entered_ns > since_ns) {
+            if (entries[i].kind == FL_FLIGHT_SEND_COMMAND && entries[i].item >= awaited->item &&
+                entries[i].entered_ns > since_ns) {
                 return true;
             }
         }
@@ -164,18 +165,23 @@ static bool has_sent_since(const fl_flight *flight, int root, int64_t since_ns)
     return false;
 }
 
-/* In standby, a worker that has been woken receives the leader's next command. Its connections may
+/* In standby, a worker that has been woken receives the leader's next commands. Its connections may
  * be broken, so that the leader went on without it; then its receive has failed, and nothing keeps
- * it there. */
+ * it there. The leader may have sent the command before the worker began to receive it, so commands
+ * are told apart by their numbers. These begin anew after a loss: one sent before the worker stood
+ * by is not meant. */
 static bool is_passed_over(fl_standstill_worker *of, const fl_flight *flight, const fl_worker *w,
                            const fl_flight_view *view)
 {
     const fl_flight_entry *at = view->depth > 0 ? &view->open[view->depth - 1] : NULL;
+    fl_flight_entry standby;
     if (w->place.active || w->departed || at == NULL || !view->whole ||
         at->kind != FL_FLIGHT_RECEIVE_COMMAND || at->peer < 0) {
         return false;
     }
-    if (of->passed_over_at != view->n_changes && has_sent_since(flight, at->peer, at->entered_ns)) {
+    if (of->passed_over_at != view->n_changes &&
+        fl_flight_newest(flight, w->rank, 0, FL_FLIGHT_STANDBY, &standby) &&
+        has_sent(flight, at, standby.entered_ns)) {
         of->passed_over_at = view->n_changes;
     }
     return of->passed_over_at == view->n_changes;

@@ -489,9 +489,8 @@ static fl_status open_forced(fl_worker_state *w, const fl_plan *plan, const bool
     if (w->now->pipeline != NULL) {
         fl_pipeline_strip(w->now->pipeline);
     }
+    /* Its operations are counted anew: a loss leaves members with different counts. */
     FL_TRY(fl_worker_open_messages(w, plan, &w->messages));
-    fl_message_counts counts = fl_message_count(before);
-    fl_message_follow(w->messages, &counts);
     fl_message_close(&before);
     FL_TRY(make_next(w, plan));
     return open_member(w, plan, true, lost);
