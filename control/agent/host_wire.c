@@ -2,7 +2,7 @@
 
 #include "control/link/bytes.h"
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 4 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 5 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
                    FL_HOST_MESSAGE_MAX,
@@ -21,6 +21,7 @@ static void put_welcome(fl_writer *w, const fl_host_welcome *v)
     fl_put_text(w, v->links, sizeof v->links - 1);
     fl_put_i64(w, v->silence_ms);
     fl_put(w, v->continues, 1);
+    fl_put(w, v->from_snapshot, 1);
     fl_put_i64(w, v->state_step);
     fl_put(w, (uint32_t)v->n_stores, 4);
     fl_put(w, (uint32_t)v->n_hosts, 4);
@@ -57,10 +58,11 @@ static bool get_welcome(fl_reader *r, fl_host_welcome *v)
            fl_get_text(r, v->cwd, sizeof v->cwd - 1) &&
            fl_get_text(r, v->links, sizeof v->links - 1);
     v->silence_ms = fl_get_i64(r);
-    uint64_t continues = fl_get(r, 1);
+    uint64_t continues = fl_get(r, 1), from_snapshot = fl_get(r, 1);
     v->continues = continues == 1;
+    v->from_snapshot = from_snapshot == 1;
     v->state_step = fl_get_i64(r);
-    return good && get_hosts(r, v) && continues <= 1 && v->state_step >= -1 &&
+    return good && get_hosts(r, v) && continues <= 1 && from_snapshot <= 1 && v->state_step >= -1 &&
            (v->continues || v->state_step < 0) && v->host.first >= 0 && v->host.n >= 1 &&
            v->host.first < FL_MAX_WORKERS && v->host.n <= FL_MAX_WORKERS - v->host.first &&
            v->run_dir[0] == '/' && v->cwd[0] == '/' && v->silence_ms > 0;

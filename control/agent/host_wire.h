@@ -40,6 +40,7 @@ typedef struct fl_host_welcome {
     char cwd[PATH_MAX];                /* to which paths of the job are relative */
     char links[FL_HOSTS_ENDPOINT_MAX]; /* of the control links of its workers */
     int64_t silence_ms;                /* after which the head counts as lost */
+    bool from_snapshot;        /* it continues from the snapshot that the head has in memory */
     bool continues;            /* the run continues an interrupted one: so do the workers' logs */
     int n_hosts;               /* of the run, the head first */
     int first[FL_MAX_WORKERS]; /* [n_hosts] the first worker of each */

@@ -162,19 +162,6 @@ static fl_status check_devices(const fl_hosts *hosts, const fl_job *job, int n)
     return FL_OK;
 }
 
-/* What lies in memory that the workers of one host share. */
-static fl_status check_memory(const fl_hosts *hosts, const fl_job *job)
-{
-    const fl_interval *every = &job->fault.snapshot;
-    if (every->ms > 0 || every->steps > 0 || every->epochs > 0) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("fault.snapshot"),
-                             "found an interval, but the run has %d hosts; allowed: "
-                             "auto, none",
-                             hosts->n);
-    }
-    return FL_OK;
-}
-
 /* Each host has that many stores, and each store has workers that read from it. */
 static fl_status check_cache(const fl_hosts *hosts, const fl_job *job)
 {
@@ -194,11 +181,8 @@ fl_status fl_hosts_take_job(const fl_hosts *hosts, fl_job *job)
 {
     const fl_host *last = &hosts->host[hosts->n - 1];
     FL_TRY(check_devices(hosts, job, last->first + last->n));
-    FL_TRY(check_memory(hosts, job));
     FL_TRY(check_cache(hosts, job));
     job->devices.count = last->first + last->n;
-    job->fault.snapshot = (fl_interval){.ms = -1};
-    fl_log(FL_LOG_INFO, "on %d hosts: no snapshots in memory", hosts->n);
     return FL_OK;
 }
 

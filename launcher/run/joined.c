@@ -5,6 +5,7 @@
 
 #include "control/agent/agent.h"
 #include "device/alloc.h"
+#include "device/failure.h"
 #include "device/flight.h"
 #include "device/log.h"
 #include "launcher/job/job.h"
@@ -113,8 +114,8 @@ static fl_status open_cache(joined_host *h)
     memcpy(map.first, w->first, sizeof map.first);
     h->job.cache.policy = w->n_stores == 0 ? FL_CACHE_OFF : FL_CACHE_ON;
     if (w->n_stores != 0 && w->n_stores != h->job.cache.stores) {
-        return fl_fail(FL_EINVAL, "cache.stores: found %lld, the head has %d",
-                       (long long)h->job.cache.stores, w->n_stores);
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("cache.stores"), "found %lld, the head has %d",
+                             (long long)h->job.cache.stores, w->n_stores);
     }
     FL_TRY(fl_activations_create(h->model, &h->dataset, &h->job, h->p.n_samples, h->p.n_steps, &map,
                                  fl_store_map_host(&map, w->host.first), &h->p.activations, why,
@@ -147,6 +148,7 @@ static void set_worker(joined_host *h)
                             .job = p->job,
                             .cores = &p->cores,
                             .host = &h->welcome->host,
+                            .n_head = h->welcome->first[1],
                             .keys = h->keys,
                             .devices = &p->devices,
                             .nccl = &p->nccl,
@@ -157,6 +159,7 @@ static void set_worker(joined_host *h)
                             .dir_fd = h->dir_fd,
                             .init = &p->init,
                             .saved_fd = h->welcome->state_step < 0 ? NULL : &h->saved_fd,
+                            .from_head = h->welcome->from_snapshot,
                             .store = &h->store,
                             .checkpoints = every->ms > 0 || every->steps > 0 || every->epochs > 0,
                             .model_file = h->job.run.save_model ? &h->model_file : NULL,

@@ -179,6 +179,7 @@ static fl_worker_context worker_of(fl_preparation *p, run_files *f)
                                .job = p->job,
                                .cores = &p->cores,
                                .host = p->hosts == NULL ? NULL : &p->hosts->host[0],
+                               .n_head = p->hosts == NULL ? 0 : p->hosts->host[0].n,
                                .keys = p->hosts == NULL ? NULL : &p->hosts->keys,
                                .devices = &p->devices,
                                .nccl = &p->nccl,

@@ -6,6 +6,7 @@
 #include "device/flight.h"
 #include "device/log.h"
 #include "nn/optimizer.h"
+#include "pipe/state/snapshot_far.h"
 
 #include <stdio.h>
 
@@ -84,17 +85,58 @@ fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step)
     return FL_OK;
 }
 
+/* This worker's place in the exchange between the head and the other hosts. own: memory for what
+ * a worker of another host sends or gets; fl_snapshot_close it. */
+static fl_status open_far(const fl_worker_state *w, const fl_plan *plan, const int *parked,
+                          fl_snapshot *own, fl_snapshot_far *out)
+{
+    int n_moments = fl_optimizer_n_moments(w->c->job->train.optimizer);
+    bool on_head = w->rank < w->c->n_head;
+    *own = (fl_snapshot){0};
+    *out = (fl_snapshot_far){.snapshot = on_head ? w->c->snapshot : own,
+                             .rank = w->rank,
+                             .n_head = w->c->n_head,
+                             .messages = w->messages,
+                             .device = w->device,
+                             .plan = plan,
+                             .parked = parked};
+    return on_head ? FL_OK : fl_snapshot_open(w->c->model, n_moments, own);
+}
+
+static fl_status put_snapshot(fl_worker_state *w, int64_t serial, int64_t *bytes)
+{
+    fl_checkpoint_state state = state_of(w);
+    fl_snapshot own;
+    fl_snapshot_far far;
+    if (w->c->n_head == 0) {
+        return fl_snapshot_put(w->c->snapshot, serial, &state, w->rank, bytes);
+    }
+    FL_TRY(open_far(w, state.plan, state.parked->rank, &own, &far));
+    fl_status status = fl_snapshot_collect(&far, serial, &state,
+                                           fl_deadline_us(w->c->job->fault.deadline_ms), bytes);
+    fl_snapshot_close(&own);
+    return status;
+}
+
+fl_status fl_worker_get_snapshot(fl_worker_state *w, fl_snapshot *own)
+{
+    fl_snapshot_far far;
+    int slot = w->c->from == NULL ? 0 : w->c->from->slot;
+    FL_TRY(open_far(w, &w->birth->plan, w->birth->parked, own, &far));
+    return fl_snapshot_deliver(&far, slot, fl_deadline_us(w->c->job->fault.deadline_ms));
+}
+
 fl_status fl_worker_snapshot(fl_worker_state *w, int64_t step, int64_t serial)
 {
     fl_snapshot_report report = {
         .step = step, .generation = w->now->plan.generation, .serial = serial, .status = FL_ESTALE};
     int64_t begun_us = fl_now_us();
-    if (w->c->snapshot != NULL) {
-        fl_checkpoint_state state = state_of(w);
+    bool sends = w->c->n_head > 0 && w->rank >= w->c->n_head;
+    if (w->c->snapshot != NULL || sends) {
         fl_link_doing(w->link, "copying a snapshot");
         fl_flight_enter(FL_FLIGHT_CHECKPOINT, -1, -1, 0);
         fl__reach("snapshot", w);
-        report.status = fl_snapshot_put(w->c->snapshot, serial, &state, w->rank, &report.bytes);
+        report.status = put_snapshot(w, serial, &report.bytes);
         fl_flight_leave();
     }
     report.copy_us = fl_now_us() - begun_us;

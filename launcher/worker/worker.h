@@ -34,6 +34,7 @@ typedef struct fl_worker_context {
     const fl_job *job;
     const fl_cores *cores;
     const fl_host *host;       /* that the worker is on, of several; NULL: the run has one host */
+    int n_head;                /* ranks below it are on the head, of several hosts; 0: one host */
     const fl_curve_keys *keys; /* of the control link of a run on several hosts; else NULL */
     const fl_device_survey *devices;
     const fl_nccl_trial *nccl;         /* of this host; NULL: nobody has tried */
@@ -48,6 +49,7 @@ typedef struct fl_worker_context {
                             begins at its first step */
     const fl_snapshot *snapshot;  /* where snapshots go; NULL: none can be made */
     const fl_snapshot_view *from; /* the snapshot that the run continues from; NULL: from none */
+    bool from_head;               /* the head has such a snapshot, and sends what is needed */
     const fl_checkpoint_store *store; /* where checkpoints go; NULL: none can be written */
     bool checkpoints; /* a worker writes one by itself at the end of the run; only with a store */
     fl_model_file *model_file; /* where the trained weights go; NULL: they are not kept */

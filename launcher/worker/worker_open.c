@@ -122,6 +122,19 @@ static fl_status open_saved(worker *w, int folder_fd)
     return status;
 }
 
+static fl_status open_snapshot(worker *w)
+{
+    fl_snapshot own = {0};
+    fl_snapshot_view view = {.snapshot = &own};
+    fl_status status = w->c->n_head == 0 ? FL_OK : fl_worker_get_snapshot(w, &own);
+    if (status == FL_OK) {
+        fl_state_source source = fl_snapshot_source(w->c->from != NULL ? w->c->from : &view);
+        status = open_from(w, &source);
+    }
+    fl_snapshot_close(&own);
+    return status;
+}
+
 /* Each worker takes its own layers: from the snapshot or the checkpoint that the run continues,
  * from the user's file, or drawn. */
 static fl_status open_member(worker *w)
@@ -133,9 +146,8 @@ static fl_status open_member(worker *w)
     if (w->birth->joins) {
         return open_first(w, NULL); /* without a stage */
     }
-    if (w->c->from != NULL) {
-        source = fl_snapshot_source(w->c->from);
-        return open_from(w, &source);
+    if (w->c->from != NULL || w->c->from_head) {
+        return open_snapshot(w);
     }
     return w->c->saved_fd == NULL ? open_first(w, &source) : open_saved(w, *w->c->saved_fd);
 }

@@ -229,6 +229,11 @@ fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step) FL_MUST_CHECK;
  * this serial number, and report it. Returns a failure of the device. */
 fl_status fl_worker_snapshot(fl_worker_state *w, int64_t step, int64_t serial) FL_MUST_CHECK;
 
+/* A run on several hosts goes back to the snapshot that the head has: send or get the layers of the
+ * workers of other hosts. *own: slot 0 has what this worker needs, unless it is on the head;
+ * fl_snapshot_close it, after a failure, too. */
+fl_status fl_worker_get_snapshot(fl_worker_state *w, fl_snapshot *own) FL_MUST_CHECK;
+
 /* The same at the end of the run, if it keeps checkpoints and this step has none yet. */
 fl_status fl_worker_checkpoint_last(fl_worker_state *w) FL_MUST_CHECK;
 

@@ -4,6 +4,7 @@
 #include "device/failure.h"
 #include "nn/model.h"
 #include "pipe/cost/layout.h"
+#include "pipe/state/snapshot_parts.h"
 
 #include <errno.h>
 #include <string.h>
@@ -100,13 +101,26 @@ static fl_snapshot_seal *seal_of(const fl_snapshot *s, int slot, int layer, int 
     return s->seals + (size_t)slot * count_seals(s) + (size_t)(layer * FL_SNAPSHOT_PARTS + part);
 }
 
+float *fl__snapshot_part(const fl_snapshot *s, int slot, int layer, int part, int64_t *n)
+{
+    int64_t n_weights = fl_layout_count(s->model, layer, layer + 1);
+    *n = part == 0 ? n_weights : n_weights * s->n_moments;
+    return slot_of(s, slot) + s->layer_at[layer] + (part == 0 ? 0 : n_weights);
+}
+
 /* The hash of a layer's weights, part 0, or moments, part 1, as they lie in the slot. */
 static uint64_t hash_part(const fl_snapshot *s, int slot, int layer, int part)
 {
-    int64_t n_weights = fl_layout_count(s->model, layer, layer + 1);
-    int64_t n = part == 0 ? n_weights : n_weights * s->n_moments;
-    const float *from = slot_of(s, slot) + s->layer_at[layer] + (part == 0 ? 0 : n_weights);
+    int64_t n;
+    const float *from = fl__snapshot_part(s, slot, layer, part, &n);
     return XXH3_64bits(from, (size_t)n * sizeof(float));
+}
+
+void fl__snapshot_seal(const fl_snapshot *s, int slot, int64_t serial, int layer, int part)
+{
+    fl_snapshot_seal *seal = seal_of(s, slot, layer, part);
+    seal->hash = hash_part(s, slot, layer, part);
+    seal->serial = serial;
 }
 
 fl_status fl_snapshot_check(const fl_snapshot *s, int slot)
@@ -164,11 +178,17 @@ static fl_status put_moments(const fl_snapshot *s, const fl_checkpoint_state *st
     return p->device->ops->copy_out(p->device, p->stream, to, from, size_bytes);
 }
 
-static int writer_of(const fl_snapshot *s, const fl_checkpoint_state *state, int layer, int part)
+int fl__snapshot_writer(const fl_snapshot *s, const fl_plan *plan, const int *parked, int layer,
+                        int part)
 {
-    return fl_checkpoint_writer_rank(s->model, state->plan, state->parked->rank, s->n_moments,
+    return fl_checkpoint_writer_rank(s->model, plan, parked, s->n_moments,
                                      part == 0 ? FL_CHECKPOINT_WEIGHTS : FL_CHECKPOINT_MOMENTS,
                                      layer);
+}
+
+static int writer_of(const fl_snapshot *s, const fl_checkpoint_state *state, int layer, int part)
+{
+    return fl__snapshot_writer(s, state->plan, state->parked->rank, layer, part);
 }
 
 static fl_status put_layers(const fl_snapshot *s, float *slot, const fl_checkpoint_state *state,
@@ -196,34 +216,39 @@ static void seal_layers(const fl_snapshot *s, int slot, int64_t serial,
     for (int layer = 0; layer < fl_model_n_layers(s->model); layer++) {
         for (int part = 0; part < FL_SNAPSHOT_PARTS; part++) {
             if (writer_of(s, state, layer, part) == rank) {
-                fl_snapshot_seal *seal = seal_of(s, slot, layer, part);
-                seal->hash = hash_part(s, slot, layer, part);
-                seal->serial = serial;
+                fl__snapshot_seal(s, slot, serial, layer, part);
             }
         }
     }
+}
+
+fl_status fl__snapshot_copy(const fl_snapshot *s, int slot, const fl_checkpoint_state *state,
+                            int rank, int64_t *n)
+{
+    fl_failure failure; /* copies that are under way end before the slot is used again */
+    fl_failure_keep(&failure, put_layers(s, slot_of(s, slot), state, rank, n));
+    fl_status synced =
+        state->params == NULL
+            ? FL_OK
+            : state->params->device->ops->sync(state->params->device, state->params->stream);
+    return failure.status == FL_OK ? synced : fl_failure_raise(&failure);
 }
 
 fl_status fl_snapshot_put(const fl_snapshot *s, int64_t serial, const fl_checkpoint_state *state,
                           int rank, int64_t *bytes)
 {
     int64_t n = 0;
-    fl_failure failure; /* copies that are under way end before the slot is used again */
     int slot = atomic_load(&s->wanted->slot);
     *bytes = 0;
     if (atomic_load(&s->wanted->serial) != serial) {
         return FL_ESTALE;
     }
-    fl_failure_keep(&failure, put_layers(s, slot_of(s, slot), state, rank, &n));
-    fl_status synced =
-        state->params == NULL
-            ? FL_OK
-            : state->params->device->ops->sync(state->params->device, state->params->stream);
+    fl_status status = fl__snapshot_copy(s, slot, state, rank, &n);
     *bytes = n * (int64_t)sizeof(float);
-    if (failure.status == FL_OK && synced == FL_OK) {
+    if (status == FL_OK) {
         seal_layers(s, slot, serial, state, rank);
     }
-    return failure.status == FL_OK ? synced : fl_failure_raise(&failure);
+    return status;
 }
 
 /* ---- reading ---- */

@@ -108,7 +108,7 @@ static void test_host_resume__goes_back_on_the_hosts_that_are_left(void **state)
 {
     net_hosts *h = *state;
     NET_NEED(h);
-    start_pipeline(h, "");
+    start_pipeline(h, "--set fault.snapshot=none");
     lose_agent(h, 1);
     net_hosts_expect(h, 0);
     assert_int_equal(net_hosts_n_events(h, "run.resumed", "repeated_steps"), 1);
@@ -117,12 +117,27 @@ static void test_host_resume__goes_back_on_the_hosts_that_are_left(void **state)
     check_long(h);
 }
 
+/* The head has the state of all hosts in memory: with that, no file is needed. The worker of the
+ * lost host comes back nowhere; the others of its pipeline get the head's copy of their layers. */
+static void test_host_resume__goes_back_to_the_snapshot_of_the_head(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_pipeline(h, "--set checkpoint.every=none --set 'fault.snapshot=10 steps'");
+    lose_agent(h, 1);
+    net_hosts_expect(h, 0);
+    assert_true(net_hosts_n_events(h, "snapshot.taken", "") > 0);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "the snapshot in memory"), 1);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "\"refused\": []"), 1);
+    check_long(h);
+}
+
 /* Its agent starts it again, in a new process of the agent. There is no checkpoint yet. */
 static void test_host_resume__goes_back_to_the_start_with_all_hosts(void **state)
 {
     net_hosts *h = *state;
     NET_NEED(h);
-    start_pipeline(h, "--set checkpoint.every=none");
+    start_pipeline(h, "--set checkpoint.every=none --set fault.snapshot=none");
     kill(net_hosts_worker_pid(h, 2), SIGKILL);
     net_hosts_expect(h, 0);
     assert_int_equal(net_hosts_n_events(h, "run.resumed", "the start of the run"), 1);
@@ -153,6 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HOSTS(test_host_resume__on_other_hosts),
         HOSTS(test_host_resume__goes_back_on_the_hosts_that_are_left),
+        HOSTS(test_host_resume__goes_back_to_the_snapshot_of_the_head),
         HOSTS(test_host_resume__goes_back_to_the_start_with_all_hosts),
         HOSTS(test_host_resume__ends_where_the_hosts_left_do_not_suffice),
     };

@@ -20,6 +20,7 @@ static fl_host_message welcome(void)
                                   .links = "tcp://10.0.0.1:5571",
                                   .silence_ms = 10000,
                                   .continues = true,
+                                  .from_snapshot = true,
                                   .n_hosts = 3,
                                   .first = {0, 2, 5},
                                   .n_stores = 1,
@@ -52,7 +53,7 @@ static void test_host_wire__keeps_every_field(void **state)
     assert_string_equal(read.welcome.cwd, "/home/me");
     assert_string_equal(read.welcome.links, "tcp://10.0.0.1:5571");
     assert_int_equal(read.welcome.silence_ms, 10000);
-    assert_true(read.welcome.continues);
+    assert_true(read.welcome.continues && read.welcome.from_snapshot);
     assert_int_equal(read.welcome.state_step, 500);
     assert_int_equal(read.welcome.n_stores, 1);
     assert_int_equal(read.welcome.n_hosts, 3);

@@ -1,0 +1,203 @@
+#include "pipe/state/snapshot_far.h"
+
+#include "autodp/transfer.h"
+#include "device/alloc.h"
+#include "nn/model.h"
+#include "pipe/cost/plan.h"
+#include "pipe/state/snapshot_parts.h"
+
+/* The transfers of one exchange. */
+typedef struct transfer_list {
+    fl_transfer *at; /* [capacity] */
+    int n, capacity;
+} transfer_list;
+
+/* Each part of each layer, to each worker that may have it. */
+static fl_status make_list(const fl_snapshot_far *far, transfer_list *list)
+{
+    *list =
+        (transfer_list){.capacity = FL_SNAPSHOT_PARTS * fl_model_n_layers(far->snapshot->model) *
+                                    (far->plan->R + 1)};
+    return fl_alloc_array((size_t)list->capacity, sizeof *list->at, (void **)&list->at);
+}
+
+/* The worker of the head that has this layer of the snapshot in its care; -1: the head has none. */
+static int keeper_of(const fl_snapshot_far *far, int layer)
+{
+    int ranks[FL_MAX_WORKERS], n = 0;
+    for (int rank = 0; rank < far->n_head && rank < far->plan->n_workers; rank++) {
+        if (!far->plan->departed[rank]) {
+            ranks[n++] = rank;
+        }
+    }
+    return n == 0 ? -1 : ranks[layer % n];
+}
+
+static void add_transfer(const fl_snapshot_far *far, transfer_list *list, int layer, int part,
+                         int from, int to, float *data)
+{
+    int64_t n;
+    (void)fl__snapshot_part(far->snapshot, 0, layer, part, &n);
+    bool is_mine = from == far->rank || to == far->rank;
+    if (!is_mine || from < 0 || to < 0 || n == 0 || list->n == list->capacity) {
+        return;
+    }
+    list->at[list->n++] = (fl_transfer){.peer = from == far->rank ? to : from,
+                                        .sending = from == far->rank,
+                                        .id = (uint32_t)(layer * FL_SNAPSHOT_PARTS + part),
+                                        .data = data,
+                                        .size_bytes = (size_t)n * sizeof *data,
+                                        .on_host = true,
+                                        .host_end = true};
+}
+
+static fl_status run_list(const fl_snapshot_far *far, const transfer_list *list,
+                          int64_t deadline_us)
+{
+    fl_transfers *transfers = NULL;
+    const fl_transfers_options options = {.messages = far->messages, .device = far->device};
+    if (list->n == 0) {
+        return FL_OK;
+    }
+    FL_TRY(fl_transfers_open(&options, list->at, list->n, &transfers));
+    fl_status status = fl_transfers_run(transfers, deadline_us);
+    fl_transfers_close(&transfers);
+    return status;
+}
+
+/* ---- collect ---- */
+
+static bool is_sent(const fl_snapshot_far *far, int layer, int part)
+{
+    return fl__snapshot_writer(far->snapshot, far->plan, far->parked, layer, part) >= far->n_head;
+}
+
+/* into: elements for all parts that come, where they must not go into the slot; NULL: they do. */
+static void list_collected(const fl_snapshot_far *far, int slot, float *into, transfer_list *list)
+{
+    for (int layer = 0; layer < fl_model_n_layers(far->snapshot->model); layer++) {
+        for (int part = 0; part < FL_SNAPSHOT_PARTS; part++) {
+            int64_t n;
+            float *data = fl__snapshot_part(far->snapshot, slot, layer, part, &n);
+            int from = fl__snapshot_writer(far->snapshot, far->plan, far->parked, layer, part);
+            int before = list->n;
+            if (is_sent(far, layer, part)) {
+                add_transfer(far, list, layer, part, from, keeper_of(far, layer),
+                             into == NULL ? data : into);
+            }
+            into = into == NULL || list->n == before ? into : into + n;
+        }
+    }
+}
+
+/* Parts that are not wanted any more have to be received all the same. */
+static int64_t count_received(const fl_snapshot_far *far)
+{
+    int64_t all = 0;
+    for (int layer = 0; layer < fl_model_n_layers(far->snapshot->model); layer++) {
+        for (int part = 0; part < FL_SNAPSHOT_PARTS; part++) {
+            int64_t n;
+            (void)fl__snapshot_part(far->snapshot, 0, layer, part, &n);
+            all += is_sent(far, layer, part) && keeper_of(far, layer) == far->rank ? n : 0;
+        }
+    }
+    return all;
+}
+
+static void seal_received(const fl_snapshot_far *far, int slot, int64_t serial)
+{
+    for (int layer = 0; layer < fl_model_n_layers(far->snapshot->model); layer++) {
+        for (int part = 0; part < FL_SNAPSHOT_PARTS; part++) {
+            if (is_sent(far, layer, part) && keeper_of(far, layer) == far->rank) {
+                fl__snapshot_seal(far->snapshot, slot, serial, layer, part);
+            }
+        }
+    }
+}
+
+static fl_status send_layers(const fl_snapshot_far *far, const fl_checkpoint_state *state,
+                             transfer_list *list, int64_t deadline_us)
+{
+    int64_t n = 0;
+    FL_TRY(fl__snapshot_copy(far->snapshot, 0, state, far->rank, &n));
+    list_collected(far, 0, NULL, list);
+    return run_list(far, list, deadline_us);
+}
+
+static fl_status receive_layers(const fl_snapshot_far *far, int64_t serial,
+                                const fl_checkpoint_state *state, transfer_list *list,
+                                int64_t deadline_us, int64_t *bytes)
+{
+    float *aside = NULL;
+    int slot = atomic_load(&far->snapshot->wanted->slot);
+    int64_t n = count_received(far);
+    fl_status own = fl_snapshot_put(far->snapshot, serial, state, far->rank, bytes);
+    if (own != FL_OK && own != FL_ESTALE) {
+        return own;
+    }
+    if (own == FL_ESTALE && n > 0) {
+        FL_TRY(fl_alloc_array((size_t)n, sizeof *aside, (void **)&aside));
+    }
+    list_collected(far, slot, aside, list);
+    fl_status status = run_list(far, list, deadline_us);
+    fl_free(aside);
+    if (status != FL_OK || own != FL_OK || atomic_load(&far->snapshot->wanted->serial) != serial) {
+        return status != FL_OK ? status : FL_ESTALE;
+    }
+    seal_received(far, slot, serial);
+    *bytes += n * (int64_t)sizeof(float);
+    return FL_OK;
+}
+
+fl_status fl_snapshot_collect(const fl_snapshot_far *far, int64_t serial,
+                              const fl_checkpoint_state *state, int64_t deadline_us, int64_t *bytes)
+{
+    transfer_list list;
+    *bytes = 0;
+    if (keeper_of(far, 0) < 0) {
+        return FL_ESTALE;
+    }
+    FL_TRY(make_list(far, &list));
+    fl_status status = far->rank < far->n_head
+                           ? receive_layers(far, serial, state, &list, deadline_us, bytes)
+                           : send_layers(far, state, &list, deadline_us);
+    fl_free(list.at);
+    return status;
+}
+
+/* ---- deliver ---- */
+
+/* Weights of the layers that it has, their moments if they train, and moments that it keeps. */
+static bool needs(const fl_snapshot_far *far, int rank, int layer, int part)
+{
+    fl_place place = fl_plan_place(far->plan, rank);
+    bool has = place.active && layer >= far->plan->first[place.stage] &&
+               layer < far->plan->first[place.stage + 1];
+    bool trains = layer >= fl_frozen_layers(far->snapshot->model, far->plan->F);
+    return !far->plan->departed[rank] &&
+           ((has && (part == 0 || trains)) || (part == 1 && far->parked[layer] == rank));
+}
+
+fl_status fl_snapshot_deliver(const fl_snapshot_far *far, int slot, int64_t deadline_us)
+{
+    transfer_list list;
+    int to = far->rank < far->n_head ? slot : 0;
+    if (keeper_of(far, 0) < 0) {
+        return fl_fail(FL_EINTERNAL, "the head has no worker that could send the snapshot");
+    }
+    FL_TRY(make_list(far, &list));
+    for (int layer = 0; layer < fl_model_n_layers(far->snapshot->model); layer++) {
+        for (int part = 0; part < FL_SNAPSHOT_PARTS; part++) {
+            int64_t n;
+            float *data = fl__snapshot_part(far->snapshot, to, layer, part, &n);
+            for (int rank = far->n_head; rank < far->plan->n_workers; rank++) {
+                if (needs(far, rank, layer, part)) {
+                    add_transfer(far, &list, layer, part, keeper_of(far, layer), rank, data);
+                }
+            }
+        }
+    }
+    fl_status status = run_list(far, &list, deadline_us);
+    fl_free(list.at);
+    return status;
+}

@@ -1,0 +1,39 @@
+/* Snapshots of a run on several hosts. The head's memory has the whole state
+ * (pipe/state/snapshot.h): a host that is lost takes nothing of it along, and the run does not
+ * outlive its head. Workers of other hosts send their layers there at the control point of the
+ * snapshot, and get theirs from there when the run goes back.
+ *
+ *     collect:  worker of another host ──layers──> a worker of the head ──> the slot, sealed
+ *     deliver:  the slot ──> a worker of the head ──layers──> worker of another host
+ *
+ * The layers are divided among the head's workers. All members call each function at the same
+ * place, because they all know the plan from which the list of transfers follows. */
+#ifndef FL_PIPE_STATE_SNAPSHOT_FAR_H
+#define FL_PIPE_STATE_SNAPSHOT_FAR_H
+
+#include "autodp/message.h"
+#include "pipe/state/snapshot.h"
+
+typedef struct fl_snapshot_far {
+    const fl_snapshot *snapshot; /* on the head: the run's. Elsewhere: this worker's own, of which
+                                    slot 0 is used. Borrowed, as all of this */
+    int rank, n_head;            /* ranks below n_head are on the head */
+    fl_message_group *messages;
+    fl_device *device;
+    const fl_plan *plan;
+    const int *parked; /* [layers] as in fl_parked */
+} fl_snapshot_far;
+
+/* Copy this worker's layers, and those that come from other hosts, into the slot of the request.
+ * *bytes: copied on the head. FL_ESTALE, without a message, if it is not wanted any more; what the
+ * device and the message group return. */
+fl_status fl_snapshot_collect(const fl_snapshot_far *far, int64_t serial,
+                              const fl_checkpoint_state *state, int64_t deadline_us,
+                              int64_t *bytes) FL_MUST_CHECK;
+
+/* On the head: send from this slot what workers of other hosts need under the plan. Elsewhere:
+ * receive it into slot 0, from which fl_snapshot_source reads it; slot is not used. */
+fl_status fl_snapshot_deliver(const fl_snapshot_far *far, int slot,
+                              int64_t deadline_us) FL_MUST_CHECK;
+
+#endif
