@@ -49,7 +49,7 @@ typedef struct net_hosts {
     "'" FL_SOURCE_DIR "/configs/quickstart.yaml' --set model.blocks=2 --set model.dim=16 "         \
     "--set train.batch=16 --set train.evaluate=false --set freeze.policy=none "                    \
     "--set pipe.tune=false --set train.warmup=0 --set train.decay=constant "                       \
-    "--set devices.count=auto "
+    "--set devices.count=auto --set fault.detect=20s "
 
 /* n hosts a, b, ... of n_devices[i] each. */
 void net_hosts_make(net_hosts *h, int n, const int *n_devices);
