@@ -7,6 +7,7 @@
 
 #include <frostline/plan.h>
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -32,6 +33,7 @@ typedef struct fl_hosts {
     char secret[FL_CURVE_KEY];          /* of the head */
     bool by_ssh;                        /* the head starts the agents */
     char ssh[FL_MAX_WORKERS][FL_HOST_TEXT]; /* [n] where ssh finds each host; with by_ssh */
+    char meeting[PATH_MAX]; /* where the tasks of an engine wait for the run's keys; "": none do */
     bool again;         /* the run goes back, and agents that were in it join again by themselves */
     int64_t silence_ms; /* after which a host counts as lost */
 } fl_hosts;

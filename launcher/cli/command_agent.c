@@ -1,16 +1,10 @@
 /* frostline agent: this host in a run that another one leads. */
-#include "control/agent/relay.h"
-#include "launcher/cli/cli.h"
+#include "launcher/cli/agent_join.h"
 #include "launcher/run/hosts.h"
-#include "launcher/run/joined.h"
 
-#include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { JOIN_MS = 60000, GRACE_S = 25 }; /* Kubernetes kills 30 s after SIGTERM */
 
 static fl_status read_options(const fl_args *args, char name[FL_HOST_TEXT], fl_curve_keys *keys)
 {
@@ -38,25 +32,6 @@ static fl_status read_options(const fl_args *args, char name[FL_HOST_TEXT], fl_c
     return status == FL_OK ? FL_OK : fl_fail(status, "--key: %s", fl_errmsg());
 }
 
-static fl_status read_grace(const fl_args *args, int64_t *ms)
-{
-    const char *text = fl_args_value(args, "--grace");
-    char *end = NULL;
-    *ms = GRACE_S * 1000;
-    if (text == NULL) {
-        return FL_OK;
-    }
-    errno = 0;
-    long seconds = strtol(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || text[0] == ' ' || seconds < 0 ||
-        seconds > FL_HOST_GRACE_MAX_MS / 1000) {
-        return fl_fail(FL_EINVAL, "--grace: found '%.40s', allowed: 0 to %d seconds", text,
-                       FL_HOST_GRACE_MAX_MS / 1000);
-    }
-    *ms = seconds * 1000;
-    return FL_OK;
-}
-
 static int exit_of(fl_status status, const fl_relay_end *end)
 {
     return status == FL_OK && end->drained                          ? FL_EXIT_DRAINED
@@ -73,17 +48,10 @@ static int run_agent(const fl_args *args)
     int64_t grace_ms = 0;
     fl_status status = read_options(args, name, &keys);
     if (status == FL_OK) {
-        status = read_grace(args, &grace_ms);
+        status = fl_agent_read_grace(args, &grace_ms);
     }
     if (status == FL_OK) {
-        const fl_relay_options relay = {.endpoint = fl_args_value(args, "--join"),
-                                        .keys = &keys,
-                                        .name = name,
-                                        .join_ms = JOIN_MS,
-                                        .grace_ms = grace_ms,
-                                        .serve = fl_joined_serve,
-                                        .context = &keys};
-        status = fl_relay_run(&relay, &end);
+        status = fl_agent_join(fl_args_value(args, "--join"), &keys, name, grace_ms, &end);
     }
     explicit_bzero(&keys, sizeof keys);
     if (status != FL_OK) {

@@ -1,9 +1,11 @@
 /* frostline run and frostline validate: the same way, to its end or to the last check. */
 #include "control/agent/signals.h"
 #include "device/alloc.h"
+#include "device/log.h"
 #include "device/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/job_context.h"
+#include "launcher/cli/run_continue.h"
 #include "launcher/cli/run_hosts.h"
 #include "launcher/job/job.h"
 #include "launcher/job/number.h"
@@ -19,6 +21,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#define RESUME_OPTION                                                                              \
+    {                                                                                              \
+        "--resume", 0, "RUN", "continue this run, which was interrupted"                           \
+    }
+static const fl_cli_option resume_option = RESUME_OPTION;
 
 /* Until the run takes signals itself there is nothing to end but this process. */
 static void end_process(int number)
@@ -92,7 +100,7 @@ static fl_status take_job(const fl_args *args, const fl_resume *resume, fl_job *
     const char *overrides[FL_ARGS_MAX + 1] = {"devices.count=auto"};
     int n = fl_job_context_overrides(args, overrides + 1); /* the last of several holds */
     FL_TRY(fl_resume_load_job(resume, overrides, n + 1, job));
-    if (!fl_run_hosts_are_given(args, job)) {
+    if (!fl_run_hosts_are_given(args, job, hosts)) {
         return fl_resume_load_job(resume, overrides + 1, n, job);
     }
     return fl_run_hosts_take(args, job, hosts);
@@ -115,22 +123,20 @@ static fl_status continue_run(const fl_args *args, fl_resume *resume, fl_job_con
                            hosts->hosts == NULL ? NULL : &hosts->file->cluster, result);
 }
 
-static int resume_run(const fl_args *args)
+static int resume_run(const fl_args *args, fl_run_hosts *hosts)
 {
     fl_job_context w = {0};
     fl_resume *resume = NULL;
     fl_run_result result = {0};
-    fl_run_hosts hosts = {NULL, NULL};
     fl_status status = fl_alloc(sizeof *resume, (void **)&resume);
     if (status == FL_OK) {
-        status = continue_run(args, resume, &w, &hosts, &result);
+        status = continue_run(args, resume, &w, hosts, &result);
     }
     int code = finish_run(status, &result);
     if (resume != NULL) {
         fl_resume_close(resume);
     }
     fl_free(resume);
-    fl_run_hosts_free(&hosts);
     fl_job_context_fini(&w);
     return code;
 }
@@ -138,63 +144,103 @@ static int resume_run(const fl_args *args)
 /* ---- run ---- */
 
 static fl_status run_new(const fl_args *args, const char *recorded_dir, fl_job_context *w,
-                         fl_run_result *result)
+                         fl_run_hosts *hosts, fl_run_result *result)
 {
     const char *run_dir = fl_args_value(args, "--run-dir");
-    if (!fl_run_hosts_are_given(args, &w->job)) {
+    if (!fl_run_hosts_are_given(args, &w->job, hosts)) {
         return fl_run_again(w->model, &w->dataset, &w->job, run_dir, recorded_dir, result);
     }
-    fl_run_hosts hosts = {NULL, NULL};
-    fl_status status = fl_run_hosts_take(args, &w->job, &hosts);
-    if (status == FL_OK) {
-        status = fl_run_on_hosts(w->model, &w->dataset, &w->job, run_dir, hosts.hosts,
-                                 &hosts.file->cluster, result);
-    }
-    fl_run_hosts_free(&hosts);
-    return status;
+    FL_TRY(fl_run_hosts_take(args, &w->job, hosts));
+    return fl_run_on_hosts(w->model, &w->dataset, &w->job, run_dir, hosts->hosts,
+                           &hosts->file->cluster, result);
 }
 
-static int run_job(const fl_args *args)
+/* The job of the command line, or that of the run which is repeated. */
+static fl_status load_and_run(const fl_args *args, fl_job_context *w, fl_run_hosts *hosts,
+                              fl_run_result *result)
 {
-    fl_job_context w = {0};
-    take_early_signals();
-    fl_run_result result = {0};
     char recorded_path[PATH_MAX], recorded_job[PATH_MAX + 16];
     fl_args with_job = *args;
-    const char *recorded_dir = fl_args_value(args, "--replay");
-    if (fl_run_hosts_check_options(args) != FL_OK) {
-        fl_complain("%s", fl_errmsg());
-        return FL_EXIT_BAD_INPUT;
+    const char *recorded = fl_args_value(args, "--replay");
+    if (args->operand == NULL && recorded == NULL) {
+        return fl_fail(FL_EINVAL, "frostline run: JOB.yaml is missing; see frostline run --help");
     }
+    if (recorded != NULL) {
+        FL_TRY(fl_run_find_dir(recorded, recorded_path));
+        recorded = recorded_path;
+        FL_TRY(fl_recording_check_job_file(recorded));
+    }
+    if (args->operand == NULL) {
+        snprintf(recorded_job, sizeof recorded_job, "%s/job.yaml", recorded);
+        with_job.operand = recorded_job;
+    }
+    FL_TRY(fl_job_context_init(&with_job, w));
+    return run_new(args, recorded, w, hosts, result);
+}
+
+static int run_or_resume(const fl_args *args, fl_run_hosts *hosts)
+{
+    fl_job_context w = {0};
+    fl_run_result result = {0};
     if (fl_args_has(args, "--resume")) {
-        return resume_run(args);
+        return resume_run(args, hosts);
     }
     if (fl_args_has(args, "--checkpoint")) {
         fl_complain("frostline run: --checkpoint is an option of --resume");
         return FL_EXIT_BAD_INPUT;
     }
-    if (args->operand == NULL && recorded_dir == NULL) {
-        fl_complain("frostline run: JOB.yaml is missing; see frostline run --help");
-        return FL_EXIT_BAD_INPUT;
-    }
-    if (recorded_dir != NULL && fl_run_find_dir(recorded_dir, recorded_path) != FL_OK) {
+    fl_status status = load_and_run(args, &w, hosts, &result);
+    fl_job_context_fini(&w);
+    return finish_run(status, &result);
+}
+
+static int run_or_continue(const fl_args *args, fl_run_hosts *hosts)
+{
+    fl_run_begin begin = FL_RUN_BEGIN_NEW;
+    fl_args resume;
+    if (fl_args_has(args, "--continue") && fl_run_continue_look(args, &begin) != FL_OK) {
         fl_complain("%s", fl_errmsg());
         return FL_EXIT_BAD_INPUT;
     }
-    recorded_dir = recorded_dir == NULL ? NULL : recorded_path;
-    if (args->operand == NULL) {
-        snprintf(recorded_job, sizeof recorded_job, "%s/job.yaml", recorded_dir);
-        with_job.operand = recorded_job;
+    if (begin == FL_RUN_BEGIN_OVER) {
+        fl_log(FL_LOG_INFO, "--continue: the run in %s has finished",
+               fl_args_value(args, "--run-dir"));
+        return FL_EXIT_DONE;
     }
-    fl_status status = recorded_dir == NULL ? FL_OK : fl_recording_check_job_file(recorded_dir);
-    if (status == FL_OK) {
-        status = fl_job_context_init(&with_job, &w);
+    if (begin == FL_RUN_BEGIN_NEW) {
+        return run_or_resume(args, hosts);
     }
-    if (status == FL_OK) {
-        status = run_new(args, recorded_dir, &w, &result);
+    fl_run_continue_args(args, &resume_option, &resume);
+    return run_or_resume(&resume, hosts);
+}
+
+/* As a task of an engine, or alone. */
+static int run_task(const fl_args *args, fl_run_hosts *hosts)
+{
+    if (hosts->task.engine != NULL && fl_run_hosts_meet(args, hosts) != FL_OK) {
+        fl_complain("%s", fl_errmsg());
+        return FL_EXIT_BAD_INPUT;
     }
-    fl_job_context_fini(&w);
-    return finish_run(status, &result);
+    if (hosts->task.rank > 0) {
+        return fl_run_hosts_serve(args, hosts);
+    }
+    take_early_signals();
+    int code = run_or_continue(args, hosts);
+    fl_run_hosts_end(hosts, code);
+    return code;
+}
+
+static int run_job(const fl_args *args)
+{
+    fl_run_hosts hosts;
+    int code = FL_EXIT_BAD_INPUT;
+    if (fl_run_hosts_init(args, &hosts) == FL_OK) {
+        code = run_task(args, &hosts);
+    } else {
+        fl_complain("%s", fl_errmsg());
+    }
+    fl_run_hosts_fini(&hosts);
+    return code;
 }
 
 static void print_good(const char *path, const fl_job_context *w)
@@ -247,18 +293,24 @@ const fl_cli_command fl_cli_command_run = {
                "that both runs are equal to the last bit on the same hardware. JOB.yaml may\n"
                "then be left out: it is the earlier run's job.\n"
                "With --resume, an interrupted run continues in its own directory, from its\n"
-               "newest whole checkpoint; --set train.epochs=N makes it longer.\n"
+               "newest whole checkpoint; --set train.epochs=N makes it longer. --continue does\n"
+               "that with the run in DIR, or begins it, so that a batch script that is started\n"
+               "again needs no other command; a run that has finished is left as it is.\n"
                "With hosts in the job, this host must be the first of them, and the run starts\n"
                "`frostline agent` on each other one by ssh. With --hosts, it waits for these\n"
-               "agents, or starts them with --ssh.\n",
+               "agents, or starts them with --ssh. As several tasks of srun or mpirun, one on\n"
+               "each host, task 0 is the first host, and the others are the agents.\n",
     .options = {{"--run-dir", 0, "DIR", "the run directory; default: RUN.DIR/NAME-DATE-TIME"},
                 {"--replay", 0, "RUN", "repeat the decisions of this run"},
-                {"--resume", 0, "RUN", "continue this run, which was interrupted"},
+                RESUME_OPTION,
+                {"--continue", 0, NULL, "continue the run in --run-dir DIR, if there is one"},
                 {"--checkpoint", 0, "STEP", "continue from the checkpoint after this many steps"},
                 {"--hosts", 0, "FILE", "train on these hosts, not the job's; this one is first"},
                 {"--listen", 0, "ADDRESS",
                  "where agents join, tcp://ADDRESS:PORT; default: free ports"},
                 {"--ssh", 0, NULL, "of --hosts: start the agents by ssh"},
+                {"--interface", 0, "NAME", "by Slurm or mpirun: the network between hosts"},
+                {"--grace", 0, "SECONDS", "by Slurm or mpirun: as of agent, of each other host"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = run_job,
 };

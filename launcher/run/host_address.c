@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -57,6 +59,44 @@ bool fl_host_address_is_own(const char *address)
 bool fl_host_address_is_loopback(const char *address)
 {
     return strncmp(address, "127.", 4) == 0;
+}
+
+/* The first IPv4 address of this interface, or of any but the loopback one. */
+static bool find_interface(const struct ifaddrs *all, const char *interface,
+                           char address[FL_ADDRESS_TEXT])
+{
+    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+        struct sockaddr_in in;
+        bool wanted = interface != NULL ? strcmp(i->ifa_name, interface) == 0
+                                        : (i->ifa_flags & (IFF_UP | IFF_LOOPBACK)) == IFF_UP;
+        if (wanted && i->ifa_addr != NULL && i->ifa_addr->sa_family == AF_INET) {
+            memcpy(&in, i->ifa_addr, sizeof in);
+            inet_ntop(AF_INET, &in.sin_addr, address, FL_ADDRESS_TEXT);
+            return true;
+        }
+    }
+    return false;
+}
+
+fl_status fl_host_address_own(const char *interface, const char *name,
+                              char address[FL_ADDRESS_TEXT])
+{
+    struct ifaddrs *all = NULL;
+    if (interface == NULL && fl_host_address(name, address) == FL_OK &&
+        !fl_host_address_is_loopback(address) && fl_host_address_is_own(address)) {
+        return FL_OK;
+    }
+    bool found = getifaddrs(&all) == 0 && find_interface(all, interface, address);
+    if (all != NULL) {
+        freeifaddrs(all);
+    }
+    return found ? FL_OK
+           : interface != NULL
+               ? fl_fail(FL_EINVAL,
+                         "--interface: found %.60s, allowed: an interface of this host "
+                         "with an IPv4 address",
+                         interface)
+               : fl_fail(FL_EINVAL, "this host, %.60s, has no IPv4 address for other hosts", name);
 }
 
 static int port_of(int fd)

@@ -18,6 +18,12 @@ bool fl_host_address_is_own(const char *address);
 /* Whether it is one of 127.0.0.0/8, which no other host can reach. Pure. */
 bool fl_host_address_is_loopback(const char *address);
 
+/* The address at which other hosts reach this one: that of a network interface, or, with NULL, the
+ * one that `name`, this host's, resolves to, or else that of the first interface that is up.
+ * FL_EINVAL: there is none. */
+fl_status fl_host_address_own(const char *interface, const char *name,
+                              char address[FL_ADDRESS_TEXT]) FL_MUST_CHECK;
+
 /* A port of this host's address that nothing uses, and neither the next one: 1 .. 65534. Another
  * process may take it before the caller does. FL_EIO. */
 fl_status fl_host_address_free_ports(const char *address, int *port) FL_MUST_CHECK;

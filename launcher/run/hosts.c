@@ -3,6 +3,7 @@
 #include "control/link/zap_auth.h"
 #include "device/failure.h"
 #include "device/log.h"
+#include "launcher/engine/meeting.h"
 #include "launcher/run/host_address.h"
 
 #include <errno.h>
@@ -191,7 +192,7 @@ fl_status fl_hosts_take_job(const fl_hosts *hosts, fl_job *job)
 #define KEY_PART FL_HOSTS_KEY_FILE ".part"
 
 /* It gets its name when it is whole: agents wait for it. */
-fl_status fl_hosts_write_key(const fl_hosts *hosts, int dir_fd)
+static fl_status write_key(const fl_hosts *hosts, int dir_fd, const char *name)
 {
     int fd = openat(dir_fd, KEY_PART, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) {
@@ -201,8 +202,26 @@ fl_status fl_hosts_write_key(const fl_hosts *hosts, int dir_fd)
                         "# With this file anybody can join the run. The head's public key:\n%s\n"
                         "# The secret key of agents and workers:\n%s\n",
                         hosts->keys.server, hosts->keys.secret) > 0;
-    good = close(fd) == 0 && good && renameat(dir_fd, KEY_PART, dir_fd, FL_HOSTS_KEY_FILE) == 0;
-    return good ? FL_OK : fl_fail(FL_EIO, FL_HOSTS_KEY_FILE ": %s", strerror(errno));
+    good = close(fd) == 0 && good && renameat(dir_fd, KEY_PART, dir_fd, name) == 0;
+    return good ? FL_OK : fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
+}
+
+/* For tasks that an engine has started. */
+static fl_status announce(const fl_hosts *hosts)
+{
+    int fd = open(hosts->meeting, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return fl_fail(FL_EIO, "%s: %s", hosts->meeting, strerror(errno));
+    }
+    fl_status status = write_key(hosts, fd, FL_MEETING_KEYS);
+    close(fd);
+    return status == FL_OK ? fl_meeting_announce(hosts->meeting, hosts->agents) : status;
+}
+
+fl_status fl_hosts_write_key(const fl_hosts *hosts, int dir_fd)
+{
+    FL_TRY(write_key(hosts, dir_fd, FL_HOSTS_KEY_FILE));
+    return hosts->meeting[0] == '\0' ? FL_OK : announce(hosts);
 }
 
 void fl_hosts_remove_key(int dir_fd)

@@ -36,9 +36,10 @@ control/controller: device nn data freeze cache autodp pipe control/link control
 launcher/job: device nn data freeze cache autodp pipe control launcher/job
 launcher/hf: device nn launcher/job launcher/hf
 launcher/worker: device nn data freeze cache autodp pipe control launcher/job launcher/worker
-launcher/run: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/run
+launcher/engine: device launcher/engine
+launcher/run: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run
 launcher/report: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/report
-launcher/cli: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/run launcher/report launcher/cli
+launcher/cli: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run launcher/report launcher/cli
 launcher/top: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/cli launcher/top
 launcher/pages: device launcher/cli launcher/pages
 launcher/doctor: device nn data freeze cache autodp pipe control launcher/job launcher/run launcher/cli launcher/doctor

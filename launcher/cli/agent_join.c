@@ -1,0 +1,43 @@
+#include "launcher/cli/agent_join.h"
+
+#include "launcher/run/joined.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { JOIN_MS = 60000, GRACE_S = 25 }; /* Kubernetes and Slurm kill 30 s after SIGTERM */
+
+fl_status fl_agent_read_grace(const fl_args *args, int64_t *ms)
+{
+    const char *text = fl_args_value(args, "--grace");
+    char *end = NULL;
+    *ms = GRACE_S * 1000;
+    if (text == NULL) {
+        return FL_OK;
+    }
+    errno = 0;
+    long seconds = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || text[0] == ' ' || seconds < 0 ||
+        seconds > FL_HOST_GRACE_MAX_MS / 1000) {
+        return fl_fail(FL_EINVAL, "--grace: found '%.40s', allowed: 0 to %d seconds", text,
+                       FL_HOST_GRACE_MAX_MS / 1000);
+    }
+    *ms = seconds * 1000;
+    return FL_OK;
+}
+
+fl_status fl_agent_join(const char *endpoint, const fl_curve_keys *keys, const char *name,
+                        int64_t grace_ms, fl_relay_end *end)
+{
+    fl_curve_keys own = *keys; /* the agent's process gets it as its context */
+    const fl_relay_options relay = {.endpoint = endpoint,
+                                    .keys = &own,
+                                    .name = name,
+                                    .join_ms = JOIN_MS,
+                                    .grace_ms = grace_ms,
+                                    .serve = fl_joined_serve,
+                                    .context = &own};
+    fl_status status = fl_relay_run(&relay, end);
+    explicit_bzero(&own, sizeof own);
+    return status;
+}

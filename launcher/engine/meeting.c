@@ -1,0 +1,258 @@
+#include "launcher/engine/meeting.h"
+
+#include "device/clock.h"
+#include "device/folders.h"
+#include "device/log.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define JOIN_FILE "join"
+#define OVER_FILE "over"
+
+enum {
+    FILE_MAX = 256,
+    FILE_NAME = 32,
+    LOOK_MS = 100,   /* a file system on a network is asked no more often */
+    SHOW_MS = 10000, /* until the head says for whom it waits */
+    DEVICES_MAX = 1 << 16,
+};
+
+/* ---- files ---- */
+
+static void join_path(const char *dir, const char *name, char path[PATH_MAX + FILE_NAME])
+{
+    snprintf(path, PATH_MAX + FILE_NAME, "%s/%s", dir, name);
+}
+
+static fl_status write_file(const char *dir, const char *name, const char *text)
+{
+    char path[PATH_MAX + FILE_NAME], part[PATH_MAX + FILE_NAME + 8];
+    join_path(dir, name, path);
+    snprintf(part, sizeof part, "%s.part", path);
+    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    size_t n = strlen(text);
+    bool good = fd >= 0 && write(fd, text, n) == (ssize_t)n;
+    good = fd >= 0 && close(fd) == 0 && good && rename(part, path) == 0;
+    return good ? FL_OK : fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+}
+
+/* False while it is not there. */
+static bool read_file(const char *dir, const char *name, char text[FILE_MAX])
+{
+    char path[PATH_MAX + FILE_NAME];
+    join_path(dir, name, path);
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, FILE_MAX - 1);
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[n < 0 ? 0 : n] = '\0';
+    return n >= 0;
+}
+
+static void remove_file(const char *dir, const char *name)
+{
+    char path[PATH_MAX + FILE_NAME];
+    join_path(dir, name, path);
+    (void)unlink(path); /* it may be gone, or was never written */
+}
+
+static void task_file(int rank, char name[FILE_NAME])
+{
+    snprintf(name, FILE_NAME, "task-%d", rank);
+}
+
+static void nap(void)
+{
+    const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
+    (void)nanosleep(&pause, NULL);
+}
+
+/* ---- the folder ---- */
+
+fl_status fl_meeting_open(const char *parent, const fl_engine_task *task, fl_meeting *out)
+{
+    char failed[PATH_MAX];
+    struct stat info;
+    *out = (fl_meeting){.rank = task->rank, .n = task->n};
+    errno = fl_folders_make(parent, failed);
+    if (errno != 0) {
+        return fl_fail(FL_EIO, "%s: cannot make %s: %s", task->engine, failed, strerror(errno));
+    }
+    int n = snprintf(out->dir, sizeof out->dir, "%s/.start-%s", parent, task->start);
+    if (n < 0 || n >= PATH_MAX - FILE_NAME) {
+        return fl_fail(FL_EINVAL, "%s: the path of the run directory is too long", task->engine);
+    }
+    if ((mkdir(out->dir, 0700) != 0 && errno != EEXIST) || lstat(out->dir, &info) != 0) {
+        return fl_fail(FL_EIO, "%s: cannot make %s: %s", task->engine, out->dir, strerror(errno));
+    }
+    return S_ISDIR(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & 077) == 0
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "%s: %s: found what others may read, allowed: a folder of this user's "
+                         "with mode 0700",
+                         task->engine, out->dir);
+}
+
+fl_status fl_meeting_enter(const fl_meeting *m, const fl_meeting_host *self)
+{
+    char text[FILE_MAX], name[FILE_NAME];
+    snprintf(text, sizeof text, "%s %s %d\n", self->name, self->address, self->n_devices);
+    task_file(m->rank, name);
+    return write_file(m->dir, name, text);
+}
+
+/* ---- the head ---- */
+
+static bool parse_host(const char *text, fl_meeting_host *host)
+{
+    struct in_addr address;
+    char after;
+    return sscanf(text, "%63s %15s %d%c", host->name, host->address, &host->n_devices, &after) ==
+               4 &&
+           after == '\n' && inet_pton(AF_INET, host->address, &address) == 1 &&
+           host->n_devices >= 1 && host->n_devices <= DEVICES_MAX;
+}
+
+static const char *name_of(const fl_engine_task *task, int rank, char name[FL_ENGINE_TEXT])
+{
+    if (task->nodes == NULL || !fl_node_list_get(task->nodes, rank, name)) {
+        snprintf(name, FL_ENGINE_TEXT, "task %d", rank);
+    }
+    return name;
+}
+
+/* Those that are missing: "n2, n3". */
+static void list_missing(const fl_engine_task *task, const fl_meeting_host *hosts, char *text,
+                         size_t size_bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < task->n && used < size_bytes; i++) {
+        char name[FL_ENGINE_TEXT];
+        if (hosts[i].n_devices == 0) {
+            used += (size_t)snprintf(text + used, size_bytes - used, "%s%s", used == 0 ? "" : ", ",
+                                     name_of(task, i, name));
+        }
+    }
+}
+
+/* Read what has come; *all: nothing is missing. */
+static fl_status read_tasks(const fl_meeting *m, fl_meeting_host *hosts, bool *all)
+{
+    char text[FILE_MAX], name[FILE_NAME];
+    *all = true;
+    for (int i = 0; i < m->n; i++) {
+        task_file(i, name);
+        if (hosts[i].n_devices != 0) {
+            continue;
+        }
+        if (!read_file(m->dir, name, text)) {
+            *all = false;
+        } else if (!parse_host(text, &hosts[i])) {
+            return fl_fail(FL_EFORMAT, "%s/%s: no task wrote this", m->dir, name);
+        }
+    }
+    return FL_OK;
+}
+
+fl_status fl_meeting_gather(const fl_meeting *m, const fl_engine_task *task, int64_t timeout_ms,
+                            fl_meeting_host *hosts)
+{
+    char missing[512];
+    int64_t until_us = fl_deadline_us(timeout_ms), show_us = fl_deadline_us(SHOW_MS);
+    memset(hosts, 0, (size_t)m->n * sizeof *hosts);
+    for (bool all = false, shown = false; true; nap()) {
+        FL_TRY(read_tasks(m, hosts, &all));
+        if (all) {
+            return FL_OK;
+        }
+        if (!shown && fl_left_ms(show_us) == 0) {
+            list_missing(task, hosts, missing, sizeof missing);
+            fl_log(FL_LOG_INFO, "%s: waits in %s for %s", task->engine, m->dir, missing);
+            shown = true;
+        }
+        if (fl_left_ms(until_us) == 0) {
+            list_missing(task, hosts, missing, sizeof missing);
+            return fl_fail(FL_EDEADLINE,
+                           "%s: no sign of %s in %s for %lld s; is it on a file system that all "
+                           "hosts share?",
+                           task->engine, missing, m->dir, (long long)timeout_ms / 1000);
+        }
+    }
+}
+
+fl_status fl_meeting_announce(const char *dir, const char *endpoint)
+{
+    return write_file(dir, JOIN_FILE, endpoint);
+}
+
+void fl_meeting_end(const fl_meeting *m, int exit_code)
+{
+    char text[FILE_MAX];
+    snprintf(text, sizeof text, "%d\n", exit_code);
+    if (write_file(m->dir, OVER_FILE, text) != FL_OK) {
+        fl_log(FL_LOG_WARN, "%s", fl_errmsg()); /* the others wait for as long as they may */
+    }
+}
+
+/* ---- the others ---- */
+
+fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms,
+                           char endpoint[FL_MEETING_ENDPOINT], int *exit_code)
+{
+    char text[FILE_MAX];
+    for (int64_t until_us = fl_deadline_us(timeout_ms); fl_left_ms(until_us) > 0; nap()) {
+        if (read_file(m->dir, OVER_FILE, text)) {
+            *exit_code = (int)strtol(text, NULL, 10) & 0xff;
+            return fl_fail(FL_EFAILED, "the head has ended with exit code %d before the run began",
+                           *exit_code);
+        }
+        if (read_file(m->dir, JOIN_FILE, text)) {
+            text[FL_MEETING_ENDPOINT - 1] = '\0';
+            memcpy(endpoint, text, FL_MEETING_ENDPOINT);
+            return FL_OK;
+        }
+    }
+    return fl_fail(FL_EDEADLINE,
+                   "no sign of the head in %s for %lld s; is it on a file system that all hosts "
+                   "share?",
+                   m->dir, (long long)timeout_ms / 1000);
+}
+
+/* ---- the end ---- */
+
+static bool has_tasks(const char *dir)
+{
+    bool any = false;
+    DIR *folder = opendir(dir);
+    for (const struct dirent *e; folder != NULL && (e = readdir(folder)) != NULL;) {
+        any = any || strncmp(e->d_name, "task-", 5) == 0;
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    return any;
+}
+
+void fl_meeting_leave(const fl_meeting *m)
+{
+    char name[FILE_NAME];
+    task_file(m->rank, name);
+    remove_file(m->dir, name);
+    if (!has_tasks(m->dir)) {
+        remove_file(m->dir, JOIN_FILE);
+        remove_file(m->dir, OVER_FILE);
+        remove_file(m->dir, FL_MEETING_KEYS);
+        (void)rmdir(m->dir); /* another one may have been faster */
+    }
+}

@@ -1,0 +1,59 @@
+/* How the tasks of one start find each other: by files in a folder that only their user can read,
+ * on a file system that all hosts share.
+ *
+ *     task-R   of each task: its host's name, address and number of devices
+ *     keys     of the head: the keys of the run
+ *     join     of the head, once it waits for agents: where
+ *     over     of the head, if it ends before: its exit code
+ *
+ * Each file gets its name when it is whole. The last task that leaves removes the folder. */
+#ifndef FL_LAUNCHER_ENGINE_MEETING_H
+#define FL_LAUNCHER_ENGINE_MEETING_H
+
+#include "launcher/engine/engine.h"
+
+#include <limits.h>
+#include <stdint.h>
+
+#define FL_MEETING_KEYS "keys"
+
+enum { FL_MEETING_ENDPOINT = 128 };
+
+typedef struct fl_meeting {
+    char dir[PATH_MAX];
+    int rank, n;
+} fl_meeting;
+
+/* What a task says of its host. */
+typedef struct fl_meeting_host {
+    char name[FL_ENGINE_TEXT];
+    char address[16]; /* IPv4 */
+    int n_devices;
+} fl_meeting_host;
+
+/* Make or open the folder of this start in `parent`, which is made, too. FL_EIO; FL_EINVAL if the
+ * folder is another user's, or others may enter it. */
+fl_status fl_meeting_open(const char *parent, const fl_engine_task *task,
+                          fl_meeting *out) FL_MUST_CHECK;
+
+/* Say what this task's host is. FL_EIO. */
+fl_status fl_meeting_enter(const fl_meeting *m, const fl_meeting_host *self) FL_MUST_CHECK;
+
+/* Wait for all tasks: hosts [n], by rank. FL_EDEADLINE names the hosts that are missing; FL_EFORMAT
+ * for a file that no task wrote. */
+fl_status fl_meeting_gather(const fl_meeting *m, const fl_engine_task *task, int64_t timeout_ms,
+                            fl_meeting_host *hosts) FL_MUST_CHECK;
+
+/* Let the others join at this endpoint; the file of keys is there. FL_EIO. */
+fl_status fl_meeting_announce(const char *dir, const char *endpoint) FL_MUST_CHECK;
+
+/* Wait for it. FL_EFAILED if the head ended before that, with its exit code; FL_EDEADLINE. */
+fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms,
+                           char endpoint[FL_MEETING_ENDPOINT], int *exit_code) FL_MUST_CHECK;
+
+/* Tell those that still wait that the head has ended. */
+void fl_meeting_end(const fl_meeting *m, int exit_code);
+
+void fl_meeting_leave(const fl_meeting *m);
+
+#endif

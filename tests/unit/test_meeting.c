@@ -1,0 +1,132 @@
+/* The folder where the tasks of one start meet. Would catch: a folder that others may read, a file
+ * of somebody else that is believed, tasks that wait for a head which has ended, and a folder that
+ * stays. */
+#include "launcher/engine/meeting.h"
+#include "support/folder.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { WAIT_MS = 20000 };
+
+static const char nodes[] = "n[1-3]";
+
+static fl_engine_task task_of(int rank)
+{
+    fl_engine_task task = {.engine = "Slurm", .rank = rank, .n = 3, .nodes = nodes};
+    snprintf(task.start, sizeof task.start, "7-0-0");
+    return task;
+}
+
+static void write_text(const char *dir, const char *name, const char *text)
+{
+    char path[PATH_MAX + 32];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void test_meeting__tasks_meet_and_leave_nothing(void **state)
+{
+    (void)state;
+    char dir[FOLDER_SIZE], parent[FOLDER_SIZE + 16], endpoint[FL_MEETING_ENDPOINT];
+    fl_meeting m[3];
+    fl_meeting_host hosts[3];
+    int code = 0;
+    make_folder(dir);
+    snprintf(parent, sizeof parent, "%s/a/runs", dir);
+    for (int i = 0; i < 3; i++) {
+        fl_meeting_host self = {.n_devices = i + 1};
+        fl_engine_task task = task_of(i);
+        snprintf(self.name, sizeof self.name, "n%d", i + 1);
+        snprintf(self.address, sizeof self.address, "10.0.0.%d", i + 1);
+        assert_int_equal(fl_meeting_open(parent, &task, &m[i]), FL_OK);
+        assert_int_equal(fl_meeting_enter(&m[i], &self), FL_OK);
+    }
+    struct stat info;
+    assert_int_equal(stat(m[0].dir, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0700);
+    fl_engine_task head = task_of(0);
+    assert_int_equal(fl_meeting_gather(&m[0], &head, WAIT_MS, hosts), FL_OK);
+    assert_string_equal(hosts[2].name, "n3");
+    assert_string_equal(hosts[1].address, "10.0.0.2");
+    assert_int_equal(hosts[2].n_devices, 3);
+    assert_int_equal(fl_meeting_announce(m[0].dir, "tcp://10.0.0.1:5570"), FL_OK);
+    assert_int_equal(fl_meeting_await(&m[1], WAIT_MS, endpoint, &code), FL_OK);
+    assert_string_equal(endpoint, "tcp://10.0.0.1:5570");
+    fl_meeting_end(&m[0], 3);
+    fl_meeting_leave(&m[0]);
+    assert_int_equal(fl_meeting_await(&m[2], WAIT_MS, endpoint, &code), FL_EFAILED);
+    assert_int_equal(code, 3);
+    fl_meeting_leave(&m[2]);
+    assert_int_equal(access(m[1].dir, F_OK), 0);
+    fl_meeting_leave(&m[1]);
+    assert_int_equal(access(m[1].dir, F_OK), -1);
+    assert_int_equal(remove_folder(dir), 0);
+}
+
+static void test_meeting__names_the_hosts_that_are_missing(void **state)
+{
+    (void)state;
+    char dir[FOLDER_SIZE], endpoint[FL_MEETING_ENDPOINT];
+    fl_engine_task task = task_of(0);
+    fl_meeting m;
+    fl_meeting_host hosts[3];
+    int code = 0;
+    make_folder(dir);
+    assert_int_equal(fl_meeting_open(dir, &task, &m), FL_OK);
+    write_text(m.dir, "task-1", "n2 10.0.0.2 1\n");
+    assert_int_equal(fl_meeting_gather(&m, &task, 1, hosts), FL_EDEADLINE);
+    assert_non_null(strstr(fl_errmsg(), "no sign of n1, n3 in "));
+    assert_int_equal(fl_meeting_await(&m, 1, endpoint, &code), FL_EDEADLINE);
+    assert_int_equal(remove_folder(dir), 0);
+}
+
+static void test_meeting__refuses_what_no_task_wrote(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"",
+                                      "n2",
+                                      "n2 10.0.0.2\n",
+                                      "n2 10.0.0.2 0\n",
+                                      "n2 10.0.0.2 1",
+                                      "n2 10.0.0.2 1 x\n",
+                                      "n2 10.0.0 1\n",
+                                      "n2 10.0.0.2 99999999\n"};
+    char dir[FOLDER_SIZE];
+    fl_engine_task task = task_of(0);
+    fl_meeting m;
+    fl_meeting_host hosts[3];
+    make_folder(dir);
+    assert_int_equal(fl_meeting_open(dir, &task, &m), FL_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_text(m.dir, "task-1", bad[i]);
+        if (fl_meeting_gather(&m, &task, WAIT_MS, hosts) != FL_EFORMAT) {
+            fail_msg("'%s' is accepted", bad[i]);
+        }
+    }
+    assert_int_equal(chmod(m.dir, 0750), 0);
+    assert_int_equal(fl_meeting_open(dir, &task, &m), FL_EINVAL);
+    assert_non_null(strstr(fl_errmsg(), "found what others may read"));
+    assert_int_equal(remove_folder(dir), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_meeting__tasks_meet_and_leave_nothing),
+        cmocka_unit_test(test_meeting__names_the_hosts_that_are_missing),
+        cmocka_unit_test(test_meeting__refuses_what_no_task_wrote),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
