@@ -100,6 +100,45 @@ static fl_status check_file(int fd, const fl_shared_key *key, size_t end_bytes)
     return FL_OK;
 }
 
+/* The file of process `pid`; *fd is the caller's to close. */
+static fl_status open_file(int64_t pid, const fl_shared_key *key, size_t end_bytes, int flags,
+                           int *fd)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/fd/%" PRId64, pid, key->fd);
+    *fd = open(path, flags | O_CLOEXEC);
+    if (*fd < 0) {
+        return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+    }
+    fl_status status = check_file(*fd, key, end_bytes);
+    if (status != FL_OK) {
+        close(*fd);
+    }
+    return status;
+}
+
+fl_status fl_shared_join(int64_t pid, const fl_shared_key *key, size_t size_bytes, fl_shared **out)
+{
+    fl_shared *s = NULL;
+    FL_TRY(fl_alloc(sizeof *s, (void **)&s));
+    s->size_bytes = size_bytes;
+    s->id = key->id;
+    fl_status status = open_file(pid, key, size_bytes, O_RDWR, &s->fd);
+    if (status != FL_OK) {
+        fl_free(s);
+        return status;
+    }
+    void *data = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+    if (data == MAP_FAILED) {
+        status = fl_fail(FL_EIO, "mapping %zu bytes: %s", size_bytes, strerror(errno));
+        fl_shared_let_go(&s);
+        return status;
+    }
+    s->data = data;
+    *out = s;
+    return FL_OK;
+}
+
 static fl_status map_view(int fd, size_t offset_bytes, size_t size_bytes, fl_shared_view *out)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), in_page = offset_bytes % page;
@@ -116,16 +155,9 @@ static fl_status map_view(int fd, size_t offset_bytes, size_t size_bytes, fl_sha
 fl_status fl_shared_view_open(int64_t pid, const fl_shared_key *key, size_t offset_bytes,
                               size_t size_bytes, fl_shared_view *out)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%" PRId64 "/fd/%" PRId64, pid, key->fd);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
-    }
-    fl_status status = check_file(fd, key, offset_bytes + size_bytes);
-    if (status == FL_OK) {
-        status = map_view(fd, offset_bytes, size_bytes, out);
-    }
+    int fd = -1;
+    FL_TRY(open_file(pid, key, offset_bytes + size_bytes, O_RDONLY, &fd));
+    fl_status status = map_view(fd, offset_bytes, size_bytes, out);
     close(fd);
     return status;
 }

@@ -30,6 +30,11 @@ void fl_shared_let_go(fl_shared **shared);
 void *fl_shared_data(const fl_shared *shared);
 fl_shared_key fl_shared_key_of(const fl_shared *shared);
 
+/* The whole memory that `key` names in process `pid`, of the size that it was created with, for
+ * reading and writing; fl_shared_let_go ends it. FL_EIO says why not. */
+fl_status fl_shared_join(int64_t pid, const fl_shared_key *key, size_t size_bytes,
+                         fl_shared **out) FL_MUST_CHECK;
+
 /* A look into another process's memory. All zero: none. */
 typedef struct fl_shared_view {
     const void *data;

@@ -92,6 +92,7 @@ static fl_status group_open(const fl_group_options *options, fl_group **out)
         .name = name,
         .kv = options->kv,
         .host = options->host,
+        .sockets_only = options->sockets_only,
         .open_timeout_ms = options->open_timeout_ms,
         .wait_timeout_ms = options->wait_timeout_ms,
         .abort_set = options->abort_set,

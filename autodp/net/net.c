@@ -1,6 +1,8 @@
 /* Nets, whatever their transport: which one a net uses, and what all of them do alike. */
 #include "autodp/net/transport.h"
 
+#include "device/log.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,6 +51,18 @@ static void ignore_sigpipe(void)
     }
 }
 
+static fl_status open_by_transport(const fl_net_options *options, fl_net **out)
+{
+    if (options->host == NULL && !options->sockets_only) {
+        fl_status status = fl__shm_net_ops.open(options, out);
+        if (status != FL_ENOTSUP) {
+            return status;
+        }
+        fl_log(FL_LOG_WARN, "messages between workers go through sockets: %s", fl_errmsg());
+    }
+    return fl__gloo_net_ops.open(options, out);
+}
+
 fl_status fl_net_open(const fl_net_options *options, fl_net **out)
 {
     if (options->size < 1 || options->rank < 0 || options->rank >= options->size) {
@@ -58,7 +72,7 @@ fl_status fl_net_open(const fl_net_options *options, fl_net **out)
         return fl_fail(FL_EINVAL, "the name of a net, '%s', is too long", options->name);
     }
     ignore_sigpipe();
-    fl_status status = fl__gloo_net_ops.open(options, out);
+    fl_status status = open_by_transport(options, out);
     return status == FL_OK ? FL_OK
                            : fl_within(status, "opening net %s, member %d of %d", options->name,
                                        options->rank, options->size);

@@ -1,9 +1,9 @@
-/* Messages between the workers of one generation: a thin C interface to Gloo's TCP transport.
+/* Messages between the workers of one generation: through shared memory if all of them are on one
+ * host, else through sockets.
  *
- * It uses only unbound buffers: another thread can wake a waiter on one in the middle of a message,
- * whereas Gloo's own collectives cannot be left before their time-out. The first failure breaks the
- * net for good: every wait, present and future, then returns it at once, and the next generation
- * opens a new net. */
+ * Another thread can wake a waiter in the middle of a message. The first failure breaks the net for
+ * good: every wait, present and future, then returns it at once, and the next generation opens a
+ * new net. */
 #ifndef FL_AUTODP_NET_NET_H
 #define FL_AUTODP_NET_NET_H
 
@@ -37,7 +37,8 @@ typedef struct fl_net_options {
     int rank, size;          /* within this net */
     const char *name;        /* prefix of the store's keys: unique for each net and generation */
     const fl_kv *kv;         /* used only while opening */
-    const char *host;        /* address to listen on; NULL: a loopback address */
+    const char *host;        /* address to listen on; NULL: all members are on this host */
+    bool sockets_only;       /* do not use shared memory, even if all members are on one host */
     int64_t open_timeout_ms; /* time to connect all members */
     int64_t wait_timeout_ms; /* upper limit of every wait, whatever its deadline */
     /* The net is in this set from its opening to its closing, under `generation`, so an abort also
@@ -88,7 +89,9 @@ fl_status fl_net_buffer_create(fl_net *net, void *data, size_t size_bytes,
  * net is broken. *buffer becomes NULL; NULL is allowed. */
 void fl_net_buffer_destroy(fl_net_buffer **buffer);
 
-/* Start an operation. Messages of one pair and tag arrive in the order in which they were sent. */
+/* Start an operation. It moves on at the latest when a thread of this member waits for one, or asks
+ * for the net's state, as every wait for something else has to do now and then. Messages of one
+ * pair and tag arrive in the order in which they were sent. */
 fl_status fl_net_send(fl_net_buffer *b, int peer, uint64_t tag, size_t offset,
                       size_t size_bytes) FL_MUST_CHECK;
 fl_status fl_net_recv(fl_net_buffer *b, int peer, uint64_t tag, size_t offset,

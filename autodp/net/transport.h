@@ -52,7 +52,7 @@ fl_status fl__net_begin(fl_net *net, const fl_net_ops *ops,
 /* Leave the abort set: no thread aborts the net from here on. */
 void fl__net_leave_abort_set(fl_net *net);
 
-extern const fl_net_ops fl__gloo_net_ops;
+extern const fl_net_ops fl__gloo_net_ops, fl__shm_net_ops;
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 
 #include "device/clock.h"
 #include "support/ranks.h"
+#include "support/transport.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -28,6 +29,7 @@ static fl_message_group *open_messages(const rank_env *env, int64_t wait_ms)
                                         .rank = env->rank,
                                         .size = env->size,
                                         .kv = env->kv,
+                                        .host = test_host(),
                                         .open_timeout_ms = PATIENCE_MS,
                                         .wait_timeout_ms = wait_ms};
     fl_message_group *group = NULL;

@@ -6,6 +6,7 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "support/ranks.h"
+#include "support/transport.h"
 
 #include <malloc.h>
 #include <setjmp.h>
@@ -28,6 +29,7 @@ static fl_net *open_net(const rank_env *env)
 {
     fl_net *net = NULL;
     const fl_net_options options = {.kv = env->kv,
+                                    .host = test_host(),
                                     .name = "gather",
                                     .rank = env->rank,
                                     .size = env->size,

@@ -15,4 +15,12 @@ static inline const fl_group_ops *test_backend(void)
     return transport != NULL && strcmp(transport, "nccl") == 0 ? &fl_nccl_group_ops : NULL;
 }
 
+/* Where the members of a net listen: on loopback if FL_TEST_TRANSPORT is "sockets"; NULL: they are
+ * on one host, and share memory. */
+static inline const char *test_host(void)
+{
+    const char *transport = getenv("FL_TEST_TRANSPORT");
+    return transport != NULL && strcmp(transport, "sockets") == 0 ? "127.0.0.1" : NULL;
+}
+
 #endif

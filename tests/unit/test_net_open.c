@@ -16,6 +16,7 @@
 enum { OPEN_MS = 600000, SLOW_CALLS = 3, NAP_US = 1000 };
 
 typedef struct slow_store {
+    const char *key;
     int n_slow; /* calls that end without an answer before one has an answer */
     int n_sets, n_gets;
     struct sockaddr_in published; /* where the member listens */
@@ -32,7 +33,7 @@ static fl_status set_late(void *self, const char *key, int64_t deadline_us, cons
 {
     slow_store *store = self;
     (void)data;
-    assert_string_equal(key, "slow/0");
+    assert_string_equal(key, store->key);
     assert_true(size_bytes > 0);
     assert_true(deadline_us < fl_now_us() + 1000000); /* an abort has to end the opening soon */
     return answer_late(&store->n_sets, store->n_slow);
@@ -57,6 +58,8 @@ static fl_status get_late(void *self, const char *key, int64_t deadline_us, void
     return answer_late(&store->n_gets, store->n_slow);
 }
 
+static bool sockets_only;
+
 static fl_status open_member(int rank, const fl_kv *kv, int64_t open_timeout_ms)
 {
     fl_net *net = NULL;
@@ -64,6 +67,7 @@ static fl_status open_member(int rank, const fl_kv *kv, int64_t open_timeout_ms)
                               .size = 2,
                               .name = "slow",
                               .kv = kv,
+                              .sockets_only = sockets_only,
                               .open_timeout_ms = open_timeout_ms,
                               .wait_timeout_ms = OPEN_MS};
     fl_status status = fl_net_open(&options, &net);
@@ -75,7 +79,8 @@ static fl_status open_member(int rank, const fl_kv *kv, int64_t open_timeout_ms)
 static void test_net_open__waits_for_a_slow_store(void **state)
 {
     (void)state;
-    slow_store store = {.n_slow = SLOW_CALLS};
+    slow_store store = {.key = "slow/0", .n_slow = SLOW_CALLS};
+    sockets_only = true;
     const fl_kv late_set = {&store, set_late, get_late};
     assert_int_equal(open_member(0, &late_set, OPEN_MS), FL_EINVAL);
     assert_int_equal(store.n_sets, SLOW_CALLS + 1);
@@ -90,10 +95,27 @@ static void test_net_open__waits_for_a_slow_store(void **state)
 static void test_net_open__ends_at_its_deadline(void **state)
 {
     (void)state;
-    slow_store store = {.n_slow = INT32_MAX};
-    const fl_kv kv = {&store, set_late, get_late};
-    assert_int_equal(open_member(0, &kv, 50), FL_EDEADLINE);
-    assert_true(store.n_sets > 1);
+    for (int way = 0; way < 2; way++) {
+        sockets_only = way == 1;
+        slow_store store = {.key = sockets_only ? "slow/0" : "slow/board", .n_slow = INT32_MAX};
+        const fl_kv kv = {&store, set_late, get_late};
+        assert_int_equal(open_member(0, &kv, 50), FL_EDEADLINE);
+        assert_true(store.n_sets > 1);
+    }
+}
+
+/* The same over shared memory: the first member names the memory, all others ask for its name. */
+static void test_net_open__waits_for_a_slow_store_in_shared_memory(void **state)
+{
+    (void)state;
+    sockets_only = false;
+    for (int rank = 0; rank < 2; rank++) {
+        slow_store store = {.key = "slow/board", .n_slow = SLOW_CALLS};
+        const fl_kv kv = {&store, set_late, get_late};
+        assert_int_equal(open_member(rank, &kv, OPEN_MS), FL_EINVAL);
+        assert_int_equal(store.n_sets, rank == 0 ? SLOW_CALLS + 1 : 0);
+        assert_int_equal(store.n_gets, rank == 0 ? 0 : SLOW_CALLS + 1);
+    }
 }
 
 /* On one address, the listening ports of 96 workers left so few free that the system searched for
@@ -102,6 +124,7 @@ static void test_net_open__listens_on_an_address_of_its_own(void **state)
 {
     (void)state;
     slow_store store[2] = {{.n_slow = 0}, {.n_slow = 0}};
+    sockets_only = true;
     for (int rank = 0; rank < 2; rank++) {
         const fl_kv kv = {&store[rank], set_at_once, get_late};
         assert_int_equal(open_member(rank, &kv, OPEN_MS), FL_EINVAL);
@@ -115,6 +138,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_net_open__waits_for_a_slow_store),
+        cmocka_unit_test(test_net_open__waits_for_a_slow_store_in_shared_memory),
         cmocka_unit_test(test_net_open__ends_at_its_deadline),
         cmocka_unit_test(test_net_open__listens_on_an_address_of_its_own),
     };
