@@ -241,6 +241,7 @@ static void obey_frame(agent *a, const fl_agent_frame *frame)
     case FL_AGENT_EXITED:
     case FL_AGENT_LOOKED:
     case FL_AGENT_FLIGHT:
+    case FL_AGENT_REFUSE:
     case FL_AGENT_HOST:
     case FL_AGENT_RELEASE: /* for the gate */
         fl_log(FL_LOG_WARN, "dropped a frame of type %d: the agent gets no such frame",

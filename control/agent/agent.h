@@ -23,9 +23,10 @@ enum { FL_AGENT_LOG_NAME_BYTES = 24, FL_AGENT_ENDPOINT_MAX = 128 };
 /* What every worker of the host inherits. All borrowed. */
 typedef struct fl_agent_options {
     int n_workers;
-    int dir_fd;         /* the run directory */
-    bool continues;     /* the run continues an interrupted one: so do the workers' logs */
-    bool from_snapshot; /* it continues from a snapshot in the controller's memory */
+    int dir_fd;                 /* the run directory */
+    bool continues;             /* the run continues an interrupted one: so do the workers' logs */
+    const fl_host_facts *facts; /* of this host, for the agents of other ones; NULL without hosts */
+    bool from_snapshot;         /* it continues from a snapshot in the controller's memory */
     int64_t state_step; /* steps of the checkpoint that it continues from, for the agents of other
                            hosts; -1: from none */
     int n_stores;       /* of the cache on each host, for the agents of other hosts; 0: none */

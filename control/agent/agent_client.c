@@ -185,6 +185,7 @@ static void take_frame(fl_agent *agent, fl_agent_frame *frame)
     case FL_AGENT_HIDE:
     case FL_AGENT_RELEASE:
     case FL_AGENT_HOST:
+    case FL_AGENT_REFUSE:
         fl_log(FL_LOG_WARN, "dropped a frame of type %d: the controller sends these",
                (int)frame->type);
     }

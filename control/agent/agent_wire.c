@@ -152,6 +152,7 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
         fl_put_text(w, f->host.text, FL_HOST_WHY_MAX);
         break;
     case FL_AGENT_RELEASE:
+    case FL_AGENT_REFUSE:
         fl_put_text(w, f->text, FL_HOST_WHY_MAX);
         break;
     case FL_AGENT_END:
@@ -215,6 +216,8 @@ static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)
         return f->incarnation > 0 && get_flight(r, &f->flight);
     case FL_AGENT_HOST:
         return f->incarnation == 0 && get_host(r, f);
+    case FL_AGENT_REFUSE:
+        return f->rank == 0 && f->incarnation == 0 && fl_get_text(r, f->text, FL_HOST_WHY_MAX);
     case FL_AGENT_RELEASE:
         return f->incarnation == 0 && fl_get_text(r, f->text, FL_HOST_WHY_MAX);
     default:

@@ -33,6 +33,7 @@ typedef enum fl_agent_type {
     FL_AGENT_LOOKED = 34,
     FL_AGENT_FLIGHT = 35, /* of another host: the operations of the worker's training thread */
     FL_AGENT_HOST = 36,   /* of the gate: news of the host of this first rank; incarnation is 0 */
+    FL_AGENT_REFUSE = 37, /* to the relay: the host cannot take part; rank and incarnation are 0 */
 } fl_agent_type;
 
 /* What the gate reports of a host. */
@@ -70,7 +71,8 @@ typedef struct fl_agent_frame {
             char text[FL_HOST_WHY_MAX + 1]; /* LOST: why; otherwise "" */
         } host;
         bool again; /* END: the run goes back, and the agents of other hosts are to join again */
-        char text[FL_HOST_WHY_MAX + 1]; /* RELEASE: why it cannot be drained; "": it is drained */
+        char text[FL_HOST_WHY_MAX + 1]; /* RELEASE: why it cannot be drained; "": it is drained.
+                                           REFUSE: why */
     };
 } fl_agent_frame;
 

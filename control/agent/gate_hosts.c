@@ -199,6 +199,7 @@ static void welcome_host(fl__gate *g, int i)
     message.welcome.host = *host;
     message.welcome.silence_ms = HEAD_PATIENCE * g->hosts->silence_ms;
     message.welcome.continues = g->o->continues;
+    message.welcome.facts = *g->o->facts;
     message.welcome.from_snapshot = g->o->from_snapshot;
     message.welcome.state_step = g->o->state_step;
     message.welcome.n_stores = g->o->n_stores;

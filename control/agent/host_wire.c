@@ -2,13 +2,34 @@
 
 #include "control/link/bytes.h"
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 5 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 6 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
                    FL_HOST_MESSAGE_MAX,
                "a welcome fits");
 
 /* ---- welcome ---- */
+
+static void put_facts(fl_writer *w, const fl_host_facts *f)
+{
+    fl_put_text(w, f->version, FL_HOST_VERSION_MAX);
+    fl_put(w, f->model, 8);
+    fl_put(w, f->data, 8);
+    fl_put_i64(w, f->n_train);
+    fl_put_i64(w, f->n_test);
+    fl_put(w, f->weights, 8);
+}
+
+static bool get_facts(fl_reader *r, fl_host_facts *f)
+{
+    bool good = fl_get_text(r, f->version, FL_HOST_VERSION_MAX);
+    f->model = fl_get(r, 8);
+    f->data = fl_get(r, 8);
+    f->n_train = fl_get_i64(r);
+    f->n_test = fl_get_i64(r);
+    f->weights = fl_get(r, 8);
+    return good && f->n_train >= 0 && f->n_test >= 0;
+}
 
 static void put_welcome(fl_writer *w, const fl_host_welcome *v)
 {
@@ -20,6 +41,7 @@ static void put_welcome(fl_writer *w, const fl_host_welcome *v)
     fl_put_text(w, v->cwd, sizeof v->cwd - 1);
     fl_put_text(w, v->links, sizeof v->links - 1);
     fl_put_i64(w, v->silence_ms);
+    put_facts(w, &v->facts);
     fl_put(w, v->continues, 1);
     fl_put(w, v->from_snapshot, 1);
     fl_put_i64(w, v->state_step);
@@ -58,6 +80,7 @@ static bool get_welcome(fl_reader *r, fl_host_welcome *v)
            fl_get_text(r, v->cwd, sizeof v->cwd - 1) &&
            fl_get_text(r, v->links, sizeof v->links - 1);
     v->silence_ms = fl_get_i64(r);
+    good = get_facts(r, &v->facts) && good;
     uint64_t continues = fl_get(r, 1), from_snapshot = fl_get(r, 1);
     v->continues = continues == 1;
     v->from_snapshot = from_snapshot == 1;

@@ -8,6 +8,7 @@
 #define FL_CONTROL_AGENT_HOST_WIRE_H
 
 #include "control/agent/agent_wire.h"
+#include "control/state/host_facts.h"
 #include "control/state/hosts.h"
 
 #include <limits.h>
@@ -40,6 +41,7 @@ typedef struct fl_host_welcome {
     char cwd[PATH_MAX];                /* to which paths of the job are relative */
     char links[FL_HOSTS_ENDPOINT_MAX]; /* of the control links of its workers */
     int64_t silence_ms;                /* after which the head counts as lost */
+    fl_host_facts facts;               /* of the head: this host must have the same */
     bool from_snapshot;        /* it continues from the snapshot that the head has in memory */
     bool continues;            /* the run continues an interrupted one: so do the workers' logs */
     int n_hosts;               /* of the run, the head first */

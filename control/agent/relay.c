@@ -55,6 +55,7 @@ typedef struct relay {
     int64_t heard_us, alive_us;
     int64_t end_us; /* until when the agent may take to end; 0: it need not */
     int signal_number;
+    char why[FL_HOST_WHY_MAX + 1]; /* this host cannot take part; "": nobody has said that */
 } relay;
 
 /* ---- the agent's process ---- */
@@ -305,7 +306,7 @@ static fl_status read_head(relay *r)
 /* ---- ② and ⑤ ---- */
 
 /* False: the agent has ended, or closes. */
-static bool read_agent(const relay *r)
+static bool read_agent(relay *r)
 {
     unsigned char bytes[FL_AGENT_FRAME_MAX];
     for (int i = 0; i < MESSAGES_A_TURN; i++) {
@@ -315,6 +316,11 @@ static bool read_agent(const relay *r)
         }
         if (n <= 0) {
             return false;
+        }
+        fl_agent_frame frame;
+        if (fl_agent_wire_get(bytes, (size_t)n, &frame) == FL_OK && frame.type == FL_AGENT_REFUSE) {
+            memcpy(r->why, frame.text, sizeof r->why);
+            continue;
         }
         fl_host_message message = {.type = FL_HOST_FRAME,
                                    .frame = {.bytes = bytes, .n = (size_t)n}};
@@ -335,7 +341,9 @@ static fl_status note_agent_end(relay *r, fl_relay_end *end)
         return FL_OK;
     }
     end->exit_code = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
-    if (WIFSIGNALED(how)) {
+    if (r->why[0] != '\0') {
+        snprintf(text, sizeof text, "%s", r->why);
+    } else if (WIFSIGNALED(how)) {
         snprintf(text, sizeof text, "its agent was killed by signal %d", WTERMSIG(how));
     } else {
         snprintf(text, sizeof text, "its agent ended with exit code %d; its terminal says why",

@@ -252,6 +252,7 @@ static fl_status start_workers(fl_controller *controller)
     const fl_agent_options agent = {.n_workers = controller->n_workers,
                                     .dir_fd = o->dir_fd,
                                     .continues = o->origin != NULL,
+                                    .facts = o->host_facts,
                                     .from_snapshot = o->returns,
                                     .state_step = state_of(o),
                                     .n_stores =

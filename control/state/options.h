@@ -3,6 +3,7 @@
 #define FL_CONTROL_STATE_OPTIONS_H
 
 #include "control/state/birth.h"
+#include "control/state/host_facts.h"
 #include "control/state/hosts.h"
 #include "control/state/phase.h"
 #include "control/state/recovery_sums.h"
@@ -80,6 +81,7 @@ typedef struct fl_controller_options {
     const struct fl_recording *recording;   /* of the run to repeat; NULL: none */
     int n_devices;                          /* of the job */
     const fl_hosts *hosts;                  /* of the run; NULL: this one alone */
+    const fl_host_facts *host_facts;        /* that its other hosts must have, too; with hosts */
     const struct fl_device_survey *devices; /* of the machine; NULL: unknown */
     const char *kernels;                    /* the instruction set, "avx2"; NULL: unknown */
     int64_t lead; /* steps from a decision to the step at which it takes effect: fl_due_lead */

@@ -4,11 +4,13 @@
 #include "launcher/run/joined.h"
 
 #include "control/agent/agent.h"
+#include "control/agent/agent_wire.h"
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "device/flight.h"
 #include "device/log.h"
 #include "launcher/job/job.h"
+#include "launcher/run/host_facts.h"
 #include "launcher/run/hosts.h"
 #include "launcher/run/instantiate.h"
 #include "launcher/run/preparation.h"
@@ -19,6 +21,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
@@ -126,10 +129,30 @@ static fl_status open_cache(joined_host *h)
     return FL_OK;
 }
 
+static fl_status compare_facts(const joined_host *h)
+{
+    fl_host_facts found;
+    FL_TRY(fl_host_facts_make(&h->p, &found));
+    return fl_host_facts_compare(&h->job, h->welcome->host.name, &found, &h->welcome->facts);
+}
+
+/* The head learns why, too. */
+static _Noreturn void refuse(int socket)
+{
+    unsigned char bytes[FL_AGENT_FRAME_MAX];
+    fl_agent_frame frame = {.type = FL_AGENT_REFUSE};
+    fl_log(FL_LOG_ERROR, "%s", fl_errmsg());
+    snprintf(frame.text, sizeof frame.text, "%s", fl_errmsg());
+    size_t n = fl_agent_wire_put(&frame, bytes);
+    (void)send(socket, bytes, n, MSG_NOSIGNAL);
+    _exit(EXIT_BAD_INPUT);
+}
+
 static fl_status prepare_host(joined_host *h)
 {
     h->p = (fl_preparation){.model = h->model, .dataset = &h->dataset, .job = &h->job};
     FL_TRY(fl_preparation_check(&h->p));
+    FL_TRY(compare_facts(h));
     const fl_costs_options costs = fl_run_plan_costs(&h->p, NULL);
     fl_costs_find(&costs, h->p.costs);
     take_cores(h);
@@ -189,8 +212,7 @@ void fl_joined_serve(void *context, const fl_host_welcome *welcome, int socket)
         status = fl_alloc_array((size_t)h->p.n_ranks, sizeof *children, (void **)&children);
     }
     if (status != FL_OK) {
-        fl_log(FL_LOG_ERROR, "%s", fl_errmsg());
-        _exit(EXIT_BAD_INPUT);
+        refuse(socket);
     }
     set_worker(h);
     fl_signals_block(&h->signals);

@@ -17,6 +17,7 @@
 #include "launcher/hf/hf_files.h"
 #include "launcher/job/job.h"
 #include "launcher/run/checkpoint_folder.h"
+#include "launcher/run/host_facts.h"
 #include "launcher/run/hosts.h"
 #include "launcher/run/model_config.h"
 #include "launcher/run/resume.h"
@@ -281,13 +282,18 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
         fl_worker_birth birth;
         birth_of(p, &birth);
         fl_controller_options controller = controller_of(p, &files, &birth, &worker);
+        fl_host_facts facts;
+        controller.host_facts = &facts;
         *p->learned = *p->profile;
         if (p->losses != NULL) {
             snprintf(p->losses->dir, sizeof p->losses->dir, "%s", files.path);
         }
         keep_costs(p, files.path);
-        status = fl_controller_run(&controller, result);
-        keep_learned(p, status);
+        status = p->hosts == NULL ? FL_OK : fl_host_facts_make(p, &facts);
+        if (status == FL_OK) {
+            status = fl_controller_run(&controller, result);
+            keep_learned(p, status);
+        }
     }
     fl_failure_keep(&failure, status);
     if (p->losses != NULL && fl_returns_may_follow(p->losses)) {

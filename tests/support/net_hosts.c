@@ -124,12 +124,14 @@ void net_hosts_write_file(const net_hosts *h, const char *letters)
 
 /* ---- processes ---- */
 
-pid_t net_hosts_start(const net_hosts *h, int i, const char *log, const char *arguments)
+/* before: what the host does first, "": nothing. Its mounts are its own. */
+static pid_t start_after(const net_hosts *h, int i, const char *before, const char *log,
+                         const char *arguments)
 {
-    char command[NET_HOSTS_TEXT + 256];
+    char command[NET_HOSTS_TEXT + 512];
     snprintf(command, sizeof command,
-             "exec ip netns exec %s '%s/frostline' %s >> %s/%s 2>&1 < /dev/null", h->host[i].space,
-             FL_BINARY_DIR, arguments, h->dir, log);
+             "exec ip netns exec %s sh -c \"%s exec '%s/frostline' %s\" >> %s/%s 2>&1 < /dev/null",
+             h->host[i].space, before, FL_BINARY_DIR, arguments, h->dir, log);
     pid_t pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -152,6 +154,11 @@ void net_hosts_start_head(net_hosts *h, const char *job)
     h->head = net_hosts_start(h, 0, "head.log", arguments);
 }
 
+pid_t net_hosts_start(const net_hosts *h, int i, const char *log, const char *arguments)
+{
+    return start_after(h, i, "", log, arguments);
+}
+
 static void show_logs(const net_hosts *h)
 {
     net_hosts_shell("cd %s && tail -n 40 *.log run/worker-*.log", h->dir);
@@ -165,7 +172,7 @@ static bool has_key(const net_hosts *h)
     return access(path, F_OK) == 0;
 }
 
-void net_hosts_start_agent(net_hosts *h, int i)
+static void start_agent(net_hosts *h, int i, const char *before)
 {
     char arguments[NET_HOSTS_TEXT], log[16];
     NET_AWAIT(has_key(h) || waitpid(h->head, NULL, WNOHANG) != 0);
@@ -177,7 +184,19 @@ void net_hosts_start_agent(net_hosts *h, int i)
     snprintf(arguments, sizeof arguments,
              "agent --join tcp://%s:5570 --key %s/run/hosts.key --name %s", h->host[0].address,
              h->dir, h->host[i].name);
-    h->host[i].agent = net_hosts_start(h, i, log, arguments);
+    h->host[i].agent = start_after(h, i, before, log, arguments);
+}
+
+void net_hosts_start_agent(net_hosts *h, int i)
+{
+    start_agent(h, i, "");
+}
+
+void net_hosts_start_agent_with(net_hosts *h, int i, const char *shown, const char *path)
+{
+    char before[512];
+    snprintf(before, sizeof before, "mount --bind %s/%s %s &&", h->dir, shown, path);
+    start_agent(h, i, before);
 }
 
 int net_hosts_await_exit(pid_t *pid)

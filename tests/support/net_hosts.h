@@ -73,6 +73,9 @@ void net_hosts_start_head(net_hosts *h, const char *job);
 /* The agent of host i, once the run's keys are there. */
 void net_hosts_start_agent(net_hosts *h, int i);
 
+/* The same, with DIR/SHOWN in place of the folder or file `path` on that host alone. */
+void net_hosts_start_agent_with(net_hosts *h, int i, const char *shown, const char *path);
+
 /* Wait until the process ends; its exit code, or 128 + signal. */
 int net_hosts_await_exit(pid_t *pid);
 

@@ -70,6 +70,7 @@ static const fl_agent_frame frames[] = {
     {.type = FL_AGENT_HOST, .rank = 4, .host = {.news = FL_HOST_NEWS_NOTICE, .grace_ms = 25000}},
     {.type = FL_AGENT_HOST, .rank = 4, .host = {.news = FL_HOST_NEWS_LOST, .text = "silent"}},
     {.type = FL_AGENT_END, .again = true},
+    {.type = FL_AGENT_REFUSE, .text = "other data"},
 };
 
 enum { N_FRAMES = sizeof frames / sizeof *frames };

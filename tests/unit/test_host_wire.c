@@ -20,6 +20,12 @@ static fl_host_message welcome(void)
                                   .links = "tcp://10.0.0.1:5571",
                                   .silence_ms = 10000,
                                   .continues = true,
+                                  .facts = {.version = "1.2.3",
+                                            .model = 7,
+                                            .data = UINT64_MAX,
+                                            .n_train = 60000,
+                                            .n_test = 10000,
+                                            .weights = 9},
                                   .from_snapshot = true,
                                   .n_hosts = 3,
                                   .first = {0, 2, 5},
@@ -53,6 +59,7 @@ static void test_host_wire__keeps_every_field(void **state)
     assert_string_equal(read.welcome.cwd, "/home/me");
     assert_string_equal(read.welcome.links, "tcp://10.0.0.1:5571");
     assert_int_equal(read.welcome.silence_ms, 10000);
+    assert_memory_equal(&read.welcome.facts, &m.welcome.facts, sizeof read.welcome.facts);
     assert_true(read.welcome.continues && read.welcome.from_snapshot);
     assert_int_equal(read.welcome.state_step, 500);
     assert_int_equal(read.welcome.n_stores, 1);
