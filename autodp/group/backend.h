@@ -6,7 +6,7 @@
 #include "autodp/group/group.h"
 
 /* Goes up when the table below changes, so that a backend of another build is refused by name. */
-enum { FL_GROUP_OPS_VERSION = 3 };
+enum { FL_GROUP_OPS_VERSION = 4 };
 
 /* The meaning of each entry is that of fl_<entry> in group.h. */
 struct fl_group_ops {
@@ -43,6 +43,15 @@ struct fl_group_ops {
     void (*bucket_part)(const fl_bucket *bucket, int place, int64_t *first, int64_t *n);
     fl_status (*bucket_start)(fl_bucket *bucket, fl_bucket_op op, fl_stream *stream);
     fl_status (*bucket_wait)(fl_bucket *bucket, fl_stream *stream, int64_t deadline_us);
+
+    bool (*bucket_can_capture)(const fl_bucket *bucket);
+    /* Only for buckets that can. */
+    fl_status (*bucket_capture)(fl_bucket *bucket, fl_stream *stream, int64_t deadline_us);
+    fl_status (*bucket_capture_join)(fl_bucket *bucket, fl_stream *stream);
+    fl_status (*bucket_launched)(fl_bucket *bucket, fl_stream *stream);
+    fl_status (*captured_create)(fl_group *group, fl_graph *graph, fl_captured **out);
+    void (*captured_destroy)(fl_captured *captured);
+    fl_status (*captured_launch)(fl_captured *captured, fl_stream *stream);
 };
 
 /* Whether a backend's table is of this build and complete: FL_ENOTSUP names its version, or the
@@ -84,6 +93,11 @@ struct fl_bucket {
     fl_dtype dtype;
     int64_t n;
     int n_owners, my_place; /* among the owners in their order */
+};
+
+struct fl_captured {
+    fl_group *group;
+    fl_graph *graph; /* NULL: destroyed, as the group broke */
 };
 
 /* What every backend's bucket begins with; `options` are those of bucket_create, of which this

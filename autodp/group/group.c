@@ -380,3 +380,43 @@ fl_status fl_bucket_wait(fl_bucket *bucket, fl_stream *stream, int64_t deadline_
     fl_flight_leave();
     return FL_OK;
 }
+
+/* ---- buckets in captured work ---- */
+
+bool fl_bucket_can_capture(const fl_bucket *bucket)
+{
+    return bucket->group->ops->bucket_can_capture(bucket);
+}
+
+fl_status fl_bucket_capture(fl_bucket *bucket, fl_stream *stream, int64_t deadline_us)
+{
+    return in_bucket(bucket->group->ops->bucket_capture(bucket, stream, deadline_us), bucket);
+}
+
+fl_status fl_bucket_capture_join(fl_bucket *bucket, fl_stream *stream)
+{
+    return in_bucket(bucket->group->ops->bucket_capture_join(bucket, stream), bucket);
+}
+
+fl_status fl_bucket_launched(fl_bucket *bucket, fl_stream *stream)
+{
+    return in_bucket(bucket->group->ops->bucket_launched(bucket, stream), bucket);
+}
+
+fl_status fl_captured_create(fl_group *group, fl_graph *graph, fl_captured **out)
+{
+    return group->ops->captured_create(group, graph, out);
+}
+
+void fl_captured_destroy(fl_captured **captured)
+{
+    if (*captured != NULL) {
+        (*captured)->group->ops->captured_destroy(*captured);
+        *captured = NULL;
+    }
+}
+
+fl_status fl_captured_launch(fl_captured *captured, fl_stream *stream)
+{
+    return captured->group->ops->captured_launch(captured, stream);
+}

@@ -21,6 +21,7 @@ typedef struct fl_group fl_group;
 typedef struct fl_channel fl_channel;
 typedef struct fl_mover fl_mover;
 typedef struct fl_bucket fl_bucket;
+typedef struct fl_captured fl_captured;
 typedef struct fl_group_ops fl_group_ops;
 
 /* How a group got the communicators that its channels and buckets use. */
@@ -205,6 +206,37 @@ fl_status fl_bucket_start(fl_bucket *bucket, fl_bucket_op op, fl_stream *stream)
 
 /* Wait for the end; later work of the stream finds the result. */
 fl_status fl_bucket_wait(fl_bucket *bucket, fl_stream *stream, int64_t deadline_us) FL_MUST_CHECK;
+
+/* ---- buckets in captured work ----
+ *
+ * An all-reduce can be part of work that a device captures and launches again. Whether it is, is
+ * one matter of all owners: they capture it in the same step and in the same order, and each launch
+ * is one all-reduce that all of them launch. The memory of a bucket stays where it is meanwhile. */
+
+/* Whether this bucket's transport can do that, and its device. */
+bool fl_bucket_can_capture(const fl_bucket *bucket);
+
+/* While `stream` is captured: an all-reduce behind the work that was captured so far. Work that is
+ * captured later may run beside it. */
+fl_status fl_bucket_capture(fl_bucket *bucket, fl_stream *stream,
+                            int64_t deadline_us) FL_MUST_CHECK;
+
+/* Still while it is captured: what is captured later finds the result. */
+fl_status fl_bucket_capture_join(fl_bucket *bucket, fl_stream *stream) FL_MUST_CHECK;
+
+/* The captured work was launched in the stream: that counts as a start, and fl_bucket_wait follows.
+ */
+fl_status fl_bucket_launched(fl_bucket *bucket, fl_stream *stream) FL_MUST_CHECK;
+
+/* Captured work with operations of the group, which takes the graph, also after a failure. If the
+ * group breaks, the graph is destroyed at once, by any thread: the library cannot end communicators
+ * that a graph still refers to. It ends before the buckets in it. */
+fl_status fl_captured_create(fl_group *group, fl_graph *graph, fl_captured **out) FL_MUST_CHECK;
+void fl_captured_destroy(fl_captured **captured);
+
+/* FL_ESTALE, or why the group is broken: there is no graph any more, or its result is worth
+ * nothing. */
+fl_status fl_captured_launch(fl_captured *captured, fl_stream *stream) FL_MUST_CHECK;
 
 /* ---- all members ---- */
 

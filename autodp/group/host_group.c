@@ -235,6 +235,53 @@ static fl_status mover_wait(fl_mover *mover, int64_t deadline_us)
     return fl_fail(FL_ENOTSUP, "this group moves no state");
 }
 
+/* ---- captured work: the host takes part in every sum ---- */
+
+static fl_status refuse_capture(void)
+{
+    return fl_fail(FL_ENOTSUP, "what goes through host memory cannot be captured");
+}
+
+static bool bucket_can_capture(const fl_bucket *bucket)
+{
+    (void)bucket;
+    return false;
+}
+
+static fl_status bucket_capture(fl_bucket *bucket, fl_stream *stream, int64_t deadline_us)
+{
+    (void)bucket;
+    (void)stream;
+    (void)deadline_us;
+    return refuse_capture();
+}
+
+static fl_status bucket_capture_join(fl_bucket *bucket, fl_stream *stream)
+{
+    (void)bucket;
+    (void)stream;
+    return refuse_capture();
+}
+
+static fl_status captured_create(fl_group *group, fl_graph *graph, fl_captured **out)
+{
+    group->device->ops->graph_destroy(group->device, &graph);
+    *out = NULL;
+    return refuse_capture();
+}
+
+static void captured_destroy(fl_captured *captured)
+{
+    (void)captured;
+}
+
+static fl_status captured_launch(fl_captured *captured, fl_stream *stream)
+{
+    (void)captured;
+    (void)stream;
+    return refuse_capture();
+}
+
 const fl_group_ops fl_host_group_ops = {
     .version = FL_GROUP_OPS_VERSION,
     .size_bytes = sizeof(fl_group_ops),
@@ -262,4 +309,11 @@ const fl_group_ops fl_host_group_ops = {
     .bucket_part = fl__host_bucket_part,
     .bucket_start = fl__host_bucket_start,
     .bucket_wait = fl__host_bucket_wait,
+    .bucket_can_capture = bucket_can_capture,
+    .bucket_capture = bucket_capture,
+    .bucket_capture_join = bucket_capture_join,
+    .bucket_launched = bucket_capture_join,
+    .captured_create = captured_create,
+    .captured_destroy = captured_destroy,
+    .captured_launch = captured_launch,
 };

@@ -83,16 +83,22 @@ static fl_status advance_job(nccl_job *job, bool *ended)
 
 /* ---- jobs, with the mutex ---- */
 
+static void append_issued(nccl_lane *lane, nccl_job *job)
+{
+    *(lane->issued == NULL ? &lane->issued : &lane->last_issued->next) = job;
+    lane->last_issued = job;
+}
+
 static void end_job(nccl_job *job, bool failed)
 {
     nccl_lane *lane = job->lane;
     nccl_group *g = lane->group;
     lane->queued = job->next;
     job->next = NULL;
-    job->state = failed ? NCCL_FAILED : job->done != NULL ? NCCL_ISSUED : NCCL_DONE;
+    bool runs = job->done != NULL && !job->captured;
+    job->state = failed ? NCCL_FAILED : runs ? NCCL_ISSUED : NCCL_DONE;
     if (job->state == NCCL_ISSUED) {
-        *(lane->issued == NULL ? &lane->issued : &lane->last_issued->next) = job;
-        lane->last_issued = job;
+        append_issued(lane, job);
     }
     if (!failed && job->finish != NULL) {
         job->finish(job);
@@ -261,6 +267,22 @@ fl_status fl__nccl_job_queue(nccl_job *job, int64_t timeout_ms)
     return !free   ? fl_fail(FL_EINVAL, "%s: started again before it was waited for", job->call)
            : sound ? FL_OK
                    : fl__nccl_result(g, fl_fail(FL_ESTALE, "its communicator is closed"));
+}
+
+fl_status fl__nccl_job_note_issued(nccl_job *job, int64_t timeout_ms)
+{
+    nccl_lane *lane = job->lane;
+    nccl_group *g = lane->group;
+    pthread_mutex_lock(&g->mutex);
+    bool sound = g->failed == FL_OK && lane->state < NCCL_LANE_ABORTING;
+    if (sound) {
+        job->state = NCCL_ISSUED;
+        job->next = NULL;
+        job->deadline_us = fl__nccl_limit(g, fl_deadline_us(timeout_ms));
+        append_issued(lane, job);
+    }
+    pthread_mutex_unlock(&g->mutex);
+    return sound ? FL_OK : fl__nccl_result(g, fl_fail(FL_ESTALE, "its communicator is closed"));
 }
 
 bool fl__nccl_job_left(nccl_job *job, int64_t deadline_us)

@@ -4,6 +4,9 @@
  *     start   event on the caller's stream   the lane's stream waits for it, then ncclAllReduce
  *     wait    the caller's stream waits      for the event behind it
  *
+ *     capture   the same, while the caller's stream is captured: both streams' work is one graph's
+ *     launched  event on the caller's stream, behind the graph: only the watch thread looks at it
+ *
  * A bucket has two jobs in turn: it may be started again while the device still works on what it
  * was started for before. Buckets of the same owners share a lane. */
 #include "autodp/nccl/nccl_group.h"
@@ -22,6 +25,9 @@ typedef struct nccl_bucket {
     fl_bucket_op op[N_JOBS];
     int64_t n_started;
     bool under_way; /* started, and not waited for */
+    bool launched;  /* it is under way as part of a graph */
+    nccl_job capture, launch;
+    fl_event *fork; /* in captured work: behind what the data comes from */
     nccl_registration registration;
 } nccl_bucket;
 
@@ -65,6 +71,14 @@ static fl_nccl_result begin_sum(nccl_job *job)
     if (b->op[job - b->job] == FL_ALL_GATHER) {
         return gather_parts(b);
     }
+    return lane->group->nccl.AllReduce(b->base.data, b->base.data, (size_t)b->base.n,
+                                       FL_NCCL_FLOAT32, FL_NCCL_SUM, lane->comm, lane->native);
+}
+
+static fl_nccl_result begin_captured_sum(nccl_job *job)
+{
+    const nccl_bucket *b = job->owner;
+    const nccl_lane *lane = job->lane;
     return lane->group->nccl.AllReduce(b->base.data, b->base.data, (size_t)b->base.n,
                                        FL_NCCL_FLOAT32, FL_NCCL_SUM, lane->comm, lane->native);
 }
@@ -116,6 +130,10 @@ fl_status fl__nccl_bucket_wait(fl_bucket *bucket, fl_stream *stream, int64_t dea
     if (!b->under_way) {
         return fl_fail(FL_EINVAL, "waited for, but not started");
     }
+    if (b->launched) {
+        b->launched = b->under_way = false; /* it is work of the caller's stream */
+        return fl__nccl_state(g);
+    }
     nccl_job *job = &b->job[(b->n_started - 1) % N_JOBS];
     int64_t start_us = fl_now_us();
     fl_status status = fl__nccl_job_issued(job, fl__nccl_wait_limit(g, deadline_us));
@@ -123,6 +141,55 @@ fl_status fl__nccl_bucket_wait(fl_bucket *bucket, fl_stream *stream, int64_t dea
     b->under_way = false;
     FL_TRY(status);
     return fl__nccl_device_result(g, d->ops->stream_wait(d, stream, job->done));
+}
+
+/* ---- in captured work ---- */
+
+bool fl__nccl_bucket_can_capture(const fl_bucket *bucket)
+{
+    return bucket->group->device->ops->has_graphs;
+}
+
+fl_status fl__nccl_bucket_capture(fl_bucket *bucket, fl_stream *stream, int64_t deadline_us)
+{
+    nccl_bucket *b = (nccl_bucket *)bucket;
+    nccl_group *g = group_of(b);
+    fl_device *d = g->base.device;
+    if (b->lane == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(fl__nccl_state(g));
+    FL_TRY(fl__nccl_device_result(g, d->ops->event_record(d, b->fork, stream)));
+    FL_TRY(fl__nccl_job_queue(&b->capture, g->wait_timeout_ms));
+    return fl__nccl_job_issued(&b->capture, deadline_us);
+}
+
+fl_status fl__nccl_bucket_capture_join(fl_bucket *bucket, fl_stream *stream)
+{
+    nccl_bucket *b = (nccl_bucket *)bucket;
+    fl_device *d = bucket->group->device;
+    return b->lane == NULL ? FL_OK
+                           : fl__nccl_device_result(
+                                 group_of(b), d->ops->stream_wait(d, stream, b->capture.done));
+}
+
+fl_status fl__nccl_bucket_launched(fl_bucket *bucket, fl_stream *stream)
+{
+    nccl_bucket *b = (nccl_bucket *)bucket;
+    nccl_group *g = group_of(b);
+    fl_device *d = g->base.device;
+    if (b->lane == NULL) {
+        return d->ops->event_record(d, b->ready[0], stream);
+    }
+    if (b->under_way) {
+        return fl_fail(FL_EINVAL, "started again before it was waited for");
+    }
+    FL_TRY(fl__nccl_job_done(&b->launch, fl_deadline_us(g->wait_timeout_ms)));
+    FL_TRY(fl__nccl_device_result(g, d->ops->event_record(d, b->launch.done, stream)));
+    FL_TRY(fl__nccl_job_note_issued(&b->launch, g->wait_timeout_ms));
+    count_bytes(g, b, FL_ALL_REDUCE);
+    b->under_way = b->launched = true;
+    return FL_OK;
 }
 
 /* ---- create and destroy ---- */
@@ -153,6 +220,9 @@ static fl_status set_up(nccl_bucket *b, const fl_bucket_options *o)
     if (o->n_owners == 1 || o->n == 0) {
         return FL_OK;
     }
+    FL_TRY(d->ops->event_create(d, &b->fork));
+    FL_TRY(d->ops->event_create(d, &b->capture.done));
+    FL_TRY(d->ops->event_create(d, &b->launch.done));
     nccl_lane *lane = NULL;
     FL_TRY(fl__nccl_result(group_of(b), find_lane(group_of(b), o, &lane)));
     for (int i = 0; i < N_JOBS; i++) {
@@ -163,6 +233,15 @@ static fl_status set_up(nccl_bucket *b, const fl_bucket_options *o)
                                .owner = b};
         FL_TRY(d->ops->event_create(d, &b->job[i].done));
     }
+    b->capture = (nccl_job){.lane = lane,
+                            .call = "ncclAllReduce, captured",
+                            .begin = begin_captured_sum,
+                            .after = b->fork,
+                            .done = b->capture.done,
+                            .captured = true,
+                            .owner = b};
+    b->launch =
+        (nccl_job){.lane = lane, .call = "ncclAllReduce, in a graph", .done = b->launch.done};
     b->lane = lane;
     fl__nccl_register_note(&b->registration, lane, o->data, (size_t)o->n * sizeof(float));
     return FL_OK;
@@ -180,8 +259,9 @@ static bool leave_lane(nccl_bucket *b)
         fl__nccl_break(g, FL_ESTALE, "a bucket was destroyed while it was under way");
         pthread_mutex_unlock(&g->mutex);
     }
-    for (int i = 0; i < N_JOBS; i++) {
-        fl_status status = fl__nccl_job_done(&b->job[i], fl_deadline_us(g->wait_timeout_ms));
+    for (int i = 0; i <= N_JOBS; i++) {
+        nccl_job *job = i < N_JOBS ? &b->job[i] : &b->launch;
+        fl_status status = fl__nccl_job_done(job, fl_deadline_us(g->wait_timeout_ms));
         if (status != FL_OK) {
             return fl__nccl_lane_quiet(b->lane) && fl__nccl_unregister(&b->registration);
         }
@@ -200,6 +280,9 @@ void fl__nccl_bucket_destroy(fl_bucket *bucket)
         fl_device_event_destroy(d, &b->ready[i]);
         fl_device_event_destroy(d, &b->job[i].done);
     }
+    fl_device_event_destroy(d, &b->fork);
+    fl_device_event_destroy(d, &b->capture.done);
+    fl_device_event_destroy(d, &b->launch.done);
     fl_free(b);
 }
 

@@ -253,4 +253,11 @@ const fl_group_ops fl_nccl_group_ops = {
     .bucket_part = fl__nccl_bucket_part,
     .bucket_start = fl__nccl_bucket_start,
     .bucket_wait = fl__nccl_bucket_wait,
+    .bucket_can_capture = fl__nccl_bucket_can_capture,
+    .bucket_capture = fl__nccl_bucket_capture,
+    .bucket_capture_join = fl__nccl_bucket_capture_join,
+    .bucket_launched = fl__nccl_bucket_launched,
+    .captured_create = fl__nccl_captured_create,
+    .captured_destroy = fl__nccl_captured_destroy,
+    .captured_launch = fl__nccl_captured_launch,
 };

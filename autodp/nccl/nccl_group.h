@@ -8,6 +8,7 @@
  *   caller.c        the caller thread, which makes every call of NCCL except the aborts
  *   watch.c         the watch thread: deadlines, a broken net; it aborts communicators
  *   nccl_bucket.c, nccl_channel.c, nccl_mover.c   what a lane carries
+ *   captured.c      graphs with operations of NCCL, which end before their communicators
  *   registration.c  buffers that NCCL's other ranks reach directly
  *
  * Each channel, each set of owners of buckets, and each member that state goes to has a lane: NCCL
@@ -58,6 +59,7 @@ struct nccl_job {
     void (*finish)(nccl_job *job);          /* the same, once the call has ended; NULL */
     fl_event *after;                        /* the lane's stream waits for it first; NULL */
     fl_event *done; /* recorded behind the work; NULL: the call puts none into the stream */
+    bool captured;  /* the call is noted in a graph, as is `done`: the device does nothing now */
     void *owner;    /* of whoever made it: a bucket */
     const void *from;
     void *to;
@@ -145,6 +147,7 @@ struct nccl_group {
     nccl_lane *parent; /* while lanes are split off; NULL: lanes open with ids of their own */
     nccl_round *rounds;
     nccl_registration *registrations;
+    fl_captured *captured; /* the first of a list. Guarded by the mutex. */
 
     pthread_mutex_t mutex;
     pthread_cond_t work;    /* for the caller thread */
@@ -155,12 +158,13 @@ struct nccl_group {
     bool has_caller, has_watcher, stop, caller_ended, watcher_ended;
     const char *call; /* that the caller thread was in last, and for which lane */
     nccl_lane *call_lane;
-    int64_t call_since_us;  /* the caller thread is in a call since then; 0: it is in none */
-    int64_t call_until_us;  /* when that must have ended */
-    int64_t abort_since_us; /* the watch thread is in an abort since then; 0: it is in none */
-    bool stuck;             /* a thread does not come back from NCCL: what it uses stays */
-    bool closing;           /* the generation has ended well: no failure concerns the others */
-    fl_status failed;       /* the first failure */
+    int64_t call_since_us;   /* the caller thread is in a call since then; 0: it is in none */
+    int64_t call_until_us;   /* when that must have ended */
+    int64_t launch_until_us; /* when a graph's launch must have returned; 0: none is under way */
+    int64_t abort_since_us;  /* the watch thread is in an abort since then; 0: it is in none */
+    bool stuck;              /* a thread does not come back from NCCL: what it uses stays */
+    bool closing;            /* the generation has ended well: no failure concerns the others */
+    fl_status failed;        /* the first failure */
     char message[512];
 
     atomic_int_fast64_t sent_bytes, received_bytes, reduce_wait_us;
@@ -196,6 +200,9 @@ bool fl__nccl_threads_stop(nccl_group *g);
 
 /* Give an idle job to the caller thread. timeout_ms: for its call and its work together. */
 fl_status fl__nccl_job_queue(nccl_job *job, int64_t timeout_ms) FL_MUST_CHECK;
+
+/* Its work has been queued otherwise, with job->done recorded behind it. */
+fl_status fl__nccl_job_note_issued(nccl_job *job, int64_t timeout_ms) FL_MUST_CHECK;
 
 /* Wait until its call has ended: what is recorded behind it can be waited for by streams. */
 fl_status fl__nccl_job_issued(nccl_job *job, int64_t deadline_us) FL_MUST_CHECK;
@@ -284,6 +291,15 @@ fl_status fl__nccl_parent_keep(nccl_group *g) FL_MUST_CHECK;
  * *begun_us: when all had come, and the splits began. */
 fl_status fl__nccl_split_lanes(nccl_group *g, int64_t *begun_us, int64_t deadline_us) FL_MUST_CHECK;
 
+/* ---- captured.c ---- */
+
+fl_status fl__nccl_captured_create(fl_group *group, fl_graph *graph, fl_captured **out);
+void fl__nccl_captured_destroy(fl_captured *captured);
+fl_status fl__nccl_captured_launch(fl_captured *captured, fl_stream *stream);
+
+/* The flags of all communicators are raised: a graph that is at work ends. Destroy all graphs. */
+void fl__nccl_captured_drop(nccl_group *g);
+
 /* ---- registration.c ---- */
 
 /* A buffer that operations of the lane use: fl__nccl_register_all looks at it, until it is
@@ -321,5 +337,10 @@ void fl__nccl_bucket_destroy(fl_bucket *bucket);
 void fl__nccl_bucket_part(const fl_bucket *bucket, int place, int64_t *first, int64_t *n);
 fl_status fl__nccl_bucket_start(fl_bucket *bucket, fl_bucket_op op, fl_stream *stream);
 fl_status fl__nccl_bucket_wait(fl_bucket *bucket, fl_stream *stream, int64_t deadline_us);
+
+bool fl__nccl_bucket_can_capture(const fl_bucket *bucket);
+fl_status fl__nccl_bucket_capture(fl_bucket *bucket, fl_stream *stream, int64_t deadline_us);
+fl_status fl__nccl_bucket_capture_join(fl_bucket *bucket, fl_stream *stream);
+fl_status fl__nccl_bucket_launched(fl_bucket *bucket, fl_stream *stream);
 
 #endif

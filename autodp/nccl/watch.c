@@ -8,6 +8,9 @@
  * each abort first raises its flag, and communicators that wait for each other leave together. An
  * abort waits for the device; if it does not return, the device is lost, and with it the worker.
  *
+ * Behind the flags, and before the group of calls ends, the watch thread destroys the graphs that
+ * captured operations: only then can NCCL free what they refer to.
+ *
  * Before an abort the caller thread leaves its call, unless that takes too long: NCCL allows an
  * abort beside a call that does not return. */
 #include "autodp/nccl/nccl_group.h"
@@ -63,6 +66,9 @@ static void look_at_all(nccl_group *g)
         fl__nccl_break(g, FL_EDEADLINE, "%s: %s has not returned in time",
                        fl__nccl_lane_text(g->call_lane, name), g->call);
     }
+    if (g->launch_until_us != 0 && g->launch_until_us <= fl_now_us()) {
+        fl__nccl_break(g, FL_EDEADLINE, "the launch of a graph with sums has not returned in time");
+    }
     for (nccl_lane *lane = g->lanes; lane != NULL && g->failed == FL_OK; lane = lane->next) {
         look_at_lane(lane);
     }
@@ -103,11 +109,14 @@ static void abort_each(const nccl_group *g, nccl_lane *first, bool parents)
 }
 
 /* What is split off a communicator is aborted after that: the split may be in progress. */
-static void abort_marked(nccl_group *g, nccl_lane *first)
+static void abort_marked(nccl_group *g, nccl_lane *first, bool all)
 {
     g->nccl.GroupStart();
     abort_each(g, first, true);
     abort_each(g, first, false);
+    if (all) {
+        fl__nccl_captured_drop(g);
+    }
     g->nccl.GroupEnd();
 }
 
@@ -127,9 +136,10 @@ static void abort_lanes(nccl_group *g)
 {
     wait_for_caller(g);
     nccl_lane *first = g->lanes; /* lanes that come later are before it */
+    bool all = g->failed != FL_OK;
     g->abort_since_us = fl_now_us();
     pthread_mutex_unlock(&g->mutex);
-    abort_marked(g, first);
+    abort_marked(g, first, all);
     pthread_mutex_lock(&g->mutex);
     g->abort_since_us = 0;
     close_marked(g);

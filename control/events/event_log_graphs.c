@@ -33,6 +33,7 @@ void fl_event_log_graphs(fl_event_log *log, int rank, const fl_graphs_report *r)
     fl_json_text(j, "state", r->graphs.given_up ? "off" : "on");
     fl_json_integer(j, "captures", r->graphs.captures);
     fl_json_integer(j, "launches", r->graphs.launches);
+    fl_json_integer(j, "sum_launches", r->graphs.sum_launches);
     fl_json_integer(j, "calls", r->graphs.calls);
     fl_json_integer(j, "nodes", r->graphs.nodes);
     fl_json_integer(j, "memory_bytes", r->graphs.bytes);

@@ -6,7 +6,7 @@ enum { REASON_MAX = FL_STAGE_REASON_BYTES - 1, SHAPE_BYTES = 2 * 4 + 3 * 8 + 2 *
 
 size_t fl_wire_graphs_size(const fl_graphs_report *report)
 {
-    return 6 * 8 + 3 * 4 + 4 + strnlen(report->graphs.reason, REASON_MAX) +
+    return 7 * 8 + 3 * 4 + 4 + strnlen(report->graphs.reason, REASON_MAX) +
            (size_t)report->graphs.shapes * SHAPE_BYTES;
 }
 
@@ -43,6 +43,7 @@ void fl_wire_put_graphs(fl_writer *w, const fl_graphs_report *report)
     fl_put_i64(w, report->step);
     fl_put_i64(w, g->captures);
     fl_put_i64(w, g->launches);
+    fl_put_i64(w, g->sum_launches);
     fl_put_i64(w, g->calls);
     fl_put_i64(w, g->nodes);
     fl_put_i64(w, g->bytes);
@@ -61,6 +62,7 @@ bool fl_wire_get_graphs(fl_reader *r, uint32_t generation, fl_graphs_report *rep
     *report = (fl_graphs_report){.generation = generation, .step = fl_get_i64(r)};
     g->captures = fl_get_i64(r);
     g->launches = fl_get_i64(r);
+    g->sum_launches = fl_get_i64(r);
     g->calls = fl_get_i64(r);
     g->nodes = fl_get_i64(r);
     g->bytes = fl_get_i64(r);
@@ -69,8 +71,9 @@ bool fl_wire_get_graphs(fl_reader *r, uint32_t generation, fl_graphs_report *rep
     uint64_t given_up = fl_get(r, 4);
     g->given_up = given_up == 1;
     bool good = fl_get_text(r, g->reason, REASON_MAX) && given_up < 2 && report->step >= 0 &&
-                g->captures >= 0 && g->launches >= 0 && g->calls >= 0 && g->nodes >= 0 &&
-                g->bytes >= 0 && g->shapes >= 0 && g->shapes <= FL_STAGE_SHAPES && g->by_graph >= 0;
+                g->captures >= 0 && g->launches >= 0 && g->sum_launches >= 0 && g->calls >= 0 &&
+                g->nodes >= 0 && g->bytes >= 0 && g->shapes >= 0 && g->shapes <= FL_STAGE_SHAPES &&
+                g->by_graph >= 0;
     for (int i = 0; good && i < g->shapes; i++) {
         good = get_shape(r, &g->shape[i]);
     }

@@ -300,6 +300,7 @@ fl_status fl_pipeline_find_nonfinite(fl_pipeline *p, const fl_global_batch *batc
                        (long long)batch->step);
     }
     p->search = &mine;
+    fl_captured_step_interrupt(&p->captured);
     fl_status status = search(p, found);
     p->search = NULL;
     if (status != FL_OK) {

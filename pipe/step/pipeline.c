@@ -236,8 +236,13 @@ static fl_status run_backward(fl_pipeline *p, int micro_batch, int slot)
     if (p->is_last && p->search != NULL) {
         FL_TRY(fl__nonfinite_loss(p, slot));
     }
-    FL_TRY(fl_stage_backward(p->stage, slot, p->trains_below, place_grad_in(p),
-                             looks ? layer_done : NULL, p, &grad_in));
+    if (micro_batch == p->M - 1 && p->search == NULL) {
+        FL_TRY(fl_captured_step_backward(&p->captured, slot, p->trains_below, place_grad_in(p),
+                                         layer_done, p, &grad_in));
+    } else {
+        FL_TRY(fl_stage_backward(p->stage, slot, p->trains_below, place_grad_in(p),
+                                 looks ? layer_done : NULL, p, &grad_in));
+    }
     FL_TRY(fl_device_clock_end(&p->clock));
     if (grad_in.data != NULL) {
         size_t bytes = p->in_bytes[micro_batch];
@@ -298,10 +303,12 @@ static fl_status commit(fl_pipeline *p, int64_t step, double flag, fl_step_resul
     fl_flight_leave();
     memcpy(&sums[SUM_LOSS], &p->sums, sizeof p->sums);
     sums[SUM_FLAG] = flag;
+    fl_captured_step_put(&p->captured, &sums[SUM_READY], &sums[SUM_CAPTURED]);
     int64_t begun = fl_now_us();
     p->summed_step = step;
     FL_TRY(fl_group_all_reduce(p->o.group, sums, N_SUMS + L, fl__pipeline_deadline_us(p)));
     p->times.wait_us += fl_now_us() - begun;
+    fl_captured_step_agree(&p->captured, sums[SUM_READY], sums[SUM_CAPTURED], p->K * p->R);
     double norm = sums[SUM_HEAD];
     for (int i = 0; i < L; i++) {
         norm += blocks[i];
@@ -368,6 +375,7 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
     p->lr = lr;
     FL_TRY(fl__pipeline_clear_sums(p));
     FL_TRY(begin_batch(p, batch));
+    fl_captured_step_begin(&p->captured, batch->n);
     FL_TRY(fl__pipeline_run_ops(p));
     int64_t begun = fl_now_us();
     FL_TRY(fl_reduce_wait(&p->reduce, fl__pipeline_deadline_us(p)));
@@ -390,6 +398,7 @@ fl_status fl_pipeline_step(fl_pipeline *p, const fl_global_batch *batch, double 
 
 static fl_status run_all_forward(fl_pipeline *p, const fl_global_batch *batch)
 {
+    fl_captured_step_interrupt(&p->captured);
     FL_TRY(begin_batch(p, batch));
     FL_TRY(fl_recv_queue_begin(&p->forward_in, p->in_bytes, p->M));
     for (int m = 0; m < p->M; m++) {

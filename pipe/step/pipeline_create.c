@@ -65,6 +65,15 @@ static fl_status reduce_create(fl_pipeline *p)
     for (int i = 0; i < p->reduce.n; i++) {
         fl_stage_cut_backward(p->stage, p->reduce.lowest_layer[i]);
     }
+    p->captured = (fl_captured_step){.group = p->o.group,
+                                     .stage = p->stage,
+                                     .reduce = &p->reduce,
+                                     .stream = p->stream,
+                                     .deadline_ms = p->o.job->fault.deadline_ms,
+                                     .equal = p->o.sizes != NULL && p->o.sizes->equal,
+                                     .sums = p->reduce.n > 0,
+                                     .failed = !fl_reduce_can_capture(&p->reduce),
+                                     .n_cuts = p->M * p->R};
     return FL_OK;
 }
 
@@ -178,6 +187,7 @@ void fl__pipeline_settle(fl_pipeline *p)
 static void disconnect(fl_pipeline *p)
 {
     fl__pipeline_settle(p);
+    fl_captured_step_fini(&p->captured);
     fl_stage_input_fini(&p->stage_input);
     fl_reduce_fini(&p->reduce);
     for (size_t i = 0; i < sizeof p->channels / sizeof *p->channels; i++) {

@@ -9,6 +9,7 @@
 #include "device/mirror.h"
 #include "nn/loss.h"
 #include "pipe/cost/schedule.h"
+#include "pipe/step/captured_step.h"
 #include "pipe/step/device_clock.h"
 #include "pipe/step/message_queues.h"
 #include "pipe/step/nonfinite.h"
@@ -18,7 +19,7 @@
 
 /* The values that the commit point sums over all workers: from SUM_LOSS on those of fl_loss_sums,
  * then a squared norm for each block. */
-enum { SUM_HEAD, SUM_FLAG, SUM_LOSS, N_SUMS = SUM_LOSS + FL_LOSS_SUMS_N };
+enum { SUM_HEAD, SUM_FLAG, SUM_READY, SUM_CAPTURED, SUM_LOSS, N_SUMS = SUM_LOSS + FL_LOSS_SUMS_N };
 _Static_assert(N_SUMS + FL_MAX_LAYERS <= FL_GROUP_ALL_REDUCE_MAX, "the commit point is one sum");
 
 struct fl_pipeline {
@@ -38,6 +39,7 @@ struct fl_pipeline {
     fl_send_queue forward_out, backward_out;
     fl_channel *channels[4];
     fl_reduce reduce;
+    fl_captured_step captured; /* the last micro-batch's backward with its sums */
     fl_affinity affinity;  /* of samples, in the run's stores of what frozen layers made of them */
     fl_batch_split now;    /* of the step at work */
     fl_batch_split coming; /* scratch for prefetching the next one */

@@ -143,6 +143,43 @@ fl_status fl_reduce_layer_done(fl_reduce *reduce, int layer)
     return FL_OK;
 }
 
+bool fl_reduce_can_capture(const fl_reduce *reduce)
+{
+    bool all = reduce->n > 0;
+    for (int i = 0; i < reduce->n; i++) {
+        all = all && fl_bucket_can_capture(reduce->bucket[i]);
+    }
+    return all;
+}
+
+fl_status fl_reduce_capture_layer(fl_reduce *reduce, int layer, int64_t deadline_us)
+{
+    while (reduce->captured < reduce->n && reduce->lowest_layer[reduce->captured] >= layer) {
+        FL_TRY(fl_bucket_capture(reduce->bucket[reduce->captured], reduce->params->stream,
+                                 deadline_us));
+        reduce->captured++;
+    }
+    return FL_OK;
+}
+
+fl_status fl_reduce_capture_join(fl_reduce *reduce)
+{
+    int n = reduce->captured;
+    reduce->captured = 0;
+    for (int i = 0; i < n; i++) {
+        FL_TRY(fl_bucket_capture_join(reduce->bucket[i], reduce->params->stream));
+    }
+    return FL_OK;
+}
+
+fl_status fl_reduce_launched(fl_reduce *reduce)
+{
+    for (; reduce->started < reduce->n; reduce->started++) {
+        FL_TRY(fl_bucket_launched(reduce->bucket[reduce->started], reduce->params->stream));
+    }
+    return FL_OK;
+}
+
 fl_status fl_reduce_wait(fl_reduce *reduce, int64_t deadline_us)
 {
     for (int i = 0; i < reduce->started; i++) {

@@ -15,7 +15,7 @@ typedef struct fl_reduce {
     int n;
     fl_bucket **bucket; /* [n], the topmost layers first */
     int *lowest_layer;  /* [n]: a bucket is complete when this layer's backward is done */
-    int started;
+    int started, captured;
     int replica, R;
 } fl_reduce;
 
@@ -28,6 +28,17 @@ void fl_reduce_fini(fl_reduce *reduce);
 /* The work so far of the parameters' stream completes all micro-batches' gradients of `layer`:
  * start the buckets that are complete then. */
 fl_status fl_reduce_layer_done(fl_reduce *reduce, int layer) FL_MUST_CHECK;
+
+/* Whether all buckets can be part of captured work. There is at least one. */
+bool fl_reduce_can_capture(const fl_reduce *reduce);
+
+/* As fl_reduce_layer_done, while the stream is captured; then, before the capture ends, let what is
+ * captured later find the sums. After a failure, too. */
+fl_status fl_reduce_capture_layer(fl_reduce *reduce, int layer, int64_t deadline_us) FL_MUST_CHECK;
+fl_status fl_reduce_capture_join(fl_reduce *reduce) FL_MUST_CHECK;
+
+/* All buckets were launched as part of captured work: fl_reduce_wait follows. */
+fl_status fl_reduce_launched(fl_reduce *reduce) FL_MUST_CHECK;
 
 /* Wait for all buckets; later work of the stream finds the sums. Ready for the next step. */
 fl_status fl_reduce_wait(fl_reduce *reduce, int64_t deadline_us) FL_MUST_CHECK;

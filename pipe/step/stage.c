@@ -476,25 +476,54 @@ static fl_status backward_by_layer(fl_stage *stage, int slot_index, bool want_gr
     return FL_OK;
 }
 
+static int lowest_of(const fl_stage *stage)
+{
+    return stage->params.first_trainable - stage->o.first;
+}
+
+static fl_status begin_backward(fl_stage *stage, const fl_stage_slot *s)
+{
+    return lowest_of(stage) < stage->n_layers
+               ? fl__stage_clear_rest(stage, s, stage->n_layers, stage->grad[stage->grad_turn])
+               : FL_OK;
+}
+
+static void end_backward(fl_stage *stage, fl_stage_slot *s, bool want_grad_in, void *to,
+                         fl_tensor *grad_in)
+{
+    *grad_in = s->at[0];
+    grad_in->data = NULL;
+    if (want_grad_in && lowest_of(stage) == 0) {
+        grad_in->data = to != NULL ? to : stage->grad[stage->grad_turn];
+    }
+    end_slot(stage, s);
+}
+
 fl_status fl_stage_backward(fl_stage *stage, int slot_index, bool want_grad_in, void *to,
                             fl_stage_layer_done *layer_done, void *context, fl_tensor *grad_in)
 {
     fl_stage_slot *s = &stage->slots[slot_index];
-    int lowest = stage->params.first_trainable - stage->o.first;
-    if (lowest < stage->n_layers) {
-        FL_TRY(fl__stage_clear_rest(stage, s, stage->n_layers, stage->grad[stage->grad_turn]));
-    }
+    FL_TRY(begin_backward(stage, s));
     bool by_graph = s->by_graph && to == NULL;
     fl__stage_count_call(stage, by_graph);
     FL_TRY(by_graph
                ? fl__stage_launch_backward(stage, s, want_grad_in, layer_done, context, slot_index)
                : backward_by_layer(stage, slot_index, want_grad_in, to, layer_done, context));
-    *grad_in = s->at[0];
-    grad_in->data = NULL;
-    if (want_grad_in && lowest == 0) {
-        grad_in->data = to != NULL ? to : stage->grad[stage->grad_turn];
-    }
-    end_slot(stage, s);
+    end_backward(stage, s, want_grad_in, to, grad_in);
+    return FL_OK;
+}
+
+fl_status fl_stage_backward_captured(fl_stage *stage, int slot_index, bool want_grad_in,
+                                     fl_status (*launch)(void *context), void *context,
+                                     fl_tensor *grad_in)
+{
+    fl_stage_slot *s = &stage->slots[slot_index];
+    FL_TRY(begin_backward(stage, s));
+    FL_TRY(launch(context));
+    stage->graphs.launches++;
+    stage->graphs.sum_launches++;
+    stage->grad_turn = (stage->grad_turn + stage->n_layers - lowest_of(stage)) % 2;
+    end_backward(stage, s, want_grad_in, NULL, grad_in);
     return FL_OK;
 }
 

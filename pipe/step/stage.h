@@ -155,6 +155,21 @@ fl_tensor fl_stage_grad_in(const fl_stage *stage, int slot, int layer);
  * gradients are on their way. Before the first micro-batch. */
 void fl_stage_cut_backward(fl_stage *stage, int layer);
 
+/* Whether all of the slot's backward has been captured in pieces, and these are the faster way. */
+bool fl_stage_has_backward_graphs(const fl_stage *stage, int slot);
+
+/* Capture the slot's backward as one graph, with what layer_done captures where a piece ends, and
+ * join at the end. Nothing of it is done; the slot is as before. */
+typedef fl_status fl_stage_join(void *context);
+fl_status fl_stage_capture_backward(fl_stage *stage, int slot, bool want_grad_in,
+                                    fl_stage_layer_done *layer_done, fl_stage_join *join,
+                                    void *context, fl_graph **graph) FL_MUST_CHECK;
+
+/* fl_stage_backward by that graph, which `launch` puts into the stage's stream. */
+fl_status fl_stage_backward_captured(fl_stage *stage, int slot, bool want_grad_in,
+                                     fl_status (*launch)(void *context), void *context,
+                                     fl_tensor *grad_in) FL_MUST_CHECK;
+
 /* What the time of the slot's forward or backward tells: for fl_stage_learn; -1: nothing. */
 int fl_stage_label(const fl_stage *stage, int slot);
 
@@ -180,6 +195,7 @@ typedef struct fl_stage_shape_report {
 /* Since the stage was created. */
 typedef struct fl_stage_graph_report {
     int64_t captures, launches; /* of a forward, or of a piece of backward */
+    int64_t sum_launches;       /* of them, a whole backward with the sums of its buckets */
     int64_t calls;              /* forwards, backwards and pieces that ran call by call */
     int64_t nodes, bytes; /* of the device's graphs now: pieces of work; the driver's memory */
     int shapes, by_graph; /* of micro-batches: seen; those that graphs are faster for */

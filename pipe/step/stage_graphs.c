@@ -93,25 +93,31 @@ static fl_status run_layers(fl_stage *stage, fl_stage_slot *s, int high, int low
     return asked ? fl_fail(FL_EFAILED, "a layer asks for its micro-batch (fl_exec_batch)") : FL_OK;
 }
 
+static fl_status end_capture(fl_stage *stage, fl_status status, fl_graph **graph)
+{
+    fl_device *d = stage->o.device;
+    fl_failure failure;
+    if (status == FL_OK) {
+        status = d->ops->capture_end(d, stage->o.stream, graph);
+        stage->graphs.captures += status == FL_OK ? 1 : 0;
+        return status;
+    }
+    fl_failure_keep(&failure, status);
+    fl_status ended = d->ops->capture_end(d, stage->o.stream, graph);
+    (void)ended; /* the first failure is the reason */
+    d->ops->graph_destroy(d, graph);
+    return fl_failure_raise(&failure);
+}
+
 static fl_status capture(fl_stage *stage, fl_stage_slot *s, int high, int low, bool want_grad_in,
                          fl_graph **graph)
 {
     fl_device *d = stage->o.device;
     FL_TRY(d->ops->capture_begin(d, stage->o.stream));
     show_offsets(stage, s, s->shape->offsets);
-    fl_status status = run_layers(stage, s, high, low, want_grad_in), ended;
+    fl_status status = run_layers(stage, s, high, low, want_grad_in);
     show_offsets(stage, s, NULL);
-    if (status == FL_OK) {
-        ended = d->ops->capture_end(d, stage->o.stream, graph);
-        stage->graphs.captures += ended == FL_OK ? 1 : 0;
-        return ended;
-    }
-    fl_failure failure;
-    fl_failure_keep(&failure, status);
-    ended = d->ops->capture_end(d, stage->o.stream, graph);
-    (void)ended; /* the first failure is the reason */
-    d->ops->graph_destroy(d, graph);
-    return fl_failure_raise(&failure);
+    return end_capture(stage, status, graph);
 }
 
 static fl_status launch_graph(fl_stage *stage, int item, fl_graph *graph)
@@ -216,4 +222,51 @@ fl_status fl__stage_launch_backward(fl_stage *stage, fl_stage_slot *s, bool want
         }
     }
     return FL_OK;
+}
+
+/* ---- all of backward, with what its caller captures beside it ---- */
+
+bool fl_stage_has_backward_graphs(const fl_stage *stage, int slot)
+{
+    const fl_stage_slot *s = &stage->slots[slot];
+    bool all =
+        s->by_graph && s->shape->way == FL_STAGE_BY_GRAPHS && lowest_of(stage) < stage->n_layers;
+    for (int piece = 0; all && piece < fl__stage_n_pieces(stage); piece++) {
+        all = s->shape->capture[slot].backward[piece] != NULL;
+    }
+    return all;
+}
+
+static fl_status capture_pieces(fl_stage *stage, fl_stage_slot *s, bool want_grad_in,
+                                fl_stage_layer_done *layer_done, void *context)
+{
+    int slot = (int)(s - stage->slots);
+    for (int high = stage->n_layers - 1, low; high >= lowest_of(stage); high = low - 1) {
+        low = end_of_piece(stage, high);
+        FL_TRY(run_layers(stage, s, high, low, want_grad_in));
+        FL_TRY(layer_done(context, slot, stage->o.first + low));
+    }
+    return FL_OK;
+}
+
+fl_status fl_stage_capture_backward(fl_stage *stage, int slot, bool want_grad_in,
+                                    fl_stage_layer_done *layer_done, fl_stage_join *join,
+                                    void *context, fl_graph **graph)
+{
+    fl_device *d = stage->o.device;
+    fl_stage_slot *s = &stage->slots[slot];
+    size_t scratch = fl_arena_mark(&stage->scratch);
+    int turn = stage->grad_turn;
+    *graph = NULL;
+    FL_TRY(d->ops->capture_begin(d, stage->o.stream));
+    fl_flight_enter(FL_FLIGHT_CAPTURE, -1, -1, 0);
+    show_offsets(stage, s, s->shape->offsets);
+    fl_status status = capture_pieces(stage, s, want_grad_in, layer_done, context);
+    show_offsets(stage, s, NULL);
+    status = status == FL_OK ? join(context) : status;
+    status = end_capture(stage, status, graph);
+    fl_flight_leave();
+    stage->grad_turn = turn;
+    fl_arena_release(&stage->scratch, scratch);
+    return status;
 }

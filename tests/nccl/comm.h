@@ -3,6 +3,7 @@
  *     standin.c      the rules; communicators from their opening to their end; faults of calls
  *     operations.c   sends, receives and collectives
  *     splits.c       communicators that are split off another one, or shrunk from it
+ *     captures.c     operations in graphs of the stand-in for CUDA
  *     registrations.c  buffers that are registered */
 #ifndef FL_TESTS_NCCL_COMM_H
 #define FL_TESTS_NCCL_COMM_H
@@ -65,6 +66,8 @@ struct ncclComm {
     struct ncclComm **child;
     struct ncclComm *next_in_group;
     fl_async_native *stream; /* of the last operation */
+    atomic_int n_captured;   /* operations that graphs hold, which need the communicator */
+    struct ncclComm *next_ending;
     registration *registrations;
 };
 
@@ -94,5 +97,18 @@ bool comm_finish_split(struct ncclComm *c);
 void comm_note_registered(const op *o);
 void comm_check_registered(const op *o);
 void comm_end_registrations(struct ncclComm *c, bool aborted);
+
+/* captures.c: whether the operation's stream is captured; it is noted there then. *code: whether
+ * that failed. */
+bool comm_capture_op(const op *o, fl_nccl_result *result);
+
+/* operations.c: an operation that a graph launches, on the thread that launches it. */
+void comm_run_now(const op *o);
+
+/* Whether this thread is in a group of calls. */
+bool comm_in_group(void);
+
+/* standin.c: in the end of the outermost group: free what was aborted in it. */
+void comm_end_aborted(void);
 
 #endif

@@ -46,10 +46,8 @@ static bool move_data(const op *o, void *to, const void *from)
     return false;
 }
 
-/* On the stream's thread. */
-static void run_op(void *call, void *to, const void *from)
+static void run_wherever(const op *o, void *to, const void *from)
 {
-    op *o = call;
     if (o->fault.kind == FAULT_LATE) {
         usleep((useconds_t)o->fault.value);
     }
@@ -60,7 +58,23 @@ static void run_op(void *call, void *to, const void *from)
     atomic_fetch_add(&o->comm->n_ops_run, 1);
     board_change(o->comm->end.b);
     comm_release(o->comm);
-    free(o);
+}
+
+/* On the stream's thread. */
+static void run_op(void *call, void *to, const void *from)
+{
+    run_wherever(call, to, from);
+    free(call);
+}
+
+void comm_run_now(const op *captured)
+{
+    op o = *captured;
+    pthread_mutex_lock(&comm_lock);
+    o.turn = atomic_fetch_add(&o.comm->n_ops, 1);
+    atomic_fetch_add(&o.comm->refs, 1);
+    pthread_mutex_unlock(&comm_lock);
+    run_wherever(&o, o.to, o.from);
 }
 
 static void *run_beside(void *call)
@@ -159,6 +173,8 @@ static fl_nccl_result add_op(op o, const char *name)
         result = comm_refuse(FL_NCCL_INVALID_USAGE, "the communicator is revoked");
     } else if (c->state != READY || c->n_deferred == OPS_MAX) {
         result = comm_refuse(FL_NCCL_INVALID_ARGUMENT, "the call before it is still in progress");
+    } else if (c->connected[connection_of(&o)] && comm_capture_op(&o, &result)) {
+        /* it runs when its graph is launched */
     } else {
         if (c->n_deferred == 0 && group_depth > 0) {
             c->next_in_group = in_group;
@@ -229,6 +245,11 @@ EXPORT fl_nccl_result ncclBroadcast(const void *from, void *to, size_t count, in
                   "Broadcast");
 }
 
+bool comm_in_group(void)
+{
+    return group_depth > 0;
+}
+
 EXPORT fl_nccl_result ncclGroupStart(void)
 {
     group_depth++;
@@ -248,6 +269,9 @@ EXPORT fl_nccl_result ncclGroupEnd(void)
         result = started == FL_NCCL_SUCCESS ? result : started;
     }
     pthread_mutex_unlock(&comm_lock);
+    if (group_depth == 0) {
+        comm_end_aborted();
+    }
     return f.kind == FAULT_FAIL ? (fl_nccl_result)f.value : result;
 }
 

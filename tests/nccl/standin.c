@@ -11,6 +11,9 @@
  *   - A split needs all ranks of the parent, and nothing outstanding there.
  *   - A shrink needs all ranks but the excluded ones, and nothing outstanding unless its flag
  *     aborts that. A revoked communicator can be shrunk, split and aborted, and nothing else.
+ *   - A captured operation runs at each launch of its graph. An abort raises its flag at the call,
+ * and ends, at the end of the outermost group of calls, only once no graph has operations of the
+ *     communicator; so does its destruction.
  *   - A buffer is registered once, and unregistered before its memory is given back and before the
  *     communicator is destroyed. Of one operation all ranks' buffers are registered, or none. A
  *     program that breaks a rule of these dies.
@@ -244,6 +247,17 @@ EXPORT fl_nccl_result ncclCommFinalize(struct ncclComm *c)
     return result;
 }
 
+/* It waits for ever for graphs that hold operations of the communicator. */
+static void wait_for_graphs(struct ncclComm *c)
+{
+    while (c->end.b != NULL && atomic_load(&c->n_captured) > 0) {
+        unsigned seen = board_seen(c->end.b);
+        if (atomic_load(&c->n_captured) > 0) {
+            board_await(c->end.b, seen);
+        }
+    }
+}
+
 EXPORT fl_nccl_result ncclCommDestroy(struct ncclComm *c)
 {
     fault f = fault_of("CommDestroy");
@@ -254,9 +268,36 @@ EXPORT fl_nccl_result ncclCommDestroy(struct ncclComm *c)
         fprintf(stderr, "stand-in for NCCL: a communicator is destroyed before it is finalized\n");
         abort();
     }
+    wait_for_graphs(c);
     comm_end_registrations(c, false);
     comm_release(c);
     return f.kind == FAULT_FAIL ? (fl_nccl_result)f.value : FL_NCCL_SUCCESS;
+}
+
+/* ---- abort ---- */
+
+static _Thread_local struct ncclComm *ending; /* what was aborted in this thread's group of calls */
+
+static void end_aborted(struct ncclComm *c)
+{
+    while (fault_without_streams() && comm_has_ops(c)) { /* no stream can be waited for */
+        unsigned seen = board_seen(c->end.b);
+        if (comm_has_ops(c)) {
+            board_await(c->end.b, seen);
+        }
+    }
+    wait_for_graphs(c);
+    comm_end_registrations(c, true);
+    comm_release(c);
+}
+
+void comm_end_aborted(void)
+{
+    while (ending != NULL) {
+        struct ncclComm *c = ending;
+        ending = c->next_ending;
+        end_aborted(c);
+    }
 }
 
 /* Operations that run leave; those that have not begun never will. */
@@ -267,13 +308,11 @@ EXPORT fl_nccl_result ncclCommAbort(struct ncclComm *c)
     if (c->end.b != NULL) {
         board_change(c->end.b);
     }
-    while (fault_without_streams() && comm_has_ops(c)) { /* no stream can be waited for */
-        unsigned seen = board_seen(c->end.b);
-        if (comm_has_ops(c)) {
-            board_await(c->end.b, seen);
-        }
+    if (comm_in_group()) {
+        c->next_ending = ending;
+        ending = c;
+    } else {
+        end_aborted(c);
     }
-    comm_end_registrations(c, true);
-    comm_release(c);
     return f.kind == FAULT_FAIL ? (fl_nccl_result)f.value : FL_NCCL_SUCCESS;
 }

@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CAPTURES_MAX = 8 };
+enum { CAPTURES_MAX = 8, JOINED_MAX = 16 };
 
 typedef struct node {
     int (*run)(void *call);
     void *call;
     size_t call_bytes;
+    void (*count)(void *call, int change); /* NULL: nobody counts it */
 } node;
 
 struct shim_graph {
@@ -18,17 +19,39 @@ struct shim_graph {
     int n, room;
 };
 
+/* A stream that has come to a capture by waiting for an event of it. */
+typedef struct joined_stream {
+    const void *stream;
+    int n_nodes; /* of the graph, behind its last piece of work; of what was waited for: */
+    int n_waited;
+} joined_stream;
+
 static struct {
+    joined_stream joined[JOINED_MAX];
+    int n_joined;
+    uint64_t serial;
     const void *stream; /* NULL: a free place */
     pthread_t thread;
     shim_graph *graph;
     int code; /* of the call that spoilt it */
 } captures[CAPTURES_MAX];
 
+static uint64_t n_captures;
+
+static joined_stream *find_joined(int i, const void *stream)
+{
+    for (int j = 0; captures[i].stream != NULL && j < captures[i].n_joined; j++) {
+        if (captures[i].joined[j].stream == stream) {
+            return &captures[i].joined[j];
+        }
+    }
+    return NULL;
+}
+
 static int place_of(const void *stream)
 {
     for (int i = 0; i < CAPTURES_MAX; i++) {
-        if (captures[i].stream == stream) {
+        if (captures[i].stream == stream || (stream != NULL && find_joined(i, stream) != NULL)) {
             return i;
         }
     }
@@ -79,22 +102,28 @@ static void *checked(void *memory)
     return memory;
 }
 
-static void add_node(shim_graph *g, int (*run)(void *call), const void *call, size_t call_bytes)
+static void add_node(shim_graph *g, const node *n)
 {
+    const void *call = n->call;
+    size_t call_bytes = n->call_bytes;
     if (g->n == g->room) {
         g->room = 2 * g->room + 16;
         g->nodes = checked(realloc(g->nodes, (size_t)g->room * sizeof *g->nodes));
     }
     node *to = &g->nodes[g->n++];
-    *to = (node){run, checked(aligned_alloc(64, (call_bytes + 64) / 64 * 64)), call_bytes};
+    *to = *n;
+    to->call = checked(aligned_alloc(64, (call_bytes + 64) / 64 * 64));
     memcpy(to->call, call, call_bytes);
+    if (n->count != NULL) {
+        n->count(to->call, 1);
+    }
 }
 
 shim_graph *shim_graph_dup(const shim_graph *g)
 {
     shim_graph *copy = checked(calloc(1, sizeof *copy));
     for (int i = 0; i < g->n; i++) {
-        add_node(copy, g->nodes[i].run, g->nodes[i].call, g->nodes[i].call_bytes);
+        add_node(copy, &g->nodes[i]);
     }
     return copy;
 }
@@ -102,6 +131,9 @@ shim_graph *shim_graph_dup(const shim_graph *g)
 void shim_graph_destroy(shim_graph *g)
 {
     for (int i = 0; i < g->n; i++) {
+        if (g->nodes[i].count != NULL) {
+            g->nodes[i].count(g->nodes[i].call, -1);
+        }
         free(g->nodes[i].call);
     }
     free(g->nodes);
@@ -134,14 +166,55 @@ int shim_graph_nodes(const shim_graph *g)
 
 /* ---- captures ---- */
 
-int shim_capture_add(const void *stream, int (*run)(void *call), const void *call,
-                     size_t call_bytes)
+int shim_capture_add_counted(const void *stream, int (*run)(void *call), const void *call,
+                             size_t call_bytes, void (*count)(void *call, int change))
 {
     int i = place_of(stream);
     if (captures[i].code != 0) {
         return SHIM_CAPTURE_INVALIDATED;
     }
-    add_node(captures[i].graph, run, call, call_bytes);
+    add_node(captures[i].graph, &(node){run, (void *)(uintptr_t)call, call_bytes, count});
+    joined_stream *joined = find_joined(i, stream);
+    if (joined != NULL) {
+        joined->n_nodes = captures[i].graph->n;
+    }
+    return 0;
+}
+
+int shim_capture_add(const void *stream, int (*run)(void *call), const void *call,
+                     size_t call_bytes)
+{
+    return shim_capture_add_counted(stream, run, call, call_bytes, NULL);
+}
+
+shim_fork shim_capture_mark(const void *stream)
+{
+    int i = stream == NULL ? -1 : place_of(stream);
+    return i < 0 ? (shim_fork){.capture = -1}
+                 : (shim_fork){i, captures[i].serial, stream, captures[i].graph->n};
+}
+
+int shim_capture_wait(const void *stream, const shim_fork *fork)
+{
+    int i = fork->capture, mine = stream == NULL ? -1 : place_of(stream);
+    bool living = i >= 0 && captures[i].stream != NULL && captures[i].serial == fork->serial;
+    if (i < 0 || !living) {
+        return mine < 0 && i < 0 ? 0 : shim_capture_spoil(SHIM_CAPTURE_ISOLATION);
+    }
+    if (mine >= 0 && mine != i) {
+        return shim_capture_spoil(SHIM_CAPTURE_ISOLATION);
+    }
+    if (mine < 0) {
+        if (stream == NULL || captures[i].n_joined == JOINED_MAX) {
+            return shim_capture_spoil(SHIM_CAPTURE_UNSUPPORTED);
+        }
+        captures[i].joined[captures[i].n_joined++] =
+            (joined_stream){stream, captures[i].graph->n, 0};
+    }
+    joined_stream *joined = find_joined(i, fork->stream);
+    if (stream == captures[i].stream && joined != NULL && fork->n_nodes > joined->n_waited) {
+        joined->n_waited = fork->n_nodes;
+    }
     return 0;
 }
 
@@ -155,7 +228,20 @@ int shim_capture_begin(const void *stream)
     captures[i].thread = pthread_self();
     captures[i].graph = checked(calloc(1, sizeof *captures[i].graph));
     captures[i].code = 0;
+    captures[i].n_joined = 0;
+    captures[i].serial = ++n_captures;
     return 0;
+}
+
+/* What joined and was not waited for would be lost. */
+static bool is_unjoined(int i)
+{
+    for (int j = 0; j < captures[i].n_joined; j++) {
+        if (captures[i].joined[j].n_waited < captures[i].joined[j].n_nodes) {
+            return true;
+        }
+    }
+    return false;
 }
 
 int shim_capture_end(const void *stream, shim_graph **out)
@@ -165,7 +251,9 @@ int shim_capture_end(const void *stream, shim_graph **out)
     if (i < 0) {
         return SHIM_CAPTURE_UNSUPPORTED;
     }
-    bool good = captures[i].code == 0, mine = pthread_equal(captures[i].thread, pthread_self());
+    bool unjoined = captures[i].code == 0 && is_unjoined(i);
+    bool good = captures[i].code == 0 && !unjoined,
+         mine = pthread_equal(captures[i].thread, pthread_self());
     shim_graph *graph = captures[i].graph;
     captures[i].stream = NULL;
     if (good && mine) {
@@ -173,5 +261,7 @@ int shim_capture_end(const void *stream, shim_graph **out)
         return 0;
     }
     shim_graph_destroy(graph);
-    return mine ? SHIM_CAPTURE_INVALIDATED : SHIM_CAPTURE_WRONG_THREAD;
+    return unjoined ? SHIM_CAPTURE_UNJOINED
+           : mine   ? SHIM_CAPTURE_INVALIDATED
+                    : SHIM_CAPTURE_WRONG_THREAD;
 }

@@ -1,10 +1,13 @@
 /* Streams whose work is noted instead of done, and graphs of such work: what the stand-in for the
- * CUDA runtime and the launches of the shim share. Nothing here is thread-safe. */
+ * CUDA runtime and the launches of the shim share. A stream that waits for an event of captured
+ * work is captured, too, until its work has been waited for by the stream that was captured first.
+ * Nothing here is thread-safe. */
 #ifndef FL_TESTS_SHIM_CAPTURE_H
 #define FL_TESTS_SHIM_CAPTURE_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -14,6 +17,7 @@ extern "C" {
 enum {
     SHIM_CAPTURE_UNSUPPORTED = 900,
     SHIM_CAPTURE_INVALIDATED = 901,
+    SHIM_CAPTURE_UNJOINED = 904,
     SHIM_CAPTURE_ISOLATION = 905,
     SHIM_CAPTURED_EVENT = 907,
     SHIM_CAPTURE_WRONG_THREAD = 908,
@@ -27,6 +31,22 @@ bool shim_captures(const void *stream);
 /* Whether this thread captures a stream; whether any thread does. */
 bool shim_captures_here(void);
 bool shim_captures_any(void);
+
+/* A place in captured work. */
+typedef struct shim_fork {
+    int capture;     /* -1: in none */
+    uint64_t serial; /* of the capture */
+    const void *stream;
+    int n_nodes;
+} shim_fork;
+
+/* Where the stream is now, for an event; let `stream` wait for that. 0 or a code. */
+shim_fork shim_capture_mark(const void *stream);
+int shim_capture_wait(const void *stream, const shim_fork *fork);
+
+/* The same for work that counts its copies: count(call, 1) for each, count(call, -1) at its end. */
+int shim_capture_add_counted(const void *stream, int (*run)(void *call), const void *call,
+                             size_t call_bytes, void (*count)(void *call, int change));
 
 /* Note a piece of work, which is run(call) with a copy of call [call_bytes]. 0 or a code. */
 int shim_capture_add(const void *stream, int (*run)(void *call), const void *call,

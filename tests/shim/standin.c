@@ -212,6 +212,11 @@ void standin_use_real_time(void)
     standin.real_time = true;
 }
 
+void standin_make_graphs_fast(void)
+{
+    standin.fast_graphs = true;
+}
+
 void standin_set_memory(size_t size_bytes)
 {
     standin.memory_bytes = size_bytes;

@@ -33,6 +33,10 @@ void standin_use_real_time(void);
  * each kernel of the device table, and for each launch of a graph; 0 and 0 at first. */
 void standin_set_costs(int64_t kernel_us, int64_t graph_us);
 
+/* From now on events in real time see nothing of what a launch of a graph takes, so that graphs are
+ * the faster way for certain. */
+void standin_make_graphs_fast(void);
+
 /* How much device memory there is; SIZE_MAX at first. */
 void standin_set_memory(size_t size_bytes);
 
@@ -59,5 +63,14 @@ int64_t standin_host_waits(void);
 
 /* Memory, streams, events, graphs and what the library describes that were not given back. */
 int standin_outstanding(void);
+
+/* Exported by the plugin's file, for a library beside it, as NCCL is: if the stream is captured,
+ * note run(call), of a copy of call [call_bytes], which other threads' calls run beside.
+ * count(call, 1) for each copy that there is, and count(call, -1) at its end. -1: the stream is not
+ * captured. */
+enum { STANDIN_BESIDE_BYTES = 256 };
+__attribute__((visibility("default"))) int
+standin_capture_beside(void *stream, int (*run)(void *call), void (*count)(void *call, int change),
+                       const void *call, size_t call_bytes);
 
 #endif

@@ -76,6 +76,7 @@ FL__CUDA_LAUNCHES(STANDIN_DECLARE)
 typedef struct standin_state {
     size_t memory_bytes, used_bytes; /* of the device */
     bool real_time; /* events are at the time of their record; else a millisecond apart */
+    bool fast_graphs;
     int64_t kernel_us, graph_us; /* between events a millisecond apart */
     int pageable_code;      /* of copies from or to pageable memory of the host; 0: they work */
     const char *no_library; /* why there is none */

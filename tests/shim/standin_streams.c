@@ -4,9 +4,13 @@
 #include "tests/shim/standin_parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Of events that are a millisecond apart. */
 static int64_t clock_us;
+
+/* Real time that events do not see. */
+static int64_t hidden_us;
 
 void standin_spend(int64_t us)
 {
@@ -18,12 +22,17 @@ void standin_spend(int64_t us)
 typedef struct handle {
     int64_t us;    /* of an event */
     bool captured; /* it was recorded in a stream that was captured */
+    shim_fork fork;
 } handle;
 
 static int create_handle(const char *entry, void **out)
 {
     FAIL_OR_GO_ON(entry);
-    *out = calloc(1, sizeof(handle));
+    handle *made = calloc(1, sizeof *made);
+    *out = made;
+    if (made != NULL) {
+        made->fork.capture = -1;
+    }
     standin.outstanding += *out == NULL ? 0 : 1;
     return *out == NULL ? FL_CUDA_OUT_OF_MEMORY : 0;
 }
@@ -67,7 +76,8 @@ int standin__event_record(void *event, void *stream)
 {
     FAIL_OR_GO_ON("event_record");
     ((handle *)event)->captured = shim_captures(stream);
-    clock_us = standin.real_time ? fl_now_us() : clock_us + 1000;
+    ((handle *)event)->fork = shim_capture_mark(stream);
+    clock_us = standin.real_time ? fl_now_us() - hidden_us : clock_us + 1000;
     ((handle *)event)->us = clock_us;
     return 0;
 }
@@ -82,9 +92,7 @@ int standin__event_wait(void *event)
 int standin__stream_wait_event(void *stream, void *event)
 {
     FAIL_OR_GO_ON("stream_wait_event");
-    return shim_captures(stream) == ((const handle *)event)->captured
-               ? 0
-               : shim_capture_spoil(SHIM_CAPTURE_ISOLATION);
+    return shim_capture_wait(stream, &((const handle *)event)->fork);
 }
 
 int standin__event_elapsed(const void *from, const void *to, float *ms)
@@ -182,6 +190,48 @@ int standin__graph_launch(void *executable, void *stream)
 {
     FAIL_OR_GO_ON("graph_launch");
     standin_spend(standin.graph_us);
-    return shim_captures(stream) ? shim_capture_spoil(SHIM_CAPTURE_UNSUPPORTED)
-                                 : standin_note_launch(shim_graph_run(*(shim_graph **)executable));
+    if (shim_captures(stream)) {
+        return shim_capture_spoil(SHIM_CAPTURE_UNSUPPORTED);
+    }
+    int64_t begun_us = fl_now_us();
+    int code = standin_note_launch(shim_graph_run(*(shim_graph **)executable));
+    hidden_us += standin.fast_graphs ? fl_now_us() - begun_us : 0;
+    return code;
+}
+
+/* ---- work of libraries beside the plugin ---- */
+
+typedef struct beside {
+    int (*run)(void *call);
+    void (*count)(void *call, int change);
+    unsigned char call[STANDIN_BESIDE_BYTES];
+} beside;
+
+/* Other threads call meanwhile: it may wait for other processes. */
+static int run_beside(void *call)
+{
+    beside *b = call;
+    pthread_mutex_unlock(&standin_one_call);
+    int code = b->run(b->call);
+    pthread_mutex_lock(&standin_one_call);
+    return code;
+}
+
+static void count_beside(void *call, int change)
+{
+    beside *b = call;
+    b->count(b->call, change);
+}
+
+int standin_capture_beside(void *stream, int (*run)(void *call),
+                           void (*count)(void *call, int change), const void *call,
+                           size_t call_bytes)
+{
+    ONE_CALL;
+    beside b = {run, count, {0}};
+    if (!shim_captures(stream)) {
+        return -1;
+    }
+    memcpy(b.call, call, call_bytes);
+    return shim_capture_add_counted(stream, run_beside, &b, sizeof b, count_beside);
 }

@@ -124,6 +124,7 @@ static fl_wire_message frame_of(fl_wire_type type)
             .step = 12,
             .graphs = {.captures = 3,
                        .launches = 40,
+                       .sum_launches = 6,
                        .calls = 9,
                        .nodes = 77,
                        .bytes = 315392,

@@ -7,6 +7,7 @@
  *   driver=N            the version of its driver, as 13000
  *   memory=N            bytes of memory of each
  *   fail=ENTRY:N:CODE   the N-th call of an entry fails
+ *   graphs=fast         for events, a launch of a graph takes no time
  *   pageable=CODE       copies from and to pageable memory of the host fail
  *   asked=PATH          each question to cuBLASLt's heuristic adds a byte to this file
  *   version=N           of cuBLASLt
@@ -49,6 +50,8 @@ static void read_option(const char *name, char *value, options *o)
         o->memory_bytes = strtoull(value, NULL, 10);
     } else if (strcmp(name, "fail") == 0) {
         read_fault(value);
+    } else if (strcmp(name, "graphs") == 0 && strcmp(value, "fast") == 0) {
+        standin_make_graphs_fast();
     } else if (strcmp(name, "pageable") == 0) {
         standin_refuse_pageable(atoi(value));
     } else if (strcmp(name, "asked") == 0) {
