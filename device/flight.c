@@ -169,6 +169,28 @@ void fl_flight_leave(void)
     end_change(t);
 }
 
+void fl_flight_innermost(fl_flight_entry *out)
+{
+    bool any = here.track != NULL && here.depth > 0 && here.depth <= FL_FLIGHT_DEPTH;
+    *out = any ? entry_of(&here.track->open[here.depth - 1])
+               : (fl_flight_entry){.kind = FL_FLIGHT_NONE};
+}
+
+void fl_flight_awaits(const fl_flight_entry *entry)
+{
+    track *t = here.track;
+    if (t == NULL) {
+        return;
+    }
+    begin_change(t);
+    if (entry != NULL) {
+        set_entry(&t->open[0], entry);
+        set(&t->open[0], 6, 0);
+    }
+    atomic_store_explicit(&t->depth, entry != NULL, memory_order_release);
+    end_change(t);
+}
+
 /* A free track beside the main thread's; NULL: there is none. */
 static track *take_track(fl_flight_role role)
 {
@@ -374,6 +396,31 @@ void fl_flight_look(const fl_flight *flight, int rank, int track_index, fl_fligh
     uint64_t lost = 0, written = fl_flight_written(flight, rank, track_index);
     uint64_t cursor = written > 0 ? written - 1 : 0;
     fl_flight_read(flight, rank, track_index, &cursor, &out->last, 1, &lost);
+}
+
+static bool computes(fl_flight_kind kind)
+{
+    fl_flight_category category = fl_flight_category_of(kind);
+    return category == FL_FLIGHT_IS_COMPUTE || category == FL_FLIGHT_IS_OPTIMIZER;
+}
+
+void fl_flight_look_training(const fl_flight *flight, int rank, fl_flight_view *out)
+{
+    fl_flight_look(flight, rank, 0, out);
+    if (out->depth == 0 || out->depth == FL_FLIGHT_DEPTH ||
+        !computes(out->open[out->depth - 1].kind)) {
+        return;
+    }
+    for (int i = 1; i < FL_FLIGHT_TRACKS; i++) {
+        fl_flight_view awaited;
+        fl_flight_look(flight, rank, i, &awaited);
+        if (awaited.role == FL_FLIGHT_AWAITED && awaited.depth > 0) {
+            out->open[out->depth] = awaited.open[0];
+            out->open[out->depth].depth = out->depth;
+            out->depth++;
+            return;
+        }
+    }
 }
 
 uint64_t fl_flight_written(const fl_flight *flight, int rank, int track_index)

@@ -88,6 +88,7 @@ typedef enum fl_flight_role {
     FL_FLIGHT_REDUCER = 2,  /* a group's communication thread */
     FL_FLIGHT_PREPARER = 3, /* the thread that opens the next generation */
     FL_FLIGHT_DEVICE = 4,   /* no thread: what the worker's device has computed, by its events */
+    FL_FLIGHT_AWAITED = 5,  /* no thread: what its device waits for, of other workers */
     FL_FLIGHT_ROLES,
 } fl_flight_role;
 
@@ -140,6 +141,13 @@ void fl_flight_stamp(fl_flight_entry *entry);
  * the thread takes with the first one. Nothing happens on a thread that has no track. */
 void fl_flight_computed(const fl_flight_entry *entry);
 
+/* This thread's innermost operation; kind FL_FLIGHT_NONE: it is in none, or has no track. */
+void fl_flight_innermost(fl_flight_entry *out);
+
+/* Show on this thread's track what the worker's device waits for; NULL: for nothing. It is not
+ * remembered once that has changed. */
+void fl_flight_awaits(const fl_flight_entry *entry);
+
 /* A thread beside the main one: take a free track, or none, and give it back. */
 void fl_flight_thread(fl_flight_role role, uint32_t generation);
 void fl_flight_thread_end(void);
@@ -173,6 +181,10 @@ typedef struct fl_flight_view {
 } fl_flight_view;
 
 void fl_flight_look(const fl_flight *flight, int rank, int track, fl_flight_view *out);
+
+/* Track 0 as it is to be judged. A thread that only computes, and whose device waits for another
+ * worker meanwhile, waits for that worker, too: that operation is then the innermost one. */
+void fl_flight_look_training(const fl_flight *flight, int rank, fl_flight_view *out);
 
 /* Show a track of a worker on another host, of which this memory is a copy: its open operations,
  * and how often it has changed. Nothing else writes the track. */

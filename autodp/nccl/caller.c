@@ -256,6 +256,7 @@ fl_status fl__nccl_job_queue(nccl_job *job, int64_t timeout_ms)
     if (free && sound) {
         job->state = NCCL_QUEUED;
         job->begun = false;
+        job->awaited.kind = FL_FLIGHT_NONE;
         job->next = NULL;
         job->deadline_us =
             timeout_ms < 0 ? INT64_MAX : fl__nccl_limit(g, fl_deadline_us(timeout_ms));
@@ -278,11 +279,20 @@ fl_status fl__nccl_job_note_issued(nccl_job *job, int64_t timeout_ms)
     if (sound) {
         job->state = NCCL_ISSUED;
         job->next = NULL;
+        job->awaited.kind = FL_FLIGHT_NONE;
         job->deadline_us = fl__nccl_limit(g, fl_deadline_us(timeout_ms));
         append_issued(lane, job);
     }
     pthread_mutex_unlock(&g->mutex);
     return sound ? FL_OK : fl__nccl_result(g, fl_fail(FL_ESTALE, "its communicator is closed"));
+}
+
+void fl__nccl_job_await(nccl_job *job)
+{
+    nccl_group *g = job->lane->group;
+    pthread_mutex_lock(&g->mutex);
+    fl_flight_innermost(&job->awaited);
+    pthread_mutex_unlock(&g->mutex);
 }
 
 bool fl__nccl_job_left(nccl_job *job, int64_t deadline_us)

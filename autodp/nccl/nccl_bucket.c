@@ -132,6 +132,7 @@ fl_status fl__nccl_bucket_wait(fl_bucket *bucket, fl_stream *stream, int64_t dea
     }
     if (b->launched) {
         b->launched = b->under_way = false; /* it is work of the caller's stream */
+        fl__nccl_job_await(&b->launch);
         return fl__nccl_state(g);
     }
     nccl_job *job = &b->job[(b->n_started - 1) % N_JOBS];
@@ -140,6 +141,7 @@ fl_status fl__nccl_bucket_wait(fl_bucket *bucket, fl_stream *stream, int64_t dea
     atomic_fetch_add(&g->reduce_wait_us, fl_now_us() - start_us);
     b->under_way = false;
     FL_TRY(status);
+    fl__nccl_job_await(job);
     return fl__nccl_device_result(g, d->ops->stream_wait(d, stream, job->done));
 }
 
@@ -161,7 +163,7 @@ fl_status fl__nccl_bucket_capture(fl_bucket *bucket, fl_stream *stream, int64_t 
     FL_TRY(fl__nccl_state(g));
     FL_TRY(fl__nccl_device_result(g, d->ops->event_record(d, b->fork, stream)));
     FL_TRY(fl__nccl_job_queue(&b->capture, g->wait_timeout_ms));
-    return fl__nccl_job_issued(&b->capture, deadline_us);
+    return fl__nccl_job_issued(&b->capture, fl__nccl_wait_limit(g, deadline_us));
 }
 
 fl_status fl__nccl_bucket_capture_join(fl_bucket *bucket, fl_stream *stream)

@@ -258,6 +258,7 @@ fl_status fl__nccl_channel_receive_to(fl_channel *channel, void *to, size_t size
     int64_t n = channel->n_taken;
     nccl_job *job = job_of(c, n);
     FL_TRY(fl__nccl_job_issued(job, fl__nccl_wait_limit(g, deadline_us)));
+    fl__nccl_job_await(job);
     FL_TRY(fl__nccl_device_result(g, d->ops->stream_wait(d, stream, job->done)));
     if (size_bytes > 0) {
         FL_TRY(fl__nccl_device_result(g, d->ops->copy(d, stream, to, buffer_of(c, n), size_bytes)));

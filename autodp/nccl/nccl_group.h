@@ -34,6 +34,7 @@
 #include "autodp/group/backend.h"
 #include "autodp/nccl/library.h"
 #include "autodp/nccl/survey.h"
+#include "device/flight.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -69,6 +70,9 @@ struct nccl_job {
     nccl_job_state state;
     bool begun;     /* its call is in progress */
     nccl_job *next; /* in the lane's list */
+    /* In what operation the training thread had its stream wait for this job; kind FL_FLIGHT_NONE:
+     * no stream waits for it. */
+    fl_flight_entry awaited;
 };
 
 /* ---- lanes ---- */
@@ -206,6 +210,9 @@ fl_status fl__nccl_job_note_issued(nccl_job *job, int64_t timeout_ms) FL_MUST_CH
 
 /* Wait until its call has ended: what is recorded behind it can be waited for by streams. */
 fl_status fl__nccl_job_issued(nccl_job *job, int64_t deadline_us) FL_MUST_CHECK;
+
+/* The caller's stream is about to wait for the job, in the operation that this thread is in. */
+void fl__nccl_job_await(nccl_job *job);
 
 /* Wait until the device has done it. A job that was never queued is done. */
 fl_status fl__nccl_job_done(nccl_job *job, int64_t deadline_us) FL_MUST_CHECK;

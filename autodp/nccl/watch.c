@@ -4,9 +4,11 @@
  *     whether the caller thread is in a call for too long
  *     whether a lane's first job, in the call or on the device, takes too long
  *
- * and what it finds breaks the group. Then it aborts all communicators, in one group of NCCL's:
- * each abort first raises its flag, and communicators that wait for each other leave together. An
- * abort waits for the device; if it does not return, the device is lost, and with it the worker.
+ * and what it finds breaks the group. It also notes in the flight recorder what the device waits
+ * for: the training thread has gone on, and is then in whatever needs a result of the device. Then
+ * it aborts all communicators, in one group of NCCL's: each abort first raises its flag, and
+ * communicators that wait for each other leave together. An abort waits for the device; if it does
+ * not return, the device is lost, and with it the worker.
  *
  * Behind the flags, and before the group of calls ends, the watch thread destroys the graphs that
  * captured operations: only then can NCCL free what they refer to.
@@ -15,6 +17,7 @@
  * abort beside a call that does not return. */
 #include "autodp/nccl/nccl_group.h"
 #include "device/clock.h"
+#include "device/flight.h"
 #include "device/log.h"
 #include "device/thread.h"
 
@@ -56,6 +59,33 @@ static void look_at_lane(nccl_lane *lane)
         (lane->issued != NULL && lane->issued->deadline_us <= now_us)) {
         fl__nccl_lane_late(lane);
     }
+}
+
+/* The first job that the lane's stream is at, if another stream waits for it and its own work
+ * before it is done: then the device waits for the other members. NULL: there is none. */
+static const nccl_job *awaited_job(const nccl_lane *lane)
+{
+    fl_device *d = lane->group->base.device;
+    const nccl_job *job = lane->issued;
+    bool ready = true;
+    if (job == NULL || job->awaited.kind == FL_FLIGHT_NONE) {
+        return NULL;
+    }
+    /* A message's `after` is of the next one in its buffer. */
+    bool asks = lane->kind == NCCL_BUCKETS && job->after != NULL;
+    return !asks || (d->ops->event_reached(d, job->after, &ready) == FL_OK && ready) ? job : NULL;
+}
+
+static void note_awaited(const nccl_group *g)
+{
+    const nccl_job *first = NULL;
+    for (const nccl_lane *lane = g->lanes; lane != NULL && g->failed == FL_OK; lane = lane->next) {
+        const nccl_job *job = awaited_job(lane);
+        if (job != NULL && (first == NULL || job->awaited.entered_ns < first->awaited.entered_ns)) {
+            first = job;
+        }
+    }
+    fl_flight_awaits(first == NULL ? NULL : &first->awaited);
 }
 
 static void look_at_all(nccl_group *g)
@@ -152,17 +182,20 @@ void *fl__nccl_watch(void *group)
     fl_native native;
     fl_status status = d->ops->stream_native(d, NULL, &native); /* the thread's device */
     (void)status; /* the caller thread learns the same */
+    fl_flight_thread(FL_FLIGHT_AWAITED, g->base.generation);
     pthread_mutex_lock(&g->mutex);
     while (!g->stop) {
         if (g->failed == FL_OK) {
             look_at_all(g);
         }
+        note_awaited(g);
         if (mark_lanes(g)) {
             abort_lanes(g);
         } else {
             fl_condition_wait_until(&g->alarm, &g->mutex, fl_now_us() + LOOK_US);
         }
     }
+    fl_flight_thread_end();
     g->watcher_ended = true;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->mutex);

@@ -90,7 +90,7 @@ static void show_operations_of(const agent *a, int rank)
     fl_agent_child *c = &a->children[rank];
     fl_agent_frame frame = {.type = FL_AGENT_FLIGHT, .rank = rank, .incarnation = c->incarnation};
     fl_flight_view *view = &frame.flight;
-    fl_flight_look(a->o->flight, rank, 0, view);
+    fl_flight_look_training(a->o->flight, rank, view);
     if (!view->whole || view->n_changes == c->n_shown) {
         return;
     }

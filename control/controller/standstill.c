@@ -192,7 +192,7 @@ static fl_standstill_look look_at_thread(fl_standstill_watch *watch, const fl_fl
                                          const fl_worker *w)
 {
     fl_flight_view view;
-    fl_flight_look(flight, w->rank, 0, &view);
+    fl_flight_look_training(flight, w->rank, &view);
     bool is_woken = watch->woken_at != NULL && watch->woken_at[w->rank] == view.n_changes &&
                     view.n_changes != 0;
     fl_standstill_look look = {.n_changes = view.n_changes + (uint64_t)w->steps,

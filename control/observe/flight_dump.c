@@ -57,6 +57,8 @@ static fl_flight_entry newest_reduce(const fl_flight *flight, int rank, const fl
     if (at->kind == FL_FLIGHT_REDUCE_WAIT) {
         return *at;
     }
+    /* Over NCCL there is no such thread, and the main one leaves before the device has it. */
+    (void)fl_flight_newest(flight, rank, 0, FL_FLIGHT_REDUCE_WAIT, &found);
     for (int track = 1; track < FL_FLIGHT_TRACKS; track++) {
         fl_flight_view view;
         fl_flight_look(flight, rank, track, &view);
@@ -72,7 +74,7 @@ static fl_wait_graph_worker look_at(const fl_flight *flight, int rank)
 {
     fl_wait_graph_worker w = {.at = {.kind = FL_FLIGHT_NONE}};
     fl_flight_view view;
-    fl_flight_look(flight, rank, 0, &view);
+    fl_flight_look_training(flight, rank, &view);
     w.last = view.last;
     if (view.depth > 0) {
         w.at = view.open[view.depth - 1];
@@ -136,6 +138,7 @@ static const char *role_text(fl_flight_role role)
            : role == FL_FLIGHT_REDUCER  ? "all-reduce"
            : role == FL_FLIGHT_PREPARER ? "transition"
            : role == FL_FLIGHT_DEVICE   ? "device"
+           : role == FL_FLIGHT_AWAITED  ? "device waits"
                                         : "none";
 }
 

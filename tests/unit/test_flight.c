@@ -240,6 +240,78 @@ static void test_flight__a_device_has_a_track_of_its_own(void **state)
     fl_flight_destroy(&flight);
 }
 
+/* What the watch over a device's waits shows. */
+static void *show_awaited(void *unused)
+{
+    const fl_flight_entry awaited = {
+        .kind = FL_FLIGHT_RECEIVE, .peer = 3, .step = 7, .micro_batch = 1, .item = -1};
+    fl_flight_thread(FL_FLIGHT_AWAITED, 9);
+    fl_flight_awaits(&awaited);
+    return unused; /* as if it still watched */
+}
+
+static void *show_nothing(void *unused)
+{
+    fl_flight_thread(FL_FLIGHT_AWAITED, 9);
+    fl_flight_awaits(&(fl_flight_entry){.kind = FL_FLIGHT_RECEIVE});
+    fl_flight_awaits(NULL);
+    return unused;
+}
+
+static void wait_on_device(fl_flight_kind kind, void *(*show)(void *))
+{
+    pthread_t thread;
+    fl_flight_entry in;
+    fl_flight_enter(FL_FLIGHT_STEP, -1, -1, 0);
+    fl_flight_enter(kind, -1, -1, 0);
+    fl_flight_innermost(&in);
+    if (in.kind != kind || pthread_create(&thread, NULL, show, NULL) != 0) {
+        _exit(1);
+    }
+    pthread_join(thread, NULL);
+}
+
+static void wait_in_norms(void)
+{
+    wait_on_device(FL_FLIGHT_NORMS, show_awaited);
+}
+
+static void wait_in_sum(void)
+{
+    wait_on_device(FL_FLIGHT_SUM, show_awaited);
+}
+
+static void wait_for_nothing(void)
+{
+    wait_on_device(FL_FLIGHT_NORMS, show_nothing);
+}
+
+/* Would catch: a worker that is taken for one that hangs while its device waits for a peer, and a
+ * wait of the host that one of the device hides. */
+static void test_flight__a_device_waits_for_its_worker(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*live)(void);
+        int depth;
+        fl_flight_kind kind;
+    } cases[] = {{wait_in_norms, 3, FL_FLIGHT_RECEIVE},
+                 {wait_in_sum, 2, FL_FLIGHT_SUM},
+                 {wait_for_nothing, 2, FL_FLIGHT_NORMS}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fl_flight *flight = create();
+        fl_flight_view view;
+        assert_int_equal(in_worker(flight, cases[i].live), 0);
+        fl_flight_look_training(flight, ME, &view);
+        assert_int_equal(view.depth, cases[i].depth);
+        assert_int_equal(view.open[view.depth - 1].kind, cases[i].kind);
+        assert_int_equal(view.open[view.depth - 1].depth, view.depth - 1);
+        assert_int_equal(view.open[view.depth - 1].peer, i == 0 ? 3 : -1);
+        assert_int_equal(fl_flight_written(flight, ME, 1), 0); /* it is not remembered */
+        fl_flight_destroy(&flight);
+    }
+}
+
 static void *one_thread(void *number)
 {
     fl_flight_thread(FL_FLIGHT_REDUCER, 9);
@@ -384,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_flight__remembers_the_newest_and_counts_the_lost),
         cmocka_unit_test(test_flight__shows_a_worker_of_another_host),
         cmocka_unit_test(test_flight__deeper_operations_are_left_out),
+        cmocka_unit_test(test_flight__a_device_waits_for_its_worker),
         cmocka_unit_test(test_flight__threads_have_tracks_of_their_own),
         cmocka_unit_test(test_flight__a_device_has_a_track_of_its_own),
         cmocka_unit_test(test_flight__a_running_worker_is_read_whole),
