@@ -33,10 +33,11 @@ typedef struct fl_agent_options {
     fl_flight *flight;
     int64_t flight_ms; /* how often the agent shows a worker's operations to a controller that
                           cannot read `flight`; 0: never */
-    const fl_signals *signals;    /* blocked by fl_signals_block */
-    const char *endpoint;         /* of the control link: "ipc://" and a path, or "tcp://..." */
-    const fl_hosts *hosts;        /* of the run, this one the first; NULL: this one alone */
-    fl_host_record *host_records; /* [hosts->n], in the controller: kept true; NULL without hosts */
+    const fl_signals *signals; /* blocked by fl_signals_block */
+    const char *endpoint;      /* of the control link: "ipc://" and a path, or "tcp://..." */
+    fl_hosts *hosts; /* of the run, this one the first; new ones are added. NULL: this one alone */
+    fl_host_record *host_records; /* [n_workers] by host, in the controller: kept true; NULL without
+                                     hosts */
     fl_worker_main *worker;
     void *context;
     /* Called in the agent first: closes what the controller alone may hold. NULL: nothing. */

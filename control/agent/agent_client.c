@@ -47,8 +47,8 @@ struct fl_agent {
     bool awaits_hosts; /* that join */
     fl_flight *flight; /* borrowed */
     int n_near;        /* the ranks below are of this host, and record into `flight` themselves */
-    const fl_hosts *hosts;        /* borrowed; NULL: this one alone */
-    fl_host_record *host_records; /* [hosts->n], borrowed */
+    fl_hosts *hosts;   /* borrowed; NULL: this one alone */
+    fl_host_record *host_records; /* [n_workers] by host, borrowed */
     int n_workers;
     fl_worker *workers; /* [n_workers] */
     request *requests;  /* [n_workers] */
@@ -155,7 +155,7 @@ static void take_flight(const fl_agent *agent, fl_agent_frame *frame)
 static void take_frame(fl_agent *agent, fl_agent_frame *frame)
 {
     if (frame->type == FL_AGENT_HOST) {
-        fl_host_news_take(agent->hosts, agent->host_records, frame);
+        fl_host_news_take(agent->hosts, agent->host_records, agent->n_workers, frame);
         return;
     }
     fl_worker *w = frame->rank < agent->n_workers ? &agent->workers[frame->rank] : NULL;

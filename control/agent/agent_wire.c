@@ -5,7 +5,7 @@
 
 #include <frostline/plan.h>
 
-enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 5 };
+enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 6 };
 
 /* ---- bodies ---- */
 
@@ -150,6 +150,9 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
         fl_put(w, (uint64_t)f->host.news, 1);
         fl_put_i64(w, f->host.grace_ms);
         fl_put_text(w, f->host.text, FL_HOST_WHY_MAX);
+        fl_put_text(w, f->host.name, FL_HOST_TEXT - 1);
+        fl_put_text(w, f->host.address, FL_HOST_TEXT - 1);
+        fl_put(w, (uint32_t)f->host.n, 4);
         break;
     case FL_AGENT_RELEASE:
     case FL_AGENT_REFUSE:
@@ -182,6 +185,16 @@ static bool get_looked(fl_reader *r, fl_agent_frame *f)
            good;
 }
 
+static bool get_new_host(fl_reader *r, fl_agent_frame *f)
+{
+    bool good = fl_get_text(r, f->host.name, FL_HOST_TEXT - 1) &&
+                fl_get_text(r, f->host.address, FL_HOST_TEXT - 1);
+    f->host.n = fl_get_i32(r);
+    bool joined = f->host.news == FL_HOST_NEWS_JOINED;
+    return good && (f->host.name[0] != '\0') == joined && (f->host.n > 0) == joined &&
+           f->host.n >= 0 && f->host.n <= FL_MAX_WORKERS;
+}
+
 static bool get_host(fl_reader *r, fl_agent_frame *f)
 {
     uint64_t news = fl_get(r, 1);
@@ -190,7 +203,7 @@ static bool get_host(fl_reader *r, fl_agent_frame *f)
     return news < FL_HOST_NEWS_KINDS && f->host.grace_ms >= 0 &&
            f->host.grace_ms <= FL_HOST_GRACE_MAX_MS &&
            (f->host.grace_ms > 0) == (news == FL_HOST_NEWS_NOTICE) &&
-           fl_get_text(r, f->host.text, FL_HOST_WHY_MAX);
+           fl_get_text(r, f->host.text, FL_HOST_WHY_MAX) && get_new_host(r, f);
 }
 
 static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)

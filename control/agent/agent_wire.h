@@ -11,6 +11,7 @@
 #include "control/agent/process_look.h"
 #include "control/state/birth.h"
 #include "control/state/host_record.h"
+#include "control/state/hosts.h"
 #include "device/flight.h"
 
 #include <frostline/status.h>
@@ -69,6 +70,9 @@ typedef struct fl_agent_frame {
             fl_host_news news;
             int64_t grace_ms;               /* NOTICE: until the agent ends; otherwise 0 */
             char text[FL_HOST_WHY_MAX + 1]; /* LOST: why; otherwise "" */
+            char name[FL_HOST_TEXT];        /* JOINED: of the host, which may be a new one */
+            char address[FL_HOST_TEXT];     /* JOINED: of its data plane */
+            int n;                          /* JOINED: how many ranks it has; otherwise 0 */
         } host;
         bool again; /* END: the run goes back, and the agents of other hosts are to join again */
         char text[FL_HOST_WHY_MAX + 1]; /* RELEASE: why it cannot be drained; "": it is drained.

@@ -201,7 +201,8 @@ static bool make_tables(fl__gate *g)
     snprintf(link, sizeof link, "/proc/self/fd/%d", g->o->dir_fd);
     ssize_t n = readlink(link, g->run_dir, sizeof g->run_dir - 1);
     return n > 0 && getcwd(g->cwd, sizeof g->cwd) != NULL &&
-           fl_alloc_array((size_t)g->hosts->n, sizeof *g->remote, (void **)&g->remote) == FL_OK &&
+           fl_alloc_array((size_t)g->o->n_workers, sizeof *g->remote, (void **)&g->remote) ==
+               FL_OK &&
            fl_alloc_array((size_t)g->o->n_workers, sizeof *g->kept, (void **)&g->kept) == FL_OK;
 }
 
@@ -209,6 +210,7 @@ _Noreturn void fl__gate_run(const fl_agent_options *options, int socket, fl_agen
 {
     fl__gate g = {.o = options,
                   .hosts = options->hosts,
+                  .n_first_hosts = options->hosts->n,
                   .controller = socket,
                   .local = -1,
                   .children = children,

@@ -6,7 +6,9 @@
 #include "device/clock.h"
 #include "device/log.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,12 +55,18 @@ static bool send_news(const fl__gate *g)
 {
     for (int i = 1; i < g->hosts->n; i++) {
         fl__remote_host *r = &g->remote[i];
+        const fl_host *host = &g->hosts->host[i];
         for (int news = 0; news < FL_HOST_NEWS_KINDS; news++) {
-            fl_agent_frame frame = {.type = FL_AGENT_HOST, .rank = g->hosts->host[i].first};
+            fl_agent_frame frame = {.type = FL_AGENT_HOST, .rank = host->first};
             frame.host.news = (fl_host_news)news;
             frame.host.grace_ms = news == FL_HOST_NEWS_NOTICE ? r->grace_ms : 0;
             snprintf(frame.host.text, sizeof frame.host.text, "%s",
                      news == FL_HOST_NEWS_LOST ? r->why : "");
+            if (news == FL_HOST_NEWS_JOINED) {
+                frame.host.n = host->n;
+                snprintf(frame.host.name, sizeof frame.host.name, "%s", host->name);
+                snprintf(frame.host.address, sizeof frame.host.address, "%s", host->address);
+            }
             if (r->owes[news] && !send_to_controller(g, &frame)) {
                 return false;
             }
@@ -135,13 +143,14 @@ bool fl__gate_keep_frame(fl__kept_frame *kept, const void *bytes, size_t n)
 
 void fl__gate_pass_to_host(fl__gate *g, const fl_agent_frame *frame, const void *bytes, size_t n)
 {
-    fl__remote_host *r = &g->remote[fl_hosts_of(g->hosts, frame->rank)];
+    int i = fl_hosts_of(g->hosts, frame->rank);
+    const fl__remote_host *r = i < 0 ? NULL : &g->remote[i];
     fl_agent_child *c = &g->children[frame->rank];
     if (frame->type == FL_AGENT_SPAWN) {
         *c = (fl_agent_child){.incarnation = frame->incarnation, .lives = true};
     }
-    bool sent = r->state == FL__HOST_JOINED && send_frame_to_host(g, r, bytes, n);
-    bool waits = r->state == FL__HOST_AWAITED && frame->type == FL_AGENT_SPAWN &&
+    bool sent = r != NULL && r->state == FL__HOST_JOINED && send_frame_to_host(g, r, bytes, n);
+    bool waits = r != NULL && r->state == FL__HOST_AWAITED && frame->type == FL_AGENT_SPAWN &&
                  fl__gate_keep_frame(&g->kept[frame->rank], bytes, n);
     if (frame->type == FL_AGENT_SPAWN && !sent && !waits) {
         lose_worker(g, frame->rank);
@@ -171,15 +180,6 @@ static void take_host_frame(fl__gate *g, int i, const void *bytes, size_t n)
     (void)send(g->controller, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static int find_host(const fl__gate *g, const char *name)
-{
-    int i = 1;
-    while (i < g->hosts->n && strcmp(g->hosts->host[i].name, name) != 0) {
-        i++;
-    }
-    return i;
-}
-
 static void send_kept(fl__gate *g, int i)
 {
     const fl_host *host = &g->hosts->host[i];
@@ -196,14 +196,15 @@ static void welcome_host(fl__gate *g, int i)
 {
     const fl_host *host = &g->hosts->host[i];
     fl_host_message message = {.type = FL_HOST_WELCOME};
+    bool was_in = g->remote[i].was_in;
     message.welcome.host = *host;
     message.welcome.silence_ms = HEAD_PATIENCE * g->hosts->silence_ms;
-    message.welcome.continues = g->o->continues;
+    message.welcome.continues = g->o->continues || was_in;
+    message.welcome.from_snapshot = g->o->from_snapshot && !was_in;
+    message.welcome.state_step = was_in ? -1 : g->o->state_step;
     message.welcome.facts = *g->o->facts;
-    message.welcome.from_snapshot = g->o->from_snapshot;
-    message.welcome.state_step = g->o->state_step;
     message.welcome.n_stores = g->o->n_stores;
-    for (int k = 0; k < g->hosts->n; k++) {
+    for (int k = 0; k < g->n_first_hosts; k++) {
         message.welcome.first[message.welcome.n_hosts++] = g->hosts->host[k].first;
     }
     snprintf(message.welcome.run_dir, sizeof message.welcome.run_dir, "%s", g->run_dir);
@@ -216,25 +217,107 @@ static void welcome_host(fl__gate *g, int i)
     send_kept(g, i);
 }
 
-static void take_join(fl__gate *g, const fl__remote_host *from, const char *name)
+/* ---- ① ---- */
+
+static void take_in(fl__gate *g, int i, const fl_host_peer *peer)
+{
+    fl__remote_host *r = &g->remote[i];
+    r->peer = *peer;
+    r->heard_us = fl_now_us();
+    r->state = FL__HOST_JOINED;
+    r->released = false;
+    r->other_us = 0;
+    welcome_host(g, i);
+    r->was_in = true;
+}
+
+static bool owes_news(const fl__gate *g, int i)
+{
+    const fl_host *host = &g->hosts->host[i];
+    bool owes = g->remote[i].owes[FL_HOST_NEWS_LOST];
+    for (int rank = host->first; rank < host->first + host->n; rank++) {
+        owes = owes || g->children[rank].owes_exited || g->children[rank].owes_spawned;
+    }
+    return owes;
+}
+
+/* Whether another agent of the name may take the host over: once the controller knows of the loss
+ * of the one before. That one may be dead, and not silent for long enough yet: the other one waits
+ * for a sign of life, and is refused then. Agents ask again until they have an answer. */
+static bool may_take_over(fl__gate *g, int i, const fl_host_peer *from, bool *refused)
+{
+    fl__remote_host *r = &g->remote[i];
+    bool is_new = r->other_us == 0 || r->other.n != from->n ||
+                  memcmp(r->other.bytes, from->bytes, from->n) != 0;
+    if (r->state == FL__HOST_AWAITED) {
+        return true;
+    }
+    if (r->state == FL__HOST_GONE) {
+        return !owes_news(g, i);
+    }
+    if (is_new) {
+        r->other = *from;
+        r->other_us = fl_now_us();
+    }
+    *refused = r->heard_us > r->other_us;
+    return false;
+}
+
+/* The index of a new host, with the next ranks of the run. -1, with the reason why there are none.
+ */
+static int add_host(fl__gate *g, const fl_host_join *join, char why[FL_HOST_TEXT_MAX + 1])
+{
+    int first = fl_hosts_n_ranks(g->hosts), left = g->o->n_workers - first;
+    unsigned char bytes[sizeof(struct in_addr)];
+    if (join->n_devices > left) {
+        snprintf(why, FL_HOST_TEXT_MAX + 1,
+                 "the run has no host of this name, and for a new one with %d device%s only %d of "
+                 "%d ranks are left (devices.max)",
+                 join->n_devices, join->n_devices == 1 ? "" : "s", left, g->o->n_workers);
+        return -1;
+    }
+    if (inet_pton(AF_INET, join->address, bytes) != 1) {
+        snprintf(why, FL_HOST_TEXT_MAX + 1, "a new host needs an IPv4 address (--address)");
+        return -1;
+    }
+    for (int i = 0; i < g->hosts->n; i++) {
+        if (strcmp(g->hosts->host[i].address, join->address) == 0) {
+            snprintf(why, FL_HOST_TEXT_MAX + 1, "the address %s is that of host %s (--address)",
+                     join->address, g->hosts->host[i].name);
+            return -1;
+        }
+    }
+    int i = fl_hosts_add(g->hosts, join->name, join->address, join->n_devices);
+    g->remote[i].was_in = true;
+    return i;
+}
+
+static void refuse_host(const fl__gate *g, const fl__remote_host *from, const char *why)
 {
     fl_host_message refusal = {.type = FL_HOST_REFUSE};
-    int i = find_host(g, name);
-    bool is_known = i < g->hosts->n;
-    if (is_known && g->remote[i].state == FL__HOST_AWAITED) {
-        g->remote[i].peer = from->peer;
-        g->remote[i].heard_us = from->heard_us;
-        g->remote[i].state = FL__HOST_JOINED;
-        welcome_host(g, i);
-        return;
-    }
-    snprintf(refusal.text, sizeof refusal.text, "%s",
-             !is_known ? "the run has no host of this name to wait for"
-             : g->remote[i].state == FL__HOST_JOINED
-                 ? "a host of this name has joined already"
-                 : "this host was lost; the run goes on without it");
+    snprintf(refusal.text, sizeof refusal.text, "%s", why);
     fl_log(FL_LOG_WARN, "refused a host: %s", refusal.text);
     (void)send_to_host(g, from, &refusal);
+}
+
+static void take_join(fl__gate *g, const fl__remote_host *from, const fl_host_join *join)
+{
+    char why[FL_HOST_TEXT_MAX + 1] = "a host of this name has joined already";
+    int i = fl_hosts_find(g->hosts, join->name);
+    bool refused = i == 0;
+    if (strcmp(join->version, FL_VERSION) != 0) {
+        snprintf(why, sizeof why, "it has frostline %.60s, and the head %s", join->version,
+                 FL_VERSION);
+        refused = true;
+    } else if (i < 0) {
+        i = add_host(g, join, why);
+        refused = i < 0;
+    }
+    if (!refused && may_take_over(g, i, &from->peer, &refused)) {
+        take_in(g, i, &from->peer);
+    } else if (refused) {
+        refuse_host(g, from, why);
+    }
 }
 
 static int find_peer(const fl__gate *g, const fl_host_peer *from)
@@ -252,11 +335,11 @@ static int find_peer(const fl__gate *g, const fl_host_peer *from)
 void fl__gate_release_host(fl__gate *g, const fl_agent_frame *frame)
 {
     int i = fl_hosts_of(g->hosts, frame->rank);
-    fl__remote_host *r = &g->remote[i];
     fl_host_message message = {.type = FL_HOST_RELEASE};
-    if (i == 0 || r->state != FL__HOST_JOINED) {
+    if (i <= 0 || g->remote[i].state != FL__HOST_JOINED) {
         return;
     }
+    fl__remote_host *r = &g->remote[i];
     snprintf(message.text, sizeof message.text, "%s", frame->text);
     r->released = frame->text[0] == '\0';
     (void)send_to_host(g, r, &message);
@@ -267,13 +350,20 @@ static void take_message(fl__gate *g, const fl__remote_host *from, const unsigne
 {
     fl_host_message message;
     int i = find_peer(g, &from->peer);
-    if (fl_host_wire_get(bytes, n, &message) != FL_OK) {
+    fl_status status = fl_host_wire_get(bytes, n, &message);
+    if (status == FL_ENOTSUP && i < 0 && g->end_us == 0) {
+        char why[FL_HOST_TEXT_MAX + 1];
+        snprintf(why, sizeof why, "it has another version of frostline: %.150s", fl_errmsg());
+        refuse_host(g, from, why);
+        return;
+    }
+    if (status != FL_OK) {
         fl_log(FL_LOG_WARN, "dropped a message from a host: %s", fl_errmsg());
         return;
     }
     if (i < 0) {
         if (message.type == FL_HOST_JOIN && g->end_us == 0) {
-            take_join(g, from, message.text);
+            take_join(g, from, &message.join);
         }
         return; /* of a connection that is no host's any more */
     }

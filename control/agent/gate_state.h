@@ -17,6 +17,9 @@ typedef struct fl__remote_host {
     int64_t grace_ms;              /* of the notice */
     char why[FL_HOST_WHY_MAX + 1]; /* it is lost */
     bool released;                 /* the run goes on without it: its end is no loss */
+    bool was_in;                   /* it had joined before, or is new: its workers join the run */
+    fl_host_peer other;            /* another agent with its name asks to join, */
+    int64_t other_us;              /* since then; 0: none does */
 } fl__remote_host;
 
 /* A frame that waits for its host to join, or for the agent of this host to read. */
@@ -27,10 +30,11 @@ typedef struct fl__kept_frame {
 
 typedef struct fl__gate {
     const fl_agent_options *o;
-    const fl_hosts *hosts;
+    fl_hosts *hosts;
+    int n_first_hosts; /* with which the run began: the stores of the cache are numbered by them */
     int controller, local;    /* sockets; local -1: the agent of this host has ended */
     fl_agent_child *children; /* [n_workers] those of other hosts */
-    fl__remote_host *remote;  /* [hosts->n] the first one, this host, is not used */
+    fl__remote_host *remote;  /* [n_workers] by host; the first one, this host, is not used */
     fl__kept_frame *kept;     /* [n_workers] for hosts that have not joined */
     fl__kept_frame held;      /* for the agent of this host */
     fl_host_socket socket;

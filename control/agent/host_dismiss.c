@@ -4,19 +4,15 @@
 #include "device/clock.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <zmq.h>
 
 enum { DISMISS_MS = 2000, TURN_MS = 50 };
 
+/* Of those that are not absent; -1: none, or the head. */
 static int find_host(const fl_hosts *hosts, const char *name)
 {
-    for (int i = 1; i < hosts->n; i++) {
-        if (!hosts->host[i].absent && strcmp(hosts->host[i].name, name) == 0) {
-            return i;
-        }
-    }
-    return -1;
+    int i = fl_hosts_find(hosts, name);
+    return i > 0 && !hosts->host[i].absent ? i : -1;
 }
 
 /* The host that has asked now, or -1. */
@@ -31,7 +27,7 @@ static int answer_one(const fl_host_socket *s, const fl_hosts *hosts, const char
         return -1;
     }
     snprintf(answer.text, sizeof answer.text, "%s", why[0] == '\0' ? "it cannot go back" : why);
-    return fl_host_socket_send(s, &from, &answer) ? find_host(hosts, asked.text) : -1;
+    return fl_host_socket_send(s, &from, &answer) ? find_host(hosts, asked.join.name) : -1;
 }
 
 static int count_present(const fl_hosts *hosts)

@@ -4,11 +4,28 @@
 #include "device/log.h"
 
 #include <stdio.h>
+#include <string.h>
 
-void fl_host_news_take(const fl_hosts *hosts, fl_host_record *records, const fl_agent_frame *frame)
+/* The index of the host that the frame is about; a new one is added. -1: of none. */
+static int find_host(fl_hosts *hosts, int n_workers, const fl_agent_frame *frame)
 {
-    int i = hosts == NULL ? 0 : fl_hosts_of(hosts, frame->rank);
-    if (i == 0 || hosts->host[i].first != frame->rank) {
+    bool joined = frame->host.news == FL_HOST_NEWS_JOINED;
+    int i = hosts == NULL ? -1 : fl_hosts_of(hosts, frame->rank);
+    if (i > 0 && hosts->host[i].first == frame->rank) {
+        bool is_same = !joined || strcmp(hosts->host[i].name, frame->host.name) == 0;
+        return is_same ? i : -1;
+    }
+    bool is_next = hosts != NULL && joined && frame->rank == fl_hosts_n_ranks(hosts) &&
+                   frame->host.n >= 1 && frame->host.n <= n_workers - frame->rank &&
+                   fl_hosts_find(hosts, frame->host.name) < 0;
+    return is_next ? fl_hosts_add(hosts, frame->host.name, frame->host.address, frame->host.n) : -1;
+}
+
+void fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
+                       const fl_agent_frame *frame)
+{
+    int i = find_host(hosts, n_workers, frame);
+    if (i < 0) {
         fl_log(FL_LOG_WARN, "dropped news of a host with the first rank %d", frame->rank);
         return;
     }

@@ -6,8 +6,11 @@
 #include "control/state/host_record.h"
 #include "control/state/hosts.h"
 
-/* Take a frame HOST into records [hosts->n]. One about no first rank of another host is dropped,
- * with a warning. hosts NULL: this run has one host, and every such frame is dropped. */
-void fl_host_news_take(const fl_hosts *hosts, fl_host_record *records, const fl_agent_frame *frame);
+/* Take a frame HOST into hosts, of which the run may have n_workers ranks, and records [n_workers].
+ * A host that has joined and is none of them is added. One about no first rank of another host than
+ * the head is dropped, with a warning. hosts NULL: this run has one host, and every such frame is
+ * dropped. */
+void fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
+                       const fl_agent_frame *frame);
 
 #endif

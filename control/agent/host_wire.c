@@ -52,7 +52,7 @@ static void put_welcome(fl_writer *w, const fl_host_welcome *v)
     }
 }
 
-/* The first workers of the hosts ascend, and this host is one of them. */
+/* The first workers of the hosts ascend, and this host is one of them, or a new one. */
 static bool get_hosts(fl_reader *r, fl_host_welcome *v)
 {
     bool ascends = true, is_one = false;
@@ -67,7 +67,8 @@ static bool get_hosts(fl_reader *r, fl_host_welcome *v)
         ascends = ascends && (i == 0 ? v->first[0] == 0 : v->first[i] > v->first[i - 1]);
         is_one = is_one || v->first[i] == v->host.first;
     }
-    return ascends && is_one && v->first[v->n_hosts - 1] < FL_MAX_WORKERS;
+    int last = v->first[v->n_hosts - 1];
+    return ascends && (is_one || v->host.first > last) && last < FL_MAX_WORKERS;
 }
 
 static bool get_welcome(fl_reader *r, fl_host_welcome *v)
@@ -91,6 +92,25 @@ static bool get_welcome(fl_reader *r, fl_host_welcome *v)
            v->run_dir[0] == '/' && v->cwd[0] == '/' && v->silence_ms > 0;
 }
 
+/* ---- join ---- */
+
+static void put_join(fl_writer *w, const fl_host_join *v)
+{
+    fl_put_text(w, v->name, sizeof v->name - 1);
+    fl_put_text(w, v->address, sizeof v->address - 1);
+    fl_put_text(w, v->version, sizeof v->version - 1);
+    fl_put(w, (uint32_t)v->n_devices, 4);
+}
+
+static bool get_join(fl_reader *r, fl_host_join *v)
+{
+    bool good = fl_get_text(r, v->name, sizeof v->name - 1) &&
+                fl_get_text(r, v->address, sizeof v->address - 1) &&
+                fl_get_text(r, v->version, sizeof v->version - 1);
+    v->n_devices = fl_get_i32(r);
+    return good && v->name[0] != '\0' && v->n_devices >= 1 && v->n_devices <= FL_MAX_WORKERS;
+}
+
 /* ---- messages ---- */
 
 size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESSAGE_MAX])
@@ -107,8 +127,10 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
     case FL_HOST_ALIVE:
     case FL_HOST_AGAIN:
         break;
-    case FL_HOST_LEAVE:
     case FL_HOST_JOIN:
+        put_join(&w, &m->join);
+        break;
+    case FL_HOST_LEAVE:
     case FL_HOST_REFUSE:
     case FL_HOST_RELEASE:
         fl_put_text(&w, m->text, FL_HOST_TEXT_MAX);
@@ -134,8 +156,9 @@ static bool get_body(fl_reader *r, fl_host_message *m)
     case FL_HOST_ALIVE:
     case FL_HOST_AGAIN:
         return true;
-    case FL_HOST_LEAVE:
     case FL_HOST_JOIN:
+        return get_join(r, &m->join);
+    case FL_HOST_LEAVE:
     case FL_HOST_REFUSE:
     case FL_HOST_RELEASE:
         return fl_get_text(r, m->text, FL_HOST_TEXT_MAX);
@@ -157,7 +180,7 @@ fl_status fl_host_wire_get(const unsigned char *bytes, size_t n, fl_host_message
         return fl_fail(FL_EFORMAT, "%zu bytes that are no message between hosts", n);
     }
     if (version != VERSION) {
-        return fl_fail(FL_EFORMAT, "version %llu of the messages between hosts, allowed: %d",
+        return fl_fail(FL_ENOTSUP, "version %llu of the messages between hosts, allowed: %d",
                        (unsigned long long)version, VERSION);
     }
     if (!get_body(&r, out) || r.short_of_bytes || r.left > 0) {

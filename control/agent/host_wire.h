@@ -25,7 +25,7 @@ typedef enum fl_host_type {
     FL_HOST_ALIVE = 2, /* nothing to say */
     FL_HOST_LEAVE = 3, /* the sender ends; why, "": because the run is over */
     /* from the host to the head */
-    FL_HOST_JOIN = 32,  /* take me in as the host of this name */
+    FL_HOST_JOIN = 32,  /* take me in as a host of the run */
     FL_HOST_DRAIN = 33, /* this host must end soon: go on without it */
     /* from the head to the host */
     FL_HOST_WELCOME = 64,
@@ -33,6 +33,15 @@ typedef enum fl_host_type {
     FL_HOST_AGAIN = 67,   /* end your workers, and join again: the run goes back */
     FL_HOST_RELEASE = 66, /* the host's workers have left the run: end; or why it must do without */
 } fl_host_type;
+
+/* What a host says of itself to join. One that the run knows by its name has the address and the
+ * devices that the run knows. */
+typedef struct fl_host_join {
+    char name[FL_HOST_TEXT];
+    char address[FL_HOST_TEXT]; /* of the data plane, for a new host */
+    char version[FL_HOST_TEXT]; /* of its program */
+    int n_devices;              /* that a new host offers, 1 .. FL_MAX_WORKERS */
+} fl_host_join;
 
 /* What a host gets to know of the run that it has joined. */
 typedef struct fl_host_welcome {
@@ -44,7 +53,7 @@ typedef struct fl_host_welcome {
     fl_host_facts facts;               /* of the head: this host must have the same */
     bool from_snapshot;        /* it continues from the snapshot that the head has in memory */
     bool continues;            /* the run continues an interrupted one: so do the workers' logs */
-    int n_hosts;               /* of the run, the head first */
+    int n_hosts;               /* with which the run began, the head first */
     int first[FL_MAX_WORKERS]; /* [n_hosts] the first worker of each */
     int n_stores;              /* of the cache on each host; 0: the run has none */
     int64_t state_step;        /* steps of the checkpoint that it continues from; -1: from none */
@@ -58,7 +67,8 @@ typedef struct fl_host_message {
             const unsigned char *bytes; /* [n] borrowed from the message */
             size_t n;
         } frame;
-        char text[FL_HOST_TEXT_MAX + 1]; /* JOIN: the name; LEAVE, REFUSE: why; RELEASE: why the
+        fl_host_join join;
+        char text[FL_HOST_TEXT_MAX + 1]; /* LEAVE, REFUSE: why; RELEASE: why the
                                             host cannot be drained, "": it is drained */
         int64_t grace_ms; /* DRAIN: the time until the host ends, 1 .. FL_HOST_GRACE_MAX_MS */
         fl_host_welcome welcome;
@@ -68,8 +78,9 @@ typedef struct fl_host_message {
 /* Write the message to out; returns its size. Threads: pure; any. */
 size_t fl_host_wire_put(const fl_host_message *message, unsigned char out[FL_HOST_MESSAGE_MAX]);
 
-/* Read the message that these bytes are. Returns FL_EFORMAT, with what is wrong, for anything that
- * fl_host_wire_put did not write; the frame that it may carry is not looked at. Threads: pure; any.
+/* Read the message that these bytes are. Returns FL_ENOTSUP for one of another version, FL_EFORMAT,
+ * with what is wrong, for anything that fl_host_wire_put did not write; the frame that it may carry
+ * is not looked at. Threads: pure; any.
  */
 fl_status fl_host_wire_get(const unsigned char *bytes, size_t n,
                            fl_host_message *out) FL_MUST_CHECK;

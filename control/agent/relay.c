@@ -176,6 +176,15 @@ static bool is_refused(const relay *r)
     return refused;
 }
 
+static void send_join(const relay *r)
+{
+    fl_host_message message = {.type = FL_HOST_JOIN, .join = {.n_devices = r->o->n_devices}};
+    snprintf(message.join.name, sizeof message.join.name, "%s", r->o->name);
+    snprintf(message.join.address, sizeof message.join.address, "%s", r->o->address);
+    snprintf(message.join.version, sizeof message.join.version, "%s", FL_VERSION);
+    send_message(r, &message);
+}
+
 static void send_drain(const relay *r)
 {
     send_message(r, &(fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = r->o->grace_ms});
@@ -248,7 +257,12 @@ static void ask_for_drain(relay *r)
 static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
 {
     fl_host_message m;
-    if (fl_host_wire_get(bytes, n, &m) != FL_OK) {
+    fl_status status = fl_host_wire_get(bytes, n, &m);
+    if (status == FL_ENOTSUP && !r->joined) {
+        return fl_fail(FL_EINVAL, "--join: %s has another version of frostline: %.150s",
+                       r->o->endpoint, fl_errmsg());
+    }
+    if (status != FL_OK) {
         fl_log(FL_LOG_WARN, "dropped a message from the head: %s", fl_errmsg());
         return FL_OK;
     }
@@ -376,7 +390,7 @@ static fl_status stop_for_signal(relay *r)
 static void ask_to_join(relay *r, int64_t now_us)
 {
     if (now_us - r->alive_us > JOIN_EVERY_US) {
-        send_text(r, FL_HOST_JOIN, r->o->name);
+        send_join(r);
         r->alive_us = now_us;
     }
 }
@@ -440,7 +454,7 @@ static fl_status serve_run(relay *r, fl_relay_end *end)
     bool ended = false;
     FL_TRY(open_head(r));
     r->heard_us = r->alive_us = fl_now_us();
-    send_text(r, FL_HOST_JOIN, r->o->name);
+    send_join(r);
     while (!ended) {
         FL_TRY(turn_relay(r, &ended, end));
     }

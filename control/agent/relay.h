@@ -17,9 +17,11 @@ typedef void fl_host_serve(void *context, const fl_host_welcome *welcome, int so
 typedef struct fl_relay_options {
     const char *endpoint;      /* of the head, "tcp://ADDRESS:PORT" */
     const fl_curve_keys *keys; /* borrowed */
-    const char *name;          /* of this host, as the run's file of hosts has it */
-    int64_t join_ms;           /* to wait for the head's answer */
-    int64_t grace_ms;          /* after SIGTERM, for the head to drain this host */
+    const char *name;          /* of this host, as the run's file of hosts has it, or a new one */
+    const char *address; /* of this host's data plane, should it be new to the run; "": none */
+    int n_devices;       /* that it offers then */
+    int64_t join_ms;     /* to wait for the head's answer */
+    int64_t grace_ms;    /* after SIGTERM, for the head to drain this host */
     fl_host_serve *serve;
     void *context;
 } fl_relay_options;

@@ -96,9 +96,8 @@ static fl_status open_tables(fl_controller *controller)
     FL_TRY(fl_stop_rule_of(job, &controller->stats.metrics, controller->stats.steps_per_epoch,
                            o->n_steps, &controller->stats.stop_rule));
     FL_TRY(fl_host_watch_open(controller));
-    facts->hosts = o->hosts;
+    facts->hosts = controller->options->hosts;
     facts->host_records = controller->hosts.records;
-    controller->log.hosts = o->hosts;
     return open_elastic(controller);
 }
 
@@ -119,6 +118,7 @@ static fl_status open_files(fl_controller *controller)
     const fl_controller_options *o = controller->options;
     FL_TRY(fl_run_ledger_open(&controller->ledger, o)); /* first what may lack space on the disk */
     FL_TRY(open_log(controller));
+    controller->log.hosts = controller->options->hosts;
     controller->record = (fl_record){
         .log = &controller->log, .ledger = controller->ledger.ledger, .dir_fd = o->dir_fd};
     return FL_OK;
@@ -260,7 +260,7 @@ static fl_status start_workers(fl_controller *controller)
                                     .flight = controller->flight,
                                     .signals = &controller->signals,
                                     .endpoint = endpoint,
-                                    .hosts = o->hosts,
+                                    .hosts = controller->hosts.table,
                                     .host_records = controller->hosts.records,
                                     .worker = o->worker,
                                     .context = o->context,

@@ -16,43 +16,88 @@ static const fl_hosts *hosts_of(const fl_controller *controller)
     return controller->options->hosts;
 }
 
-fl_status fl_host_watch_open(fl_controller *controller)
+/* Plans know the devices of all ranks. Those that no host has yet are as the job's. */
+static fl_status copy_input(fl_controller *controller)
 {
-    const fl_hosts *hosts = hosts_of(controller);
     fl_host_watch *h = &controller->hosts;
-    if (hosts == NULL) {
+    const fl_plan_input *given = controller->options->plan_input;
+    if (given == NULL || given->cluster == NULL) {
         return FL_OK;
     }
-    size_t n = (size_t)hosts->n;
+    FL_TRY(fl_alloc(sizeof *h->input, (void **)&h->input));
+    FL_TRY(fl_alloc(sizeof *h->cluster, (void **)&h->cluster));
+    *h->cluster = *given->cluster;
+    *h->input = *given;
+    h->input->cluster = h->cluster;
+    controller->own_options.plan_input = h->input;
+    return FL_OK;
+}
+
+/* The devices of a host that has joined, the next ones of the cluster. */
+static void add_devices(fl_host_watch *h, int i)
+{
+    const fl_host *host = &h->table->host[i];
+    fl_cluster *c = h->cluster;
+    if (c == NULL || host->first != c->n_devices) {
+        return;
+    }
+    for (int rank = host->first; rank < host->first + host->n; rank++) {
+        c->host_of[rank] = c->n_hosts;
+        c->socket_of[rank] = c->n_sockets;
+        c->memory_bytes[rank] = 0;
+        c->speed[rank] = 1.0;
+    }
+    c->n_devices += host->n;
+    c->n_hosts++;
+    c->n_sockets++;
+}
+
+static fl_status copy_hosts(fl_controller *controller)
+{
+    fl_host_watch *h = &controller->hosts;
+    size_t n = (size_t)controller->n_workers;
+    FL_TRY(fl_alloc(sizeof *h->table, (void **)&h->table));
+    *h->table = *controller->options->hosts;
+    controller->own_options.hosts = h->table;
     FL_TRY(fl_alloc_array(n, sizeof *h->records, (void **)&h->records));
-    FL_TRY(fl_alloc_array(n, sizeof *h->drains, (void **)&h->drains));
+    return fl_alloc_array(n, sizeof *h->drains, (void **)&h->drains);
+}
+
+fl_status fl_host_watch_open(fl_controller *controller)
+{
+    fl_host_watch *h = &controller->hosts;
+    if (hosts_of(controller) == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(copy_hosts(controller));
     h->records[0] =
         (fl_host_record){.state = FL_HOST_STATE_JOINED, .joined_us = fl_now_us()}; /* the head */
-    for (int i = 1; i < hosts->n; i++) {
-        if (hosts->host[i].absent) {
+    for (int i = 1; i < h->table->n; i++) {
+        if (h->table->host[i].absent) {
             h->records[i] = (fl_host_record){.state = FL_HOST_STATE_LOST,
                                              .ended_us = fl_now_us(),
                                              .why = "the run went back without it"};
         }
     }
-    return FL_OK;
+    return copy_input(controller);
 }
 
 void fl_host_watch_close(fl_controller *controller)
 {
-    fl_free(controller->hosts.records);
-    fl_free(controller->hosts.drains);
-    controller->hosts = (fl_host_watch){.records = NULL};
+    fl_host_watch *h = &controller->hosts;
+    fl_free(h->table);
+    fl_free(h->records);
+    fl_free(h->drains);
+    fl_free(h->input);
+    fl_free(h->cluster);
+    *h = (fl_host_watch){.records = NULL};
 }
 
 bool fl_host_watch_forbids(const fl_controller *controller, int rank)
 {
     const fl_host_watch *h = &controller->hosts;
-    if (h->records == NULL) {
-        return false;
-    }
-    fl_host_state state = h->records[fl_hosts_of(hosts_of(controller), rank)].state;
-    return state == FL_HOST_STATE_DRAINING || state == FL_HOST_STATE_DRAINED;
+    int i = h->records == NULL ? -1 : fl_hosts_of(h->table, rank);
+    return h->records != NULL && (i < 0 || h->records[i].state != FL_HOST_STATE_JOINED);
 }
 
 /* ---- the workers of a host ---- */
@@ -104,10 +149,11 @@ static void begin_drain(fl_controller *controller, int i, int64_t now_us)
     fl_host_record *r = &controller->hosts.records[i];
     r->state = FL_HOST_STATE_DRAINING;
     r->why[0] = '\0';
-    *d = (fl_host_drain){.step = FL_HOST_DRAIN_WANTED,
-                         .since_us = now_us,
-                         .due_us = now_us,
-                         .reported = d->reported};
+    d->step = FL_HOST_DRAIN_WANTED;
+    d->since_us = d->due_us = now_us;
+    d->k = controller->elastic.k;
+    d->r = controller->elastic.r;
+    d->starts = false;
     tell_workers(controller, i);
     for (int rank = 0; rank < controller->n_workers; rank++) {
         if (is_of(controller, rank, i)) {
@@ -246,6 +292,75 @@ fl_status fl_host_watch_ask(fl_controller *controller, int i, int64_t now_us)
     return FL_OK;
 }
 
+/* ---- a host that joins ---- */
+
+/* One that joins when the run begins has its workers, which live. */
+static void begin_start(fl_controller *controller, int i)
+{
+    fl_host_drain *d = &controller->hosts.drains[i];
+    const fl_host_record *r = &controller->hosts.records[i];
+    if (r->joined_us == 0 || r->joined_us == d->started_us) {
+        return;
+    }
+    d->started_us = r->joined_us;
+    d->starts = true;
+    d->any_started = false;
+    d->step = FL_HOST_DRAIN_NONE;
+    add_devices(&controller->hosts, i);
+}
+
+/* Whether this rank needs nothing more: its process is a member, or it has ended again. */
+static bool is_started(fl_controller *controller, int i, int rank, int64_t now_us)
+{
+    const fl_worker *w = &controller->workers[rank];
+    const fl_joining_worker *j = &controller->joining[rank];
+    fl_host_drain *d = &controller->hosts.drains[i];
+    if (!w->departed) {
+        return w->exited_us == 0; /* else its loss is not known yet */
+    }
+    bool begins = j->state <= FL_JOINING_DELAYED && !j->by_host && w->exited_us != 0 &&
+                  w->spawned_us < d->started_us;
+    if (begins) {
+        fl_joining_host_is_back(controller, rank, now_us);
+        d->any_started = true;
+    }
+    return !begins && j->state == FL_JOINING_NONE;
+}
+
+/* The plan that the run was to have before it lost the host, or the best one with it. */
+static void end_start(fl_controller *controller, int i, int n_members, int64_t now_us)
+{
+    fl_host_drain *d = &controller->hosts.drains[i];
+    d->starts = false;
+    if (d->k > 0) {
+        controller->elastic.k = d->k;
+        controller->elastic.r = d->r;
+        d->k = d->r = 0;
+    }
+    if (n_members > 0 && d->any_started) {
+        fl_replan_host_joined(controller, hosts_of(controller)->host[i].first, now_us);
+    }
+}
+
+static void drive_start(fl_controller *controller, int i, int64_t now_us)
+{
+    const fl_host *host = &hosts_of(controller)->host[i];
+    const fl_host_drain *d = &controller->hosts.drains[i];
+    int n_members = 0;
+    bool all = true;
+    begin_start(controller, i);
+    if (!d->starts || controller->hosts.records[i].state != FL_HOST_STATE_JOINED) {
+        return;
+    }
+    for (int rank = host->first; rank < host->first + host->n; rank++) {
+        all = is_started(controller, i, rank, now_us) && all;
+        n_members += !controller->workers[rank].departed;
+    }
+    if (all) {
+        end_start(controller, i, n_members, now_us);
+    }
+}
+
 /* ---- events ---- */
 
 /* A host that leaves and joins between two turns is reported once, as what it is now. */
@@ -254,8 +369,10 @@ static void report_state(fl_controller *controller, int i, int64_t now_us)
     const fl_host *host = &hosts_of(controller)->host[i];
     const fl_host_record *r = &controller->hosts.records[i];
     fl_host_drain *d = &controller->hosts.drains[i];
-    bool is_news = r->state != d->reported;
+    bool is_news = r->state != d->reported ||
+                   (r->state == FL_HOST_STATE_JOINED && r->joined_us != d->joined_us);
     d->reported = r->state;
+    d->joined_us = r->joined_us;
     if (is_news && i > 0) {
         fl_event_log_host(&controller->log, host, r, controller->stats.steps,
                           d->since_us == 0 ? 0.0 : (double)(now_us - d->since_us) * 1e-6);
@@ -268,6 +385,7 @@ void fl_host_watch_turn(fl_controller *controller, int64_t now_us)
     bool trains = phase->state == FL_CONTROLLER_RUNNING && phase->n_stops == 0;
     for (int i = 0; controller->hosts.records != NULL && i < hosts_of(controller)->n; i++) {
         if (i > 0 && trains) {
+            drive_start(controller, i, now_us);
             drive_drain(controller, i, now_us);
         }
         report_state(controller, i, now_us);

@@ -29,6 +29,7 @@ static void schedule_start(fl_controller *controller, int rank, int64_t now_us)
     int most = (int)controller->job.fault.restarts;
     j->state = FL_JOINING_NONE;
     j->failed = j->wanted;
+    j->by_host = false;
     if (again && j->n_restarts < most) {
         j->state = FL_JOINING_DELAYED;
         j->due_us = now_us + fl_joining_delay_s(j->n_restarts + 1) * SECOND_US;
@@ -78,16 +79,19 @@ static void start_process(fl_controller *controller, int rank, int64_t now_us)
     }
     j->state = FL_JOINING_STARTING;
     j->late = FL_LOSS_NONE;
-    j->n_restarts += !j->wanted;
+    j->n_restarts += !j->wanted && !j->by_host;
     if (controller->shutdown.spared.rank == rank) {
         controller->shutdown.spared.rank = -1;
     }
     if (rank >= controller->facts.n_started) {
         controller->facts.n_started = rank + 1;
-        fl_event_log_grown(&controller->log, rank);
+        fl_event_log_grown(&controller->log, rank, j->by_host);
     } else {
         fl_event_log_restarted(&controller->log, rank, j->n_restarts,
-                               (int)controller->job.fault.restarts, j->wanted);
+                               (int)controller->job.fault.restarts,
+                               j->by_host  ? FL_RESTART_HOST
+                               : j->wanted ? FL_RESTART_REQUESTED
+                                           : FL_RESTART_LOST);
     }
 }
 
@@ -188,10 +192,11 @@ static void watch_asked(fl_controller *controller, int rank, int64_t now_us)
     const fl_elastic_outcome *outcome = fl_elastic_outcome_of(e, j->generation);
     if (outcome != NULL) {
         bool joined = outcome->committed && !e->plan.departed[rank];
-        if (joined && !j->wanted) {
+        if (joined && !j->wanted && !j->by_host) {
             fl_replan_joined(controller, rank, now_us);
         }
         j->wanted = j->wanted && !joined;
+        j->by_host = j->by_host && !joined;
         j->state = joined ? FL_JOINING_NONE : FL_JOINING_STARTING;
         j->due_us = outcome->committed ? now_us : now_us + AGAIN_US;
         if (joined) {
@@ -233,7 +238,24 @@ bool fl_joining_want(fl_controller *controller, int n, int64_t now_us)
         }
         n_coming += j->state != FL_JOINING_NONE;
     }
+    if (n_coming < n && controller->facts.hosts != NULL && can_join(controller)) {
+        return fl_fail(FL_EINVAL,
+                       "the hosts of this run have %d fewer devices; frostline agent "
+                       "--join adds a host",
+                       n - n_coming) == FL_OK;
+    }
     return n_coming >= n || fl_fail(FL_EINVAL, "this run starts no worker again") == FL_OK;
+}
+
+void fl_joining_host_is_back(fl_controller *controller, int rank, int64_t now_us)
+{
+    fl_joining_worker *j = &controller->joining[rank];
+    if (can_join(controller) && j->state <= FL_JOINING_DELAYED) {
+        j->state = FL_JOINING_DELAYED;
+        j->by_host = !j->wanted;
+        j->due_us = now_us;
+        controller->workers[rank].restarts_us = now_us;
+    }
 }
 
 void fl_joining_forbid(fl_controller *controller, int rank)

@@ -39,6 +39,7 @@ typedef struct fl_joining_worker {
     uint32_t last_member; /* the last generation of which the process before may be a member */
     int n_restarts;       /* so far, without a request */
     bool wanted;          /* a request asked for it */
+    bool by_host;         /* its host has joined: all of them get work together */
     bool failed;          /* what a request asked for has ended */
     fl_loss_kind late;    /* it was ended for this; FL_LOSS_NONE: it was not */
 } fl_joining_worker;
@@ -58,6 +59,9 @@ bool fl_joining_is_half_in(const fl_controller *controller, int rank);
  * with fl_errmsg, if fewer than `n` can be started, or if one that was started for a request has
  * ended before it joined. */
 bool fl_joining_want(fl_controller *controller, int n, int64_t now_us);
+
+/* Its host has joined: start its process now, whatever fault.restarts allows. */
+void fl_joining_host_is_back(fl_controller *controller, int rank, int64_t now_us);
 
 /* Its host leaves: no process is started, and one that has not joined yet ends. */
 void fl_joining_forbid(fl_controller *controller, int rank);

@@ -14,6 +14,13 @@ void fl_replan_joined(fl_controller *controller, int rank, int64_t now_us)
     r->rank = rank;
     r->due_us = now_us;
     r->n_tries = 0;
+    r->by_host = false;
+}
+
+void fl_replan_host_joined(fl_controller *controller, int rank, int64_t now_us)
+{
+    fl_replan_joined(controller, rank, now_us);
+    controller->replan.by_host = true;
 }
 
 static bool stands_by(const fl_plan *plan, int rank)
@@ -89,11 +96,15 @@ static void decide_plan(fl_controller *controller, int64_t now_us)
     fl_plan next;
     char why[512];
     r->due = false;
-    if (!fl_decide_joined(e, r->rank, &next, why, sizeof why)) {
+    if (!fl_decide_joined(e, r->rank, r->by_host, &next, why, sizeof why)) {
         return;
     }
     r->n_tries++;
-    if (fl_elastic_ask(e, &next, 0, why) == FL_OK) {
+    fl_elastic_terms terms = fl_elastic_terms_now(e);
+    if (r->by_host) {
+        fl_elastic_terms_want(e, &next, &terms);
+    }
+    if (fl_elastic_ask_with(e, &next, 0, &terms, why) == FL_OK) {
         r->generation = e->transition.requested;
     } else {
         fl_log(FL_LOG_WARN, "worker %d has joined and gets no work yet: %s", r->rank, fl_errmsg());

@@ -17,7 +17,8 @@ typedef struct fl_controller fl_controller;
 
 typedef struct fl_replan {
     bool due;
-    int rank; /* that joined last */
+    int rank;     /* that joined last */
+    bool by_host; /* a host has joined: the plan is chosen anew even if it is not elastic */
     int64_t due_us;
     uint32_t generation;          /* ③, 0: none is in progress */
     int n_tries;                  /* since ① */
@@ -34,6 +35,9 @@ void fl_replan_end(const fl_controller *controller);
 
 /* ① */
 void fl_replan_joined(fl_controller *controller, int rank, int64_t now_us);
+
+/* The same for a host that has joined. */
+void fl_replan_host_joined(fl_controller *controller, int rank, int64_t now_us);
 
 /* ② and ③, in every turn of the loop. */
 void fl_replan_watch(fl_controller *controller, int64_t now_us);

@@ -192,20 +192,27 @@ static bool choose_wanted(fl_elastic *elastic, const fl_job *job, int rank, fl_p
     return true;
 }
 
-bool fl_decide_joined(fl_elastic *elastic, int rank, fl_plan *next, char *why, size_t size_bytes)
+bool fl_decide_joined(fl_elastic *elastic, int rank, bool by_host, fl_plan *next, char *why,
+                      size_t size_bytes)
 {
     const fl_decision *d = &elastic->decide.decision;
     const fl_plan *now = &elastic->plan;
     fl_job job = *elastic->run->options->job;
-    if (elastic->k == now->K && elastic->r == now->R) {
+    bool has_wanted = elastic->k == now->K && elastic->r == now->R;
+    by_host = by_host && (job.pipe.k == FL_JOB_AUTO || job.autodp.r == FL_JOB_AUTO);
+    if (has_wanted && !by_host) {
         return false;
     }
     fl_decide_grid(elastic, &elastic->usable, &job);
-    if (elastic->k > 0 && has_enough(elastic, &elastic->usable)) {
+    if (elastic->k > 0 && !has_wanted && has_enough(elastic, &elastic->usable)) {
         return choose_wanted(elastic, &job, rank, next, why, size_bytes);
     }
-    if (!job.elastic.enabled) {
+    if (!job.elastic.enabled && !by_host) {
         return false; /* until there are enough */
+    }
+    if (by_host) {
+        job.pipe.k = elastic->run->options->job->pipe.k;
+        job.autodp.r = elastic->run->options->job->autodp.r;
     }
     decide(elastic, now->F, elastic->run->stats->steps, JOINED, &job);
     if (d->chosen == FL_DECISION_STAY) {

@@ -51,8 +51,11 @@ void fl_decide_grid(const fl_elastic *elastic, const fl_worker_pool *usable, fl_
 
 /* Worker `rank` has joined: find a plan for all workers with the same frozen blocks. True when
  * *next is to be carried out: it has the K and R that the run is to have, or it pays for itself
- * (the event plan.considered lists it); false when nothing changes. why [size_bytes]. */
-bool fl_decide_joined(fl_elastic *elastic, int rank, fl_plan *next, char *why, size_t size_bytes);
+ * (the event plan.considered lists it); false when nothing changes. why [size_bytes].
+ * by_host  a host has joined, with this worker: once the run has the K and R that it is to have,
+ *          they are chosen anew where the job does not fix both, also if the run is not elastic */
+bool fl_decide_joined(fl_elastic *elastic, int rank, bool by_host, fl_plan *next, char *why,
+                      size_t size_bytes);
 
 /* Call fl_plan_change_place and fl_plan_change_check_room for a change of the running plan. */
 void fl_decide_place(const fl_elastic *elastic, const fl_worker_pool *usable, fl_plan *next);

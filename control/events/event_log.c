@@ -343,30 +343,33 @@ void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, fl_loss_k
     fl_progress_note(&log->progress, "%s; the run goes on without it", text);
 }
 
-void fl_event_log_restarted(fl_event_log *log, int rank, int n, int most, bool wanted)
+void fl_event_log_restarted(fl_event_log *log, int rank, int n, int most, fl_restart_why why)
 {
+    static const char *const text[] = {"lost", "requested", "host joined"};
     fl_json *j = fl_event_log_begin(log, "worker.restarted");
     fl_json_integer(j, "rank", rank);
     fl_fields_host(j, log->hosts, rank);
     fl_json_integer(j, "restarts", n);
     fl_json_integer(j, "most", most);
-    fl_json_text(j, "why", wanted ? "requested" : "lost");
+    fl_json_text(j, "why", text[why]);
     fl_event_log_end(log);
-    if (wanted) {
-        fl_progress_note(&log->progress, "worker %d is started again, as requested", rank);
-    } else {
+    if (why == FL_RESTART_LOST) {
         fl_progress_note(&log->progress, "worker %d is started again (%d of %d times)", rank, n,
                          most);
+    } else {
+        fl_progress_note(&log->progress, "worker %d is started again, %s", rank,
+                         why == FL_RESTART_HOST ? "with its host" : "as requested");
     }
 }
 
-void fl_event_log_grown(fl_event_log *log, int rank)
+void fl_event_log_grown(fl_event_log *log, int rank, bool by_host)
 {
     fl_json *j = fl_event_log_begin(log, "worker.started");
     fl_json_integer(j, "rank", rank);
     fl_fields_host(j, log->hosts, rank);
     fl_event_log_end(log);
-    fl_progress_note(&log->progress, "worker %d is started, as requested", rank);
+    fl_progress_note(&log->progress, "worker %d is started, %s", rank,
+                     by_host ? "with its host" : "as requested");
 }
 
 void fl_event_log_joined(fl_event_log *log, const fl_worker *worker, int64_t step)

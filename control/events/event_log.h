@@ -89,12 +89,19 @@ void fl_event_log_nonfinite(fl_event_log *log, const fl_nonfinite_report *report
 
 /* ---- the end ---- */
 
-/* A worker is started again: for the n-th of `most` times because it was lost, or because a request
- * wants it. */
-void fl_event_log_restarted(fl_event_log *log, int rank, int n, int most, bool wanted);
+/* Why a worker is started again. */
+typedef enum fl_restart_why {
+    FL_RESTART_LOST,      /* it was lost */
+    FL_RESTART_REQUESTED, /* a request wants it */
+    FL_RESTART_HOST,      /* its host has joined again */
+} fl_restart_why;
 
-/* The first process of a worker that a request wants, beyond those that the run began with. */
-void fl_event_log_grown(fl_event_log *log, int rank);
+/* A worker is started again; where it was lost, for the n-th of `most` times. */
+void fl_event_log_restarted(fl_event_log *log, int rank, int n, int most, fl_restart_why why);
+
+/* The first process of a worker beyond those that the run began with: a request wants it, or its
+ * host is new. */
+void fl_event_log_grown(fl_event_log *log, int rank, bool by_host);
 
 /* The worker that was started is a member from `step` on. */
 void fl_event_log_joined(fl_event_log *log, const fl_worker *worker, int64_t step);

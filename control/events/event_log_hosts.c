@@ -18,7 +18,7 @@ static void note_host(fl_event_log *log, const fl_host *host, const fl_host_reco
         fl_progress_note(&log->progress, "host %s (%s) has left the run with %s, after %.2g s",
                          host->name, host->address, workers, seconds);
         break;
-    case FL_HOST_STATE_LOST: /* the gate has said it */
+    case FL_HOST_STATE_LOST: /* the gate has said it, and of one that joins, too */
     case FL_HOST_STATE_JOINED:
     case FL_HOST_STATE_AWAITED:
     case FL_HOST_STATES:

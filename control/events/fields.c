@@ -75,7 +75,8 @@ void fl_fields_times(fl_json *json, const fl_time_sums *sums)
 
 void fl_fields_host(fl_json *json, const fl_hosts *hosts, int rank)
 {
-    if (hosts != NULL) {
-        fl_json_text(json, "host", hosts->host[fl_hosts_of(hosts, rank)].name);
+    int i = hosts == NULL ? -1 : fl_hosts_of(hosts, rank);
+    if (i >= 0) {
+        fl_json_text(json, "host", hosts->host[i].name);
     }
 }

@@ -351,7 +351,7 @@ static void put_info(out *o, const fl_metrics *m)
     for (int i = 0; i < m->n_workers; i++) {
         char rank[16], replica[16], stage[16];
         const fl_metrics_worker *w = &m->workers[i];
-        const char *host = m->n_hosts > 0 ? m->hosts[w->host].name : NULL;
+        const char *host = w->host >= 0 && w->host < m->n_hosts ? m->hosts[w->host].name : NULL;
         snprintf(rank, sizeof rank, "%d", i);
         snprintf(replica, sizeof replica, "%d", w->replica);
         snprintf(stage, sizeof stage, "%d", w->stage);

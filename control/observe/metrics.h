@@ -48,7 +48,7 @@ enum { FL_METRICS_LINKS = 3 };
 typedef struct fl_metrics_worker {
     char state[FL_METRICS_STATE_MAX]; /* as in the status */
     int replica, stage;               /* -1: none */
-    int host;                         /* of fl_metrics.hosts */
+    int host;                         /* of fl_metrics.hosts; -1: none */
     bool slow;                        /* currently named as a straggler */
     int64_t steps;
     double seconds[FL_METRICS_PARTS];

@@ -181,7 +181,7 @@ static void gather_worker(const fl_run_view *view, int rank, fl_metrics_worker *
     snprintf(out->state, sizeof out->state, "%s", fl_worker_state_text(w));
     out->replica = w->place.active ? w->place.replica : -1;
     out->stage = w->place.active ? w->place.stage : -1;
-    out->host = view->run->hosts == NULL ? 0 : fl_hosts_of(view->run->hosts, rank);
+    out->host = view->run->hosts == NULL ? -1 : fl_hosts_of(view->run->hosts, rank);
     out->slow = view->straggler == rank;
     out->steps = w->steps;
     out->memory_used_bytes = w->memory.used_bytes;

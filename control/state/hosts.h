@@ -10,7 +10,6 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
 /* In the run directory, mode 0600: what an agent needs to join. */
 #define FL_HOSTS_KEY_FILE "hosts.key"
@@ -38,25 +37,16 @@ typedef struct fl_hosts {
     int64_t silence_ms; /* after which a host counts as lost */
 } fl_hosts;
 
-/* The index of the host that this rank is on. */
-static inline int fl_hosts_of(const fl_hosts *hosts, int rank)
-{
-    int i = 0;
-    while (i < hosts->n - 1 && rank >= hosts->host[i].first + hosts->host[i].n) {
-        i++;
-    }
-    return i;
-}
+/* The index of the host that this rank is on; -1: none is, so far. Pure. */
+int fl_hosts_of(const fl_hosts *hosts, int rank);
 
-/* The index of the host of this name; -1: there is none. */
-static inline int fl_hosts_find(const fl_hosts *hosts, const char *name)
-{
-    for (int i = 0; i < hosts->n; i++) {
-        if (strcmp(hosts->host[i].name, name) == 0) {
-            return i;
-        }
-    }
-    return -1;
-}
+/* The index of the host of this name; -1: there is none. Pure. */
+int fl_hosts_find(const fl_hosts *hosts, const char *name);
+
+/* How many ranks the hosts have: those below have a host. Pure. */
+int fl_hosts_n_ranks(const fl_hosts *hosts);
+
+/* Add a host with the next n ranks, of which there are enough; returns its index. Pure. */
+int fl_hosts_add(fl_hosts *hosts, const char *name, const char *address, int n);
 
 #endif

@@ -19,7 +19,7 @@ typedef struct fl_run_facts {
     int n_started;                      /* ranks below this have had a process */
     const fl_worker *workers;           /* [n_workers] */
     const fl_hosts *hosts;              /* NULL: the run has one host */
-    const fl_host_record *host_records; /* [hosts->n] */
+    const fl_host_record *host_records; /* by host */
     const fl_flight *flight;            /* current and latest operations of the workers */
 } fl_run_facts;
 

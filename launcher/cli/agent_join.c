@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { JOIN_MS = 60000, GRACE_S = 25 }; /* Kubernetes and Slurm kill 30 s after SIGTERM */
 
@@ -26,13 +27,15 @@ fl_status fl_agent_read_grace(const fl_args *args, int64_t *ms)
     return FL_OK;
 }
 
-fl_status fl_agent_join(const char *endpoint, const fl_curve_keys *keys, const char *name,
+fl_status fl_agent_join(const char *endpoint, const fl_curve_keys *keys, const fl_agent_host *host,
                         int64_t grace_ms, fl_relay_end *end)
 {
     fl_curve_keys own = *keys; /* the agent's process gets it as its context */
     const fl_relay_options relay = {.endpoint = endpoint,
                                     .keys = &own,
-                                    .name = name,
+                                    .name = host->name,
+                                    .address = host->address,
+                                    .n_devices = host->n_devices,
                                     .join_ms = JOIN_MS,
                                     .grace_ms = grace_ms,
                                     .serve = fl_joined_serve,

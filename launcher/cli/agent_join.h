@@ -8,8 +8,14 @@
 /* --grace, or its default. FL_EINVAL. */
 fl_status fl_agent_read_grace(const fl_args *args, int64_t *ms) FL_MUST_CHECK;
 
-/* Serve a run at this endpoint as host `name` until it is over. As fl_relay_run. */
-fl_status fl_agent_join(const char *endpoint, const fl_curve_keys *keys, const char *name,
+/* This host, for the run that it joins; but for the name, should it be new to that. */
+typedef struct fl_agent_host {
+    const char *name, *address; /* address "": it is not new */
+    int n_devices;
+} fl_agent_host;
+
+/* Serve a run at this endpoint as this host until it is over. As fl_relay_run. */
+fl_status fl_agent_join(const char *endpoint, const fl_curve_keys *keys, const fl_agent_host *host,
                         int64_t grace_ms, fl_relay_end *end) FL_MUST_CHECK;
 
 #endif

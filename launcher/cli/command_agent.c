@@ -1,8 +1,10 @@
 /* frostline agent: this host in a run that another one leads. */
 #include "launcher/cli/agent_join.h"
+#include "launcher/run/host_address.h"
 #include "launcher/run/hosts.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -32,6 +34,32 @@ static fl_status read_options(const fl_args *args, char name[FL_HOST_TEXT], fl_c
     return status == FL_OK ? FL_OK : fl_fail(status, "--key: %s", fl_errmsg());
 }
 
+/* Of this host, should it be new to the run. By default the one from which it reaches the head. */
+static fl_status read_address(const fl_args *args, char address[FL_ADDRESS_TEXT])
+{
+    const char *given = fl_args_value(args, "--address");
+    if (given == NULL) {
+        fl_host_address_toward(fl_args_value(args, "--join"), address);
+        return FL_OK;
+    }
+    fl_status status = fl_host_address(given, address);
+    return status == FL_OK ? FL_OK : fl_within(status, "--address");
+}
+
+static fl_status read_devices(const fl_args *args, int *n)
+{
+    const char *text = fl_args_value(args, "--devices");
+    char *end = NULL;
+    long value = text == NULL ? 1 : strtol(text, &end, 10);
+    if (text != NULL &&
+        (end == text || *end != '\0' || text[0] == ' ' || value < 1 || value > FL_MAX_WORKERS)) {
+        return fl_fail(FL_EINVAL, "--devices: found '%.40s', allowed: 1 to %d", text,
+                       FL_MAX_WORKERS);
+    }
+    *n = (int)value;
+    return FL_OK;
+}
+
 static int exit_of(fl_status status, const fl_relay_end *end)
 {
     return status == FL_OK && end->drained                          ? FL_EXIT_DRAINED
@@ -46,12 +74,21 @@ static int run_agent(const fl_args *args)
     fl_curve_keys keys;
     fl_relay_end end = {.exit_code = 0};
     int64_t grace_ms = 0;
+    char address[FL_ADDRESS_TEXT] = "";
+    int n_devices = 1;
     fl_status status = read_options(args, name, &keys);
+    if (status == FL_OK) {
+        status = read_address(args, address);
+    }
+    if (status == FL_OK) {
+        status = read_devices(args, &n_devices);
+    }
     if (status == FL_OK) {
         status = fl_agent_read_grace(args, &grace_ms);
     }
     if (status == FL_OK) {
-        status = fl_agent_join(fl_args_value(args, "--join"), &keys, name, grace_ms, &end);
+        const fl_agent_host host = {.name = name, .address = address, .n_devices = n_devices};
+        status = fl_agent_join(fl_args_value(args, "--join"), &keys, &host, grace_ms, &end);
     }
     explicit_bzero(&keys, sizeof keys);
     if (status != FL_OK) {
@@ -68,10 +105,15 @@ const fl_cli_command fl_cli_command_agent = {
                "lost. The run directory must be on a file system that all hosts share.\n"
                "SIGTERM has the run go on without this host: the agent ends with exit code 6\n"
                "once the other hosts have all that its workers owned. A second one ends it\n"
-               "at once.\n",
+               "at once.\n"
+               "A host that was lost or drained joins again by the same command; so does a\n"
+               "new one while the run has ranks left (devices.max).\n",
     .options = {{"--join", 0, "ADDRESS", "where the run listens: tcp://ADDRESS:PORT"},
                 {"--key", 0, "FILE", "the run's keys: hosts.key in its run directory"},
                 {"--name", 0, "NAME", "this host in the file of hosts; default: the hostname"},
+                {"--address", 0, "ADDRESS",
+                 "of a new host; default: the one it reaches the head by"},
+                {"--devices", 0, "N", "of a new host: how many it offers; default: 1"},
                 {"--grace", 0, "SECONDS", "after SIGTERM, to leave the run; default: 25"}},
     .run = run_agent,
 };

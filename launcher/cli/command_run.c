@@ -307,7 +307,7 @@ const fl_cli_command fl_cli_command_run = {
                 {"--checkpoint", 0, "STEP", "continue from the checkpoint after this many steps"},
                 {"--hosts", 0, "FILE", "train on these hosts, not the job's; this one is first"},
                 {"--listen", 0, "ADDRESS",
-                 "where agents join, tcp://ADDRESS:PORT; default: free ports"},
+                 "where agents join, tcp://ADDRESS:PORT; default: free"},
                 {"--ssh", 0, NULL, "of --hosts: start the agents by ssh"},
                 {"--interface", 0, "NAME", "by Slurm or mpirun: the network between hosts"},
                 {"--grace", 0, "SECONDS", "by Slurm or mpirun: as of agent, of each other host"},

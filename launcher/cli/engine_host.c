@@ -91,7 +91,8 @@ static fl_status join_head(const fl_run_hosts *h, int64_t grace_ms, fl_relay_end
     FL_TRY(fl_meeting_await(&h->meeting, AWAIT_MS, endpoint, &end->exit_code));
     snprintf(path, sizeof path, "%s/" FL_MEETING_KEYS, h->meeting.dir);
     FL_TRY(fl_hosts_read_key(path, &keys));
-    fl_status status = fl_agent_join(endpoint, &keys, h->task.host, grace_ms, end);
+    const fl_agent_host host = {.name = h->task.host, .address = "", .n_devices = 1};
+    fl_status status = fl_agent_join(endpoint, &keys, &host, grace_ms, end);
     explicit_bzero(&keys, sizeof keys);
     return status;
 }

@@ -29,6 +29,30 @@ fl_status fl_host_address(const char *name, char address[FL_ADDRESS_TEXT])
     return FL_OK;
 }
 
+/* A socket for datagrams has an address of its own once it has a destination. */
+void fl_host_address_toward(const char *endpoint, char address[FL_ADDRESS_TEXT])
+{
+    char host[256], there[FL_ADDRESS_TEXT];
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(1)}, own = {0};
+    socklen_t size = sizeof own;
+    const char *begin = strncmp(endpoint, "tcp://", 6) == 0 ? endpoint + 6 : endpoint;
+    const char *end = strrchr(begin, ':');
+    address[0] = '\0';
+    snprintf(host, sizeof host, "%.*s", end == NULL ? (int)strlen(begin) : (int)(end - begin),
+             begin);
+    if (fl_host_address(host, there) != FL_OK || inet_pton(AF_INET, there, &to.sin_addr) != 1) {
+        return;
+    }
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&to, sizeof to) == 0 &&
+        getsockname(fd, (struct sockaddr *)&own, &size) == 0) {
+        inet_ntop(AF_INET, &own.sin_addr, address, FL_ADDRESS_TEXT);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 /* A TCP socket at this address; port 0: any that is free. Returns -1, with errno. */
 static int bind_socket(const char *address, int port)
 {

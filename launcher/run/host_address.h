@@ -12,6 +12,10 @@ enum { FL_ADDRESS_TEXT = 16 }; /* "255.255.255.255" */
  * if it has none. May ask name servers, whose time-outs it waits for. */
 fl_status fl_host_address(const char *name, char address[FL_ADDRESS_TEXT]) FL_MUST_CHECK;
 
+/* The address from which this host reaches "tcp://ADDRESS:PORT"; "" if there is none. May ask name
+ * servers; nothing is sent to the other host. */
+void fl_host_address_toward(const char *endpoint, char address[FL_ADDRESS_TEXT]);
+
 /* Whether this IPv4 address is one of this host. */
 bool fl_host_address_is_own(const char *address);
 

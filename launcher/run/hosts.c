@@ -155,10 +155,11 @@ static fl_status check_devices(const fl_hosts *hosts, const fl_job *job, int n)
                              "%d",
                              (long long)job->devices.count, n, n);
     }
-    if (job->devices.max != FL_JOB_AUTO) {
+    if (job->devices.max != FL_JOB_AUTO && job->devices.max < n) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.max"),
-                             "found %lld, but the run has %d hosts; allowed: auto",
-                             (long long)job->devices.max, hosts->n);
+                             "found %lld, but the hosts have %d devices; allowed: auto, or %d or "
+                             "more",
+                             (long long)job->devices.max, n, n);
     }
     return FL_OK;
 }

@@ -48,6 +48,10 @@ bool fl_run_plan_pool(const fl_preparation *p, fl_worker_pool *out)
             out->drained[rank] = lacks = true;
         }
     }
+    for (int rank = p->hosts == NULL ? p->n_ranks : fl_hosts_n_ranks(p->hosts); rank < p->n_ranks;
+         rank++) {
+        out->drained[rank] = true; /* of hosts that may join */
+    }
     return lacks;
 }
 

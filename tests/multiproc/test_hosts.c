@@ -28,7 +28,7 @@
 
 #include <cmocka.h>
 
-enum { STEPS = 12, MANY_STEPS = 400, WAIT_MS = 120000, COMPARED = 12, TEXT = 4096 };
+enum { STEPS = 12, MANY_STEPS = 1000, WAIT_MS = 120000, COMPARED = 12, TEXT = 4096 };
 
 /* Where the hosts are. */
 typedef struct place {
@@ -762,8 +762,9 @@ static void test_hosts__bad_input_is_refused(void **state)
         {"run " JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set cache.policy=on "
          "--set cache.stores=2",
          "cache.stores: found 2, but host a has 1 devices"},
-        {"run " JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set devices.max=4",
-         "devices.max: found 4, but the run has 2 hosts"},
+        {"run " JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set devices.count=auto "
+                    "--set devices.max=1",
+         "devices.max: found 1, but the hosts have 2 devices"},
         {"run --replay x --hosts hosts.yaml --listen tcp://127.0.0.1:5570",
          "--replay is given, too"},
         {"agent --key hosts.yaml", "--join ADDRESS is missing"},

@@ -286,7 +286,7 @@ void net_hosts_check(const net_hosts *h, int n_steps, int compared)
         char dir[FOLDER_SIZE + 16];
         snprintf(dir, sizeof dir, "%s/%s", h->dir, i == 0 ? "alone" : "run");
         lines[i] = lines_with(dir, "steps.jsonl", "");
-        assert_int_equal(length(lines[i]), n_steps);
+        assert_true(i == 0 ? length(lines[i]) >= compared : length(lines[i]) == n_steps);
     }
     for (size_t step = 0; step < (size_t)compared; step++) {
         double one = json_number_value(json_object_get(json_array_get(lines[0], step), "loss"));

@@ -69,6 +69,9 @@ static const fl_agent_frame frames[] = {
     {.type = FL_AGENT_RELEASE, .rank = 4, .text = "no plan"},
     {.type = FL_AGENT_HOST, .rank = 4, .host = {.news = FL_HOST_NEWS_NOTICE, .grace_ms = 25000}},
     {.type = FL_AGENT_HOST, .rank = 4, .host = {.news = FL_HOST_NEWS_LOST, .text = "silent"}},
+    {.type = FL_AGENT_HOST,
+     .rank = 4,
+     .host = {.news = FL_HOST_NEWS_JOINED, .name = "c", .address = "10.0.0.3", .n = 2}},
     {.type = FL_AGENT_END, .again = true},
     {.type = FL_AGENT_REFUSE, .text = "other data"},
 };
@@ -167,7 +170,7 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     (void)state;
     enum { VERSION_AT = 4, TYPE_AT = 6, RANK_AT = 8, INCARNATION_AT = 12 };
     assert_refused_with(0, 0, 0);                            /* magic */
-    assert_refused_with(0, VERSION_AT, 6);                   /* a later version */
+    assert_refused_with(0, VERSION_AT, 200);                 /* a later version */
     assert_refused_with(0, TYPE_AT, 0);                      /* no type */
     assert_refused_with(0, TYPE_AT, 7);                      /* unknown types */
     assert_refused_with(0, TYPE_AT + 1, 1);                  /* 0x101 */

@@ -300,15 +300,15 @@ static void test_decide__returns_to_the_grid_of_the_run(void **state)
     r->elastic.k = 1;
     r->elastic.r = 2;
     r->elastic.usable.drained[0] = true;
-    assert_false(fl_decide_joined(&r->elastic, 1, &next, why, sizeof why));
+    assert_false(fl_decide_joined(&r->elastic, 1, false, &next, why, sizeof why));
     r->elastic.usable.drained[0] = false;
-    assert_true(fl_decide_joined(&r->elastic, 1, &next, why, sizeof why));
+    assert_true(fl_decide_joined(&r->elastic, 1, false, &next, why, sizeof why));
     assert_int_equal(next.K, 1);
     assert_int_equal(next.R, 2);
     assert_int_equal(next.F, 2);
     assert_string_equal(why, "worker 1 has joined: K=1 x R=2 x M=2 as before the loss");
     r->elastic.r = 1;
-    assert_false(fl_decide_joined(&r->elastic, 1, &next, why, sizeof why));
+    assert_false(fl_decide_joined(&r->elastic, 1, false, &next, why, sizeof why));
 }
 
 /* Would catch: a plan that does not pay for itself, a decision that is not recorded. */
@@ -318,13 +318,13 @@ static void test_decide__takes_the_best_plan_for_more_workers(void **state)
     fl_plan next;
     char why[512];
     begin(r, 2, 1, 0, 0, STEPS);
-    assert_true(fl_decide_joined(&r->elastic, 1, &next, why, sizeof why));
+    assert_true(fl_decide_joined(&r->elastic, 1, false, &next, why, sizeof why));
     assert_int_equal(next.K * next.R, 2);
     assert_int_equal(next.R, 2);
     assert_non_null(strstr(why, "worker 1 has joined: repack: "));
     check_considered(r, "repack");
     begin(r, 2, 1, 0, 0, DUE + 3);
-    assert_false(fl_decide_joined(&r->elastic, 1, &next, why, sizeof why));
+    assert_false(fl_decide_joined(&r->elastic, 1, false, &next, why, sizeof why));
     check_considered(r, "stay");
 }
 
