@@ -55,9 +55,10 @@ static void send_to_local(fl__gate *g, const void *bytes, size_t n)
 }
 
 /* ⑤ */
-static void begin_end(fl__gate *g, bool again)
+static void begin_end(fl__gate *g, fl_host_type type, const char *why)
 {
-    fl_host_message last = {.type = again ? FL_HOST_AGAIN : FL_HOST_LEAVE, .text = ""};
+    fl_host_message last = {.type = type};
+    snprintf(last.text, sizeof last.text, "%s", why);
     g->end_us = fl_deadline_us(END_MS);
     fl__gate_tell_hosts(g, &last);
 }
@@ -71,7 +72,7 @@ static void pass_frame(fl__gate *g, const void *bytes, size_t n)
     }
     bool is_of_all = frame.type == FL_AGENT_END || frame.type == FL_AGENT_HIDE;
     if (frame.type == FL_AGENT_END) {
-        begin_end(g, frame.again);
+        begin_end(g, frame.again ? FL_HOST_AGAIN : FL_HOST_LEAVE, "");
     }
     if (frame.type == FL_AGENT_RELEASE) {
         fl__gate_release_host(g, &frame);
@@ -97,8 +98,7 @@ static void read_controller(fl__gate *g)
             return;
         }
         if (n <= 0) {
-            begin_end(g,
-                      false); /* the controller is gone: the kernel ends the workers of this host */
+            begin_end(g, FL_HOST_LEAVE, "its controller has died");
             end_gate(g, 1);
         }
         pass_frame(g, bytes, (size_t)n);
@@ -123,7 +123,7 @@ static void read_local(fl__gate *g)
             close(g->local);
             g->local = -1;
             if (g->end_us == 0) {
-                begin_end(g, false);
+                begin_end(g, FL_HOST_LEAVE, "the agent of the head has died");
                 end_gate(g, 1);
             }
             return;
