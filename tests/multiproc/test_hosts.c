@@ -763,7 +763,7 @@ static void test_hosts__bad_input_is_refused(void **state)
          "--set cache.stores=2",
          "cache.stores: found 2, but host a has 1 devices"},
         {"run " JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set devices.count=auto "
-                    "--set devices.max=1",
+         "--set devices.max=1",
          "devices.max: found 1, but the hosts have 2 devices"},
         {"run --replay x --hosts hosts.yaml --listen tcp://127.0.0.1:5570",
          "--replay is given, too"},
