@@ -86,6 +86,7 @@ static fl_status open_net(fl_message_group *g, const fl_message_options *options
         .wait_timeout_ms = options->wait_timeout_ms,
         .abort_set = options->abort_set,
         .generation = options->membership,
+        .transport = options->transport,
     };
     FL_TRY(fl_net_open(&net, &g->net));
     return set_up(g);

@@ -22,6 +22,7 @@ typedef struct fl_message_options {
     int64_t open_timeout_ms;
     int64_t wait_timeout_ms;
     fl_abort_set *abort_set; /* as in fl_net_options, with `membership` as its generation */
+    const fl_net_transport *transport; /* as in fl_net_options */
 } fl_message_options;
 
 fl_status fl_message_open(const fl_message_options *options, fl_message_group **out) FL_MUST_CHECK;

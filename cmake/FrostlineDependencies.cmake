@@ -21,3 +21,4 @@ fl_pkg(fl_jansson jansson) # requests: refuses bad UTF-8 and keys given twice
 fl_pkg(fl_ncurses ncursesw) # the screen of `frostline top`
 fl_pkg(fl_microhttpd libmicrohttpd) # metrics: HTTP that survives hostile clients
 fl_pkg(fl_xxhash libxxhash)
+fl_pkg(fl_openssl libssl>=3.0 libcrypto) # TLS 1.3 between workers of several hosts

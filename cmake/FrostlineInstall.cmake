@@ -18,7 +18,7 @@ add_dependencies(frostline frostline_whole)
 
 # The library is static, so a program that links it links these too. All are in the compiler's search
 # path. They are flags, not bare names: CMake would take a name for a target of the user's project.
-set(FL_LINK_LIBRARIES gloo zmq yaml jansson microhttpd xxhash jpeg png z gomp stdc++ dl pthread m)
+set(FL_LINK_LIBRARIES gloo zmq yaml jansson microhttpd xxhash ssl crypto jpeg png z gomp stdc++ dl pthread m)
 list(TRANSFORM FL_LINK_LIBRARIES PREPEND "-l")
 list(JOIN FL_LINK_LIBRARIES " " FL_LINK_FLAGS)
 

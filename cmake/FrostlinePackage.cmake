@@ -15,7 +15,7 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS
-  "g++, pkg-config, libgloo-dev, libzmq3-dev, libyaml-dev, libjansson-dev, libmicrohttpd-dev, libxxhash-dev, zlib1g-dev, libjpeg62-turbo-dev, libpng-dev, dataset-fashion-mnist")
+  "g++, pkg-config, libgloo-dev, libzmq3-dev, libyaml-dev, libjansson-dev, libmicrohttpd-dev, libxxhash-dev, libssl-dev, zlib1g-dev, libjpeg62-turbo-dev, libpng-dev, dataset-fashion-mnist")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "elastic pipeline and data parallel training")
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
 "Frostline trains transformers, and other models that are lists of layers,

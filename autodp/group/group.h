@@ -90,7 +90,8 @@ typedef struct fl_group_options {
     const char *host;
     int64_t open_timeout_ms;
     int64_t wait_timeout_ms;
-    fl_abort_set *abort_set; /* as in fl_net_options */
+    fl_abort_set *abort_set;           /* as in fl_net_options */
+    const fl_net_transport *transport; /* of what goes through sockets, as in fl_net_options */
     /* Use sockets only, even between members of one host that could share memory. The same on all
      * members. */
     bool sockets_only;

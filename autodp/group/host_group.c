@@ -97,6 +97,7 @@ static fl_status group_open(const fl_group_options *options, fl_group **out)
         .wait_timeout_ms = options->wait_timeout_ms,
         .abort_set = options->abort_set,
         .generation = options->generation,
+        .transport = options->transport,
     };
     fl_status status = fl_net_open(&net, &g->net);
     if (status == FL_OK) {

@@ -53,6 +53,9 @@ static void ignore_sigpipe(void)
 
 static fl_status open_by_transport(const fl_net_options *options, fl_net **out)
 {
+    if (options->transport != NULL) {
+        return options->transport->ops->open(options, out);
+    }
     if (options->host == NULL && !options->sockets_only) {
         fl_status status = fl__shm_net_ops.open(options, out);
         if (status != FL_ENOTSUP) {

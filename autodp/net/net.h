@@ -33,6 +33,14 @@ typedef struct fl_kv {
 typedef struct fl_net fl_net;
 typedef struct fl_net_buffer fl_net_buffer;
 
+/* How the members of a net reach each other where they are not all on one host. */
+typedef struct fl_net_ops fl_net_ops;
+enum { FL_NET_SECRET_BYTES = 32 };
+typedef struct fl_net_transport {
+    const fl_net_ops *ops;
+    unsigned char secret[FL_NET_SECRET_BYTES]; /* of the run: it proves who is a member */
+} fl_net_transport;
+
 typedef struct fl_net_options {
     int rank, size;          /* within this net */
     const char *name;        /* prefix of the store's keys: unique for each net and generation */
@@ -45,10 +53,12 @@ typedef struct fl_net_options {
      * ends the opening. NULL: no thread aborts it. */
     fl_abort_set *abort_set;
     uint32_t generation;
+    const fl_net_transport *transport; /* borrowed while opening, the same on all members; NULL: it
+                                          is chosen by where they are, and sockets are Gloo's */
 } fl_net_options;
 
-/* Connect to all other members; FL_OK: all of them are connected to this one. FL_EDEADLINE when a
- * member did not arrive, FL_EPEER when one died. Ignores SIGPIPE unless the program handles it.
+/* FL_OK: all other members are there, and can be talked to. FL_EDEADLINE when a member did not
+ * arrive, FL_EPEER when one died. Ignores SIGPIPE unless the program handles it.
  * Fork before the first net is opened. */
 fl_status fl_net_open(const fl_net_options *options, fl_net **out) FL_MUST_CHECK;
 

@@ -11,7 +11,7 @@ extern "C" {
 /* Each function does what the function of the same name in net.h says. close and buffer_destroy get
  * an object that exists; net.c checks the options of open, the peer of send and recv, and handles
  * the abort set. */
-typedef struct fl_net_ops {
+struct fl_net_ops {
     fl_status (*open)(const fl_net_options *options, fl_net **out);
     void (*close)(fl_net *net);
     void (*abort)(fl_net *net, fl_status why);
@@ -26,7 +26,7 @@ typedef struct fl_net_ops {
     fl_status (*recv)(fl_net_buffer *b, int peer, uint64_t tag, size_t offset, size_t size_bytes);
     fl_status (*wait_send)(fl_net_buffer *b, int64_t deadline_us);
     fl_status (*wait_recv)(fl_net_buffer *b, int64_t deadline_us);
-} fl_net_ops;
+};
 
 /* The first member of a transport's own net. */
 struct fl_net {

@@ -16,9 +16,10 @@ data/text: device data/tokenizer data/. data/tokens data/table data/text
 freeze: device nn data freeze
 cache: device nn data cache
 autodp/net: device nn data autodp/net
+autodp/tls: device nn data autodp/net autodp/tls
 autodp/group: device nn data autodp/net autodp/group
 autodp/nccl: device nn data autodp/net autodp/group autodp/nccl
-autodp/.: device nn data autodp/net autodp/group autodp/nccl autodp/.
+autodp/.: device nn data autodp/net autodp/tls autodp/group autodp/nccl autodp/.
 pipe/cost: device nn data freeze cache autodp pipe/cost
 pipe/plan: device nn data freeze cache autodp pipe/cost pipe/plan
 pipe/measure: device nn data freeze cache autodp pipe/cost pipe/measure

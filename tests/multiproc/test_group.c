@@ -6,6 +6,7 @@
 #include "device/clock.h"
 #include "support/group_data.h"
 #include "support/ranks.h"
+#include "support/transport.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +40,8 @@ static void check_allocations(uint64_t before)
 
 static fl_group *open_group(const rank_env *env, uint32_t generation)
 {
-    const fl_group_options options = {.device = the_device(),
+    const fl_group_options options = {.transport = test_net_transport(),
+                                      .device = the_device(),
                                       .generation = generation,
                                       .index = env->rank,
                                       .size = env->size,
@@ -633,7 +635,8 @@ static void open_short_of_memory(const rank_env *env)
     fl_status status = FL_ENOMEM;
     uint64_t n = 1;
     for (; status != FL_OK; n++) {
-        const fl_group_options options = {.device = the_device(),
+        const fl_group_options options = {.transport = test_net_transport(),
+                                          .device = the_device(),
                                           .generation = (uint32_t)n,
                                           .size = 1,
                                           .kv = env->kv,

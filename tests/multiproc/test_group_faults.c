@@ -10,6 +10,7 @@
 #include "device/clock.h"
 #include "support/group_data.h"
 #include "support/ranks.h"
+#include "support/transport.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -43,7 +44,8 @@ static fl_status open_group(const rank_env *env, const fl_kv *kv, uint32_t gener
                             int64_t open_ms, int64_t wait_ms, fl_group **out)
 {
     const scenario *s = env->context;
-    const fl_group_options options = {.device = the_device(),
+    const fl_group_options options = {.transport = test_net_transport(),
+                                      .device = the_device(),
                                       .generation = generation,
                                       .index = env->rank,
                                       .size = env->size,
@@ -264,19 +266,36 @@ static void go_on_without_victim(const rank_env *env)
     fl_group_close(&group);
 }
 
+static void say(const rank_env *env, const char *what)
+{
+    char key[32];
+    snprintf(key, sizeof key, "%s/%d", what, env->rank);
+    RANK_OK(env->kv->set(env->kv->self, key, fl_deadline_us(PATIENCE_MS), "", 1));
+}
+
+/* Until all have said it, or all but the victim. */
+static void await_all(const rank_env *env, const char *what, bool victim)
+{
+    char key[32];
+    for (int rank = 0; rank < env->size; rank++) {
+        void *data = NULL;
+        size_t size_bytes = 0;
+        if (rank == VICTIM && !victim) {
+            continue;
+        }
+        snprintf(key, sizeof key, "%s/%d", what, rank);
+        RANK_OK(env->kv->get(env->kv->self, key, fl_deadline_us(PATIENCE_MS), &data, &size_bytes));
+        fl_free(data);
+    }
+}
+
 /* The victim falls once all members have opened the group: a member that is lost while others still
  * open it is another test's. */
 static void wait_opened(const rank_env *env)
 {
-    char key[32];
-    snprintf(key, sizeof key, "opened/%d", env->rank);
-    RANK_OK(env->kv->set(env->kv->self, key, fl_deadline_us(PATIENCE_MS), "", 1));
-    for (int rank = 0; is_victim(env) && rank < env->size; rank++) {
-        void *data = NULL;
-        size_t size_bytes = 0;
-        snprintf(key, sizeof key, "opened/%d", rank);
-        RANK_OK(env->kv->get(env->kv->self, key, fl_deadline_us(PATIENCE_MS), &data, &size_bytes));
-        fl_free(data);
+    say(env, "opened");
+    if (is_victim(env)) {
+        await_all(env, "opened", true);
     }
 }
 
@@ -314,6 +333,8 @@ static void play(const rank_env *env)
     check_broken(group);
     if (s->notice == BY_ABORT) {
         pthread_join(thread, NULL);
+        say(env, "aborted"); /* a member that closes a broken group is missed by the others */
+        await_all(env, "aborted", false);
     }
     fl_group_close(&group);
     fl_free(victim);
@@ -338,6 +359,9 @@ static void test_group__is_left_when_a_member_falls(void **state)
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
         if (operations[i].sockets_only && test_backend() != NULL) {
             continue; /* its data takes no such way */
+        }
+        if (test_net_transport() != NULL && !operations[i].sockets_only) {
+            continue; /* through shared memory, whatever the net's transport */
         }
         for (int f = KILL; f <= STOP; f++) {
             for (int n = BY_ITSELF; n <= BY_ABORT; n++) {
@@ -433,7 +457,8 @@ static fl_status open_in_set(const rank_env *env, fl_abort_set *set, int index, 
                              uint32_t generation, fl_group **out)
 {
     const scenario *s = env->context;
-    const fl_group_options options = {.device = the_device(),
+    const fl_group_options options = {.transport = test_net_transport(),
+                                      .device = the_device(),
                                       .generation = generation,
                                       .index = index,
                                       .size = size,
@@ -525,6 +550,8 @@ static void abort_one_of_two(const rank_env *env)
     RANK_CHECK(value == N_RANKS);
     fl_group_close(&next);
     RANK_OK(fl_group_all_reduce(now, &value, 1, fl_deadline_us(BEYOND_MS)));
+    say(env, "summed"); /* a member that aborts takes the sum from those that still wait for it */
+    await_all(env, "summed", true);
     fl_abort_set_abort_all(&set, FL_EPEER);
     RANK_CHECK(fl_group_state(now) != FL_OK);
     fl_group_close(&now);

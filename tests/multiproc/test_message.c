@@ -25,7 +25,8 @@ static int64_t soon(void)
 
 static fl_message_group *open_messages(const rank_env *env, int64_t wait_ms)
 {
-    const fl_message_options options = {.membership = 1,
+    const fl_message_options options = {.transport = test_net_transport(),
+                                        .membership = 1,
                                         .rank = env->rank,
                                         .size = env->size,
                                         .kv = env->kv,

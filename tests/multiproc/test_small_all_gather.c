@@ -28,7 +28,8 @@ static int64_t soon(void)
 static fl_net *open_net(const rank_env *env)
 {
     fl_net *net = NULL;
-    const fl_net_options options = {.kv = env->kv,
+    const fl_net_options options = {.transport = test_net_transport(),
+                                    .kv = env->kv,
                                     .host = test_host(),
                                     .name = "gather",
                                     .rank = env->rank,

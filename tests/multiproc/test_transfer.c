@@ -8,6 +8,7 @@
 #include "device/async/async.h"
 #include "device/clock.h"
 #include "support/ranks.h"
+#include "support/transport.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -42,7 +43,8 @@ static fl_device *the_device(void)
 static fl_message_group *open_messages(const rank_env *env, int64_t wait_timeout_ms)
 {
     fl_message_group *group = NULL;
-    const fl_message_options options = {.rank = env->rank,
+    const fl_message_options options = {.transport = test_net_transport(),
+                                        .rank = env->rank,
                                         .size = env->size,
                                         .kv = env->kv,
                                         .open_timeout_ms = TIMEOUT_MS,
@@ -55,7 +57,8 @@ static fl_message_group *open_messages(const rank_env *env, int64_t wait_timeout
 static fl_group *open_group(const rank_env *env, const char *faults, int64_t wait_timeout_ms)
 {
     fl_group *group = NULL;
-    const fl_group_options options = {.device = the_device(),
+    const fl_group_options options = {.transport = test_net_transport(),
+                                      .device = the_device(),
                                       .generation = 1,
                                       .index = env->rank,
                                       .size = env->size,

@@ -3,24 +3,39 @@
 #define FL_TESTS_SUPPORT_TRANSPORT_H
 
 #include "autodp/nccl/nccl.h"
+#include "autodp/tls/tls.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* As FL_TEST_TRANSPORT of the environment has it: "nccl"; without that, through host memory. Which
- * library stands in for NCCL is what FROSTLINE_NCCL names. */
-static inline const fl_group_ops *test_backend(void)
+/* Whether FL_TEST_TRANSPORT of the environment is this text: "nccl"; "tls" or "sockets" for what
+ * nets use in the place of shared memory. Without that, through host memory. */
+static inline bool test_transport_is(const char *name)
 {
     const char *transport = getenv("FL_TEST_TRANSPORT");
-    return transport != NULL && strcmp(transport, "nccl") == 0 ? &fl_nccl_group_ops : NULL;
+    return transport != NULL && strcmp(transport, name) == 0;
+}
+
+/* Which library stands in for NCCL is what FROSTLINE_NCCL names. */
+static inline const fl_group_ops *test_backend(void)
+{
+    return test_transport_is("nccl") ? &fl_nccl_group_ops : NULL;
+}
+
+/* What nets use; NULL: they choose. */
+static inline const fl_net_transport *test_net_transport(void)
+{
+    static fl_net_transport tls;
+    return test_transport_is("tls") && fl_tls_transport("the key of the tests", &tls) == FL_OK
+               ? &tls
+               : NULL;
 }
 
 /* Where the members of a net listen: on loopback if FL_TEST_TRANSPORT is "sockets"; NULL: they are
  * on one host, and share memory. */
 static inline const char *test_host(void)
 {
-    const char *transport = getenv("FL_TEST_TRANSPORT");
-    return transport != NULL && strcmp(transport, "sockets") == 0 ? "127.0.0.1" : NULL;
+    return test_transport_is("sockets") ? "127.0.0.1" : NULL;
 }
 
 #endif

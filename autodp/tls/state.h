@@ -1,0 +1,230 @@
+/* What the files of this folder share: a net, its members, and their connections.
+ *
+ *     this member's out  ---- frames ---->  that member's in      one connection for each direction
+ *     this member's in   <--- frames -----  that member's out
+ *
+ * A member connects once it has something to say: a message, or the credit for one that it waits
+ * for. A pair that never talks is never connected.
+ *
+ *     tls_net.c      the functions of net.h; waits
+ *     match.c        operations: which receive a message goes to, which send may begin
+ *     out.c          connect, prove, write frames: by the thread that sends, or by the net's thread
+ *     in.c           read frames into the memory of the receives
+ *     gate.c         listen; connections are strangers until they have proved who they are
+ *     loop.c         the net's thread, which waits for all sockets, and leaves
+ *     rendezvous.c   addresses, by way of the store
+ *
+ * The net's mutex guards everything here, and is never held while a socket or TLS is used. Instead,
+ * whoever writes to a connection has set out.busy, and the net's thread alone reads. */
+#ifndef FL_AUTODP_TLS_STATE_H
+#define FL_AUTODP_TLS_STATE_H
+
+#include "autodp/net/transport.h"
+#include "autodp/tls/frame.h"
+#include "autodp/tls/stream.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+typedef struct fl__tls_net fl__tls_net;
+typedef struct fl__tls_buffer fl__tls_buffer;
+
+/* ---- operations ---- */
+
+/* One started operation, or a frame without a payload. */
+typedef struct fl__tls_op {
+    struct fl__tls_op *next;
+    fl__tls_buffer *buffer; /* whose operation it is; NULL: nobody waits for it any more */
+    bool sends;
+    unsigned char *data;
+    fl__tls_frame frame; /* a receive's: size_bytes is the most that may come */
+} fl__tls_op;
+
+typedef struct fl__tls_queue {
+    fl__tls_op *first, *last;
+} fl__tls_queue;
+
+/* One direction of a buffer. */
+typedef struct fl__tls_side {
+    int peer; /* of the operation started last */
+    int64_t n_done, n_taken;
+} fl__tls_side;
+
+struct fl__tls_buffer {
+    fl_net_buffer base;
+    unsigned char *data; /* [size_bytes] */
+    size_t size_bytes;
+    fl__tls_side side[2]; /* receiving, sending */
+    pthread_cond_t changed;
+    fl__tls_buffer *previous, *next;
+};
+
+/* ---- members ---- */
+
+typedef enum fl__tls_out_state {
+    FL__TLS_IDLE,       /* nothing was to be said */
+    FL__TLS_CONNECTING, /* the socket is not connected yet */
+    FL__TLS_SHAKING,
+    FL__TLS_PROVED, /* until the other end says that it has taken the connection */
+    FL__TLS_OPEN,
+    FL__TLS_RETRYING, /* connects again at `due_us` */
+    FL__TLS_ENDED,
+} fl__tls_out_state;
+
+enum { FL__TLS_STAGE_BYTES = 16 * 1024 }; /* a record */
+
+typedef struct fl__tls_out {
+    fl__tls_stream stream;
+    fl__tls_out_state state;
+    int64_t due_us; /* when the attempt is given up, or the next one begins */
+    int64_t pause_ms;
+    bool busy;    /* some thread writes */
+    bool blocked; /* the socket takes no more for now */
+    bool look;    /* something has come back on it */
+    bool bye;     /* a bye is the last frame */
+    bool renews;  /* the stage ends with a renew */
+    uint64_t n_records;
+    /* The bytes at hand: small frames and the heads of large ones are put together in a stage. */
+    unsigned char *stage; /* [FL__TLS_STAGE_BYTES] */
+    size_t stage_bytes, stage_at;
+    fl__tls_op *current; /* its payload goes from where it lies, behind the stage */
+    size_t current_at;
+} fl__tls_out;
+
+typedef struct fl__tls_in {
+    fl__tls_stream stream;
+    bool used; /* a frame has come */
+    bool more; /* there may be more than was read */
+    unsigned char head[FL__TLS_HEAD_BYTES];
+    size_t head_at;
+    bool in_payload;
+    fl__tls_frame frame;
+    fl__tls_op *op; /* that the payload belongs to; its buffer NULL: it is thrown away */
+    size_t payload_at;
+    bool busy; /* the net's thread writes into the memory of `op` */
+} fl__tls_in;
+
+typedef struct fl__tls_peer {
+    int rank;
+    struct sockaddr_storage address;
+    bool spare, lost, left;
+    int64_t judge_us;      /* when it counts as lost; 0: there is no doubt about it */
+    fl__tls_queue posted;  /* receives whose message has not begun */
+    fl__tls_queue credits; /* for messages that were not sent yet */
+    fl__tls_queue waiting; /* sends without a credit */
+    fl__tls_queue control; /* frames to write, before */
+    fl__tls_queue ready;   /* sends to write */
+    int n_credits;
+    fl__tls_out out;
+    fl__tls_in in;
+    fl__tls_stream next_in; /* takes over once `in` is renewed */
+} fl__tls_peer;
+
+/* ---- the net ---- */
+
+typedef struct fl__tls_gate fl__tls_gate;
+
+struct fl__tls_net {
+    fl_net base;
+    fl__tls_identity identity;
+    pthread_mutex_t mutex;
+    pthread_cond_t idle; /* some `busy` has ended, or some connection has come further */
+    atomic_int state;    /* fl_status */
+    char reason[256];    /* written once, before `state` */
+    fl__tls_buffer *buffers;
+    fl__tls_peer *peers; /* [size] */
+    unsigned char
+        *stages; /* [size][FL__TLS_STAGE_BYTES] untouched where a member is not talked to */
+    fl__tls_op *free_ops;  /* of all that were allocated, in blocks */
+    fl__tls_op *blocks;    /* the first of each block links to the next block */
+    uint64_t most_records; /* of a connection, after which its keys are renewed */
+    bool told;             /* the log has how connections are encrypted */
+
+    fl__tls_gate *gate;
+    int epoll, wake;
+    pthread_t thread;
+    bool has_thread, leaving;
+    int64_t leave_us; /* when leaving has to end */
+};
+
+static inline fl__tls_net *fl__tls_of(fl_net *net)
+{
+    return (fl__tls_net *)net;
+}
+
+/* Keys of events: what, and of which member or which stranger. */
+typedef enum fl__tls_event {
+    FL__TLS_WAKE,
+    FL__TLS_LISTEN,
+    FL__TLS_STRANGER,
+    FL__TLS_OUT,
+    FL__TLS_IN
+} fl__tls_event;
+
+/* loop.c. Add a socket to those the net's thread waits for, or change what it is waited for. False:
+ * the system has no memory for it. */
+bool fl__tls_watch(fl__tls_net *net, int fd, bool is_new, fl__tls_event what, int which,
+                   bool to_write);
+fl_status fl__tls_loop_open(fl__tls_net *net) FL_MUST_CHECK;
+fl_status fl__tls_loop_start(fl__tls_net *net) FL_MUST_CHECK;
+void fl__tls_loop_close(fl__tls_net *net); /* says bye if the net is sound */
+void fl__tls_wake(fl__tls_net *net);
+
+/* tls_net.c. The mutex is held. Break the net; the first reason stays. lose: a member is gone for
+ * good; that breaks the net unless it is expendable. left: it has said bye. */
+void fl__tls_break(fl__tls_net *net, fl_status why, const char *reason);
+void fl__tls_lose(fl__tls_net *net, fl__tls_peer *p, const char *reason);
+void fl__tls_left(fl__tls_net *net, fl__tls_peer *p);
+
+/* The operation is done: its buffer's waiter may go on. The mutex is held. */
+void fl__tls_done(fl__tls_net *net, fl__tls_op *op);
+
+/* match.c. The mutex is held. */
+void fl__tls_push(fl__tls_queue *queue, fl__tls_op *op);
+fl__tls_op *fl__tls_pop(fl__tls_queue *queue);
+fl__tls_op *fl__tls_take_tag(fl__tls_queue *queue, uint64_t tag); /* NULL: there is none */
+fl_status fl__tls_op_take(fl__tls_net *net, fl__tls_op **out) FL_MUST_CHECK;
+void fl__tls_op_give(fl__tls_net *net, fl__tls_op *op);
+fl_status fl__tls_ops_reserve(fl__tls_net *net, int n) FL_MUST_CHECK;
+void fl__tls_ops_free(fl__tls_net *net);
+
+/* Start an operation; what has to be written is queued. */
+fl_status fl__tls_match_send(fl__tls_net *net, fl__tls_peer *p, fl__tls_op *op) FL_MUST_CHECK;
+fl_status fl__tls_match_receive(fl__tls_net *net, fl__tls_peer *p, fl__tls_op *op) FL_MUST_CHECK;
+
+/* What a member sent. The receive of a message; NULL, with the message, if it may not send it. */
+fl_status fl__tls_match_credit(fl__tls_net *net, fl__tls_peer *p,
+                               const fl__tls_frame *frame) FL_MUST_CHECK;
+fl__tls_op *fl__tls_match_data(fl__tls_peer *p, const fl__tls_frame *frame);
+
+/* Nobody waits for the operations of this buffer any more, and nothing uses its memory. */
+void fl__tls_withdraw(fl__tls_net *net, fl__tls_peer *p, fl__tls_buffer *b);
+
+/* out.c. The mutex is held, except by `event`. */
+void fl__tls_demand(fl__tls_net *net, fl__tls_peer *p); /* connect, unless it is */
+void fl__tls_pump(fl__tls_net *net, fl__tls_peer *p);   /* write what can be written */
+void fl__tls_out_event(fl__tls_net *net, fl__tls_peer *p, uint32_t events);
+void fl__tls_out_tick(fl__tls_net *net, fl__tls_peer *p, int64_t now_us);
+void fl__tls_out_close(fl__tls_net *net, fl__tls_peer *p);
+bool fl__tls_out_waits(const fl__tls_peer *p);   /* for a moment, not for its socket alone */
+bool fl__tls_out_is_done(const fl__tls_peer *p); /* nothing is left to write */
+
+/* in.c. By the net's thread alone. */
+void fl__tls_in_event(fl__tls_net *net, fl__tls_peer *p);
+void fl__tls_in_take(fl__tls_net *net, fl__tls_peer *p, fl__tls_stream *stream);
+void fl__tls_in_close(fl__tls_net *net, fl__tls_peer *p);
+
+/* gate.c. By the net's thread alone, except for opening and closing. */
+fl_status fl__tls_gate_open(fl__tls_net *net, const char *host) FL_MUST_CHECK;
+void fl__tls_gate_close(fl__tls_net *net);
+void fl__tls_gate_address(const fl__tls_net *net, struct sockaddr_storage *out);
+void fl__tls_gate_accept(fl__tls_net *net);
+void fl__tls_gate_event(fl__tls_net *net, int slot);
+bool fl__tls_gate_tick(fl__tls_net *net, int64_t now_us); /* whether strangers are there */
+
+/* rendezvous.c. Publish this member's address, learn those of all others, and start the net's
+ * thread. FL_OK: all members are there. */
+fl_status fl__tls_rendezvous(fl__tls_net *net, const fl_net_options *options) FL_MUST_CHECK;
+
+#endif
