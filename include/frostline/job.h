@@ -35,6 +35,8 @@ typedef enum fl_transport {
     FL_TRANSPORT_HOST = 1,
     FL_TRANSPORT_NCCL = 2
 } fl_transport;
+/* How workers of different hosts exchange data. FL_SECURITY_NONE: in plain, by Gloo. */
+typedef enum fl_security { FL_SECURITY_TLS = 0, FL_SECURITY_NONE = 1 } fl_security;
 typedef enum fl_on_loss { FL_ON_LOSS_CONTINUE = 0, FL_ON_LOSS_STOP = 1 } fl_on_loss;
 typedef enum fl_on_nonfinite { FL_ON_NONFINITE_STOP = 0, FL_ON_NONFINITE_SKIP = 1 } fl_on_nonfinite;
 /* FL_MODEL_PROGRAM and FL_DATA_PROGRAM: what a program gave to fl_run. Frostline writes them into
@@ -223,6 +225,7 @@ typedef struct fl_job {
         int64_t r;
         int64_t bucket_bytes;
         fl_transport transport;
+        fl_security security; /* between hosts */
     } autodp;
     struct {
         bool enabled; /* K, R and M may change while the run goes on */

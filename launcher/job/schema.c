@@ -802,6 +802,15 @@ static const fl_field fields[] = {
          "How workers exchange activations and gradients. auto: over NCCL where a pair of workers "
          "can use it, through host memory elsewhere; nccl: a pair that cannot is an error; "
          "docs/nccl.md."},
+    {.path = "autodp.security",
+     .type = FL_FIELD_CHOICE,
+     .offset = AT(autodp.security),
+     .initial = "tls",
+     .choices = CHOICES("tls", "none"),
+     .doc =
+         "How workers of different hosts exchange data. tls: encrypted, between workers that have "
+         "proved that they are of this run; none: in plain, for a network that only the hosts "
+         "of the run can reach; docs/hosts.md."},
 
     {.path = "elastic.enabled",
      .type = FL_FIELD_BOOLEAN,

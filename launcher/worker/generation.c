@@ -22,6 +22,7 @@ static fl_status open_group(const fl_generation_options *o, fl_generation *m)
                                 .wait_timeout_ms = job->fault.deadline_ms,
                                 .abort_set = o->abort_set,
                                 .keeper = o->keeper,
+                                .transport = o->transport,
                                 .after_loss = o->after_loss,
                                 .workers = m->plan.rank_of};
     fl_nccl_choose(job, o->worker->nccl, &options);

@@ -33,7 +33,8 @@ typedef struct fl_generation_options {
     const int *parked;             /* [n_layers] as in fl_migrate_schedule; only with `running` */
     fl_abort_set *abort_set;       /* contains the group from its opening to its closing */
     fl_comm_keeper *keeper;        /* of this worker; NULL: none */
-    bool after_loss;               /* a worker of `running` was lost */
+    const fl_net_transport *transport; /* between hosts; NULL: in plain */
+    bool after_loss;                   /* a worker of `running` was lost */
     /* Called once the member has its place for state, before its group connects: opens what moves
      * the state. NULL: none moves. */
     fl_status (*open_migration)(void *context);

@@ -131,6 +131,7 @@ static fl_status open_member(fl_worker_state *w, const fl_plan *plan, bool after
                                      .kv = fl_link_kv(w->link),
                                      .abort_set = &w->abort_set,
                                      .keeper = &w->keeper,
+                                     .transport = w->transport,
                                      .after_loss = after_loss,
                                      .open_migration = open_migration,
                                      .context = &migration};

@@ -2,6 +2,7 @@
 #include "launcher/worker/worker_state.h"
 
 #include "autodp/sampler.h"
+#include "autodp/tls/tls.h"
 #include "device/alloc.h"
 #include "device/log.h"
 #include "nn/model.h"
@@ -76,7 +77,8 @@ fl_status fl_worker_open_messages(worker *w, const fl_plan *plan, fl_message_gro
                                   .host = w->c->host == NULL ? NULL : w->c->host->address,
                                   .open_timeout_ms = job->fault.deadline_ms,
                                   .wait_timeout_ms = job->fault.deadline_ms,
-                                  .abort_set = &w->abort_set};
+                                  .abort_set = &w->abort_set,
+                                  .transport = w->transport};
     return fl_message_open(&options, out);
 }
 
@@ -90,7 +92,8 @@ static fl_status open_first(worker *w, const fl_state_source *source)
                                      .kv = fl_link_kv(w->link),
                                      .source = source,
                                      .abort_set = &w->abort_set,
-                                     .keeper = &w->keeper};
+                                     .keeper = &w->keeper,
+                                     .transport = w->transport};
     if (w->c->profile != NULL) {
         fl_profile_comm_times(w->c->profile, w->keeper.took_us);
     }
@@ -166,6 +169,17 @@ static fl_status open_batches(worker *w)
                                 fl_model_n_blocks(w->c->model));
 }
 
+/* Between hosts, the key with which workers prove themselves to the head proves them to each other,
+ * too. */
+static fl_status choose_transport(worker *w)
+{
+    if (w->c->keys == NULL || w->c->job->autodp.security == FL_SECURITY_NONE) {
+        return FL_OK;
+    }
+    w->transport = &w->tls;
+    return fl_tls_transport(w->c->keys->secret, &w->tls);
+}
+
 fl_status fl_worker_open(worker *w, const char *endpoint)
 {
     fl_link_options link = {.endpoint = endpoint,
@@ -178,6 +192,7 @@ fl_status fl_worker_open(worker *w, const char *endpoint)
                             .on_break = on_break,
                             .context = w};
     FL_TRY(fl_link_open(&link, &w->link));
+    FL_TRY(choose_transport(w));
     FL_TRY(open_device(w));
     FL_TRY(fl_cache_tiers_create(w->c->job, w->device, w->c->activations, &w->tiers));
     if (!w->birth->joins) {

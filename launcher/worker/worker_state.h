@@ -40,8 +40,10 @@ typedef struct fl_worker_state {
     int rank;
     bool leads; /* the leader of the group: it reports steps and broadcasts commands */
     fl_device *device;
-    fl_comm_keeper keeper; /* while a generation opens, of its thread */
-    fl_cache_tiers *tiers; /* NULL: none */
+    fl_net_transport tls;
+    const fl_net_transport *transport; /* between hosts: `tls`, or NULL: in plain */
+    fl_comm_keeper keeper;             /* while a generation opens, of its thread */
+    fl_cache_tiers *tiers;             /* NULL: none */
     fl_link *link;
     fl_message_group *messages;
     fl_generation *now;      /* the generation that trains */
