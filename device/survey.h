@@ -14,6 +14,7 @@ enum { FL_SURVEY_DEVICES_MAX = 64, FL_SURVEY_NAME_BYTES = 96, FL_SURVEY_TEXT_BYT
 typedef struct fl_device_facts {
     char name[FL_SURVEY_NAME_BYTES]; /* "NVIDIA H100 80GB HBM3" */
     size_t memory_bytes;
+    int numa; /* the NUMA node of the processors that it hangs on; -1: unknown */
 } fl_device_facts;
 
 /* Workers are dealt to the devices in turn: worker w uses device w % n. */
@@ -21,6 +22,7 @@ typedef struct fl_device_survey {
     fl_device_kind kind;
     int n; /* devices to share; 0: each worker makes its own from the processors of the machine */
     fl_device_facts device[FL_SURVEY_DEVICES_MAX];
+    bool nvlink[FL_SURVEY_DEVICES_MAX][FL_SURVEY_DEVICES_MAX]; /* between two of them */
     int driver_version; /* of the newest CUDA that the driver can run: 13000 is 13.0. 0: unknown */
 } fl_device_survey;
 

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Goes up when the table, launches.h or an argument of a kernel changes. */
-enum { FL_CUDA_PLUGIN_VERSION = 10 };
+enum { FL_CUDA_PLUGIN_VERSION = 11 };
 
 /* The name of the table in the plugin's file. */
 #define FL_CUDA_PLUGIN_TABLE "fl_cuda_plugin_table"
@@ -68,6 +68,11 @@ typedef struct fl_cuda_plugin {
     /* Fills *out from the top, so that after an error the first fields are valid. It fails where
      * this plugin's kernels cannot run on the device, or this process cannot use it now. */
     int (*describe_device)(int number, fl_cuda_facts *out);
+
+    int (*numa_node)(int number, int *node); /* of its processors; -1: unknown */
+    /* Whether NVLink links these two: each reaches the other's memory, and with atomic operations
+     */
+    int (*find_nvlink)(int number, int other, bool *linked);
 
     int (*identify_device)(int number, fl_cuda_identity *out);
     int (*driver_version)(int *out); /* of the newest CUDA that it can run: 13000 is 13.0 */

@@ -3,7 +3,9 @@
 #include "device/cuda/plugin.h"
 #include "device/cuda/pool.h"
 
+#include <ctype.h>
 #include <cuda_runtime_api.h>
+#include <stdio.h>
 #include <string.h>
 
 static_assert((int)FL_CUDA_OUT_OF_MEMORY == (int)cudaErrorMemoryAllocation, "the runtime's code");
@@ -102,6 +104,43 @@ static int describe_device(int number, fl_cuda_facts *out)
         code = cudaFuncGetAttributes(&attributes, any_kernel);
     }
     return code == cudaSuccess ? cudaMemGetInfo(&out->free_bytes, &out->memory_bytes) : code;
+}
+
+/* As the kernel has it in sysfs; a machine with one node may say -1. */
+static int numa_node(int number, int *node)
+{
+    char id[32], path[96];
+    *node = -1;
+    cudaError_t code = cudaDeviceGetPCIBusId(id, sizeof id, number);
+    if (code != cudaSuccess) {
+        return forgiven(code);
+    }
+    for (char *c = id; *c != '\0'; c++) {
+        *c = static_cast<char>(tolower(*c));
+    }
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", id);
+    FILE *file = fopen(path, "r");
+    if (file != nullptr) {
+        if (fscanf(file, "%d", node) != 1) {
+            *node = -1;
+        }
+        fclose(file);
+    }
+    return 0;
+}
+
+/* Peers over PCIe have no atomic operations on each other's memory. */
+static int find_nvlink(int number, int other, bool *linked)
+{
+    int reaches = 0, atomics = 0;
+    *linked = false;
+    cudaError_t code = cudaDeviceCanAccessPeer(&reaches, number, other);
+    if (code == cudaSuccess && reaches != 0) {
+        code = cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, number,
+                                         other);
+    }
+    *linked = code == cudaSuccess && reaches != 0 && atomics != 0;
+    return forgiven(code);
 }
 
 static int identify_device(int number, fl_cuda_identity *out)
@@ -306,6 +345,8 @@ extern "C" __attribute__((visibility("default"))) const fl_cuda_plugin fl_cuda_p
     count_devices,
     choose_device,
     describe_device,
+    numa_node,
+    find_nvlink,
     identify_device,
     driver_version,
     device_wait,

@@ -101,6 +101,9 @@ static fl_status survey_device(const fl_cuda_plugin *plugin, int number, int n_w
     FL_TRY(check_memory(device, &facts, n_workers, demand));
     snprintf(out->name, sizeof out->name, "%s", facts.name);
     out->memory_bytes = facts.memory_bytes;
+    if (plugin->numa_node(number, &out->numa) != FL_CUDA_OK) {
+        out->numa = -1;
+    }
     return FL_OK;
 }
 
@@ -111,6 +114,18 @@ static fl_status find_driver(const fl_cuda_plugin *plugin, int *version)
                ? FL_OK
                : fl_fail(FL_ENOTSUP, "the driver does not tell its version: %s (CUDA error %d)",
                          plugin->error_text(code), code);
+}
+
+/* A link that cannot be asked about counts as none: it is measured as what is left. */
+static void find_links(const fl_cuda_plugin *plugin, int n, fl_device_survey *out)
+{
+    for (int a = 0; a < n; a++) {
+        for (int b = 0; b < n; b++) {
+            bool linked = false;
+            int code = a == b ? FL_CUDA_OK : plugin->find_nvlink(a, b, &linked);
+            out->nvlink[a][b] = code == FL_CUDA_OK && linked;
+        }
+    }
 }
 
 fl_status fl_cuda_survey(const fl_cuda_plugin *plugin, const fl_device_demand *demand,
@@ -126,6 +141,7 @@ fl_status fl_cuda_survey(const fl_cuda_plugin *plugin, const fl_device_demand *d
         int sharers = (n_workers - i + n - 1) / n; /* workers i, i + n, i + 2 n, ... */
         FL_TRY(survey_device(plugin, i, sharers, demand, &out->device[i]));
     }
+    find_links(plugin, n, out);
     out->kind = FL_DEVICE_CUDA;
     out->n = n;
     return FL_OK;

@@ -58,8 +58,10 @@ typedef struct fl_profile {
     double link_bytes_per_us; /* send and receive */
     double reduce_bytes_per_us; /* all-reduce between two, payload bytes per time */
     double reduce_cpu_share;    /* processor time of one owner per time of an all-reduce */
-    int64_t graph_layer_bytes;  /* a GPU driver's memory for one layer's captured work of one
-                                   micro-batch in flight, all shapes; 0: unknown */
+    /* The same between GPUs of different islands; 0: there is one island. */
+    double far_us, far_bytes_per_us, far_reduce_bytes_per_us;
+    int64_t graph_layer_bytes; /* a GPU driver's memory for one layer's captured work of one
+                                  micro-batch in flight, all shapes; 0: unknown */
     double comm_rebuild_us, comm_split_us, comm_shrink_us; /* NCCL's communicators; 0: unknown */
     fl_layer_cost layer[FL_MAX_LAYERS];
     int n_tuned;

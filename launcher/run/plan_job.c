@@ -1,4 +1,5 @@
 /* The checks and plans of a job without a run: the first two steps of run.c. */
+#include "launcher/run/islands.h"
 #include "launcher/run/preparation.h"
 #include "launcher/run/run.h"
 #include "launcher/run/run_plan.h"
@@ -53,6 +54,7 @@ static fl_status plan_each(fl_preparation *p, const fl_plan_request *request)
     take_cluster(p, request->cluster);
     FL_TRY(some_fit(p, request->frozen, request->n));
     FL_TRY(fl_costs_get(&costs, p->costs, p->profile));
+    FL_TRY(fl_run_islands_use(p));
     request->costs(request->context, &p->costs->origin);
     request->devices(request->context, &p->devices, n_here);
     for (int i = 0; i < request->n; i++) {

@@ -121,6 +121,11 @@ void fl_preparation_fini(fl_preparation *p)
     fl_free(p->costs);
     fl_free(p->plan);
     fl_free(p->candidates);
+    if (p->islands != NULL) {
+        p->cluster = NULL;
+        fl_free(p->islands);
+        p->islands = NULL;
+    }
 }
 
 int64_t fl_preparation_n_validation(const fl_job *job, int64_t n_used)

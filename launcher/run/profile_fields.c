@@ -33,6 +33,13 @@ const fl_profile_field fl__profile_comm[] = {
     {.name = NULL},
 };
 
+const fl_profile_field fl__profile_far[] = {
+    {COST(far_us), false, 0},
+    {COST(far_bytes_per_us), false, 0},
+    {COST(far_reduce_bytes_per_us), false, 0},
+    {.name = NULL},
+};
+
 const fl_profile_field fl__profile_layer[] = {
     {LAYER(fwd_call_us), false, 0},
     {LAYER(fwd_us), false, 0},

@@ -11,10 +11,11 @@
 /* Format 3 has no costs of tokens, format 4 no memory of graphs, format 5 no times of
  * communicators. */
 enum {
-    FL_PROFILE_FORMAT = 6,
+    FL_PROFILE_FORMAT = 7,
     FL_PROFILE_TOKENS_FORMAT = 4,
     FL_PROFILE_GRAPHS_FORMAT = 5,
     FL_PROFILE_COMM_FORMAT = 6,
+    FL_PROFILE_FAR_FORMAT = 7,
     FL_PROFILE_OLDEST_FORMAT = 3,
     FL_PROFILE_FIELDS_MAX = 16
 };
@@ -36,6 +37,6 @@ typedef struct fl_profile_field {
 /* Fields of one mapping in the file; ended by a NULL name. Those of tokens are a layer's, too,
  * and that of graphs is a cost's. */
 extern const fl_profile_field fl__profile_costs[], fl__profile_graphs[], fl__profile_comm[],
-    fl__profile_layer[], fl__profile_tokens[], fl__profile_tuned[];
+    fl__profile_far[], fl__profile_layer[], fl__profile_tokens[], fl__profile_tuned[];
 
 #endif

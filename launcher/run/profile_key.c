@@ -2,6 +2,7 @@
 
 #include "autodp/nccl/library.h"
 #include "device/device.h"
+#include "device/islands.h"
 #include "device/program.h"
 #include "device/random.h"
 #include "launcher/job/job.h"
@@ -84,6 +85,18 @@ static void put_transport(const fl_job *job, const fl_nccl_trial *nccl, char *te
     }
 }
 
+/* Which pairs of devices the links were measured between. */
+static void put_islands(const fl_device_survey *devices, char *text, size_t size_bytes)
+{
+    fl_islands islands;
+    char line[FL_ISLANDS_TEXT];
+    size_t n = strlen(text);
+    fl_islands_find(devices, &islands);
+    if (islands.n > 1) {
+        snprintf(text + n, size_bytes - n, ", %.200s", fl_islands_text(&islands, devices->n, line));
+    }
+}
+
 /* Make the text safe for a quoted line. */
 static void make_plain(char *text)
 {
@@ -108,6 +121,7 @@ void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_
     snprintf(key->text[2], size, "%s, %.200s, %" PRId64 " cores each, %d at once",
              fl_device_kind_name(job->devices.kind), fl_device_survey_text(devices, text),
              job->devices.cores, n_workers);
+    put_islands(devices, key->text[2], size);
     fl_field_format(fl_schema_field(fl_schema_find("train.precision")), job, precision);
     snprintf(key->text[3], size, "%.16s, cached as %s", precision,
              fl_dtype_name(fl_job_cache_dtype(job)));

@@ -4,6 +4,7 @@
 #include "device/failure.h"
 #include "device/log.h"
 #include "launcher/job/job.h"
+#include "launcher/run/islands.h"
 #include "launcher/run/resume.h"
 #include "nn/model.h"
 
@@ -276,6 +277,7 @@ fl_status fl_run_plan_make(fl_preparation *p)
     FL_TRY(open_metrics(p));
     take_cores(p);
     FL_TRY(get_costs(p));
+    FL_TRY(fl_run_islands_use(p));
     FL_TRY(fl_resume_has_state(p) ? choose_next(p) : choose_first(p));
     FL_TRY(fl_run_plan_check_transport(p));
     p->input.n_workers = p->plan->n_workers; /* later plans are made for the ranks of this one */

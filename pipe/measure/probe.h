@@ -37,7 +37,8 @@ typedef struct fl_probe {
     fl_status why; /* with done: how it ended */
     char message[FL_PROBE_MESSAGE_MAX];
     fl_profile profile;
-    fl_probe_link_costs link, nccl; /* through host memory; over NCCL */
+    fl_probe_link_costs link, nccl;    /* through host memory; over NCCL */
+    fl_probe_link_costs far, far_nccl; /* the same of two devices of different islands */
 } fl_probe;
 
 typedef struct fl_probe_options {
@@ -45,9 +46,10 @@ typedef struct fl_probe_options {
     const fl_dataset *dataset;
     const fl_job *job;
     fl_device *device;
-    fl_stream *stream;     /* of all its work */
-    int index, n_children; /* children 0 and 1 measure the link */
-    int n_workers;         /* that would share the batch */
+    fl_stream *stream; /* of all its work */
+    int index, n_children;
+    int near[2], far[2]; /* children that measure a link: of one island, of two; -1: none does */
+    int n_workers;       /* that would share the batch */
     const fl_kv *kv;
     const fl_nccl_trial *nccl;
     int64_t timeout_ms, nccl_timeout_ms;
@@ -78,7 +80,7 @@ double fl_probe_now_us(void);
 double fl_probe_cpu_us(void);
 
 /* A rendezvous store in shared memory, for the children of one profile. Keys are polled for. */
-enum { FL_PROBE_KEYS = 32, FL_PROBE_KEY_MAX = 128, FL_PROBE_VALUE_MAX = 8192 };
+enum { FL_PROBE_KEYS = 64, FL_PROBE_KEY_MAX = 128, FL_PROBE_VALUE_MAX = 8192 };
 
 typedef struct fl_probe_store {
     struct {

@@ -10,13 +10,15 @@
 #include "pipe/measure/quantile.h"
 
 enum { PING_ID = 1, PONG_ID = 2, BUCKET_ID = 3, DEPTH = 2 };
-enum { HOST_GENERATION = 0, NCCL_GENERATION = 1 };
+enum { HOST_GENERATION = 0, NCCL_GENERATION = 1, FAR_GENERATIONS = 2 };
 enum { SHORT_MESSAGES = 200, LONG_MESSAGES = 12, REDUCES = 8 };
 
 static const int64_t SMALLEST_MESSAGE = 64 << 10, LARGEST_MESSAGE = 4 << 20;
 
 typedef struct pair {
     const fl_probe_options *o;
+    int me; /* of the two */
+    bool over_nccl;
     uint32_t generation;
     int64_t timeout_ms;
     fl_group *group;
@@ -65,12 +67,12 @@ static fl_status open_group(pair *p)
 {
     fl_group_options options = {.device = p->o->device,
                                 .generation = p->generation,
-                                .index = p->o->index,
+                                .index = p->me,
                                 .size = 2,
                                 .kv = p->o->kv,
                                 .open_timeout_ms = p->timeout_ms,
                                 .wait_timeout_ms = p->timeout_ms};
-    if (p->generation == NCCL_GENERATION) {
+    if (p->over_nccl) {
         fl_nccl_choose(p->o->job, p->o->nccl, &options);
         options.every_pair = false; /* the plan may keep these two apart */
     }
@@ -80,7 +82,7 @@ static fl_status open_group(pair *p)
 static fl_status open_pair(pair *p)
 {
     const int owners[2] = {0, 1};
-    int me = p->o->index, peer = 1 - me;
+    int me = p->me, peer = 1 - me;
     size_t size = (size_t)p->message_bytes;
     FL_TRY(
         fl_channel_open(p->group, true, peer, me == 0 ? PING_ID : PONG_ID, size, DEPTH, &p->out));
@@ -130,7 +132,7 @@ static fl_status ping_pong(pair *p, size_t size, double *us)
     int64_t deadline_us = fl_deadline_us(p->timeout_ms);
     double begun = fl_probe_now_us();
     FL_TRY(fl_channel_post(p->in, size));
-    if (p->o->index == 0) {
+    if (p->me == 0) {
         FL_TRY(send_payload(p, size, deadline_us));
         FL_TRY(receive_payload(p, size, deadline_us));
     } else {
@@ -201,43 +203,67 @@ static fl_status measure(pair *p, fl_probe_link_costs *out)
     return FL_OK;
 }
 
-static bool is_of_pair(const fl_probe_options *o)
-{
-    return o->n_children >= 2 && o->index <= 1;
-}
-
 /* Nothing where the two cannot use the transport with each other: that is no failure. */
 static fl_status measure_over(pair *p, fl_probe_link_costs *out)
 {
     FL_TRY(choose_sizes(p));
     FL_TRY(open_group(p));
-    bool possible =
-        p->generation == HOST_GENERATION || fl_group_comm_get(p->group)->n_device_pairs == 1;
+    bool possible = !p->over_nccl || fl_group_comm_get(p->group)->n_device_pairs == 1;
     return possible ? measure(p, out) : FL_OK;
+}
+
+/* Whether this child is one of the two; *p then is what they have in common. */
+static bool is_of_pair(const fl_probe_options *o, const int children[2], bool over_nccl, pair *p)
+{
+    bool far = children == o->far;
+    if (o->n_children < 2 || (o->index != children[0] && o->index != children[1])) {
+        return false;
+    }
+    *p = (pair){.o = o,
+                .me = o->index == children[1],
+                .over_nccl = over_nccl,
+                .generation = (uint32_t)((over_nccl ? NCCL_GENERATION : HOST_GENERATION) +
+                                         (far ? FAR_GENERATIONS : 0)),
+                .timeout_ms = over_nccl ? o->nccl_timeout_ms : o->timeout_ms};
+    return true;
+}
+
+static fl_status measure_host(const fl_probe_options *o, const int children[2], fl_probe *probe,
+                              fl_probe_link_costs *out)
+{
+    pair p;
+    if (!is_of_pair(o, children, false, &p)) {
+        return FL_OK;
+    }
+    probe->phase = FL_PROBE_LINK;
+    fl_status status = measure_over(&p, out);
+    close_pair(&p);
+    return status;
 }
 
 fl_status fl_probe_link(const fl_probe_options *options, fl_probe *probe)
 {
-    pair p = {.o = options, .generation = HOST_GENERATION, .timeout_ms = options->timeout_ms};
-    if (!is_of_pair(options)) {
+    FL_TRY(measure_host(options, options->near, probe, &probe->link));
+    return measure_host(options, options->far, probe, &probe->far);
+}
+
+static fl_status measure_nccl(const fl_probe_options *o, const int children[2], fl_probe *probe,
+                              fl_probe_link_costs *out)
+{
+    pair p;
+    if (!is_of_pair(o, children, true, &p)) {
         return FL_OK;
     }
-    probe->phase = FL_PROBE_LINK;
-    fl_status status = measure_over(&p, &probe->link);
-    close_pair(&p);
+    __atomic_store_n(&probe->phase, FL_PROBE_NCCL, __ATOMIC_RELEASE);
+    fl_status status = measure_over(&p, out);
+    if (status == FL_OK) { /* else the device may still use the memory; the process ends now */
+        close_pair(&p);
+    }
     return status;
 }
 
 fl_status fl_probe_nccl(const fl_probe_options *options, fl_probe *probe)
 {
-    pair p = {.o = options, .generation = NCCL_GENERATION, .timeout_ms = options->nccl_timeout_ms};
-    if (!is_of_pair(options)) {
-        return FL_OK;
-    }
-    __atomic_store_n(&probe->phase, FL_PROBE_NCCL, __ATOMIC_RELEASE);
-    fl_status status = measure_over(&p, &probe->nccl);
-    if (status == FL_OK) { /* else the device may still use the memory; the process ends now */
-        close_pair(&p);
-    }
-    return status;
+    FL_TRY(measure_nccl(options, options->near, probe, &probe->nccl));
+    return measure_nccl(options, options->far, probe, &probe->far_nccl);
 }

@@ -11,6 +11,7 @@
 
 #include "device/child.h"
 #include "device/clock.h"
+#include "device/islands.h"
 #include "nn/model.h"
 #include "pipe/measure/probe.h"
 #include "pipe/measure/probe_nccl.h"
@@ -54,7 +55,8 @@ typedef struct profiler {
     fl_probe_nccl_watch nccl;
     int64_t timeout_ms;
     int n_workers, n_children;
-    int n_measuring; /* children that measure more than the link */
+    int n_measuring;     /* children that measure more than the link */
+    int near[2], far[2]; /* as in fl_probe_options */
     int cpus[CPU_SETSIZE], n_cpus;
     segment *segment;
     pid_t pid[MAX_CHILDREN];          /* 0: none, or gone */
@@ -97,6 +99,21 @@ static void choose_children(profiler *p)
     p->n_measuring = shared ? p->devices->n : p->n_children;
 }
 
+/* A pair of each class of links. Child i has device i, unless they share them. */
+static void choose_pairs(profiler *p)
+{
+    fl_islands islands = {.n = 1};
+    if (p->devices->n >= p->n_children) {
+        fl_islands_find(p->devices, &islands);
+    }
+    fl_islands_near_pair(&islands, p->n_children, &p->near[0], &p->near[1]);
+    fl_islands_far_pair(&islands, p->n_children, &p->far[0], &p->far[1]);
+    if (p->near[0] < 0) { /* too few children for a near one: there is one class */
+        memcpy(p->near, p->far, sizeof p->near);
+        p->far[0] = p->far[1] = -1;
+    }
+}
+
 /* ---- 2: in the child ---- */
 
 static fl_status measure(const profiler *p, int index, fl_probe *probe)
@@ -109,6 +126,8 @@ static fl_status measure(const profiler *p, int index, fl_probe *probe)
                                 .job = p->job,
                                 .index = index,
                                 .n_children = p->n_children,
+                                .near = {p->near[0], p->near[1]},
+                                .far = {p->far[0], p->far[1]},
                                 .n_workers = p->n_workers,
                                 .kv = &kv,
                                 .nccl = p->nccl.trial,
@@ -406,17 +425,29 @@ static void merge_at(const profiler *p, size_t offset, fl_profile *out)
     memcpy((char *)out + offset, &middle, sizeof middle);
 }
 
-/* The link's numbers are child 0's: it held the watch at both ends of a round. */
+/* A link's numbers are those of its first child: it held the watch at both ends of a round. */
+static const fl_probe_link_costs *link_of(const profiler *p, int child, bool far)
+{
+    const fl_probe *probe = &p->segment->probe[child < 0 ? 0 : child];
+    const fl_probe_link_costs *nccl = far ? &probe->far_nccl : &probe->nccl;
+    bool over_nccl = nccl->measured && fl_nccl_is_usable(p->nccl.trial);
+    return over_nccl ? nccl : far ? &probe->far : &probe->link;
+}
+
 static void merge(const profiler *p, fl_profile *out)
 {
-    const fl_probe_link_costs *nccl = &p->segment->probe[0].nccl;
-    const fl_probe_link_costs *link =
-        nccl->measured && fl_nccl_is_usable(p->nccl.trial) ? nccl : &p->segment->probe[0].link;
+    const fl_probe_link_costs *link = link_of(p, p->near[0], false);
     *out = p->segment->probe[0].profile;
     out->link_us = link->us;
     out->link_bytes_per_us = link->bytes_per_us;
     out->reduce_bytes_per_us = link->reduce_bytes_per_us;
     out->reduce_cpu_share = link->reduce_cpu_share;
+    if (p->far[0] >= 0) {
+        link = link_of(p, p->far[0], true);
+        out->far_us = link->us;
+        out->far_bytes_per_us = link->bytes_per_us;
+        out->far_reduce_bytes_per_us = link->reduce_bytes_per_us;
+    }
     merge_at(p, offsetof(fl_profile, loss_call_us), out);
     merge_at(p, offsetof(fl_profile, loss_us), out);
     merge_at(p, offsetof(fl_profile, optimizer_us_per_param), out);
@@ -480,6 +511,7 @@ fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, c
     memset(p.end, -1, sizeof p.end);
     find_processors(&p);
     choose_children(&p);
+    choose_pairs(&p);
     p.segment =
         mmap(NULL, sizeof *p.segment, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (p.segment == MAP_FAILED) {

@@ -21,8 +21,12 @@ static void list_devices(fl_layout_hosts *h)
         h->first[i + 1] += h->first[i];
         next[i] = h->first[i];
     }
-    for (int d = 0; d < c->n_devices; d++) {
-        h->device[next[c->host_of[d]]++] = d;
+    for (int socket = 0; socket < c->n_sockets; socket++) {
+        for (int d = 0; d < c->n_devices; d++) {
+            if (c->socket_of[d] == socket) {
+                h->device[next[c->host_of[d]]++] = d;
+            }
+        }
     }
 }
 

@@ -20,12 +20,19 @@ enum { N_ENTRIES = sizeof entries / sizeof *entries - 1 };
 
 static int64_t n_calls[N_ENTRIES];
 
+enum { N_ISLANDS = 16 };
+
 /* What describe_device and count_devices find. */
 static struct {
     int n_devices, devices_code, describe_code;
     fl_cuda_compute_mode mode;
     int driver_version;
+    int island[N_ISLANDS]; /* of a device that NVLink links to others; 0: to none */
+    int numa[N_ISLANDS];
+    bool has_numa;
 } surroundings;
+
+static _Thread_local int chosen;
 
 /* Which call fails. */
 static struct {
@@ -110,7 +117,51 @@ int standin__count_devices(int *n)
 int standin__choose_device(int number)
 {
     FAIL_OR_GO_ON("choose_device");
+    chosen = number;
     return number >= 0 && number < surroundings.n_devices ? 0 : STANDIN_INVALID_VALUE;
+}
+
+int standin_chosen(void)
+{
+    return chosen;
+}
+
+int standin__numa_node(int number, int *node)
+{
+    FAIL_OR_GO_ON("numa_node");
+    *node = number < N_ISLANDS && surroundings.has_numa ? surroundings.numa[number] : -1;
+    return 0;
+}
+
+bool standin_is_linked(int a, int b)
+{
+    return a == b || (a < N_ISLANDS && b < N_ISLANDS && surroundings.island[a] > 0 &&
+                      surroundings.island[a] == surroundings.island[b]);
+}
+
+int standin__find_nvlink(int number, int other, bool *linked)
+{
+    FAIL_OR_GO_ON("find_nvlink");
+    *linked = standin_is_linked(number, other);
+    return 0;
+}
+
+void standin_set_nvlink(const int *devices, int n, int island)
+{
+    for (int i = 0; i < n; i++) {
+        surroundings.island[devices[i]] = island;
+    }
+}
+
+void standin_set_numa(int number, int node)
+{
+    surroundings.has_numa = true;
+    surroundings.numa[number] = node;
+}
+
+void standin_set_far(int64_t us)
+{
+    standin.far_us = us;
 }
 
 int standin__device_wait(void)

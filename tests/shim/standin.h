@@ -23,6 +23,13 @@ void standin_set_devices(int n, int code);
 /* What describe_device finds: a mode, and the code that it returns; 0 and 0 at first. */
 void standin_set_description(fl_cuda_compute_mode mode, int code);
 
+/* NVLink links these devices (below 16) to each other; island from 1. A device's NUMA node. */
+void standin_set_nvlink(const int *devices, int n, int island);
+void standin_set_numa(int number, int node);
+
+/* A copy from the memory of a device that NVLink does not link takes so long for each KiB. */
+void standin_set_far(int64_t us);
+
 /* What driver_version finds; 13000 at first. */
 void standin_set_driver(int version);
 

@@ -22,6 +22,7 @@ static struct block {
 } blocks[BLOCKS_MAX];
 
 static fl_shared_view views[VIEWS_MAX]; /* of other processes' device memory */
+static int device_of_view[VIEWS_MAX];
 
 /* Page-locked memory of the host. */
 static struct pin {
@@ -114,7 +115,7 @@ int standin__memory_give(void *memory)
 
 /* What a handle has. */
 typedef struct exported {
-    int64_t pid;
+    int64_t pid, device;
     fl_shared_key key;
     size_t size_bytes;
 } exported;
@@ -128,8 +129,10 @@ int standin__ipc_export(void *memory, fl_cuda_handle *out)
     if (b == NULL || b->shared == NULL) {
         return STANDIN_NOT_SUPPORTED;
     }
-    const exported e = {
-        .pid = getpid(), .key = fl_shared_key_of(b->shared), .size_bytes = b->size_bytes};
+    const exported e = {.pid = getpid(),
+                        .device = standin_chosen(),
+                        .key = fl_shared_key_of(b->shared),
+                        .size_bytes = b->size_bytes};
     memset(out, 0, sizeof *out);
     memcpy(out, &e, sizeof e);
     return 0;
@@ -156,6 +159,7 @@ int standin__ipc_open(const fl_cuda_handle *handle, void **out)
     if (fl_shared_view_open(e.pid, &e.key, 0, e.size_bytes, view) != FL_OK) {
         return STANDIN_INVALID_VALUE;
     }
+    device_of_view[view - views] = (int)e.device;
     standin.outstanding++;
     shim_region_add(view->data, e.size_bytes, "another process's memory");
     *out = (void *)(uintptr_t)view->data;
@@ -285,6 +289,18 @@ static bool is_pageable(const void *memory)
     return true;
 }
 
+/* How long a copy takes for its way to the device that this thread has chosen. */
+static int64_t far_us_of(const void *from, size_t n)
+{
+    for (int i = 0; standin.far_us > 0 && i < VIEWS_MAX; i++) {
+        if (contains(views[i].data, views[i].map_bytes, from)) {
+            bool linked = standin_is_linked(device_of_view[i], standin_chosen());
+            return linked ? 0 : standin.far_us * (int64_t)(n / 1024 + 1);
+        }
+    }
+    return 0;
+}
+
 typedef struct bytes_call {
     void *to;
     const void *from; /* NULL: zeros */
@@ -313,6 +329,10 @@ int standin__copy(void *stream, void *to, const void *from, size_t n)
     FAIL_OR_GO_ON("copy");
     if (standin.pageable_code != 0 && (is_pageable(to) || is_pageable(from))) {
         return standin.pageable_code;
+    }
+    int64_t far_us = far_us_of(from, n);
+    if (far_us > 0) {
+        usleep((useconds_t)far_us);
     }
     return do_or_note(stream, (bytes_call){to, from, n});
 }

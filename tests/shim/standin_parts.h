@@ -15,6 +15,8 @@ enum { STANDIN_INVALID_VALUE = 1, STANDIN_NOT_REGISTERED = 713, STANDIN_NOT_SUPP
     X(count_devices, (int *n))                                                                     \
     X(choose_device, (int number))                                                                 \
     X(describe_device, (int number, fl_cuda_facts *out))                                           \
+    X(numa_node, (int number, int *node))                                                          \
+    X(find_nvlink, (int number, int other, bool *linked))                                          \
     X(identify_device, (int number, fl_cuda_identity *out))                                        \
     X(driver_version, (int *out))                                                                  \
     X(device_wait, (void))                                                                         \
@@ -77,11 +79,16 @@ typedef struct standin_state {
     size_t memory_bytes, used_bytes; /* of the device */
     bool real_time; /* events are at the time of their record; else a millisecond apart */
     bool fast_graphs;
+    int64_t far_us; /* of each KiB that is read from a device that NVLink does not link */
     int64_t kernel_us, graph_us; /* between events a millisecond apart */
     int pageable_code;      /* of copies from or to pageable memory of the host; 0: they work */
     const char *no_library; /* why there is none */
     int outstanding;        /* what was taken and not given back */
 } standin_state;
+
+/* Whether NVLink links the two, and the device that this thread has chosen. */
+bool standin_is_linked(int a, int b);
+int standin_chosen(void);
 
 extern standin_state standin;
 

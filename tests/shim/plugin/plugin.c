@@ -5,6 +5,9 @@
  *   describe_code=N     describe_device does
  *   mode=N              their compute mode
  *   driver=N            the version of its driver, as 13000
+ *   nvlink=0-2:1-3      which devices NVLink links to each other
+ *   numa=0:0:1:1        the NUMA nodes of the devices
+ *   far=US              a copy from a device that NVLink does not link takes so long for each KiB
  *   memory=N            bytes of memory of each
  *   fail=ENTRY:N:CODE   the N-th call of an entry fails
  *   graphs=fast         for events, a launch of a graph takes no time
@@ -34,6 +37,17 @@ static void read_fault(char *text)
     standin_fail(entry, n == NULL ? 1 : atoi(n), text == NULL ? 1 : atoi(text));
 }
 
+static void read_nvlink(char *text)
+{
+    for (int island = 1; text != NULL; island++) {
+        char *devices = strsep(&text, ":");
+        while (devices != NULL) {
+            int device = atoi(strsep(&devices, "-"));
+            standin_set_nvlink(&device, 1, island);
+        }
+    }
+}
+
 static void read_option(const char *name, char *value, options *o)
 {
     if (strcmp(name, "devices") == 0) {
@@ -50,6 +64,14 @@ static void read_option(const char *name, char *value, options *o)
         o->memory_bytes = strtoull(value, NULL, 10);
     } else if (strcmp(name, "fail") == 0) {
         read_fault(value);
+    } else if (strcmp(name, "nvlink") == 0) {
+        read_nvlink(value);
+    } else if (strcmp(name, "numa") == 0) {
+        for (int number = 0; value != NULL; number++) {
+            standin_set_numa(number, atoi(strsep(&value, ":")));
+        }
+    } else if (strcmp(name, "far") == 0) {
+        standin_set_far(atoi(value));
     } else if (strcmp(name, "graphs") == 0 && strcmp(value, "fast") == 0) {
         standin_make_graphs_fast();
     } else if (strcmp(name, "pageable") == 0) {
