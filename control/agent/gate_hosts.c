@@ -8,12 +8,14 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 enum {
     ALIVES = 8,          /* in the time after which silence counts as loss */
@@ -192,12 +194,31 @@ static void send_kept(fl__gate *g, int i)
     }
 }
 
+/* The job as the run directory has it, in pieces; returns its bytes, 0: it cannot be read. */
+static int64_t send_job(const fl__gate *g, const fl__remote_host *r)
+{
+    unsigned char piece[FL_HOST_JOB_PIECE];
+    int64_t all = 0;
+    ssize_t n;
+    int fd = openat(g->o->dir_fd, "job.yaml", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    while (fd >= 0 && (n = read(fd, piece, sizeof piece)) > 0 && all <= FL_HOST_JOB_MAX) {
+        fl_host_message m = {.type = FL_HOST_JOB, .frame = {.bytes = piece, .n = (size_t)n}};
+        (void)send_to_host(g, r, &m);
+        all += n;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return all;
+}
+
 static void welcome_host(fl__gate *g, int i)
 {
     const fl_host *host = &g->hosts->host[i];
     fl_host_message message = {.type = FL_HOST_WELCOME};
     bool was_in = g->remote[i].was_in;
     message.welcome.host = *host;
+    message.welcome.job_bytes = send_job(g, &g->remote[i]);
     message.welcome.silence_ms = HEAD_PATIENCE * g->hosts->silence_ms;
     message.welcome.continues = g->o->continues || was_in;
     message.welcome.from_snapshot = g->o->from_snapshot && !was_in;

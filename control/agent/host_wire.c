@@ -45,6 +45,7 @@ static void put_welcome(fl_writer *w, const fl_host_welcome *v)
     fl_put(w, v->continues, 1);
     fl_put(w, v->from_snapshot, 1);
     fl_put_i64(w, v->state_step);
+    fl_put_i64(w, v->job_bytes);
     fl_put(w, (uint32_t)v->n_stores, 4);
     fl_put(w, (uint32_t)v->n_hosts, 4);
     for (int i = 0; i < v->n_hosts; i++) {
@@ -56,10 +57,11 @@ static void put_welcome(fl_writer *w, const fl_host_welcome *v)
 static bool get_hosts(fl_reader *r, fl_host_welcome *v)
 {
     bool ascends = true, is_one = false;
+    v->job_bytes = fl_get_i64(r);
     v->n_stores = fl_get_i32(r);
     v->n_hosts = fl_get_i32(r);
-    if (v->n_stores < 0 || v->n_stores > FL_MAX_WORKERS || v->n_hosts < 2 ||
-        v->n_hosts > FL_MAX_WORKERS) {
+    if (v->job_bytes < 1 || v->job_bytes > FL_HOST_JOB_MAX || v->n_stores < 0 ||
+        v->n_stores > FL_MAX_WORKERS || v->n_hosts < 2 || v->n_hosts > FL_MAX_WORKERS) {
         return false;
     }
     for (int i = 0; i < v->n_hosts; i++) {
@@ -121,6 +123,7 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
     fl_put(&w, (uint16_t)m->type, 2);
     switch (m->type) {
     case FL_HOST_FRAME:
+    case FL_HOST_JOB:
         memcpy(w.at, m->frame.bytes, m->frame.n);
         w.at += m->frame.n;
         break;
@@ -153,6 +156,11 @@ static bool get_body(fl_reader *r, fl_host_message *m)
         m->frame.n = r->left;
         r->left = 0;
         return m->frame.n > 0 && m->frame.n <= FL_AGENT_FRAME_MAX;
+    case FL_HOST_JOB:
+        m->frame.bytes = r->at;
+        m->frame.n = r->left;
+        r->left = 0;
+        return m->frame.n > 0 && m->frame.n <= FL_HOST_JOB_PIECE;
     case FL_HOST_ALIVE:
     case FL_HOST_AGAIN:
         return true;

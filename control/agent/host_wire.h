@@ -15,6 +15,8 @@
 
 enum {
     FL_HOST_HEADER_BYTES = 8,
+    FL_HOST_JOB_MAX = 64 * 1024, /* bytes of a job */
+    FL_HOST_JOB_PIECE = 8 * 1024,
     FL_HOST_TEXT_MAX = 255, /* of a reason */
     FL_HOST_MESSAGE_MAX = FL_AGENT_FRAME_MAX + FL_HOST_HEADER_BYTES,
 };
@@ -30,6 +32,7 @@ typedef enum fl_host_type {
     /* from the head to the host */
     FL_HOST_WELCOME = 64,
     FL_HOST_REFUSE = 65,  /* why */
+    FL_HOST_JOB = 68,     /* the next bytes of the job, before the welcome */
     FL_HOST_AGAIN = 67,   /* end your workers, and join again: the run goes back */
     FL_HOST_RELEASE = 66, /* the host's workers have left the run: end; or why it must do without */
 } fl_host_type;
@@ -53,6 +56,7 @@ typedef struct fl_host_welcome {
     fl_host_facts facts;               /* of the head: this host must have the same */
     bool from_snapshot;        /* it continues from the snapshot that the head has in memory */
     bool continues;            /* the run continues an interrupted one: so do the workers' logs */
+    int64_t job_bytes;         /* of the job that came before, 1 .. FL_HOST_JOB_MAX */
     int n_hosts;               /* with which the run began, the head first */
     int first[FL_MAX_WORKERS]; /* [n_hosts] the first worker of each */
     int n_stores;              /* of the cache on each host; 0: the run has none */
@@ -63,7 +67,7 @@ typedef struct fl_host_welcome {
 typedef struct fl_host_message {
     fl_host_type type;
     union {
-        struct {
+        struct {                        /* FRAME; JOB: at most FL_HOST_JOB_PIECE */
             const unsigned char *bytes; /* [n] borrowed from the message */
             size_t n;
         } frame;

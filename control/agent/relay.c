@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -44,6 +45,8 @@ enum {
 typedef struct relay {
     const fl_relay_options *o;
     int socket, signal_fd;
+    int job_fd;        /* a file in memory: the agent's process reads the job there */
+    int64_t job_bytes; /* that have come */
     pid_t agent;
     void *zmq, *head, *events;
     bool joined, over; /* over: the head has said so */
@@ -61,7 +64,7 @@ typedef struct relay {
 /* ---- the agent's process ---- */
 
 /* Signals from the terminal are the relay's; a SIGTERM for this process alone ends it. */
-static _Noreturn void become_agent(const fl_relay_options *o, int socket, pid_t parent,
+static _Noreturn void become_agent(const fl_relay_options *o, int job_fd, int socket, pid_t parent,
                                    const sigset_t *before)
 {
     fl_host_welcome welcome;
@@ -74,7 +77,7 @@ static _Noreturn void become_agent(const fl_relay_options *o, int socket, pid_t 
         n = recv(socket, &welcome, sizeof welcome, 0);
     } while (n < 0 && errno == EINTR);
     if (getppid() == parent && n == (ssize_t)sizeof welcome) {
-        o->serve(o->context, &welcome, socket);
+        o->serve(o->context, &welcome, job_fd, socket);
     }
     _exit(0); /* it has not joined */
 }
@@ -87,16 +90,20 @@ static fl_status fork_agent(relay *r, const sigset_t *before)
         return fl_fail(FL_EIO, "cannot make a socket for the agent: %s", strerror(errno));
     }
     r->socket = sockets[0];
+    r->job_fd = memfd_create("job", MFD_CLOEXEC);
+    r->job_bytes = 0;
     fflush(NULL);
     r->agent = fork();
     if (r->agent == 0) {
         close(sockets[0]);
         close(r->signal_fd);
-        become_agent(r->o, sockets[1], self, before);
+        become_agent(r->o, r->job_fd, sockets[1], self, before);
     }
     int error = errno;
     close(sockets[1]);
-    return r->agent > 0 ? FL_OK : fl_fail(FL_EIO, "cannot start the agent: %s", strerror(error));
+    return r->agent > 0 && r->job_fd >= 0
+               ? FL_OK
+               : fl_fail(FL_EIO, "cannot start the agent: %s", strerror(error));
 }
 
 static void kill_agent(relay *r)
@@ -195,6 +202,10 @@ static fl_status take_welcome(relay *r, const fl_host_welcome *welcome)
     if (r->joined) {
         return FL_OK;
     }
+    if (r->job_bytes != welcome->job_bytes) {
+        return fl_fail(FL_EIO, "--join: %lld of %lld bytes of the job have come",
+                       (long long)r->job_bytes, (long long)welcome->job_bytes);
+    }
     r->joined = true;
     r->again = false;
     r->silence_ms = welcome->silence_ms;
@@ -254,6 +265,15 @@ static void ask_for_drain(relay *r)
            (double)r->o->grace_ms * 1e-3);
 }
 
+/* Its pieces come in order, before the welcome, which says how many bytes they are. */
+static void take_job(relay *r, const unsigned char *bytes, size_t n)
+{
+    bool fits = !r->joined && r->job_bytes + (int64_t)n <= FL_HOST_JOB_MAX;
+    if (fits && pwrite(r->job_fd, bytes, n, r->job_bytes) == (ssize_t)n) {
+        r->job_bytes += (int64_t)n;
+    }
+}
+
 static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
 {
     fl_host_message m;
@@ -268,6 +288,9 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
     }
     r->heard_us = fl_now_us();
     switch (m.type) {
+    case FL_HOST_JOB:
+        take_job(r, m.frame.bytes, m.frame.n);
+        break;
     case FL_HOST_WELCOME:
         return take_welcome(r, &m.welcome);
     case FL_HOST_REFUSE:
@@ -468,7 +491,11 @@ static void leave_head(relay *r)
     if (r->socket >= 0) {
         close(r->socket);
     }
+    if (r->job_fd >= 0) {
+        close(r->job_fd);
+    }
     kill_agent(r);
+    r->job_fd = -1;
     r->zmq = r->head = r->events = NULL;
     r->socket = -1;
     r->joined = r->over = false;
@@ -478,7 +505,7 @@ static void leave_head(relay *r)
 
 fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
 {
-    relay r = {.o = options, .socket = -1, .signal_fd = -1, .agent = -1};
+    relay r = {.o = options, .socket = -1, .signal_fd = -1, .job_fd = -1, .agent = -1};
     sigset_t stops, before;
     sigemptyset(&stops);
     sigaddset(&stops, SIGINT);
@@ -498,6 +525,9 @@ fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
     kill_agent(&r);
     if (r.socket >= 0) {
         close(r.socket);
+    }
+    if (r.job_fd >= 0) {
+        close(r.job_fd);
     }
     if (r.signal_fd >= 0) {
         close(r.signal_fd);

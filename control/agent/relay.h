@@ -10,9 +10,9 @@
 #include "control/agent/host_wire.h"
 
 /* The body of the agent's process, once the host has joined: prepares what workers inherit, then
- * becomes the agent with this socket (fl__agent_run). Where it cannot, it says why on standard
- * error and ends with an exit code. Never returns. */
-typedef void fl_host_serve(void *context, const fl_host_welcome *welcome, int socket);
+ * becomes the agent with this socket (fl__agent_run). job_fd: the job, welcome->job_bytes. Where it
+ * cannot, it says why on standard error and ends with an exit code. Never returns. */
+typedef void fl_host_serve(void *context, const fl_host_welcome *welcome, int job_fd, int socket);
 
 typedef struct fl_relay_options {
     const char *endpoint;      /* of the head, "tcp://ADDRESS:PORT" */

@@ -20,8 +20,8 @@ void fl_far_note_layers(const fl_controller *controller)
     fl_model_file *file = controller->options->model_file;
     const fl_plan *plan = &controller->elastic.plan;
     const fl_hosts *hosts = controller->options->hosts;
-    if (file == NULL || hosts == NULL) {
-        return;
+    if (file == NULL || hosts == NULL || !controller->options->job->run.shared) {
+        return; /* else workers of this host have written them */
     }
     for (int rank = hosts->host[0].n; rank < plan->n_workers; rank++) {
         fl_place place = fl_plan_place(plan, rank);

@@ -30,6 +30,7 @@ typedef struct fl_hosts {
     char links[FL_HOSTS_ENDPOINT_MAX];  /* the same, for the workers' control links */
     fl_curve_keys keys;                 /* of the agents and of all workers */
     char secret[FL_CURVE_KEY];          /* of the head */
+    bool apart;                         /* they share no files */
     bool by_ssh;                        /* the head starts the agents */
     char ssh[FL_MAX_WORKERS][FL_HOST_TEXT]; /* [n] where ssh finds each host; with by_ssh */
     char meeting[PATH_MAX]; /* where the tasks of an engine wait for the run's keys; "": none do */

@@ -257,6 +257,7 @@ typedef struct fl_job {
     struct {
         char dir[FL_TEXT_MAX]; /* where run directories are made */
         bool save_model;       /* the run leaves its trained weights */
+        bool shared;           /* all hosts of the run have its directory, by the same path */
     } run;
     fl_job_origins origins; /* of the values above; a program leaves it alone */
 } fl_job;

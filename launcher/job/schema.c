@@ -956,6 +956,12 @@ static const fl_field fields[] = {
      .offset = AT(run.save_model),
      .initial = "true",
      .doc = "Leave the trained weights in the run directory, as model/model.safetensors."},
+    {.path = "run.shared",
+     .type = FL_FIELD_BOOLEAN,
+     .offset = AT(run.shared),
+     .initial = "true",
+     .doc = "The hosts of the run share the run directory and the head's working directory, by the "
+            "same paths; false: what belongs there goes over the network."},
 };
 
 enum {

@@ -124,6 +124,7 @@ fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *sour
     memset(out, 0, sizeof *out);
     out->n = c->n_hosts;
     out->silence_ms = job->fault.detect_ms;
+    out->apart = !job->run.shared;
     if (c->n_hosts < 2) {
         return fl_fail(FL_EINVAL,
                        "%s: found one host, allowed: two or more; a run on one host needs no %s",
@@ -256,6 +257,11 @@ static bool read_line(FILE *file, char key[FL_CURVE_KEY])
 fl_status fl_hosts_read_key(const char *path, fl_curve_keys *out)
 {
     struct stat info;
+    if (strcmp(path, "-") == 0) { /* as ssh passes it on */
+        bool whole = read_line(stdin, out->server) && read_line(stdin, out->secret) &&
+                     zmq_curve_public(out->public_key, out->secret) == 0;
+        return whole ? FL_OK : fl_fail(FL_EINVAL, "no keys found on standard input");
+    }
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
     if (file == NULL) {

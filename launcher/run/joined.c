@@ -1,6 +1,7 @@
-/* The run directory is on a file system that this host shares with the head. From it come the job,
- * and into it go the logs of the workers, their layers of the model and their parts of checkpoints.
- * The model and the data set are opened here, by the same paths. */
+/* With run.shared, the run directory is on a file system that this host shares with the head: the
+ * logs of the workers go there, their layers of the model and their parts of checkpoints. Without,
+ * logs stay here, and the workers send the rest to those of the head. The model and the data set
+ * are opened here, by the job's paths. */
 #include "launcher/run/joined.h"
 
 #include "control/agent/agent.h"
@@ -22,6 +23,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -46,7 +48,7 @@ typedef struct joined_host {
 } joined_host;
 
 /* The keys prove that this is the run's own directory, and not one of the same path. */
-static fl_status open_dir(joined_host *h)
+static fl_status open_shared(joined_host *h)
 {
     char path[PATH_MAX + sizeof FL_HOSTS_KEY_FILE + 1];
     fl_curve_keys there;
@@ -57,7 +59,7 @@ static fl_status open_dir(joined_host *h)
         strcmp(there.server, h->keys->server) != 0) {
         return fl_fail(FL_EINVAL,
                        "--join: %s is not the head's run directory here; allowed: a run.dir on a "
-                       "file system that all hosts share",
+                       "file system that all hosts share, or run.shared false",
                        dir);
     }
     return chdir(h->welcome->cwd) == 0
@@ -68,11 +70,39 @@ static fl_status open_dir(joined_host *h)
                          h->welcome->cwd, strerror(errno));
 }
 
-static fl_status load_job(joined_host *h)
+/* This host has a directory of its own for the logs of its workers: RUN.DIR/RUN-HOST, below the
+ * working directory of the agent, to which the job's paths are relative. */
+static fl_status open_own(joined_host *h)
 {
-    char path[PATH_MAX + 16];
-    snprintf(path, sizeof path, "%s/job.yaml", h->welcome->run_dir);
-    FL_TRY(fl_job_load_kept(path, NULL, 0, &h->job));
+    char path[2 * PATH_MAX];
+    const char *run = strrchr(h->welcome->run_dir, '/') + 1;
+    snprintf(path, sizeof path, "%s/%s-%s", h->job.run.dir, run, h->welcome->host.name);
+    (void)mkdir(h->job.run.dir, 0755); /* it may be there */
+    (void)mkdir(path, 0700);
+    h->dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    if (h->dir_fd < 0) {
+        return fl_fail(FL_EIO, "%s, for the logs of this host: %s", path, strerror(errno));
+    }
+    fl_log(FL_LOG_INFO, "the logs of this host's workers: %s", path);
+    return FL_OK;
+}
+
+static fl_status read_job(joined_host *h, int job_fd)
+{
+    size_t n = (size_t)h->welcome->job_bytes;
+    char *text = NULL;
+    FL_TRY(fl_alloc(n + 1, (void **)&text));
+    fl_status status = pread(job_fd, text, n, 0) == (ssize_t)n
+                           ? fl_job_parse("job.yaml of the head", text, n, NULL, 0, &h->job)
+                           : fl_fail(FL_EIO, "the job of the head: %s", strerror(errno));
+    fl_free(text);
+    return status;
+}
+
+static fl_status load_job(joined_host *h, int job_fd)
+{
+    FL_TRY(read_job(h, job_fd));
+    FL_TRY(h->job.run.shared ? open_shared(h) : open_own(h));
     return fl_job_locate(&h->job, fl_instantiate(&h->job, &h->model, &h->dataset));
 }
 
@@ -89,8 +119,8 @@ static void take_cores(joined_host *h)
 static fl_status open_saved(joined_host *h)
 {
     char name[FL_CHECKPOINT_NAME_MAX], path[FL_CHECKPOINT_NAME_MAX + 16];
-    if (h->welcome->state_step < 0) {
-        return FL_OK;
+    if (h->welcome->state_step < 0 || !h->job.run.shared) {
+        return FL_OK; /* the head sends what it has */
     }
     snprintf(path, sizeof path, "checkpoints/%s",
              fl_checkpoint_folder_name(h->welcome->state_step, name));
@@ -100,12 +130,17 @@ static fl_status open_saved(joined_host *h)
                : fl_fail(FL_EIO, "%s/%s: %s", h->welcome->run_dir, path, strerror(errno));
 }
 
+static bool has_model_file(const joined_host *h)
+{
+    return h->job.run.save_model && h->job.run.shared;
+}
+
 /* The head has written all of it before it waits for hosts. */
 static fl_status open_files(joined_host *h)
 {
     FL_TRY(open_saved(h));
     FL_TRY(fl_checkpoint_store_open(h->dir_fd, "checkpoints", &h->store));
-    return h->job.run.save_model ? fl_model_file_join(h->model, h->dir_fd, &h->model_file) : FL_OK;
+    return has_model_file(h) ? fl_model_file_join(h->model, h->dir_fd, &h->model_file) : FL_OK;
 }
 
 /* Which store has which sample decides who trains on it, so all hosts have a cache or none has. */
@@ -165,40 +200,41 @@ static void set_worker(joined_host *h)
 {
     const fl_preparation *p = &h->p;
     const fl_interval *every = &h->job.checkpoint.every;
-    h->worker =
-        (fl_worker_context){.model = p->model,
-                            .dataset = p->dataset,
-                            .job = p->job,
-                            .cores = &p->cores,
-                            .host = &h->welcome->host,
-                            .n_head = h->welcome->first[1],
-                            .keys = h->keys,
-                            .devices = &p->devices,
-                            .nccl = &p->nccl,
-                            .algorithms = p->costs->algorithms,
-                            .activations = p->activations,
-                            .due = &p->due,
-                            .batches = p->batches,
-                            .dir_fd = h->dir_fd,
-                            .init = &p->init,
-                            .saved_fd = h->welcome->state_step < 0 ? NULL : &h->saved_fd,
-                            .from_head = h->welcome->from_snapshot,
-                            .store = &h->store,
-                            .checkpoints = every->ms > 0 || every->steps > 0 || every->epochs > 0,
-                            .model_file = h->job.run.save_model ? &h->model_file : NULL,
-                            .n_samples = p->n_samples,
-                            .n_validation = p->n_validation,
-                            .n_steps = p->n_steps};
+    h->worker = (fl_worker_context){
+        .model = p->model,
+        .dataset = p->dataset,
+        .job = p->job,
+        .cores = &p->cores,
+        .host = &h->welcome->host,
+        .n_head = h->welcome->first[1],
+        .apart = !h->job.run.shared,
+        .keys = h->keys,
+        .devices = &p->devices,
+        .nccl = &p->nccl,
+        .algorithms = p->costs->algorithms,
+        .activations = p->activations,
+        .due = &p->due,
+        .batches = p->batches,
+        .dir_fd = h->dir_fd,
+        .init = &p->init,
+        .saved_fd = h->welcome->state_step < 0 || !h->job.run.shared ? NULL : &h->saved_fd,
+        .continues_saved = h->welcome->state_step >= 0,
+        .from_head = h->welcome->from_snapshot,
+        .store = &h->store,
+        .checkpoints = every->ms > 0 || every->steps > 0 || every->epochs > 0,
+        .model_file = has_model_file(h) ? &h->model_file : NULL,
+        .n_samples = p->n_samples,
+        .n_validation = p->n_validation,
+        .n_steps = p->n_steps};
 }
 
-static fl_status open_host(joined_host *h)
+static fl_status open_host(joined_host *h, int job_fd)
 {
-    FL_TRY(open_dir(h));
-    FL_TRY(load_job(h));
+    FL_TRY(load_job(h, job_fd));
     return prepare_host(h);
 }
 
-void fl_joined_serve(void *context, const fl_host_welcome *welcome, int socket)
+void fl_joined_serve(void *context, const fl_host_welcome *welcome, int job_fd, int socket)
 {
     joined_host *h = NULL; /* the workers inherit it */
     fl_agent_child *children = NULL;
@@ -206,7 +242,7 @@ void fl_joined_serve(void *context, const fl_host_welcome *welcome, int socket)
     if (status == FL_OK) {
         h->welcome = welcome;
         h->keys = context;
-        status = open_host(h);
+        status = open_host(h, job_fd);
     }
     if (status == FL_OK) {
         status = fl_alloc_array((size_t)h->p.n_ranks, sizeof *children, (void **)&children);

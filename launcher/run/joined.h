@@ -7,6 +7,6 @@
 
 /* For fl_relay_options.serve. context: fl_curve_keys, those of the run. Leaves by _exit: with the
  * agent's exit code, or after a line on standard error with 2. */
-void fl_joined_serve(void *context, const fl_host_welcome *welcome, int socket);
+void fl_joined_serve(void *context, const fl_host_welcome *welcome, int job_fd, int socket);
 
 #endif

@@ -181,6 +181,7 @@ static fl_worker_context worker_of(fl_preparation *p, run_files *f)
                                .cores = &p->cores,
                                .host = p->hosts == NULL ? NULL : &p->hosts->host[0],
                                .n_head = p->hosts == NULL ? 0 : p->hosts->host[0].n,
+                               .apart = p->hosts != NULL && !p->job->run.shared,
                                .keys = p->hosts == NULL ? NULL : &p->hosts->keys,
                                .devices = &p->devices,
                                .nccl = &p->nccl,

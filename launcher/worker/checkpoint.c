@@ -26,10 +26,32 @@ static void report_part(void *context, const fl_checkpoint_part_report *report)
     fl_link_checkpoint_part(w->link, report);
 }
 
-static fl_checkpoint_state state_of(const fl_worker_state *w)
+static fl_checkpoint_state state_of(fl_worker_state *w)
 {
-    return (fl_checkpoint_state){
-        .plan = &w->now->plan, .params = fl_generation_params(w->now), .parked = &w->parked};
+    w->far = (fl_checkpoint_far){.n_head = w->c->n_head,
+                                 .messages = w->messages,
+                                 .deadline_ms = w->c->job->fault.deadline_ms};
+    return (fl_checkpoint_state){.plan = &w->now->plan,
+                                 .params = fl_generation_params(w->now),
+                                 .parked = &w->parked,
+                                 .far = w->c->apart ? &w->far : NULL};
+}
+
+/* Where files go to the head, all members write a checkpoint or none does. */
+static fl_status agree(const fl_worker_state *w, bool mine, bool *all)
+{
+    uint8_t bytes[FL_MAX_WORKERS], one = mine;
+    *all = mine;
+    if (!w->c->apart) {
+        return FL_OK;
+    }
+    FL_TRY(fl_message_all_gather(w->messages, w->now->plan.generation, &one, sizeof one, bytes,
+                                 fl_deadline_us(w->c->job->fault.deadline_ms)));
+    for (int i = 0; i < fl_plan_members(&w->now->plan); i++) {
+        bool is_lost = fl_message_lost(w->messages, fl_message_rank(w->messages, i));
+        *all = *all && (bytes[i] != 0 || is_lost);
+    }
+    return FL_OK;
 }
 
 fl_status fl_worker_checkpoint_open(fl_worker_state *w)
@@ -66,11 +88,19 @@ void fl_worker_checkpoint_follow(fl_worker_state *w, int64_t step)
 
 fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step)
 {
+    bool ready = w->writer != NULL, all;
     w->saved_step = step;
-    if (w->writer == NULL) {
+    if (w->c->apart) {
+        ready = ready && !fl_checkpoint_writer_is_busy(w->writer) &&
+                fl_head_keeper(&w->now->plan, w->c->n_head, 0) >= 0;
+    }
+    FL_TRY(agree(w, ready, &all));
+    if (!all) {
         fl_checkpoint_part_report report = {
             .step = step, .generation = w->now->plan.generation, .status = FL_EINVAL};
-        snprintf(report.text, sizeof report.text, "this run has no folder for checkpoints");
+        snprintf(report.text, sizeof report.text, "%s",
+                 w->c->apart ? "a worker cannot write its part now"
+                             : "this run has no folder for checkpoints");
         fl_link_checkpoint_part(w->link, &report);
         return FL_OK;
     }
@@ -85,22 +115,33 @@ fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step)
     return FL_OK;
 }
 
-/* This worker's place in the exchange between the head and the other hosts. own: memory for what
- * a worker of another host sends or gets; fl_snapshot_close it. */
-static fl_status open_far(const fl_worker_state *w, const fl_plan *plan, const int *parked,
+/* This worker's place in an exchange between the head and the other hosts. own: memory for what it
+ * sends or gets; fl_snapshot_close it, after a failure, too. */
+static fl_status open_own(const fl_worker_state *w, const fl_plan *plan, const int *parked,
                           fl_snapshot *own, fl_snapshot_far *out)
 {
     int n_moments = fl_optimizer_n_moments(w->c->job->train.optimizer);
-    bool on_head = w->rank < w->c->n_head;
     *own = (fl_snapshot){0};
-    *out = (fl_snapshot_far){.snapshot = on_head ? w->c->snapshot : own,
+    *out = (fl_snapshot_far){.snapshot = own,
                              .rank = w->rank,
                              .n_head = w->c->n_head,
                              .messages = w->messages,
                              .device = w->device,
                              .plan = plan,
                              .parked = parked};
-    return on_head ? FL_OK : fl_snapshot_open(w->c->model, n_moments, own);
+    return fl_snapshot_open(w->c->model, n_moments, own);
+}
+
+/* The same with the run's snapshot on the head. */
+static fl_status open_far(const fl_worker_state *w, const fl_plan *plan, const int *parked,
+                          fl_snapshot *own, fl_snapshot_far *out)
+{
+    FL_TRY(open_own(w, plan, parked, own, out));
+    if (w->rank < w->c->n_head) {
+        fl_snapshot_close(own);
+        out->snapshot = w->c->snapshot;
+    }
+    return FL_OK;
 }
 
 static fl_status put_snapshot(fl_worker_state *w, int64_t serial, int64_t *bytes)
@@ -126,6 +167,47 @@ fl_status fl_worker_get_snapshot(fl_worker_state *w, fl_snapshot *own)
     return fl_snapshot_deliver(&far, slot, fl_deadline_us(w->c->job->fault.deadline_ms));
 }
 
+fl_status fl_worker_get_saved(fl_worker_state *w, const fl_state_source *saved, fl_snapshot *own)
+{
+    fl_snapshot_far far;
+    FL_TRY(open_own(w, &w->birth->plan, w->birth->parked, own, &far));
+    if (w->rank < w->c->n_head) {
+        FL_TRY(fl_snapshot_fill(&far, saved));
+    }
+    return fl_snapshot_deliver(&far, 0, fl_deadline_us(w->c->job->fault.deadline_ms));
+}
+
+static fl_status write_kept(fl_worker_state *w, const fl_snapshot_far *far)
+{
+    for (int layer = 0; layer < w->now->plan.n_layers; layer++) {
+        if (fl_snapshot_is_kept(far, layer)) {
+            FL_TRY(
+                fl_model_file_write_host(w->c->model_file, fl_snapshot_weights(far, layer), layer));
+        }
+    }
+    return FL_OK;
+}
+
+fl_status fl_worker_collect_model(fl_worker_state *w)
+{
+    fl_checkpoint_state state = state_of(w);
+    fl_snapshot own;
+    fl_snapshot_far far;
+    if (!w->c->apart || !w->c->job->run.save_model) {
+        return FL_OK;
+    }
+    fl_status status = open_own(w, state.plan, state.parked->rank, &own, &far);
+    if (status == FL_OK) {
+        status =
+            fl_snapshot_collect_weights(&far, &state, fl_deadline_us(w->c->job->fault.deadline_ms));
+    }
+    if (status == FL_OK) {
+        status = write_kept(w, &far);
+    }
+    fl_snapshot_close(&own);
+    return status;
+}
+
 fl_status fl_worker_snapshot(fl_worker_state *w, int64_t step, int64_t serial)
 {
     fl_snapshot_report report = {
@@ -149,12 +231,16 @@ fl_status fl_worker_snapshot(fl_worker_state *w, int64_t step, int64_t serial)
 /* The newest durable checkpoint may be the one that the run began with. */
 fl_status fl_worker_checkpoint_last(fl_worker_state *w)
 {
-    if (w->writer == NULL || !w->c->checkpoints || w->saved_step == w->step ||
-        atomic_load(w->c->store->kept_step) == w->step) {
+    bool all;
+    if (!w->c->checkpoints || w->saved_step == w->step || (!w->c->apart && w->writer == NULL)) {
         return FL_OK;
     }
-    fl_worker_checkpoint_settle(w);
-    if (w->writer == NULL) {
+    bool is_kept = w->c->store != NULL && atomic_load(w->c->store->kept_step) == w->step;
+    if (!is_kept) {
+        fl_worker_checkpoint_settle(w);
+    }
+    FL_TRY(agree(w, w->writer != NULL && !is_kept, &all));
+    if (!all) {
         return FL_OK;
     }
     fl_checkpoint_state state = state_of(w);

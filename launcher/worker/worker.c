@@ -260,6 +260,7 @@ static fl_status finish_run(worker *w)
     }
     FL_TRY(fl_worker_checkpoint_last(w));
     FL_TRY(write_model(w));
+    FL_TRY(fl_worker_collect_model(w));
     fl_worker_checkpoint_settle(w);
     fl__reach("saved", w);
     /* No worker closes its connections, or gives up the weights, while another may still need them:

@@ -35,6 +35,7 @@ typedef struct fl_worker_context {
     const fl_cores *cores;
     const fl_host *host;       /* that the worker is on, of several; NULL: the run has one host */
     int n_head;                /* ranks below it are on the head, of several hosts; 0: one host */
+    bool apart;                /* the hosts share no files: all go to the head */
     const fl_curve_keys *keys; /* of the control link of a run on several hosts; else NULL */
     const fl_device_survey *devices;
     const fl_nccl_trial *nccl;         /* of this host; NULL: nobody has tried */
@@ -45,8 +46,9 @@ typedef struct fl_worker_context {
     fl_run_batches *batches;     /* with what the controller found of them */
     int dir_fd;                  /* the run directory */
     const fl_init_weights *init; /* weights to start from */
-    const int *saved_fd; /* folder of the checkpoint that the run continues from; NULL: the run
-                            begins at its first step */
+    const int *saved_fd;  /* folder of the checkpoint that the run continues from; NULL: the run
+                             begins at its first step */
+    bool continues_saved; /* with `apart`, not on the head: the head has that checkpoint */
     const fl_snapshot *snapshot;  /* where snapshots go; NULL: none can be made */
     const fl_snapshot_view *from; /* the snapshot that the run continues from; NULL: from none */
     bool from_head;               /* the head has such a snapshot, and sends what is needed */

@@ -115,12 +115,26 @@ static fl_status open_from(worker *w, const fl_state_source *source)
     return fl_parked_load(&w->parked, w->c->model, n_moments, w->birth->parked, w->rank, source);
 }
 
+/* The head has the checkpoint, and sends the others their layers. saved: on the head. */
+static fl_status open_apart(worker *w, const fl_state_source *saved)
+{
+    fl_snapshot own = {0};
+    fl_snapshot_view view = {.snapshot = &own};
+    fl_status status = fl_worker_get_saved(w, saved, &own);
+    if (status == FL_OK) {
+        fl_state_source got = fl_snapshot_source(&view);
+        status = open_from(w, w->rank < w->c->n_head ? saved : &got);
+    }
+    fl_snapshot_close(&own);
+    return status;
+}
+
 static fl_status open_saved(worker *w, int folder_fd)
 {
     int n_moments = fl_optimizer_n_moments(w->c->job->train.optimizer);
     fl_checkpoint_source saved;
     fl_state_source source = fl_checkpoint_source_open(w->c->model, folder_fd, n_moments, &saved);
-    fl_status status = open_from(w, &source);
+    fl_status status = w->c->apart ? open_apart(w, &source) : open_from(w, &source);
     fl_checkpoint_source_close(&saved);
     return status;
 }
@@ -151,6 +165,9 @@ static fl_status open_member(worker *w)
     }
     if (w->c->from != NULL || w->c->from_head) {
         return open_snapshot(w);
+    }
+    if (w->c->apart && w->c->saved_fd == NULL && w->c->continues_saved) {
+        return open_apart(w, NULL);
     }
     return w->c->saved_fd == NULL ? open_first(w, &source) : open_saved(w, *w->c->saved_fd);
 }

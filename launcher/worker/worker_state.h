@@ -52,6 +52,7 @@ typedef struct fl_worker_state {
     bool exchanged;          /* this worker has what it needs from others for `next` */
     fl_prepare_thread prepare_thread;
     fl_parked parked;
+    fl_checkpoint_far far; /* of the checkpoint that begins, where the hosts share no files */
     fl_checkpoint_writer *writer; /* NULL: the run has no folder for checkpoints */
     int64_t saved_step;           /* of the last checkpoint that this worker began, -1: none */
     int64_t step;                 /* the next step */
@@ -230,6 +231,14 @@ fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step) FL_MUST_CHECK;
 /* Copy this worker's part of the state after `step` steps into the snapshot that was requested with
  * this serial number, and report it. Returns a failure of the device. */
 fl_status fl_worker_snapshot(fl_worker_state *w, int64_t step, int64_t serial) FL_MUST_CHECK;
+
+/* The same of the checkpoint that the head has, where the hosts share no files. */
+fl_status fl_worker_get_saved(fl_worker_state *w, const fl_state_source *saved,
+                              fl_snapshot *own) FL_MUST_CHECK;
+
+/* Where the hosts share no files: send the trained weights to the head, or write those of other
+ * hosts into the model's file. All members call it at the end of the run. */
+fl_status fl_worker_collect_model(fl_worker_state *w) FL_MUST_CHECK;
 
 /* A run on several hosts goes back to the snapshot that the head has: send or get the layers of the
  * workers of other hosts. *own: slot 0 has what this worker needs, unless it is on the head;

@@ -1,5 +1,7 @@
 #include "pipe/state/checkpoint_writer_parts.h"
 
+#include "autodp/transfer.h"
+
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/failure.h"
@@ -8,6 +10,7 @@
 #include "pipe/cost/layout.h"
 #include "pipe/cost/plan.h"
 #include "pipe/state/checkpoint_file.h"
+#include "pipe/state/snapshot_far.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -55,6 +58,13 @@ static bool can_link(const fl_checkpoint_writer *w, int kept_fd, const fl__check
            S_ISREG(st.st_mode) && st.st_size == bytes;
 }
 
+/* The worker that writes what `from` has. */
+static int writer_of(const fl_checkpoint_state *s, int layer, int from)
+{
+    return s->far == NULL || from < s->far->n_head ? from
+                                                   : fl_head_keeper(s->plan, s->far->n_head, layer);
+}
+
 /* The files of this worker, the frozen ones linked if the newest checkpoint has them. */
 static void list_items(fl_checkpoint_writer *w, const fl_checkpoint_state *s)
 {
@@ -65,9 +75,11 @@ static void list_items(fl_checkpoint_writer *w, const fl_checkpoint_state *s)
     for (int layer = 0; layer < w->n_layers; layer++) {
         for (int part = 0; part < FL_CHECKPOINT_PARTS; part++) {
             fl__checkpoint_item file = {.part = (fl_checkpoint_part)part, .layer = layer};
-            if (fl_checkpoint_writer_rank(o->model, s->plan, s->parked->rank, o->n_moments,
-                                          file.part, layer) == o->rank) {
-                file.linked = can_link(w, kept_fd, &file);
+            file.from = fl_checkpoint_writer_rank(o->model, s->plan, s->parked->rank, o->n_moments,
+                                                  file.part, layer);
+            file.to = writer_of(s, layer, file.from);
+            if (file.from == o->rank || file.to == o->rank) {
+                file.linked = file.from == file.to && can_link(w, kept_fd, &file);
                 w->items[w->n_items++] = file;
             }
         }
@@ -183,7 +195,7 @@ static fl_status queue_copies(const fl_checkpoint_writer *w, const fl_checkpoint
 {
     for (int i = 0; i < w->n_items; i++) {
         const fl__checkpoint_item *file = &w->items[i];
-        if (!file->linked) {
+        if (!file->linked && file->from == w->o.rank) {
             const fl_st_layout *layout = fl__checkpoint_layout_of(w, file);
             memcpy(w->buffer + file->at, layout->header, (size_t)layout->header_bytes);
             FL_TRY(file->part == FL_CHECKPOINT_WEIGHTS ? copy_weights(w, s->params, file)
@@ -202,6 +214,38 @@ static fl_status copy_files(const fl_checkpoint_writer *w, const fl_checkpoint_s
                            ? FL_OK
                            : s->params->device->ops->sync(s->params->device, s->params->stream);
     return failure.status == FL_OK ? synced : fl_failure_raise(&failure);
+}
+
+/* Files go to the workers that write them. */
+static fl_status exchange_files(fl_checkpoint_writer *w, const fl_checkpoint_far *far)
+{
+    fl_transfer *list = NULL;
+    fl_transfers *transfers = NULL;
+    const fl_transfers_options options = {.messages = far->messages, .device = w->o.device};
+    int n = 0;
+    FL_TRY(fl_alloc_array((size_t)w->n_items + 1, sizeof *list, (void **)&list));
+    for (int i = 0; i < w->n_items; i++) {
+        const fl__checkpoint_item *file = &w->items[i];
+        bool sends = file->from == w->o.rank;
+        if (file->from != file->to) {
+            list[n++] =
+                (fl_transfer){.peer = sends ? file->to : file->from,
+                              .sending = sends,
+                              .id = (uint32_t)fl__checkpoint_index_of(w, file),
+                              .data = w->buffer + file->at,
+                              .size_bytes = (size_t)fl__checkpoint_layout_of(w, file)->total_bytes,
+                              .on_host = true,
+                              .host_end = true};
+        }
+    }
+    fl_status status = n == 0 ? FL_OK : fl_transfers_open(&options, list, n, &transfers);
+    if (status == FL_OK && n > 0) {
+        status = fl_transfers_run(transfers, fl_deadline_us(far->deadline_ms));
+        fl_transfers_close(&transfers);
+    }
+    fl_free(list);
+    w->n_items = w->o.rank < far->n_head ? w->n_items : 0;
+    return status;
 }
 
 /* ---- the thread ---- */
@@ -371,6 +415,11 @@ void fl_checkpoint_writer_check_links(fl_checkpoint_writer *w, const fl_checkpoi
     }
 }
 
+bool fl_checkpoint_writer_is_busy(fl_checkpoint_writer *w)
+{
+    return work_of(w) == FL__CHECKPOINT_WRITE;
+}
+
 fl_status fl_checkpoint_writer_wait(fl_checkpoint_writer *w, int64_t deadline_us)
 {
     pthread_mutex_lock(&w->lock);
@@ -401,10 +450,14 @@ static fl_status copy_state(fl_checkpoint_writer *w, const fl_checkpoint_state *
     fl_status status = take_room(w);
     if (status == FL_OK) {
         FL_TRY(copy_files(w, state));
+        FL_TRY(state->far == NULL ? FL_OK : exchange_files(w, state->far));
         w->copied_us = fl_now_us();
         w->report.copy_us = w->copied_us - started_us;
         w->report.buffer_bytes = w->memory_bytes;
         status = w->n_items == 0 ? FL_OK : give_work(w, FL__CHECKPOINT_WRITE);
+    }
+    if (status != FL_OK && state->far != NULL) {
+        return status; /* others wait for its files */
     }
     if (status != FL_OK || w->n_items == 0) {
         end_part(w, &w->report, status);

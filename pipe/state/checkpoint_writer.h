@@ -19,6 +19,7 @@
 #ifndef FL_PIPE_STATE_CHECKPOINT_WRITER_H
 #define FL_PIPE_STATE_CHECKPOINT_WRITER_H
 
+#include "autodp/message.h"
 #include "pipe/state/checkpoint_files.h"
 #include "pipe/state/checkpoint_store.h"
 #include "pipe/state/migrate.h"
@@ -38,11 +39,20 @@ typedef struct fl_checkpoint_writer_options {
     void *context;
 } fl_checkpoint_writer_options;
 
+/* Of a run whose hosts share no files: workers of other hosts send their files to workers of the
+ * head, which write them (fl_head_keeper). All members begin a checkpoint together. */
+typedef struct fl_checkpoint_far {
+    int n_head; /* ranks below it are on the head */
+    fl_message_group *messages;
+    int64_t deadline_ms;
+} fl_checkpoint_far;
+
 /* What a worker has of the run's state at a control point. */
 typedef struct fl_checkpoint_state {
     const fl_plan *plan;
     const fl_params *params; /* NULL: this worker has no stage */
     const fl_parked *parked;
+    const fl_checkpoint_far *far; /* NULL: each worker writes its own files */
 } fl_checkpoint_state;
 
 /* Where a layer's moments lie on the worker that writes them: with the layer on its device or, of a
@@ -66,7 +76,7 @@ void fl_checkpoint_writer_prepare(fl_checkpoint_writer *writer, const fl_checkpo
 
 /* ① and ② of a checkpoint after `step` steps, which then continues in the background. A checkpoint
  * that cannot be written, or that comes while another is being written, ends with a report; only a
- * failure of the device is returned. */
+ * failure of the device is returned, and with `far`, one of the message group and FL_ENOMEM. */
 fl_status fl_checkpoint_writer_begin(fl_checkpoint_writer *writer, const fl_checkpoint_state *state,
                                      int64_t step) FL_MUST_CHECK;
 
@@ -79,6 +89,9 @@ void fl_checkpoint_writer_check_links(fl_checkpoint_writer *writer,
 /* The checkpoint after `step` steps was given up, and may be written again: files that it has left
  * are replaced. Without this, they make its part fail with FL_EBUSY. */
 void fl_checkpoint_writer_replace(fl_checkpoint_writer *writer, int64_t step);
+
+/* Whether a checkpoint is being written. */
+bool fl_checkpoint_writer_is_busy(fl_checkpoint_writer *writer);
 
 /* Wait until no checkpoint is being written: FL_EDEADLINE. */
 fl_status fl_checkpoint_writer_wait(fl_checkpoint_writer *writer,

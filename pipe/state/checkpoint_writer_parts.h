@@ -12,6 +12,7 @@
 typedef struct fl__checkpoint_item {
     fl_checkpoint_part part;
     int layer;
+    int from, to; /* the worker that has it, and the one that writes it */
     bool linked;
     int64_t at; /* where its contents lie in the buffer */
 } fl__checkpoint_item;

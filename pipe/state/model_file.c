@@ -4,6 +4,7 @@
 #include "device/regular_file.h"
 #include "nn/model.h"
 #include "nn/tensor_copy.h"
+#include "pipe/cost/layout.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -172,26 +173,59 @@ static fl_status read_device(void *self, int64_t first, int64_t n, float *to)
     return ops->sync(c->device, c->stream);
 }
 
+static fl_status read_host(void *self, int64_t first, int64_t n, float *to)
+{
+    const piece_copy *c = self;
+    memcpy(to, c->from + first, (size_t)n * sizeof *to);
+    return FL_OK;
+}
+
 static fl_status write_file(void *self, int64_t first, int64_t n, const float *from)
 {
     const piece_copy *c = self;
     return fl_st_layout_write(&c->file->layout, c->file->fd, PART_PATH, c->tensor, first, n, from);
 }
 
-/* All tensors of a layer; c->tensor: its first one. */
-static fl_status write_pieces(piece_copy *c, const fl_layer_params *params, int layer, float *room)
+/* All tensors of parameter i of a layer, which lies at `from`; c->tensor: the first one. */
+static fl_status write_param(piece_copy *c, int layer, int i, const float *from, float *room)
 {
-    const fl_tensor_ends ends = {.read = read_device, .write = write_file, .self = c};
+    const fl_tensor_ends ends = {
+        .read = c->device == NULL ? read_host : read_device, .write = write_file, .self = c};
     fl_tensor_piece pieces[FL_TENSOR_PIECES_MAX];
-    for (int i = 0; i < params->n; i++) {
-        int n = fl_tensor_pieces_to_write(c->file->model, layer, i, pieces);
-        for (int k = 0; k < n; k++, c->tensor++) {
-            const fl_tensor_piece *p = &pieces[k];
-            c->from = params->weight[i].data + p->first_row * p->cols;
-            FL_TRY(fl_tensor_copy(p->n_rows, p->cols, p->transposed, &ends, room));
-        }
+    int n = fl_tensor_pieces_to_write(c->file->model, layer, i, pieces);
+    for (int k = 0; k < n; k++, c->tensor++) {
+        const fl_tensor_piece *p = &pieces[k];
+        c->from = from + p->first_row * p->cols;
+        FL_TRY(fl_tensor_copy(p->n_rows, p->cols, p->transposed, &ends, room));
     }
     return FL_OK;
+}
+
+static fl_status write_pieces(piece_copy *c, const fl_layer_params *params, int layer, float *room)
+{
+    for (int i = 0; i < params->n; i++) {
+        FL_TRY(write_param(c, layer, i, params->weight[i].data, room));
+    }
+    return FL_OK;
+}
+
+fl_status fl_model_file_write_host(fl_model_file *file, const float *weights, int layer)
+{
+    piece_copy copy = {.file = file, .tensor = file->first[layer]};
+    const fl_param_list *list = fl_model_params(file->model, layer);
+    void *room = NULL;
+    FL_TRY(fl_alloc_array(FL_TENSOR_ROOM, sizeof(float), &room));
+    fl_status status = FL_OK;
+    for (int i = 0; i < list->n && status == FL_OK; i++) {
+        status = write_param(&copy, layer, i, weights, room);
+        weights += fl_layout_param(&list->spec[i]);
+    }
+    fl_free(room);
+    if (status == FL_OK) {
+        atomic_store(&file->written[layer], 1);
+    }
+    return status == FL_OK ? FL_OK
+                           : fl_within(status, "%s", fl_model_layer_name(file->model, layer));
 }
 
 fl_status fl_model_file_write(fl_model_file *file, fl_params *params, fl_stream *stream, int layer)

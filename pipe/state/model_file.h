@@ -53,6 +53,11 @@ void fl_model_file_note(fl_model_file *file, int layer);
 fl_status fl_model_file_write(fl_model_file *file, fl_params *params, fl_stream *stream,
                               int layer) FL_MUST_CHECK;
 
+/* The same of a layer whose weights lie in host memory, one parameter after the other, each in as
+ * many elements as fl_layout_param says. */
+fl_status fl_model_file_write_host(fl_model_file *file, const float *weights,
+                                   int layer) FL_MUST_CHECK;
+
 /* Whether every layer has been written. */
 bool fl_model_file_complete(const fl_model_file *file);
 

@@ -273,3 +273,16 @@ fl_state_source fl_snapshot_source(const fl_snapshot_view *view)
     return (fl_state_source){
         .self = (void *)view, .read = read_slot, .has_moments = view->snapshot->n_moments > 0};
 }
+
+fl_status fl__snapshot_read(const fl_snapshot *s, int slot, const fl_state_source *source,
+                            int layer, int part)
+{
+    const fl_param_list *list = fl_model_params(s->model, layer);
+    float *to =
+        slot_of(s, slot) + s->layer_at[layer] + part * fl_layout_count(s->model, layer, layer + 1);
+    for (int i = 0; i < list->n; i++) {
+        FL_TRY(source->read(source->self, layer, i, part, to));
+        to += fl_layout_param(&list->spec[i]);
+    }
+    return FL_OK;
+}

@@ -21,16 +21,20 @@ static fl_status make_list(const fl_snapshot_far *far, transfer_list *list)
     return fl_alloc_array((size_t)list->capacity, sizeof *list->at, (void **)&list->at);
 }
 
-/* The worker of the head that has this layer of the snapshot in its care; -1: the head has none. */
-static int keeper_of(const fl_snapshot_far *far, int layer)
+int fl_head_keeper(const fl_plan *plan, int n_head, int layer)
 {
     int ranks[FL_MAX_WORKERS], n = 0;
-    for (int rank = 0; rank < far->n_head && rank < far->plan->n_workers; rank++) {
-        if (!far->plan->departed[rank]) {
+    for (int rank = 0; rank < n_head && rank < plan->n_workers; rank++) {
+        if (!plan->departed[rank]) {
             ranks[n++] = rank;
         }
     }
     return n == 0 ? -1 : ranks[layer % n];
+}
+
+static int keeper_of(const fl_snapshot_far *far, int layer)
+{
+    return fl_head_keeper(far->plan, far->n_head, layer);
 }
 
 static void add_transfer(const fl_snapshot_far *far, transfer_list *list, int layer, int part,
@@ -73,10 +77,11 @@ static bool is_sent(const fl_snapshot_far *far, int layer, int part)
 }
 
 /* into: elements for all parts that come, where they must not go into the slot; NULL: they do. */
-static void list_collected(const fl_snapshot_far *far, int slot, float *into, transfer_list *list)
+static void list_collected(const fl_snapshot_far *far, int slot, int n_parts, float *into,
+                           transfer_list *list)
 {
     for (int layer = 0; layer < fl_model_n_layers(far->snapshot->model); layer++) {
-        for (int part = 0; part < FL_SNAPSHOT_PARTS; part++) {
+        for (int part = 0; part < n_parts; part++) {
             int64_t n;
             float *data = fl__snapshot_part(far->snapshot, slot, layer, part, &n);
             int from = fl__snapshot_writer(far->snapshot, far->plan, far->parked, layer, part);
@@ -120,7 +125,7 @@ static fl_status send_layers(const fl_snapshot_far *far, const fl_checkpoint_sta
 {
     int64_t n = 0;
     FL_TRY(fl__snapshot_copy(far->snapshot, 0, state, far->rank, &n));
-    list_collected(far, 0, NULL, list);
+    list_collected(far, 0, FL_SNAPSHOT_PARTS, NULL, list);
     return run_list(far, list, deadline_us);
 }
 
@@ -138,7 +143,7 @@ static fl_status receive_layers(const fl_snapshot_far *far, int64_t serial,
     if (own == FL_ESTALE && n > 0) {
         FL_TRY(fl_alloc_array((size_t)n, sizeof *aside, (void **)&aside));
     }
-    list_collected(far, slot, aside, list);
+    list_collected(far, slot, FL_SNAPSHOT_PARTS, aside, list);
     fl_status status = run_list(far, list, deadline_us);
     fl_free(aside);
     if (status != FL_OK || own != FL_OK || atomic_load(&far->snapshot->wanted->serial) != serial) {
@@ -163,6 +168,33 @@ fl_status fl_snapshot_collect(const fl_snapshot_far *far, int64_t serial,
                            : send_layers(far, state, &list, deadline_us);
     fl_free(list.at);
     return status;
+}
+
+fl_status fl_snapshot_collect_weights(const fl_snapshot_far *far, const fl_checkpoint_state *state,
+                                      int64_t deadline_us)
+{
+    transfer_list list;
+    int64_t n = 0;
+    bool sends = far->rank >= far->n_head;
+    FL_TRY(make_list(far, &list));
+    fl_status status = sends ? fl__snapshot_copy(far->snapshot, 0, state, far->rank, &n) : FL_OK;
+    if (status == FL_OK) {
+        list_collected(far, 0, 1, NULL, &list);
+        status = run_list(far, &list, deadline_us);
+    }
+    fl_free(list.at);
+    return status;
+}
+
+bool fl_snapshot_is_kept(const fl_snapshot_far *far, int layer)
+{
+    return far->rank < far->n_head && is_sent(far, layer, 0) && keeper_of(far, layer) == far->rank;
+}
+
+const float *fl_snapshot_weights(const fl_snapshot_far *far, int layer)
+{
+    int64_t n;
+    return fl__snapshot_part(far->snapshot, 0, layer, 0, &n);
 }
 
 /* ---- deliver ---- */
@@ -200,4 +232,27 @@ fl_status fl_snapshot_deliver(const fl_snapshot_far *far, int slot, int64_t dead
     fl_status status = run_list(far, &list, deadline_us);
     fl_free(list.at);
     return status;
+}
+
+static bool is_needed(const fl_snapshot_far *far, int layer, int part)
+{
+    bool any = false;
+    for (int rank = far->n_head; rank < far->plan->n_workers; rank++) {
+        any = any || needs(far, rank, layer, part);
+    }
+    return any && keeper_of(far, layer) == far->rank;
+}
+
+fl_status fl_snapshot_fill(const fl_snapshot_far *far, const fl_state_source *source)
+{
+    const fl_snapshot *s = far->snapshot;
+    for (int layer = 0; layer < fl_model_n_layers(s->model); layer++) {
+        if (is_needed(far, layer, 0)) {
+            FL_TRY(fl__snapshot_read(s, 0, source, layer, FL_STATE_WEIGHT));
+        }
+        for (int k = 0; k < s->n_moments && source->has_moments && is_needed(far, layer, 1); k++) {
+            FL_TRY(fl__snapshot_read(s, 0, source, layer, FL_STATE_MOMENT + k));
+        }
+    }
+    return FL_OK;
 }

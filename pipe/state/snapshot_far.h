@@ -24,6 +24,10 @@ typedef struct fl_snapshot_far {
     const int *parked; /* [layers] as in fl_parked */
 } fl_snapshot_far;
 
+/* The worker of the head that takes this layer from another host, the members of the plan in turn;
+ * -1: the head has none. n_head: ranks below it are on the head. Pure. */
+int fl_head_keeper(const fl_plan *plan, int n_head, int layer);
+
 /* Copy this worker's layers, and those that come from other hosts, into the slot of the request.
  * *bytes: copied on the head. FL_ESTALE, without a message, if it is not wanted any more; what the
  * device and the message group return. */
@@ -35,5 +39,19 @@ fl_status fl_snapshot_collect(const fl_snapshot_far *far, int64_t serial,
  * receive it into slot 0, from which fl_snapshot_source reads it; slot is not used. */
 fl_status fl_snapshot_deliver(const fl_snapshot_far *far, int slot,
                               int64_t deadline_us) FL_MUST_CHECK;
+
+/* The weights alone, into slot 0 of each worker's own memory, on the head, too: of the layers for
+ * which fl_snapshot_is_kept. */
+fl_status fl_snapshot_collect_weights(const fl_snapshot_far *far, const fl_checkpoint_state *state,
+                                      int64_t deadline_us) FL_MUST_CHECK;
+
+/* Whether this worker, of the head, takes the weights of the layer from another host. Pure. */
+bool fl_snapshot_is_kept(const fl_snapshot_far *far, int layer);
+
+/* Its weights in slot 0, one parameter after the other. Borrowed. */
+const float *fl_snapshot_weights(const fl_snapshot_far *far, int layer);
+
+/* Fill slot 0 with what other hosts need of the layers that this worker of the head sends. */
+fl_status fl_snapshot_fill(const fl_snapshot_far *far, const fl_state_source *source) FL_MUST_CHECK;
 
 #endif

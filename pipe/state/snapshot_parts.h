@@ -19,4 +19,8 @@ int fl__snapshot_writer(const fl_snapshot *snapshot, const fl_plan *plan, const 
 fl_status fl__snapshot_copy(const fl_snapshot *snapshot, int slot, const fl_checkpoint_state *state,
                             int rank, int64_t *n) FL_MUST_CHECK;
 
+/* Read one part of a layer's state (pipe/state/state_source.h) into the slot. */
+fl_status fl__snapshot_read(const fl_snapshot *snapshot, int slot, const fl_state_source *source,
+                            int layer, int part) FL_MUST_CHECK;
+
 #endif

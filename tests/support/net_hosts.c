@@ -172,7 +172,8 @@ static bool has_key(const net_hosts *h)
     return access(path, F_OK) == 0;
 }
 
-static void start_agent(net_hosts *h, int i, const char *before)
+/* key: below DIR, once `before` was done. */
+static void start_agent(net_hosts *h, int i, const char *before, const char *key)
 {
     char arguments[NET_HOSTS_TEXT], log[16];
     NET_AWAIT(has_key(h) || waitpid(h->head, NULL, WNOHANG) != 0);
@@ -181,22 +182,31 @@ static void start_agent(net_hosts *h, int i, const char *before)
         fail_msg("the head has ended");
     }
     snprintf(log, sizeof log, "%s.log", h->host[i].name);
-    snprintf(arguments, sizeof arguments,
-             "agent --join tcp://%s:5570 --key %s/run/hosts.key --name %s", h->host[0].address,
-             h->dir, h->host[i].name);
+    snprintf(arguments, sizeof arguments, "agent --join tcp://%s:5570 --key %s/%s --name %s",
+             h->host[0].address, h->dir, key, h->host[i].name);
     h->host[i].agent = start_after(h, i, before, log, arguments);
 }
 
 void net_hosts_start_agent(net_hosts *h, int i)
 {
-    start_agent(h, i, "");
+    start_agent(h, i, "", "run/hosts.key");
 }
 
 void net_hosts_start_agent_with(net_hosts *h, int i, const char *shown, const char *path)
 {
     char before[512];
     snprintf(before, sizeof before, "mount --bind %s/%s %s &&", h->dir, shown, path);
-    start_agent(h, i, before);
+    start_agent(h, i, before, "run/hosts.key");
+}
+
+void net_hosts_start_agent_apart(net_hosts *h, int i)
+{
+    char before[512], key[32];
+    snprintf(key, sizeof key, "key-%s", h->host[i].name);
+    snprintf(before, sizeof before,
+             "cd %s && mkdir -p %s && cp run/hosts.key %s && mount -t tmpfs none run && cd %s &&",
+             h->dir, h->host[i].name, key, h->host[i].name);
+    start_agent(h, i, before, key);
 }
 
 int net_hosts_await_exit(pid_t *pid)

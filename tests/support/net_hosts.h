@@ -76,6 +76,9 @@ void net_hosts_start_agent(net_hosts *h, int i);
 /* The same, with DIR/SHOWN in place of the folder or file `path` on that host alone. */
 void net_hosts_start_agent_with(net_hosts *h, int i, const char *shown, const char *path);
 
+/* The same on a host that does not see DIR/run, and works in DIR/<name>. */
+void net_hosts_start_agent_apart(net_hosts *h, int i);
+
 /* Wait until the process ends; its exit code, or 128 + signal. */
 int net_hosts_await_exit(pid_t *pid);
 

@@ -22,13 +22,19 @@ static void test_host_start__quotes_every_word(void **state)
     (void)state;
     static char text[FL_HOST_COMMAND_MAX];
     fl_hosts hosts = hosts_with_name("b");
-    assert_true(fl_host_start_command(&hosts, 1, "/opt/my tools/frostline", "/runs/$(one)", text));
+    assert_true(
+        fl_host_start_command(&hosts, 1, "/opt/my tools/frostline", "/runs/$(one)", "/home", text));
     assert_string_equal(text, "exec '/opt/my tools/frostline' agent --join 'tcp://10.0.0.1:5570' "
                               "--key '/runs/$(one)/hosts.key' --name 'b'");
     hosts = hosts_with_name("b'; rm -rf '");
-    assert_true(fl_host_start_command(&hosts, 1, "f", "/r", text));
+    assert_true(fl_host_start_command(&hosts, 1, "f", "/r", NULL, text));
     assert_string_equal(text, "exec 'f' agent --join 'tcp://10.0.0.1:5570' --key '/r/hosts.key' "
                               "--name 'b'\\''; rm -rf '\\'''");
+    hosts = hosts_with_name("b");
+    hosts.apart = true;
+    assert_true(fl_host_start_command(&hosts, 1, "f", "/r", "/my home", text));
+    assert_string_equal(text, "cd '/my home' 2>/dev/null; exec 'f' agent --join "
+                              "'tcp://10.0.0.1:5570' --key '-' --name 'b'");
 }
 
 static void test_host_start__refuses_what_does_not_fit(void **state)
@@ -37,7 +43,7 @@ static void test_host_start__refuses_what_does_not_fit(void **state)
     static char text[FL_HOST_COMMAND_MAX], program[FL_HOST_COMMAND_MAX];
     fl_hosts hosts = hosts_with_name("b");
     memset(program, 'x', sizeof program - 1);
-    assert_false(fl_host_start_command(&hosts, 1, program, "/r", text));
+    assert_false(fl_host_start_command(&hosts, 1, program, "/r", NULL, text));
     assert_true(memchr(text, '\0', sizeof text) != NULL);
 }
 

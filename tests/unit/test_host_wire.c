@@ -27,6 +27,7 @@ static fl_host_message welcome(void)
                                             .n_test = 10000,
                                             .weights = 9},
                                   .from_snapshot = true,
+                                  .job_bytes = 4000,
                                   .n_hosts = 3,
                                   .first = {0, 2, 5},
                                   .n_stores = 1,

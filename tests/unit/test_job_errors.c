@@ -125,7 +125,7 @@ static const broken files[] = {
     {"train: [1, 2]\n", "job.yaml:1:8: train: found a list, allowed: a mapping with " TRAIN_HAS},
     {"pipe: 4\n", "job.yaml:1:7: pipe: found '4', allowed: a mapping with k, m, schedule, "
                   "partition, profile, tune"},
-    {"run: ''\n", "job.yaml:1:6: run: found '', allowed: a mapping with dir, save_model"},
+    {"run: ''\n", "job.yaml:1:6: run: found '', allowed: a mapping with dir, save_model, shared"},
 
     /* integers */
     {"train: {epochs: many}\n", "job.yaml:1:17: train.epochs: found 'many', " EPOCHS},
