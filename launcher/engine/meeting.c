@@ -196,9 +196,23 @@ fl_status fl_meeting_announce(const char *dir, const char *endpoint)
     return write_file(dir, JOIN_FILE, endpoint);
 }
 
+/* What a task that was killed has left. */
+static void remove_tasks(const fl_meeting *m)
+{
+    char name[FILE_NAME];
+    for (int i = 0; i < m->n; i++) {
+        task_file(i, name);
+        remove_file(m->dir, name);
+    }
+}
+
 void fl_meeting_end(const fl_meeting *m, int exit_code)
 {
     char text[FILE_MAX];
+    if (exit_code == 0) {
+        remove_tasks(m);
+        return;
+    }
     snprintf(text, sizeof text, "%d\n", exit_code);
     if (write_file(m->dir, OVER_FILE, text) != FL_OK) {
         fl_log(FL_LOG_WARN, "%s", fl_errmsg()); /* the others wait for as long as they may */

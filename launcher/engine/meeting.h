@@ -51,7 +51,8 @@ fl_status fl_meeting_announce(const char *dir, const char *endpoint) FL_MUST_CHE
 fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms,
                            char endpoint[FL_MEETING_ENDPOINT], int *exit_code) FL_MUST_CHECK;
 
-/* Tell those that still wait that the head has ended. */
+/* The head has ended: tell those that still wait, or remove the folder after a run that all have
+ * joined or were lost to (0). */
 void fl_meeting_end(const fl_meeting *m, int exit_code);
 
 void fl_meeting_leave(const fl_meeting *m);

@@ -72,6 +72,12 @@ static void test_meeting__tasks_meet_and_leave_nothing(void **state)
     assert_int_equal(access(m[1].dir, F_OK), 0);
     fl_meeting_leave(&m[1]);
     assert_int_equal(access(m[1].dir, F_OK), -1);
+    fl_engine_task task = task_of(0);
+    assert_int_equal(fl_meeting_open(parent, &task, &m[0]), FL_OK);
+    write_text(m[0].dir, "task-1", "n2 10.0.0.2 1\n"); /* of a host that has failed */
+    fl_meeting_end(&m[0], 0);
+    fl_meeting_leave(&m[0]);
+    assert_int_equal(access(m[0].dir, F_OK), -1);
     assert_int_equal(remove_folder(dir), 0);
 }
 

@@ -1,0 +1,327 @@
+/* Runs that the engines of Debian start, as users have them: Slurm, the mpirun of Open MPI, and ssh
+ * to a real sshd. Would catch: variables that an engine does not set, tasks that do not find each
+ * other, a requeue that trains from the start, a lost node that ends the run, and exit codes that
+ * end what goes on. Hosts are network name spaces, each with its own slurmd, orted or sshd; all
+ * services are started and ended here. A test without its packages, or without the right to make
+ * name spaces, is skipped by name. */
+#include "support/net_hosts.h"
+#include "support/shell.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { COMPARED = 12, STEPS = 20, MANY = 1400, SERVICES_MAX = 8 };
+
+/* The hosts, and what runs on them. */
+typedef struct site {
+    net_hosts h;
+    int n_services;
+    pid_t service[SERVICES_MAX];
+} site;
+
+/* Steps of some milliseconds: a run must not end before the test has seen it start. */
+#define LONG "--set train.batch=64 --set train.epochs=3 "
+#define FEW "--set fault.detect=2s --set elastic.enabled=false " LONG
+#define REPLICAS FEW "--set pipe.k=1 --set autodp.r=2 --set pipe.m=1 "
+
+static int make_site(void **state)
+{
+    site *s = calloc(1, sizeof *s);
+    net_hosts_make(&s->h, 3, (const int[]){1, 1, 1});
+    *state = s;
+    return 0;
+}
+
+/* Whatever is left on a host ends with it. */
+static int remove_site(void **state)
+{
+    site *s = *state;
+    for (int i = s->n_services - 1; i >= 0; i--) {
+        kill(s->service[i], SIGKILL);
+        waitpid(s->service[i], NULL, 0);
+    }
+    for (int i = 0; i < s->h.n && s->h.exist; i++) {
+        net_hosts_shell("ip netns pids %s | xargs -r kill -9", s->h.host[i].space);
+    }
+    int failed = net_hosts_remove(&s->h);
+    free(s);
+    return failed;
+}
+
+/* Start a command of sh on host i, or with -1 on none; it lasts as long as the test. */
+static void start_service(site *s, int i, const char *format, ...)
+{
+    char command[NET_HOSTS_TEXT], all[NET_HOSTS_TEXT + 256], place[64] = "";
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    if (i >= 0) {
+        snprintf(place, sizeof place, "nsenter --net=/run/netns/%s ", s->h.host[i].space);
+    }
+    snprintf(all, sizeof all, "exec %s%s >> %s/services.log 2>&1 < /dev/null", place, command,
+             s->h.dir);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execl("/bin/sh", "sh", "-c", all, (char *)NULL);
+        _exit(127);
+    }
+    assert_true(pid > 0 && s->n_services < SERVICES_MAX);
+    s->service[s->n_services++] = pid;
+}
+
+/* Run a command on host i; whether it ends with 0. */
+static bool on_host(const site *s, int i, const char *format, ...)
+{
+    char command[NET_HOSTS_TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    return net_hosts_shell("nsenter --net=/run/netns/%s %s", s->h.host[i].space, command);
+}
+
+static void write_file(const site *s, const char *name, const char *format, ...)
+{
+    char path[FOLDER_SIZE + 32];
+    va_list args;
+    snprintf(path, sizeof path, "%s/%s", s->h.dir, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    va_start(args, format);
+    vfprintf(file, format, args);
+    va_end(args);
+    fclose(file);
+}
+
+#define NEED_PROGRAMS(names)                                                                       \
+    if (!net_hosts_shell("for p in " names "; do command -v $p || exit 1; done")) {                \
+        print_message("skipped: one of " names " is missing; ./setup --check-tools\n");            \
+        skip();                                                                                    \
+    }
+
+static void show_logs(const site *s)
+{
+    net_hosts_shell("cd %s && tail -n 30 *.log run/worker-*.log 2>/dev/null", s->h.dir);
+    fprintf(stderr, "%s\n", net_hosts_said());
+}
+
+/* ---- Slurm ---- */
+
+static void write_slurm(const site *s)
+{
+    const char *dir = s->h.dir;
+    assert_true(net_hosts_shell("hostname -s"));
+    char name[128];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(net_hosts_said(), "\n"), net_hosts_said());
+    write_file(s, "slurm.conf",
+               "ClusterName=test\nSlurmctldHost=%s(%s)\nSlurmUser=root\nSlurmdUser=root\n"
+               "AuthType=auth/munge\nAuthInfo=socket=%s/munge/sock,cred_expire=5\n"
+               "CredType=cred/munge\nStateSaveLocation=%s/state\nSlurmdSpoolDir=%s/%%n\n"
+               "SlurmctldPidFile=%s/ctl.pid\nSlurmdPidFile=%s/%%n.pid\nMailProg=/bin/true\n"
+               "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nMpiDefault=none\n"
+               "SelectType=select/"
+               "cons_tres\nSelectTypeParameters=CR_Core\nReturnToService=2\nSlurmdTimeout=4\n"
+               "SlurmdParameters=config_overrides\nJobRequeue=1\n"
+               "SchedulerParameters=batch_sched_delay=0,sched_interval=1\n"
+               "NodeName=a NodeAddr=%s CPUs=2\nNodeName=b NodeAddr=%s CPUs=2\n"
+               "NodeName=c NodeAddr=%s CPUs=2\nPartitionName=all Nodes=a,b,c Default=YES\n",
+               name, s->h.host[0].address, dir, dir, dir, dir, dir, s->h.host[0].address,
+               s->h.host[1].address, s->h.host[2].address);
+    write_file(s, "cgroup.conf", "CgroupPlugin=autodetect\n");
+}
+
+static void start_slurm(site *s)
+{
+    const char *dir = s->h.dir;
+    char conf[FOLDER_SIZE + 32];
+    write_slurm(s);
+    snprintf(conf, sizeof conf, "%s/slurm.conf", dir);
+    setenv("SLURM_CONF", conf, 1);
+    assert_true(net_hosts_shell("cd %s && mkdir -m 700 munge state a b c && "
+                                "dd if=/dev/urandom of=munge/key bs=1024 count=1 && "
+                                "chmod 400 munge/key",
+                                dir));
+    start_service(s, -1,
+                  "munged -F --force --key-file=%s/munge/key --socket=%s/munge/sock "
+                  "--pid-file=%s/munge/pid --log-file=%s/munge/log --seed-file=%s/munge/seed",
+                  dir, dir, dir, dir, dir);
+    NET_AWAIT(net_hosts_shell("test -S %s/munge/sock", dir));
+    start_service(s, 0, "slurmctld -D -i");
+    for (int i = 0; i < 3; i++) {
+        start_service(s, i, "slurmd -D -N %s", s->h.host[i].name);
+    }
+    NET_AWAIT(on_host(s, 0, "sinfo -h -t idle -o %%D | grep -qx 3"));
+}
+
+/* The script of docs/hosts.md, with a file of its exit codes. */
+static void submit(const site *s)
+{
+    write_file(s, "job.sh",
+               "#!/bin/sh\n#SBATCH --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --requeue "
+               "--no-kill --open-mode=append --output=%s/job.log\n"
+               "srun --no-kill --kill-on-bad-exit=0 '%s/frostline' run " NET_JOB REPLICAS
+               "--set train.max_steps=%d --set 'checkpoint.every=50 steps' --run-dir %s/run "
+               "--continue\necho code $? >> %s/codes\n",
+               s->h.dir, FL_BINARY_DIR, MANY, s->h.dir, s->h.dir);
+    assert_true(on_host(s, 0, "sbatch %s/job.sh", s->h.dir));
+}
+
+static bool is_over(const site *s)
+{
+    return on_host(s, 0, "squeue -h -o %%T > %s/queue && test ! -s %s/queue", s->h.dir, s->h.dir);
+}
+
+static void test_engines__slurm_starts_requeues_and_goes_on_without_a_node(void **state)
+{
+    site *s = *state;
+    net_hosts *h = &s->h;
+    char more[128];
+    NET_NEED(h);
+    NEED_PROGRAMS("munged slurmctld slurmd sbatch srun nsenter");
+    start_slurm(s);
+    submit(s);
+    NET_AWAIT(net_hosts_n_steps(h) > 2 * COMPARED);
+    assert_true(net_hosts_log_has(h, "job.log", "Slurm: task 1 of 2, host b"));
+
+    /* A node is drained, and the job is requeued: SIGTERM for all, a checkpoint, other nodes. */
+    assert_true(on_host(s, 0, "scontrol update NodeName=b State=DRAIN Reason=test"));
+    assert_true(on_host(s, 0, "scontrol requeue 1"));
+    NET_AWAIT(net_hosts_n_events(h, "run.resumed", "") == 1);
+    NET_AWAIT(net_hosts_log_has(h, "job.log", "Slurm: task 1 of 2, host c"));
+    NET_AWAIT(net_hosts_n_events(h, "host.joined", "\"host\": \"c\"") > 0);
+    int before = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) > before);
+
+    /* A node fails: its slurmd, and all that runs there. Its slurmstepd tells Slurm so at once,
+     * where a node without power is noticed after SlurmdTimeout. */
+    assert_true(net_hosts_shell("for p in $(ip netns pids %s); do case $(cat /proc/$p/comm) in "
+                                "slurmd | frostline) kill -9 $p ;; esac; done",
+                                h->host[2].space));
+    NET_AWAIT(is_over(s));
+    if (net_hosts_n_steps(h) != MANY) {
+        show_logs(s);
+    }
+    assert_int_equal(net_hosts_n_events(h, "host.lost", "\"host\": \"c\""), 1);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", ""), 1);
+    snprintf(more, sizeof more, LONG "--set train.max_steps=%d", MANY);
+    net_hosts_run_alone(h, more);
+    net_hosts_check(h, MANY, COMPARED);
+    assert_true(net_hosts_shell("test -z \"$(ls -d %s/.start-1-*-1 2>/dev/null)\"", h->dir));
+}
+
+/* ---- mpirun ---- */
+
+/* orted is started on a host by what stands for ssh here; a notice for its agent drains the host.
+ */
+static void test_engines__mpirun_goes_on_without_a_drained_host(void **state)
+{
+    site *s = *state;
+    net_hosts *h = &s->h;
+    char arguments[128];
+    NET_NEED(h);
+    NEED_PROGRAMS("mpirun orted nsenter");
+    write_file(s, "rsh",
+               "#!/bin/sh\nspace=$1\nshift\nexec nsenter --net=/run/netns/$space sh -c "
+               "\"$*\"\n");
+    assert_true(net_hosts_shell("chmod 755 %s/rsh", h->dir));
+    start_service(
+        s, 0,
+        "sh -c \"mpirun --allow-run-as-root --oversubscribe --mca plm rsh --mca "
+        "plm_rsh_agent %s/rsh --map-by ppr:1:node -np 2 -H %s,%s '%s/frostline' run " NET_JOB
+            REPLICAS "--set devices.count=2 --set train.max_steps=%d --run-dir %s/run; echo "
+        "code \\$? > %s/codes\"",
+        h->dir, h->host[1].space, h->host[2].space, FL_BINARY_DIR, MANY, h->dir, h->dir);
+    NET_AWAIT(net_hosts_n_steps(h) > 2 * COMPARED);
+    assert_true(
+        net_hosts_shell("for p in $(ip netns pids %s); do parent=$(awk '{print $4}' "
+                        "/proc/$p/stat); if [ $(cat /proc/$p/comm) = frostline ] && [ $(cat "
+                        "/proc/$parent/comm) = orted ]; then kill -TERM $p; fi; done",
+                        h->host[2].space));
+    NET_AWAIT(net_hosts_shell("test -s %s/codes", h->dir));
+    if (!net_hosts_shell("grep -qx 'code 0' %s/codes", h->dir)) {
+        show_logs(s);
+        fail_msg("mpirun has failed");
+    }
+    assert_int_equal(net_hosts_n_events(h, "host.drained", ""), 1);
+    assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), 0);
+    snprintf(arguments, sizeof arguments, LONG "--set train.max_steps=%d", MANY);
+    net_hosts_run_alone(h, arguments);
+    net_hosts_check(h, MANY, COMPARED);
+    assert_false(net_hosts_shell("ls -d %s/.start-*", h->dir));
+}
+
+/* ---- ssh ---- */
+
+static void start_sshd(site *s)
+{
+    const char *dir = s->h.dir, *address = s->h.host[1].address;
+    assert_true(
+        net_hosts_shell("mkdir -p /run/sshd && cd %s && mkdir bin && ssh-keygen -q -t ed25519 "
+                        "-N '' -f host_key && ssh-keygen -q -t ed25519 -N '' -f id && "
+                        "cp id.pub allowed && echo \"[%s]:2222 $(cat host_key.pub)\" > known",
+                        dir, address));
+    write_file(s, "sshd_config",
+               "Port 2222\nListenAddress %s\nHostKey %s/host_key\nAuthorizedKeysFile %s/allowed\n"
+               "StrictModes no\nUsePAM no\nPasswordAuthentication no\nPidFile none\n"
+               "PermitRootLogin prohibit-password\n",
+               address, dir, dir);
+    write_file(s, "ssh_config",
+               "Host *\n  Port 2222\n  IdentityFile %s/id\n  IdentitiesOnly yes\n"
+               "  UserKnownHostsFile %s/known\n  StrictHostKeyChecking yes\n",
+               dir, dir);
+    write_file(s, "bin/ssh", "#!/bin/sh\nexec /usr/bin/ssh -F %s/ssh_config \"$@\"\n", dir);
+    assert_true(net_hosts_shell("chmod 755 %s/bin/ssh", dir));
+    start_service(s, 1, "/usr/sbin/sshd -D -e -f %s/sshd_config", dir);
+    NET_AWAIT(net_hosts_log_has(&s->h, "services.log", "Server listening on"));
+}
+
+/* ssh is that of Debian; where a user has a configuration in the home folder, this one has -F. */
+static void test_engines__ssh_starts_the_agents_of_a_job(void **state)
+{
+    site *s = *state;
+    net_hosts *h = &s->h;
+    char arguments[128];
+    NET_NEED(h);
+    NEED_PROGRAMS("/usr/bin/ssh /usr/sbin/sshd ssh-keygen nsenter");
+    start_sshd(s);
+    bool good = on_host(s, 0,
+                        "env PATH=%s/bin:\"$PATH\" '%s/frostline' run " NET_JOB
+                        "--set pipe.k=2 --set autodp.r=1 --set train.max_steps=%d --run-dir %s/run "
+                        "--set 'hosts=[{name: a, address: %s, devices: 1}, {name: b, address: %s, "
+                        "devices: 1}]' > %s/head.log 2>&1",
+                        h->dir, FL_BINARY_DIR, STEPS, h->dir, h->host[0].address,
+                        h->host[1].address, h->dir);
+    if (!good) {
+        show_logs(s);
+        fail_msg("the run has failed");
+    }
+    assert_true(net_hosts_log_has(h, "services.log", "Accepted publickey"));
+    snprintf(arguments, sizeof arguments, "--set train.max_steps=%d", STEPS);
+    net_hosts_run_alone(h, arguments);
+    net_hosts_check(h, STEPS, COMPARED);
+}
+
+#define SITE(test) cmocka_unit_test_setup_teardown(test, make_site, remove_site)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SITE(test_engines__slurm_starts_requeues_and_goes_on_without_a_node),
+        SITE(test_engines__mpirun_goes_on_without_a_drained_host),
+        SITE(test_engines__ssh_starts_the_agents_of_a_job),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
