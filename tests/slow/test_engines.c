@@ -106,17 +106,26 @@ static void write_file(const site *s, const char *name, const char *format, ...)
     fclose(file);
 }
 
-#define NEED_PROGRAMS(names)                                                                       \
-    if (!net_hosts_shell("for p in " names "; do command -v $p || exit 1; done")) {                \
-        print_message("skipped: one of " names " is missing; ./setup --check-tools\n");            \
-        skip();                                                                                    \
-    }
-
 static void show_logs(const site *s)
 {
     net_hosts_shell("cd %s && tail -n 30 *.log run/worker-*.log 2>/dev/null", s->h.dir);
     fprintf(stderr, "%s\n", net_hosts_said());
 }
+
+/* Wait for the condition, or show what all programs said, and fail. */
+#define AWAIT(s, condition)                                                                        \
+    for (int64_t until_us = fl_deadline_us(NET_HOSTS_WAIT_MS); !(condition); nap(20000)) {         \
+        if (fl_left_ms(until_us) == 0) {                                                           \
+            show_logs(s);                                                                          \
+            fail_msg("never: %s", #condition);                                                     \
+        }                                                                                          \
+    }
+
+#define NEED_PROGRAMS(names)                                                                       \
+    if (!net_hosts_shell("for p in " names "; do command -v $p || exit 1; done")) {                \
+        print_message("skipped: one of " names " is missing; ./setup --check-tools\n");            \
+        skip();                                                                                    \
+    }
 
 /* ---- Slurm ---- */
 
@@ -158,12 +167,12 @@ static void start_slurm(site *s)
                   "munged -F --force --key-file=%s/munge/key --socket=%s/munge/sock "
                   "--pid-file=%s/munge/pid --log-file=%s/munge/log --seed-file=%s/munge/seed",
                   dir, dir, dir, dir, dir);
-    NET_AWAIT(net_hosts_shell("test -S %s/munge/sock", dir));
+    AWAIT(s, net_hosts_shell("test -S %s/munge/sock", dir));
     start_service(s, 0, "slurmctld -D -i");
     for (int i = 0; i < 3; i++) {
         start_service(s, i, "slurmd -D -N %s", s->h.host[i].name);
     }
-    NET_AWAIT(on_host(s, 0, "sinfo -h -t idle -o %%D | grep -qx 3"));
+    AWAIT(s, on_host(s, 0, "sinfo -h -t idle -o %%D | grep -qx 3"));
 }
 
 /* The script of docs/hosts.md, with a file of its exit codes. */
@@ -193,24 +202,24 @@ static void test_engines__slurm_starts_requeues_and_goes_on_without_a_node(void 
     NEED_PROGRAMS("munged slurmctld slurmd sbatch srun nsenter");
     start_slurm(s);
     submit(s);
-    NET_AWAIT(net_hosts_n_steps(h) > 2 * COMPARED);
+    AWAIT(s, net_hosts_n_steps(h) > 2 * COMPARED);
     assert_true(net_hosts_log_has(h, "job.log", "Slurm: task 1 of 2, host b"));
 
     /* A node is drained, and the job is requeued: SIGTERM for all, a checkpoint, other nodes. */
     assert_true(on_host(s, 0, "scontrol update NodeName=b State=DRAIN Reason=test"));
     assert_true(on_host(s, 0, "scontrol requeue 1"));
-    NET_AWAIT(net_hosts_n_events(h, "run.resumed", "") == 1);
-    NET_AWAIT(net_hosts_log_has(h, "job.log", "Slurm: task 1 of 2, host c"));
-    NET_AWAIT(net_hosts_n_events(h, "host.joined", "\"host\": \"c\"") > 0);
+    AWAIT(s, net_hosts_n_events(h, "run.resumed", "") == 1);
+    AWAIT(s, net_hosts_log_has(h, "job.log", "Slurm: task 1 of 2, host c"));
+    AWAIT(s, net_hosts_n_events(h, "host.joined", "\"host\": \"c\"") > 0);
     int before = net_hosts_n_steps(h);
-    NET_AWAIT(net_hosts_n_steps(h) > before);
+    AWAIT(s, net_hosts_n_steps(h) > before);
 
     /* A node fails: its slurmd, and all that runs there. Its slurmstepd tells Slurm so at once,
      * where a node without power is noticed after SlurmdTimeout. */
     assert_true(net_hosts_shell("for p in $(ip netns pids %s); do case $(cat /proc/$p/comm) in "
                                 "slurmd | frostline) kill -9 $p ;; esac; done",
                                 h->host[2].space));
-    NET_AWAIT(is_over(s));
+    AWAIT(s, is_over(s));
     if (net_hosts_n_steps(h) != MANY) {
         show_logs(s);
     }
@@ -239,18 +248,19 @@ static void test_engines__mpirun_goes_on_without_a_drained_host(void **state)
     assert_true(net_hosts_shell("chmod 755 %s/rsh", h->dir));
     start_service(
         s, 0,
-        "sh -c \"mpirun --allow-run-as-root --oversubscribe --mca plm rsh --mca "
+        "sh -c \"mpirun --allow-run-as-root --oversubscribe --mca plm rsh --mca orte_tmpdir_base "
+        "%s --mca "
         "plm_rsh_agent %s/rsh --map-by ppr:1:node -np 2 -H %s,%s '%s/frostline' run " NET_JOB
             REPLICAS "--set devices.count=2 --set train.max_steps=%d --run-dir %s/run; echo "
         "code \\$? > %s/codes\"",
-        h->dir, h->host[1].space, h->host[2].space, FL_BINARY_DIR, MANY, h->dir, h->dir);
-    NET_AWAIT(net_hosts_n_steps(h) > 2 * COMPARED);
+        h->dir, h->dir, h->host[1].space, h->host[2].space, FL_BINARY_DIR, MANY, h->dir, h->dir);
+    AWAIT(s, net_hosts_n_steps(h) > 2 * COMPARED);
     assert_true(
         net_hosts_shell("for p in $(ip netns pids %s); do parent=$(awk '{print $4}' "
                         "/proc/$p/stat); if [ $(cat /proc/$p/comm) = frostline ] && [ $(cat "
                         "/proc/$parent/comm) = orted ]; then kill -TERM $p; fi; done",
                         h->host[2].space));
-    NET_AWAIT(net_hosts_shell("test -s %s/codes", h->dir));
+    AWAIT(s, net_hosts_shell("test -s %s/codes", h->dir));
     if (!net_hosts_shell("grep -qx 'code 0' %s/codes", h->dir)) {
         show_logs(s);
         fail_msg("mpirun has failed");
@@ -285,7 +295,7 @@ static void start_sshd(site *s)
     write_file(s, "bin/ssh", "#!/bin/sh\nexec /usr/bin/ssh -F %s/ssh_config \"$@\"\n", dir);
     assert_true(net_hosts_shell("chmod 755 %s/bin/ssh", dir));
     start_service(s, 1, "/usr/sbin/sshd -D -e -f %s/sshd_config", dir);
-    NET_AWAIT(net_hosts_log_has(&s->h, "services.log", "Server listening on"));
+    AWAIT(s, net_hosts_log_has(&s->h, "services.log", "Server listening on"));
 }
 
 /* ssh is that of Debian; where a user has a configuration in the home folder, this one has -F. */
