@@ -31,3 +31,8 @@ int64_t fl_left_ms(int64_t deadline_us)
     int64_t left = deadline_us - fl_now_us();
     return left <= 0 ? 0 : (left + 999) / 1000;
 }
+
+int64_t fl_now_wall_ns(void)
+{
+    return clock_ns(CLOCK_REALTIME);
+}

@@ -5,7 +5,8 @@
 #include <stdint.h>
 
 int64_t fl_now_us(void);
-int64_t fl_now_ns(void); /* the same clock */
+int64_t fl_now_ns(void);      /* the same clock */
+int64_t fl_now_wall_ns(void); /* the time of day, since 1970 */
 
 /* Processor time that the calling thread has had. */
 int64_t fl_thread_ns(void);

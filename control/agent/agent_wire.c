@@ -5,7 +5,7 @@
 
 #include <frostline/plan.h>
 
-enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 6 };
+enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 7 };
 
 /* ---- bodies ---- */
 
@@ -124,6 +124,15 @@ static bool get_birth(fl_reader *r, fl_agent_frame *f)
            b->n_skipped >= 0 && f->rank < b->plan.n_workers;
 }
 
+static void put_clock(fl_writer *w, const fl_clock_estimate *c)
+{
+    fl_put(w, c->known, 1);
+    fl_put_i64(w, c->offset_ns);
+    fl_put_i64(w, c->wall_offset_ns);
+    fl_put_i64(w, c->round_trip_ns);
+    fl_put_i64(w, c->drift_ppb);
+}
+
 static void put_body(fl_writer *w, const fl_agent_frame *f)
 {
     switch (f->type) {
@@ -153,6 +162,7 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
         fl_put_text(w, f->host.name, FL_HOST_TEXT - 1);
         fl_put_text(w, f->host.address, FL_HOST_TEXT - 1);
         fl_put(w, (uint32_t)f->host.n, 4);
+        put_clock(w, &f->host.clock);
         break;
     case FL_AGENT_RELEASE:
     case FL_AGENT_REFUSE:
@@ -185,6 +195,17 @@ static bool get_looked(fl_reader *r, fl_agent_frame *f)
            good;
 }
 
+static bool get_clock(fl_reader *r, fl_agent_frame *f)
+{
+    fl_clock_estimate *c = &f->host.clock;
+    bool good = get_bool(r, &c->known);
+    c->offset_ns = fl_get_i64(r);
+    c->wall_offset_ns = fl_get_i64(r);
+    c->round_trip_ns = fl_get_i64(r);
+    c->drift_ppb = fl_get_i64(r);
+    return good && c->known == (f->host.news == FL_HOST_NEWS_CLOCK) && c->round_trip_ns >= 0;
+}
+
 static bool get_new_host(fl_reader *r, fl_agent_frame *f)
 {
     bool good = fl_get_text(r, f->host.name, FL_HOST_TEXT - 1) &&
@@ -203,7 +224,7 @@ static bool get_host(fl_reader *r, fl_agent_frame *f)
     return news < FL_HOST_NEWS_KINDS && f->host.grace_ms >= 0 &&
            f->host.grace_ms <= FL_HOST_GRACE_MAX_MS &&
            (f->host.grace_ms > 0) == (news == FL_HOST_NEWS_NOTICE) &&
-           fl_get_text(r, f->host.text, FL_HOST_WHY_MAX) && get_new_host(r, f);
+           fl_get_text(r, f->host.text, FL_HOST_WHY_MAX) && get_new_host(r, f) && get_clock(r, f);
 }
 
 static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)

@@ -42,6 +42,7 @@ typedef enum fl_host_news {
     FL_HOST_NEWS_JOINED,
     FL_HOST_NEWS_NOTICE, /* it must end soon: its agent asks for it to be drained */
     FL_HOST_NEWS_LOST,
+    FL_HOST_NEWS_CLOCK, /* its clock against the head's */
     FL_HOST_NEWS_KINDS
 } fl_host_news;
 
@@ -73,6 +74,7 @@ typedef struct fl_agent_frame {
             char name[FL_HOST_TEXT];        /* JOINED: of the host, which may be a new one */
             char address[FL_HOST_TEXT];     /* JOINED: of its data plane */
             int n;                          /* JOINED: how many ranks it has; otherwise 0 */
+            fl_clock_estimate clock;        /* CLOCK, where it is known; otherwise not */
         } host;
         bool again; /* END: the run goes back, and the agents of other hosts are to join again */
         char text[FL_HOST_WHY_MAX + 1]; /* RELEASE: why it cannot be drained; "": it is drained.

@@ -69,6 +69,9 @@ static bool send_news(const fl__gate *g)
                 snprintf(frame.host.name, sizeof frame.host.name, "%s", host->name);
                 snprintf(frame.host.address, sizeof frame.host.address, "%s", host->address);
             }
+            if (news == FL_HOST_NEWS_CLOCK) {
+                frame.host.clock = fl_host_clock_estimate(&r->clock);
+            }
             if (r->owes[news] && !send_to_controller(g, &frame)) {
                 return false;
             }
@@ -127,6 +130,7 @@ static void lose_host(fl__gate *g, int i, const char *why)
                host->name, host->address, host->first, host->first + host->n - 1, why);
     }
     r->state = FL__HOST_GONE;
+    r->owes[FL_HOST_NEWS_CLOCK] = false;
     for (int rank = host->first; rank < host->first + host->n && rank < g->o->n_workers; rank++) {
         lose_worker(g, rank);
     }
@@ -248,6 +252,8 @@ static void take_in(fl__gate *g, int i, const fl_host_peer *peer)
     r->state = FL__HOST_JOINED;
     r->released = false;
     r->other_us = 0;
+    r->clock.n = 0;
+    r->owes[FL_HOST_NEWS_CLOCK] = false;
     welcome_host(g, i);
     r->was_in = true;
 }
@@ -366,6 +372,18 @@ void fl__gate_release_host(fl__gate *g, const fl_agent_frame *frame)
     (void)send_to_host(g, r, &message);
 }
 
+static void take_time(fl__remote_host *r, const fl_host_message *pong)
+{
+    int64_t got_ns = fl_now_ns(), middle_ns = (got_ns - pong->clock.sent_ns) / 2;
+    const fl_clock_sample sample = {.sent_ns = pong->clock.sent_ns,
+                                    .got_ns = got_ns,
+                                    .there_ns = pong->clock.there_ns,
+                                    .wall_offset_ns =
+                                        pong->clock.wall_ns - (fl_now_wall_ns() - middle_ns)};
+    fl_host_clock_add(&r->clock, &sample);
+    r->owes[FL_HOST_NEWS_CLOCK] = r->clock.n > 0;
+}
+
 static void take_message(fl__gate *g, const fl__remote_host *from, const unsigned char *bytes,
                          size_t n)
 {
@@ -391,6 +409,8 @@ static void take_message(fl__gate *g, const fl__remote_host *from, const unsigne
     g->remote[i].heard_us = fl_now_us();
     if (message.type == FL_HOST_FRAME) {
         take_host_frame(g, i, message.frame.bytes, message.frame.n);
+    } else if (message.type == FL_HOST_PONG) {
+        take_time(&g->remote[i], &message);
     } else if (message.type == FL_HOST_DRAIN) {
         g->remote[i].grace_ms = message.grace_ms;
         g->remote[i].owes[FL_HOST_NEWS_NOTICE] = true;
@@ -415,7 +435,8 @@ static void watch_clock(fl__gate *g, int64_t now_us)
 {
     int64_t silence_us = g->hosts->silence_ms * 1000;
     if (now_us - g->alive_us > silence_us / ALIVES) {
-        fl__gate_tell_hosts(g, &(fl_host_message){.type = FL_HOST_ALIVE});
+        fl__gate_tell_hosts(
+            g, &(fl_host_message){.type = FL_HOST_PING, .clock = {.sent_ns = fl_now_ns()}});
         g->alive_us = now_us;
     }
     for (int i = 1; i < g->hosts->n; i++) {

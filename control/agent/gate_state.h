@@ -20,6 +20,7 @@ typedef struct fl__remote_host {
     bool was_in;                   /* it had joined before, or is new: its workers join the run */
     fl_host_peer other;            /* another agent with its name asks to join, */
     int64_t other_us;              /* since then; 0: none does */
+    fl_host_clock clock;           /* since it joined */
 } fl__remote_host;
 
 /* A frame that waits for its host to join, or for the agent of this host to read. */

@@ -35,6 +35,8 @@ void fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
     } else if (frame->host.news == FL_HOST_NEWS_NOTICE) {
         r->notice_us = fl_now_us();
         r->grace_us = frame->host.grace_ms * 1000;
+    } else if (frame->host.news == FL_HOST_NEWS_CLOCK) {
+        r->clock = frame->host.clock;
     } else {
         r->state = FL_HOST_STATE_LOST;
         r->ended_us = fl_now_us();

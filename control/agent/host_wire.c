@@ -2,7 +2,7 @@
 
 #include "control/link/bytes.h"
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 7 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 8 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
                    FL_HOST_MESSAGE_MAX,
@@ -141,6 +141,14 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
     case FL_HOST_DRAIN:
         fl_put_i64(&w, m->grace_ms);
         break;
+    case FL_HOST_PING:
+        fl_put_i64(&w, m->clock.sent_ns);
+        break;
+    case FL_HOST_PONG:
+        fl_put_i64(&w, m->clock.sent_ns);
+        fl_put_i64(&w, m->clock.there_ns);
+        fl_put_i64(&w, m->clock.wall_ns);
+        break;
     case FL_HOST_WELCOME:
         put_welcome(&w, &m->welcome);
         break;
@@ -173,6 +181,14 @@ static bool get_body(fl_reader *r, fl_host_message *m)
     case FL_HOST_DRAIN:
         m->grace_ms = fl_get_i64(r);
         return m->grace_ms > 0 && m->grace_ms <= FL_HOST_GRACE_MAX_MS;
+    case FL_HOST_PING:
+        m->clock.sent_ns = fl_get_i64(r);
+        return m->clock.sent_ns > 0;
+    case FL_HOST_PONG:
+        m->clock.sent_ns = fl_get_i64(r);
+        m->clock.there_ns = fl_get_i64(r);
+        m->clock.wall_ns = fl_get_i64(r);
+        return m->clock.sent_ns > 0 && m->clock.there_ns > 0 && m->clock.wall_ns > 0;
     case FL_HOST_WELCOME:
         return get_welcome(r, &m->welcome);
     }

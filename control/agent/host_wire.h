@@ -29,11 +29,13 @@ typedef enum fl_host_type {
     /* from the host to the head */
     FL_HOST_JOIN = 32,  /* take me in as a host of the run */
     FL_HOST_DRAIN = 33, /* this host must end soon: go on without it */
+    FL_HOST_PONG = 34,  /* the answer to PING */
     /* from the head to the host */
     FL_HOST_WELCOME = 64,
     FL_HOST_REFUSE = 65,  /* why */
     FL_HOST_JOB = 68,     /* the next bytes of the job, before the welcome */
     FL_HOST_AGAIN = 67,   /* end your workers, and join again: the run goes back */
+    FL_HOST_PING = 69,    /* what is the time there? In place of ALIVE */
     FL_HOST_RELEASE = 66, /* the host's workers have left the run: end; or why it must do without */
 } fl_host_type;
 
@@ -75,6 +77,10 @@ typedef struct fl_host_message {
         char text[FL_HOST_TEXT_MAX + 1]; /* LEAVE, REFUSE: why; RELEASE: why the
                                             host cannot be drained, "": it is drained */
         int64_t grace_ms; /* DRAIN: the time until the host ends, 1 .. FL_HOST_GRACE_MAX_MS */
+        struct {
+            int64_t sent_ns;           /* PING, PONG: fl_now_ns of the head */
+            int64_t there_ns, wall_ns; /* PONG: fl_now_ns of the host, its time of day */
+        } clock;
         fl_host_welcome welcome;
     };
 } fl_host_message;

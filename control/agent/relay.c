@@ -192,6 +192,14 @@ static void send_join(const relay *r)
     send_message(r, &message);
 }
 
+static void send_time(const relay *r, int64_t sent_ns)
+{
+    send_message(r, &(fl_host_message){.type = FL_HOST_PONG,
+                                       .clock = {.sent_ns = sent_ns,
+                                                 .there_ns = fl_now_ns(),
+                                                 .wall_ns = fl_now_wall_ns()}});
+}
+
 static void send_drain(const relay *r)
 {
     send_message(r, &(fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = r->o->grace_ms});
@@ -313,8 +321,12 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
         break;
     case FL_HOST_RELEASE:
         return take_release(r, m.text);
+    case FL_HOST_PING:
+        send_time(r, m.clock.sent_ns);
+        break;
     case FL_HOST_ALIVE:
     case FL_HOST_JOIN:
+    case FL_HOST_PONG:
     case FL_HOST_DRAIN:
         break;
     }

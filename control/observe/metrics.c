@@ -291,18 +291,34 @@ static void put_control(out *o, const fl_metrics *m)
 
 /* ---- the hosts ---- */
 
-static void put_host_ends(out *o, const fl_metrics *m)
+static double end_of(const fl_metrics_host *h)
 {
-    static const char *const name = "frostline_host_end_time_seconds";
+    return h->end_time_s;
+}
+
+static double clock_of(const fl_metrics_host *h)
+{
+    return h->clock_offset_s;
+}
+
+static double round_trip_of(const fl_metrics_host *h)
+{
+    return h->round_trip_s;
+}
+
+/* Hosts of which it is not known are left out. */
+static void each_host(out *o, const fl_metrics *m, const char *name, const char *help,
+                      double (*of)(const fl_metrics_host *))
+{
     bool any = false;
     for (int i = 0; i < m->n_hosts; i++) {
-        const fl_metrics_host *h = &m->hosts[i];
-        if (isfinite(h->end_time_s) && !any) {
-            family(o, name, "gauge", "When a host was drained or lost, since 1970.");
+        double value = of(&m->hosts[i]);
+        if (isfinite(value) && !any) {
+            family(o, name, "gauge", help);
             any = true;
         }
-        if (isfinite(h->end_time_s)) {
-            real(o, name, LABELS("host", h->name), h->end_time_s);
+        if (isfinite(value)) {
+            real(o, name, LABELS("host", m->hosts[i].name), value);
         }
     }
 }
@@ -338,7 +354,12 @@ static void put_hosts(out *o, const fl_metrics *m)
     for (int i = 0; i < m->n_hosts; i++) {
         integer(o, workers, LABELS("host", m->hosts[i].name), m->hosts[i].n_workers);
     }
-    put_host_ends(o, m);
+    each_host(o, m, "frostline_host_end_time_seconds",
+              "When a host was drained or lost, since 1970.", end_of);
+    each_host(o, m, "frostline_host_clock_offset_seconds", "A host's time of day minus the head's.",
+              clock_of);
+    each_host(o, m, "frostline_host_round_trip_seconds",
+              "A message from the head to a host's agent and back.", round_trip_of);
     put_links(o, m);
 }
 

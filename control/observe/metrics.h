@@ -32,9 +32,10 @@ typedef struct fl_metrics_graphs {
 /* A host of a run on several ones. */
 typedef struct fl_metrics_host {
     char name[FL_HOST_TEXT], address[FL_HOST_TEXT];
-    char state[FL_METRICS_STATE_MAX]; /* as in the status */
-    int n_workers;                    /* that are members of the run */
-    double end_time_s;                /* since 1970: drained or lost */
+    char state[FL_METRICS_STATE_MAX];    /* as in the status */
+    int n_workers;                       /* that are members of the run */
+    double end_time_s;                   /* since 1970: drained or lost */
+    double clock_offset_s, round_trip_s; /* against the head's clock, and to it and back */
 } fl_metrics_host;
 
 /* A class of links between workers, as plans know it. */

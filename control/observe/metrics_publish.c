@@ -130,9 +130,7 @@ static void gather_graphs(const fl_graph_sums *sums, fl_metrics_graphs *out)
 /* The time since 1970 of a moment of fl_now_us. */
 static double wall_s(int64_t at_us)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    double now_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    double now_s = (double)fl_now_wall_ns() * 1e-9;
     return at_us == 0 ? (double)NAN : now_s - (double)(fl_now_us() - at_us) * 1e-6;
 }
 
@@ -144,6 +142,8 @@ static void gather_host(const fl_run_view *view, int i, fl_metrics_host *out)
     snprintf(out->address, sizeof out->address, "%s", host->address);
     snprintf(out->state, sizeof out->state, "%s", fl_host_state_text(r->state));
     out->n_workers = 0;
+    out->clock_offset_s = r->clock.known ? (double)r->clock.wall_offset_ns * 1e-9 : (double)NAN;
+    out->round_trip_s = r->clock.known ? (double)r->clock.round_trip_ns * 1e-9 : (double)NAN;
     if (r->ended_us == 0 || !isfinite(out->end_time_s)) { /* it keeps its first value */
         out->end_time_s = wall_s(r->ended_us);
     }

@@ -72,6 +72,16 @@ static void moment_field(const fl_run_view *view, fl_json *j, const char *key, i
     fl_json_rounded(j, key, at_us == 0 ? (double)NAN : fmax(view->time_s - ago_s, 0.0), 3);
 }
 
+/* Against the head's clock; null: not known yet. */
+static void clock_fields(int i, const fl_clock_estimate *clock, fl_json *j)
+{
+    bool known = i == 0 || clock->known;
+    fl_json_rounded(j, "clock_ms", known ? (double)clock->wall_offset_ns * 1e-6 : (double)NAN, 3);
+    fl_json_rounded(j, "drift_ppm", known ? (double)clock->drift_ppb * 1e-3 : (double)NAN, 3);
+    fl_json_rounded(j, "round_trip_ms", known ? (double)clock->round_trip_ns * 1e-6 : (double)NAN,
+                    3);
+}
+
 static void host_fields(const fl_run_view *view, int i, fl_json *j)
 {
     const fl_host *host = &view->run->hosts->host[i];
@@ -84,6 +94,7 @@ static void host_fields(const fl_run_view *view, int i, fl_json *j)
     fl_json_integer(j, "workers", host->n);
     moment_field(view, j, "joined_at", r->joined_us);
     moment_field(view, j, "ended_at", r->ended_us);
+    clock_fields(i, &r->clock, j);
     fl_json_text(j, "why", r->why);
     fl_json_close(j, '}');
 }

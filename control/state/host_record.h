@@ -2,6 +2,8 @@
 #ifndef FL_CONTROL_STATE_HOST_RECORD_H
 #define FL_CONTROL_STATE_HOST_RECORD_H
 
+#include "control/state/host_clock.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,6 +21,7 @@ typedef enum fl_host_state {
 typedef struct fl_host_record {
     fl_host_state state;
     int64_t joined_us, ended_us;   /* ended: drained or lost */
+    fl_clock_estimate clock;       /* of a host that has joined; not known of the head */
     int64_t notice_us;             /* its agent asked for the host to be drained */
     int64_t grace_us;              /* the time that the agent gave then */
     char why[FL_HOST_WHY_MAX + 1]; /* LOST: why; JOINED: why its last drain was given up */

@@ -118,6 +118,25 @@ static bool metrics_have(const net_hosts *h, const char *text)
 
 /* ---- drain ---- */
 
+static bool clock_is_known(const net_hosts *h)
+{
+    json_t *status = ask(h, "status", "");
+    bool known = json_is_number(json_object_get(row(status, "hosts", 1), "round_trip_ms"));
+    json_decref(status);
+    return known;
+}
+
+/* Both hosts have the clock of this machine. */
+static void check_clock(const net_hosts *h)
+{
+    NET_AWAIT(clock_is_known(h));
+    json_t *status = ask(h, "status", ""), *b = row(status, "hosts", 1);
+    double trip_ms = real_of(b, "round_trip_ms"), offset_ms = real_of(b, "clock_ms");
+    print_message("round trip %.3f ms, offset %.3f ms\n", trip_ms, offset_ms);
+    assert_true(trip_ms > 0.0 && offset_ms >= -trip_ms && offset_ms <= trip_ms);
+    json_decref(status);
+}
+
 static void check_views_before(const net_hosts *h)
 {
     json_t *status = ask(h, "status", ""), *b = row(status, "hosts", 1);
@@ -130,6 +149,7 @@ static void check_views_before(const net_hosts *h)
     assert_string_equal(text_of(row(status, "links", 2), "between"), "hosts");
     assert_string_equal(text_of(row(status, "links", 2), "from"), "given");
     assert_true(real_of(row(status, "links", 2), "latency_us") == 50.0);
+    check_clock(h);
     json_decref(status);
     json_t *flight = ask(h, "flight", "");
     assert_string_equal(text_of(row(flight, "workers", 1), "host"), "b");

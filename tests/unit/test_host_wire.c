@@ -85,6 +85,18 @@ static void test_host_wire__keeps_every_field(void **state)
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_DRAIN);
     assert_int_equal(read.grace_ms, 25000);
+    m = (fl_host_message){.type = FL_HOST_PING, .clock = {.sent_ns = 7}};
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_int_equal(read.type, FL_HOST_PING);
+    assert_int_equal(read.clock.sent_ns, 7);
+    m = (fl_host_message){.type = FL_HOST_PONG,
+                          .clock = {.sent_ns = 7, .there_ns = 8, .wall_ns = 9}};
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_int_equal(read.clock.sent_ns, 7);
+    assert_int_equal(read.clock.there_ns, 8);
+    assert_int_equal(read.clock.wall_ns, 9);
+    m.clock.there_ns = -1;
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
     m = (fl_host_message){.type = FL_HOST_RELEASE, .text = "no plan"};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_RELEASE);
