@@ -233,7 +233,8 @@ static void test_engines__slurm_starts_requeues_and_goes_on_without_a_node(void 
 
 /* ---- mpirun ---- */
 
-/* orted is started on a host by what stands for ssh here; a notice for its agent drains the host.
+/* orted is started on a host, with a host name, by what stands for ssh here; a notice for its agent
+ * drains the host.
  */
 static void test_engines__mpirun_goes_on_without_a_drained_host(void **state)
 {
@@ -241,10 +242,10 @@ static void test_engines__mpirun_goes_on_without_a_drained_host(void **state)
     net_hosts *h = &s->h;
     char arguments[128];
     NET_NEED(h);
-    NEED_PROGRAMS("mpirun orted nsenter");
+    NEED_PROGRAMS("mpirun orted nsenter unshare");
     write_file(s, "rsh",
-               "#!/bin/sh\nspace=$1\nshift\nexec nsenter --net=/run/netns/$space sh -c "
-               "\"$*\"\n");
+               "#!/bin/sh\nspace=$1\nshift\nexec nsenter --net=/run/netns/$space unshare --uts sh "
+               "-c \"hostname $space; $*\"\n");
     assert_true(net_hosts_shell("chmod 755 %s/rsh", h->dir));
     start_service(
         s, 0,
