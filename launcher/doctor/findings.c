@@ -1,9 +1,10 @@
 #include "launcher/doctor/findings.h"
 
-#include "control/events/json.h"
+#include "device/clock.h"
 #include "device/plural.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 
 fl_finding *fl_finding_add(fl_findings *findings, fl_verdict verdict, const char *check,
                            const char *format, ...)
@@ -71,23 +72,30 @@ void fl_findings_print(const fl_findings *findings, FILE *out)
             fl_count(n[FL_VERDICT_ERROR], "error", errors));
 }
 
+void fl_findings_fields(const fl_findings *findings, fl_json *json)
+{
+    fl_json_text(json, "verdict", fl_verdict_text(fl_findings_verdict(findings)));
+    fl_json_array(json, "checks");
+    for (int i = 0; i < findings->n; i++) {
+        const fl_finding *f = &findings->of[i];
+        fl_json_object(json, NULL);
+        fl_json_text(json, "check", f->check);
+        fl_json_text(json, "verdict", fl_verdict_text(f->verdict));
+        fl_json_text(json, "found", f->found);
+        fl_json_text(json, "advice", f->advice);
+        fl_json_close(json, '}');
+    }
+    fl_json_close(json, ']');
+}
+
+/* The time comes last: whoever asks from another host compares its clock with it. */
 fl_status fl_findings_print_json(const fl_findings *findings, FILE *out)
 {
     fl_json json = {0};
     fl_json_object(&json, NULL);
     fl_json_text(&json, "version", FL_VERSION);
-    fl_json_text(&json, "verdict", fl_verdict_text(fl_findings_verdict(findings)));
-    fl_json_array(&json, "checks");
-    for (int i = 0; i < findings->n; i++) {
-        const fl_finding *f = &findings->of[i];
-        fl_json_object(&json, NULL);
-        fl_json_text(&json, "check", f->check);
-        fl_json_text(&json, "verdict", fl_verdict_text(f->verdict));
-        fl_json_text(&json, "found", f->found);
-        fl_json_text(&json, "advice", f->advice);
-        fl_json_close(&json, '}');
-    }
-    fl_json_close(&json, ']');
+    fl_findings_fields(findings, &json);
+    fl_json_rounded(&json, "time", (double)fl_now_wall_ns() * 1e-9, 3);
     fl_json_close(&json, '}');
     fl_json_newline(&json);
     bool good = !json.broken;

@@ -2,6 +2,8 @@
 #ifndef FL_LAUNCHER_DOCTOR_FINDINGS_H
 #define FL_LAUNCHER_DOCTOR_FINDINGS_H
 
+#include "control/events/json.h"
+
 #include <frostline/status.h>
 
 #include <stdio.h>
@@ -41,6 +43,9 @@ fl_verdict fl_findings_verdict(const fl_findings *findings);
 
 /* "ok", "warning", "error" */
 const char *fl_verdict_text(fl_verdict verdict);
+
+/* The verdict and the checks, as fields of the object that is open. */
+void fl_findings_fields(const fl_findings *findings, fl_json *json);
 
 /* Lines for people, or one object of JSON. FL_ENOMEM */
 void fl_findings_print(const fl_findings *findings, FILE *out);

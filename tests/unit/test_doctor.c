@@ -1,5 +1,6 @@
 /* frostline doctor: what is judged from which facts, and what is printed. */
 #include "launcher/doctor/doctor.h"
+#include "launcher/doctor/hosts.h"
 #include "support/folder.h"
 
 #include <setjmp.h>
@@ -236,6 +237,54 @@ static void test_doctor__nccl_is_tried_as_a_run_does(void **state)
     }
 }
 
+/* Of another host. */
+static fl_findings take(const char *answer)
+{
+    fl_doctor_host host = {.name = "b"};
+    fl_doctor_take_answer(answer, strlen(answer), 1000.0, &host);
+    for (int i = 0; i < host.findings.n; i++) { /* they borrow from what is freed */
+        fl_finding *f = &host.findings.of[i];
+        f->check = strcmp(f->check, "memory") == 0    ? "memory"
+                   : strcmp(f->check, "same") == 0    ? "same"
+                   : strcmp(f->check, "apart") == 0   ? "apart"
+                   : strcmp(f->check, "answer") == 0  ? "answer"
+                   : strcmp(f->check, "unnamed") == 0 ? "unnamed"
+                                                      : "?";
+    }
+    fl_findings findings = host.findings;
+    fl_doctor_hosts_fini(&host, 1);
+    return findings;
+}
+
+/* Would catch: a host with another version or another time that passes, and an answer that is
+ * believed although it is none. */
+static void test_doctor__another_host_is_compared_with_this_one(void **state)
+{
+    (void)state;
+    fl_findings f = take("{\"version\": \"" FL_VERSION "\", \"checks\": [{\"check\": \"memory\", "
+                         "\"verdict\": \"warning\", \"found\": \"little\", \"advice\": \"buy\"}], "
+                         "\"time\": 999.8}");
+    assert_int_equal(f.n, 3);
+    assert_verdict(&f, "memory", FL_VERDICT_WARNING);
+    assert_string_equal(find_check(&f, "memory")->advice, "buy");
+    assert_verdict(&f, "same", FL_VERDICT_OK);
+    assert_verdict(&f, "apart", FL_VERDICT_OK);
+    f = take("{\"version\": \"0\", \"checks\": [{\"check\": \"\\u001b[2J\", \"verdict\": \"?\"}], "
+             "\"time\": 1003}");
+    assert_verdict(&f, "same", FL_VERDICT_ERROR);
+    assert_verdict(&f, "apart", FL_VERDICT_WARNING);
+    assert_non_null(strstr(find_check(&f, "apart")->found, "3.0 s ahead of"));
+    assert_int_equal(find_check(&f, "unnamed")->verdict, FL_VERDICT_ERROR);
+    static const char *const none[] = {"", "{", "[]", "{\"checks\": 7}", "no such command"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        f = take(none[i]);
+        assert_int_equal(f.n, 1);
+        assert_verdict(&f, "answer", FL_VERDICT_ERROR);
+    }
+    f = take("{\"version\": \"" FL_VERSION "\", \"checks\": []}"); /* without a time */
+    assert_verdict(&f, "apart", FL_VERDICT_WARNING);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_doctor__folders_are_tried_and_left_empty),
         cmocka_unit_test(test_doctor__findings_are_printed),
         cmocka_unit_test(test_doctor__nccl_is_tried_as_a_run_does),
+        cmocka_unit_test(test_doctor__another_host_is_compared_with_this_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

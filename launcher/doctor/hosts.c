@@ -1,0 +1,272 @@
+#include "launcher/doctor/hosts.h"
+
+#include "control/events/json.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ANSWER_MAX = 128 * 1024, ASK_MS = 60000, CANNOT_EXECUTE = 127 };
+
+static const double APART_S = 1.0; /* ssh takes a part of it to end */
+
+/* ---- one answer ---- */
+
+static fl_verdict verdict_of(const char *text)
+{
+    return strcmp(text, "ok") == 0        ? FL_VERDICT_OK
+           : strcmp(text, "warning") == 0 ? FL_VERDICT_WARNING
+                                          : FL_VERDICT_ERROR;
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text == NULL ? "" : text;
+}
+
+/* A word that no terminal obeys. */
+static const char *name_of(const json_t *check)
+{
+    const char *name = text_of(check, "check");
+    for (const char *c = name; *c != '\0'; c++) {
+        if (*c <= 0x20 || *c >= 0x7f) {
+            return "unnamed";
+        }
+    }
+    return name;
+}
+
+static void compare_version(const char *version, fl_findings *findings)
+{
+    if (strcmp(version, FL_VERSION) != 0) {
+        fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "same",
+                                       "frostline %s, and %s here", version, FL_VERSION);
+        fl_finding_advise(f, "install the same version on all hosts: the head refuses another one");
+    } else {
+        fl_finding_add(findings, FL_VERDICT_OK, "same", "the version of this host");
+    }
+}
+
+static void compare_clock(double there_s, double now_s, fl_findings *findings)
+{
+    double apart_s = there_s - now_s;
+    bool far = !(fabs(apart_s) <= APART_S);
+    fl_finding *f = fl_finding_add(findings, far ? FL_VERDICT_WARNING : FL_VERDICT_OK, "apart",
+                                   "its time of day is %s of this host's",
+                                   far ? "not within a second" : "within a second");
+    if (far) {
+        snprintf(f->found, sizeof f->found, "its time of day is %.1f s %s this host's",
+                 fabs(apart_s), apart_s < 0.0 ? "behind" : "ahead of");
+        fl_finding_advise(f, "keep both by one service (chronyd, systemd-timesyncd): log lines and "
+                             "traces of the hosts are read together");
+    }
+}
+
+void fl_doctor_take_answer(const char *text, size_t n, double now_s, fl_doctor_host *host)
+{
+    const json_t *check;
+    size_t i;
+    host->answer = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *checks = json_object_get(host->answer, "checks");
+    if (!json_is_array(checks)) {
+        fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, "answer",
+                                       "what it says is no result of frostline doctor --json");
+        fl_finding_advise(f, "install this version of frostline there, by the same path");
+        return;
+    }
+    json_array_foreach(checks, i, check)
+    {
+        fl_finding *f = fl_finding_add(&host->findings, verdict_of(text_of(check, "verdict")),
+                                       name_of(check), "%s", text_of(check, "found"));
+        fl_finding_advise(f, "%s", text_of(check, "advice"));
+    }
+    compare_version(text_of(host->answer, "version"), &host->findings);
+    compare_clock(json_number_value(json_object_get(host->answer, "time")), now_s, &host->findings);
+}
+
+/* ---- ssh ---- */
+
+/* A ssh_question that is being asked. */
+typedef struct ssh_question {
+    pid_t pid;  /* 0: it was not asked */
+    int fd;     /* its output */
+    char *text; /* [ANSWER_MAX] */
+    size_t n;
+    double now_s; /* when the output ended */
+} ssh_question;
+
+static _Noreturn void become_ssh(const char *address, const char *command, int out, pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (getppid() == parent && nothing >= 0 && dup2(nothing, STDIN_FILENO) >= 0 &&
+        dup2(out, STDOUT_FILENO) >= 0) {
+        execlp("ssh", "ssh", "-o", "BatchMode=yes", address, command, (char *)NULL);
+    }
+    _exit(CANNOT_EXECUTE);
+}
+
+/* The path in single quotes; false if it has one of its own, or does not fit. */
+static bool make_command(char *command, size_t size_bytes)
+{
+    char program[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n < 0 ? 0 : n] = '\0';
+    return n > 0 && strchr(program, '\'') == NULL &&
+           snprintf(command, size_bytes, "exec '%s' doctor --json", program) < (int)size_bytes;
+}
+
+static bool ask_host(const char *address, const char *command, ssh_question *q)
+{
+    int out[2];
+    pid_t self = getpid();
+    if (pipe2(out, O_CLOEXEC) != 0) {
+        return false;
+    }
+    fflush(NULL);
+    q->pid = fork();
+    if (q->pid == 0) {
+        become_ssh(address, command, out[1], self);
+    }
+    close(out[1]);
+    q->fd = out[0];
+    return q->pid > 0;
+}
+
+/* Read what there is; at its end, fd becomes -1. Bytes beyond ANSWER_MAX are dropped. */
+static void read_output(ssh_question *q)
+{
+    char more[4096];
+    ssize_t n = read(q->fd, more, sizeof more);
+    if (n < 0 && errno == EINTR) {
+        return;
+    }
+    if (n <= 0) {
+        close(q->fd);
+        q->fd = -1;
+        q->now_s = (double)fl_now_wall_ns() * 1e-9;
+        return;
+    }
+    size_t room = ANSWER_MAX - q->n, fits = (size_t)n < room ? (size_t)n : room;
+    memcpy(q->text + q->n, more, fits);
+    q->n += fits;
+}
+
+static void read_answers(ssh_question *questions, int n)
+{
+    static const int TURN_MS = 200;
+    int64_t until_us = fl_deadline_us(ASK_MS);
+    bool any = true;
+    while (any && fl_left_ms(until_us) > 0) {
+        any = false;
+        for (int i = 1; i < n; i++) {
+            struct pollfd item = {.fd = questions[i].fd, .events = POLLIN};
+            any = any || questions[i].fd >= 0;
+            if (questions[i].fd >= 0 && poll(&item, 1, TURN_MS / n) > 0) {
+                read_output(&questions[i]);
+            }
+        }
+    }
+}
+
+static void take_end(ssh_question *q, fl_doctor_host *host)
+{
+    int how = 0;
+    bool late = q->fd >= 0;
+    if (late) {
+        close(q->fd);
+        kill(q->pid, SIGKILL);
+    }
+    while (q->pid > 0 && waitpid(q->pid, &how, 0) < 0 && errno == EINTR) {
+    }
+    if (!late && q->pid > 0 && q->n > 0) {
+        fl_doctor_take_answer(q->text, q->n, q->now_s, host);
+        return;
+    }
+    fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, "ssh",
+                                   late ? "no answer in %d s" : "it ended with %d",
+                                   late             ? ASK_MS / 1000
+                                   : WIFEXITED(how) ? WEXITSTATUS(how)
+                                                    : 128 + WTERMSIG(how));
+    fl_finding_advise(f,
+                      "ssh -o BatchMode=yes %s must run frostline by the path that it has here; or "
+                      "run frostline doctor there by hand",
+                      host->address);
+}
+
+void fl_doctor_look_at_hosts(const fl_cluster_file *file, fl_doctor_host *hosts)
+{
+    static const size_t BYTES = ANSWER_MAX;
+    int n = file->cluster.n_hosts;
+    char command[PATH_MAX + 32];
+    ssh_question questions[FL_MAX_WORKERS];
+    bool known = make_command(command, sizeof command);
+    for (int i = 0; i < n; i++) {
+        hosts[i].name = file->name[i];
+        hosts[i].address = file->address[i];
+        questions[i] = (ssh_question){.fd = -1};
+        void *text = NULL;
+        if (i > 0 && known && hosts[i].address[0] != '\0' && fl_alloc(BYTES, &text) == FL_OK) {
+            questions[i].text = text;
+            (void)ask_host(hosts[i].address, command, &questions[i]);
+        }
+    }
+    read_answers(questions, n);
+    for (int i = 1; i < n; i++) {
+        take_end(&questions[i], &hosts[i]);
+        fl_free(questions[i].text);
+    }
+}
+
+void fl_doctor_hosts_fini(fl_doctor_host *hosts, int n)
+{
+    for (int i = 0; i < n; i++) {
+        json_decref(hosts[i].answer);
+    }
+}
+
+/* ---- output ---- */
+
+void fl_doctor_print_hosts(const fl_doctor_host *hosts, int n, FILE *out)
+{
+    for (int i = 0; i < n; i++) {
+        fprintf(out, "%shost %s (%s)%s\n", i == 0 ? "" : "\n", hosts[i].name,
+                hosts[i].address[0] == '\0' ? "no address" : hosts[i].address,
+                i == 0 ? ", this one" : "");
+        fl_findings_print(&hosts[i].findings, out);
+    }
+}
+
+fl_status fl_doctor_print_hosts_json(const fl_doctor_host *hosts, int n, FILE *out)
+{
+    fl_json json = {0};
+    fl_json_object(&json, NULL);
+    fl_json_array(&json, "hosts");
+    for (int i = 0; i < n; i++) {
+        fl_json_object(&json, NULL);
+        fl_json_text(&json, "host", hosts[i].name);
+        fl_json_text(&json, "address", hosts[i].address);
+        fl_findings_fields(&hosts[i].findings, &json);
+        fl_json_close(&json, '}');
+    }
+    fl_json_close(&json, ']');
+    fl_json_close(&json, '}');
+    fl_json_newline(&json);
+    bool good = !json.broken;
+    if (good) {
+        fwrite(json.text, 1, json.n, out);
+    }
+    fl_json_fini(&json);
+    return good ? FL_OK : fl_fail(FL_ENOMEM, "no memory for the output");
+}

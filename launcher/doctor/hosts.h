@@ -1,0 +1,31 @@
+/* The hosts of a file, each checked by its own `frostline doctor`, which ssh starts. */
+#ifndef FL_LAUNCHER_DOCTOR_HOSTS_H
+#define FL_LAUNCHER_DOCTOR_HOSTS_H
+
+#include "launcher/doctor/findings.h"
+#include "launcher/job/cluster_file.h"
+
+#include <jansson.h>
+
+typedef struct fl_doctor_host {
+    const char *name, *address; /* borrowed from the file */
+    fl_findings findings;
+    json_t *answer; /* which the findings borrow from; NULL: of this host, or there is none */
+} fl_doctor_host;
+
+/* Look at hosts 1 .. n - 1 of the file at the same time, with `ssh -o BatchMode=yes ADDRESS` and
+ * the program at this one's path; host 0 is this one, whose findings the caller has put there. What
+ * cannot be asked is a finding. Waits for a minute at most. The caller has no threads.
+ * hosts  [cluster.n_hosts] cleared but for host 0; fl_doctor_hosts_fini frees what they hold */
+void fl_doctor_look_at_hosts(const fl_cluster_file *file, fl_doctor_host *hosts);
+void fl_doctor_hosts_fini(fl_doctor_host *hosts, int n);
+
+/* Take what `frostline doctor --json` of a host has said, and compare its version and its clock
+ * with this host's. now_s: seconds since 1970, when it ended. Pure but for memory. */
+void fl_doctor_take_answer(const char *text, size_t n, double now_s, fl_doctor_host *host);
+
+/* For people, or one object of JSON; FL_ENOMEM. */
+void fl_doctor_print_hosts(const fl_doctor_host *hosts, int n, FILE *out);
+fl_status fl_doctor_print_hosts_json(const fl_doctor_host *hosts, int n, FILE *out) FL_MUST_CHECK;
+
+#endif
