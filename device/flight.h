@@ -51,6 +51,11 @@
     X(GATHER, "gathering", WAIT)                                                                   \
     X(STATE_IN, "receive of state", RECEIVE)                                                       \
     X(STATE_OUT, "send of state", SEND)                                                            \
+    X(COMM_ID, "ncclGetUniqueId", WAIT)                                                            \
+    X(COMM_INIT, "ncclCommInitRankConfig", WAIT)                                                   \
+    X(COMM_SPLIT, "ncclCommSplit", WAIT)                                                           \
+    X(COMM_SHRINK, "ncclCommShrink", WAIT)                                                         \
+    X(COMM_CONNECT, "first operation of a communicator", WAIT)                                     \
     X(COMMAND, "wait for the controller's command", WAIT)                                          \
     X(STANDBY, "standby", WAIT)
 

@@ -348,14 +348,35 @@ static fl_status await_state(nccl_job *job, nccl_job_state state, int64_t deadli
     return failed ? fl__nccl_result(g, fl_fail(FL_ESTALE, "its communicator is closed")) : FL_OK;
 }
 
+void fl__nccl_enter(const nccl_lane *lane, fl_flight_kind kind)
+{
+    const nccl_group *g = lane->group;
+    int peer = lane->n_members == 2 && g->workers != NULL
+                   ? g->workers[lane->members[1 - lane->my_place]]
+                   : -1;
+    fl_flight_enter(kind, peer, -1, 0);
+}
+
+/* An operation that fails is not left: it shows where the thread came to. */
+static fl_status await_recorded(nccl_job *job, nccl_job_state state, int64_t deadline_us)
+{
+    if (job->opens == FL_FLIGHT_NONE) {
+        return await_state(job, state, deadline_us);
+    }
+    fl__nccl_enter(job->lane, job->opens);
+    FL_TRY(await_state(job, state, deadline_us));
+    fl_flight_leave();
+    return FL_OK;
+}
+
 fl_status fl__nccl_job_issued(nccl_job *job, int64_t deadline_us)
 {
-    return await_state(job, NCCL_ISSUED, deadline_us);
+    return await_recorded(job, NCCL_ISSUED, deadline_us);
 }
 
 fl_status fl__nccl_job_done(nccl_job *job, int64_t deadline_us)
 {
-    return await_state(job, NCCL_DONE, deadline_us);
+    return await_recorded(job, NCCL_DONE, deadline_us);
 }
 
 void fl__nccl_lane_look(nccl_lane *lane)

@@ -86,14 +86,24 @@ static void note_destroyed(nccl_job *job)
 
 static void prepare_jobs(nccl_lane *lane)
 {
-    lane->identify = (nccl_job){.lane = lane, .call = "ncclGetUniqueId", .begin = identify_lane};
-    lane->open = (nccl_job){.lane = lane, .call = "ncclCommInitRankConfig", .begin = open_lane};
-    lane->adopt = (nccl_job){.lane = lane, .call = "a new communicator", .begin = adopt_lane};
+    lane->identify = (nccl_job){.lane = lane,
+                                .call = "ncclGetUniqueId",
+                                .opens = FL_FLIGHT_COMM_ID,
+                                .begin = identify_lane};
+    lane->open = (nccl_job){.lane = lane,
+                            .call = "ncclCommInitRankConfig",
+                            .opens = FL_FLIGHT_COMM_INIT,
+                            .begin = open_lane};
+    lane->adopt = (nccl_job){.lane = lane,
+                             .call = "a new communicator",
+                             .opens = FL_FLIGHT_COMM_SHRINK,
+                             .begin = adopt_lane};
     if (lane->kind == NCCL_PARENT) {
         lane->open.finish = lane->adopt.finish = note_connected;
     }
     lane->connect = (nccl_job){.lane = lane,
                                .call = "the first operation",
+                               .opens = FL_FLIGHT_COMM_CONNECT,
                                .begin = connect_lane,
                                .finish = note_connected,
                                .done = lane->connect.done};
@@ -273,9 +283,12 @@ fl_status fl__nccl_lane_begin(nccl_lane *lane, int64_t deadline_us)
     if (lane->my_place == 0 || lane->told[0] == NULL) {
         return FL_OK;
     }
+    fl__nccl_enter(lane, FL_FLIGHT_COMM_ID);
     fl_status status = fl__nccl_result(lane->group, fl_net_wait_recv(lane->told[0], deadline_us));
     fl_net_buffer_destroy(&lane->told[0]);
-    return status != FL_OK ? status : open_jobs_queue(lane, &lane->open);
+    FL_TRY(status);
+    fl_flight_leave();
+    return open_jobs_queue(lane, &lane->open);
 }
 
 fl_status fl__nccl_lane_connected(nccl_lane *lane, int64_t deadline_us)

@@ -12,6 +12,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 /* ---- failures ---- */
 
@@ -104,6 +105,7 @@ static void group_close(fl_group *group)
     }
     fl_group_close(&g->host);
     fl_nccl_survey_free(&g->survey);
+    fl_free(g->workers);
     pthread_cond_destroy(&g->work);
     pthread_cond_destroy(&g->changed);
     pthread_cond_destroy(&g->alarm);
@@ -137,10 +139,22 @@ static void note_choice(nccl_group *g, const int *workers)
            n > 0 ? fl_nccl_version_text(g->nccl.version, version) : "", reason);
 }
 
+static fl_status keep_workers(nccl_group *g, const int *workers)
+{
+    size_t n = (size_t)g->base.size;
+    if (workers == NULL) {
+        return FL_OK;
+    }
+    FL_TRY(fl_alloc_array(n, sizeof *workers, (void **)&g->workers));
+    memcpy(g->workers, workers, n * sizeof *workers);
+    return FL_OK;
+}
+
 static fl_status open_parts(nccl_group *g, const fl_group_options *options)
 {
     fl_group_options host = *options;
     host.backend = NULL;
+    FL_TRY(keep_workers(g, options->workers));
     FL_TRY(fl_group_open(&host, &g->host));
     g->net = fl_host_group_net(g->host);
     int64_t deadline_us = fl_deadline_us(options->open_timeout_ms);

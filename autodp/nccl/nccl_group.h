@@ -55,7 +55,8 @@ typedef enum nccl_job_state {
 
 struct nccl_job {
     nccl_lane *lane;
-    const char *call;                       /* names it in messages: "ncclSend" */
+    const char *call;     /* names it in messages: "ncclSend" */
+    fl_flight_kind opens; /* what a thread that waits for it is in; FL_FLIGHT_NONE: it is in that */
     fl_nccl_result (*begin)(nccl_job *job); /* on the caller thread */
     void (*finish)(nccl_job *job);          /* the same, once the call has ended; NULL */
     fl_event *after;                        /* the lane's stream waits for it first; NULL */
@@ -147,6 +148,7 @@ struct nccl_group {
     fl_nccl_survey survey;
     fl_nccl nccl;           /* if the survey says that this member has it */
     fl_comm_keeper *keeper; /* NULL: nothing is kept, or this is done */
+    int *workers;           /* [size] the members' ranks in the flight recorder; NULL: unknown */
     bool after_loss;
     nccl_lane *parent; /* while lanes are split off; NULL: lanes open with ids of their own */
     nccl_round *rounds;
@@ -201,6 +203,9 @@ fl_status fl__nccl_threads_start(nccl_group *g) FL_MUST_CHECK;
 
 /* End both threads. false: one of them does not come back, and uses the group. */
 bool fl__nccl_threads_stop(nccl_group *g);
+
+/* The thread begins to wait for the lane to open, in such an operation. */
+void fl__nccl_enter(const nccl_lane *lane, fl_flight_kind kind);
 
 /* Give an idle job to the caller thread. timeout_ms: for its call and its work together. */
 fl_status fl__nccl_job_queue(nccl_job *job, int64_t timeout_ms) FL_MUST_CHECK;

@@ -184,8 +184,14 @@ static fl_status shrink_kept(nccl_group *g, int64_t deadline_us)
     FL_TRY(fl__nccl_lane_create_parent(g, &g->parent));
     take_kept(g, old);
     old->child = g->parent;
-    old->revoke = (nccl_job){.lane = old, .call = "ncclCommRevoke", .begin = begin_revoke};
-    old->shrink = (nccl_job){.lane = old, .call = "ncclCommShrink", .begin = begin_shrink};
+    old->revoke = (nccl_job){.lane = old,
+                             .call = "ncclCommRevoke",
+                             .opens = FL_FLIGHT_COMM_SHRINK,
+                             .begin = begin_revoke};
+    old->shrink = (nccl_job){.lane = old,
+                             .call = "ncclCommShrink",
+                             .opens = FL_FLIGHT_COMM_SHRINK,
+                             .begin = begin_shrink};
     if (g->after_loss && g->nccl.CommRevoke != NULL) {
         FL_TRY(fl__nccl_job_queue(&old->revoke, g->open_timeout_ms));
     }

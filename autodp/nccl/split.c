@@ -184,8 +184,11 @@ static fl_status make_splits(nccl_group *g, int n_rounds, int64_t deadline_us)
 {
     for (int i = 0; i < n_rounds; i++) {
         nccl_round *round = &g->rounds[i];
-        round->job = (nccl_job){
-            .lane = g->parent, .call = "ncclCommSplit", .begin = begin_split, .owner = round};
+        round->job = (nccl_job){.lane = g->parent,
+                                .call = "ncclCommSplit",
+                                .opens = FL_FLIGHT_COMM_SPLIT,
+                                .begin = begin_split,
+                                .owner = round};
         FL_TRY(fl__nccl_job_queue(&round->job, g->open_timeout_ms));
     }
     if (n_rounds > 0) {

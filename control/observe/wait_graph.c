@@ -64,6 +64,16 @@ static bool comes_in(fl_flight_kind kind)
            kind == FL_FLIGHT_STATE_IN || kind == FL_FLIGHT_RECEIVE_COMMAND;
 }
 
+static bool opens(fl_flight_kind kind)
+{
+    return kind >= FL_FLIGHT_COMM_ID && kind <= FL_FLIGHT_COMM_CONNECT;
+}
+
+static const char *direction(fl_flight_kind kind)
+{
+    return opens(kind) ? "with" : comes_in(kind) ? "from" : "to";
+}
+
 static bool has_layer(fl_flight_kind kind)
 {
     return kind == FL_FLIGHT_FORWARD || kind == FL_FLIGHT_BACKWARD;
@@ -91,7 +101,7 @@ static void add_operation(wait_line *l, const scene *s, const fl_flight_entry *e
     bool in_step = phase->kind == FL_FLIGHT_STEP || phase->kind == FL_FLIGHT_NONE;
     ADD(l, "%s", fl_flight_text(e->kind));
     if (e->peer >= 0) {
-        ADD(l, " %s worker %d", comes_in(e->kind) ? "from" : "to", e->peer);
+        ADD(l, " %s worker %d", direction(e->kind), e->peer);
     }
     if (has_layer(e->kind)) {
         add_layer(l, s, e->item);

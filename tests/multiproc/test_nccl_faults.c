@@ -429,6 +429,24 @@ static void test_nccl__is_left_when_a_member_falls(void **state)
     PLAY_TOGETHER(list);
 }
 
+/* A peer that dies or stops inside of a call, and not between two of them. */
+static void test_nccl__is_left_when_a_member_falls_in_a_call(void **state)
+{
+    (void)state;
+    enum { NEVER = -1 };
+    static const scenario list[] = {{"kill=AllReduce:1", FALLS, NEVER},
+                                    {"kill=AllReduce:4", FALLS, NEVER},
+                                    {"kill=Send:3", FALLS, NEVER},
+                                    {"kill=Recv:3", FALLS, NEVER},
+                                    {"kill=CommInitRankConfig:2", FALLS, NEVER},
+                                    {"kill=CommGetAsyncError:5", FALLS, NEVER},
+                                    {"stop=AllReduce:3", STOPS, NEVER},
+                                    {"stop=Send:1", STOPS, NEVER},
+                                    {"stop=Recv:4", STOPS, NEVER},
+                                    {"stop=CommInitRankConfig:1", STOPS, NEVER}};
+    PLAY_TOGETHER(list);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -441,6 +459,7 @@ int main(void)
         cmocka_unit_test(test_nccl__leaves_calls_that_do_not_return),
         cmocka_unit_test(test_nccl__notices_an_abort_that_does_not_return),
         cmocka_unit_test(test_nccl__is_left_when_a_member_falls),
+        cmocka_unit_test(test_nccl__is_left_when_a_member_falls_in_a_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,20 +19,42 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-enum { N_RANKS = 4, VICTIM = 1, STEPS = 3, N = 1000, MOST = 6, LONG_MS = 20000, SHORT_MS = 1500 };
+enum {
+    N_RANKS = 4,
+    VICTIM = 1,
+    THIRD = 3,
+    STEPS = 3,
+    N = 1000,
+    MOST = 6,
+    LONG_MS = 20000,
+    SHORT_MS = 1500
+};
 
 static const char standin[] = FL_BINARY_DIR "/tests/nccl_standin.so";
 static const char old_standin[] = FL_BINARY_DIR "/tests/nccl_standin_old.so";
+static const char unrevoking[] = FL_BINARY_DIR "/tests/nccl_standin_unrevoking.so";
+
+typedef enum call_end {
+    NOTHING, /* no call goes wrong */
+    FAILS,   /* all leave, and all go on with a fresh parent */
+    DIES,    /* the victim dies in the call; the others go on without it */
+    STOPS,   /* the same, but it stands still */
+    BEARS_IT /* the call only takes long */
+} call_end;
 
 typedef struct generation {
     const char *members; /* "013": the index of rank 3 is 2 */
     fl_comm_way way;
-    bool breaks;     /* the victim's fault happens in its opening: all leave it */
-    bool falls;      /* the victim dies in its first step: all leave it */
-    bool after_loss; /* it is opened after one that the victim has left by dying */
+    bool breaks;      /* the victim's fault happens in its opening: all leave it */
+    bool falls;       /* the victim dies in its first step: all leave it */
+    bool third_falls; /* the same of rank 3 */
+    bool after_loss;  /* it is opened after one that the victim has left by dying */
+    call_end call;    /* what becomes of the victim in a call of its opening */
 } generation;
 
 typedef struct script {
@@ -175,14 +197,15 @@ static void fall_once_all_are_connected(const member *m, const generation *g)
     char key[16];
     snprintf(key, sizeof key, "open/%d", m->env->rank);
     RANK_OK(kv->set(kv->self, key, deadline_us, "", 1));
-    for (const char *rank = g->members; m->env->rank == VICTIM && *rank != '\0'; rank++) {
+    bool falls = m->env->rank == (g->falls ? VICTIM : THIRD);
+    for (const char *rank = g->members; falls && *rank != '\0'; rank++) {
         void *data = NULL;
         size_t size_bytes = 0;
         snprintf(key, sizeof key, "open/%c", *rank);
         RANK_OK(kv->get(kv->self, key, deadline_us, &data, &size_bytes));
         fl_free(data);
     }
-    if (m->env->rank == VICTIM) {
+    if (falls) {
         raise(SIGKILL);
     }
 }
@@ -196,12 +219,13 @@ static void live_in(member *m, const generation *g)
         return;
     }
     fl_status status = open_member(m, g);
-    if (g->falls) {
+    bool one_falls = g->falls || g->third_falls;
+    if (one_falls) {
         RANK_OK(status);
         fall_once_all_are_connected(m, g);
     }
     status = status == FL_OK ? train(m) : status;
-    if (g->breaks || g->falls) {
+    if (g->breaks || one_falls) {
         RANK_CHECK(fl_status_is_regroup(status));
     } else {
         RANK_OK(status);
@@ -254,13 +278,21 @@ static void live(const rank_env *env)
     }
 }
 
-static void play(const script *s)
+static int count_wrong(const script *s)
 {
     rank_end ends[N_RANKS] = {RANK_ENDS, RANK_ENDS, RANK_ENDS, RANK_ENDS};
     for (const generation *g = s->of; g->members != NULL; g++) {
-        ends[VICTIM] = g->falls ? RANK_KILLED : ends[VICTIM];
+        ends[VICTIM] = g->falls || g->call == DIES ? RANK_KILLED
+                       : g->call == STOPS          ? RANK_STOPPED
+                                                   : ends[VICTIM];
+        ends[THIRD] = g->third_falls ? RANK_KILLED : ends[THIRD];
     }
-    if (ranks_run_ending(N_RANKS, live, (void *)(uintptr_t)s, ends, 60000) != 0) {
+    return ranks_run_ending(N_RANKS, live, (void *)(uintptr_t)s, ends, 60000);
+}
+
+static void play(const script *s)
+{
+    if (count_wrong(s) != 0) {
         fail_msg("%s with '%s'", s->library, s->options);
     }
 }
@@ -313,45 +345,146 @@ static void test_nccl_parent__survives_a_member(void **state)
          {{.members = "0123", .way = FL_COMM_REBUILD},
           {.members = "2310", .way = FL_COMM_SPLIT, .falls = true},
           {.members = "023", .way = FL_COMM_SHRINK, .after_loss = true}}},
+        {unrevoking,
+         "",
+         {{.members = "0123", .way = FL_COMM_REBUILD, .falls = true},
+          {.members = "302", .way = FL_COMM_SHRINK, .after_loss = true}}},
         {old_standin,
          "",
          {{.members = "0123", .way = FL_COMM_REBUILD, .falls = true},
           {.members = "023", .way = FL_COMM_REBUILD, .after_loss = true}}}};
-    play(&list[0]);
-    play(&list[1]);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        play(&list[i]);
+    }
 }
 
-/* The generation that breaks has lost the parent on all members, and the next one is fresh. */
-static void test_nccl_parent__is_left_when_its_calls_go_wrong(void **state)
+/* ---- each call of the state machine, and each way for it to go wrong ---- */
+
+typedef struct call_fault {
+    const char *options;
+    call_end end;
+} call_fault;
+
+/* In the opening of the first generation, whose parent is fresh. */
+static const call_fault split_faults[] = {
+    {"fail=GetUniqueId:1:2", FAILS},
+    {"hang=GetUniqueId:1", FAILS},
+    {"fail=CommInitRankConfig:1:6", FAILS},
+    {"error=CommInitRankConfig:1:2", FAILS},
+    {"stall=CommInitRankConfig:1", FAILS},
+    {"hang=CommInitRankConfig:1", FAILS},
+    {"late=CommInitRankConfig:1:300000", BEARS_IT},
+    {"kill=CommInitRankConfig:1", DIES},
+    {"stop=CommInitRankConfig:1", STOPS},
+    {"fail=CommSplit:1:6", FAILS},
+    {"error=CommSplit:2:2", FAILS},
+    {"stall=CommSplit:1", FAILS},
+    {"hang=CommSplit:2", FAILS},
+    {"late=CommSplit:1:300000,late=CommSplit:2:300000", BEARS_IT},
+    {"kill=CommSplit:1", DIES},
+    {"kill=CommSplit:3", DIES},
+    {"stop=CommSplit:2", STOPS},
+    {"fail=AllReduce:1:6", FAILS},
+    {"stall=AllReduce:1", FAILS},
+    {"kill=Send:1", DIES},
+    {"stop=Recv:1", STOPS},
+    {"fail=CommGetAsyncError:3:6", FAILS},
+    {"hang=CommGetAsyncError:3", FAILS},
+    {"kill=CommGetAsyncError:3", DIES},
+    {"stop=CommGetAsyncError:3", STOPS},
+    {"stall=CommSplit:1,fail=CommAbort:1:3", FAILS},
+};
+
+/* In the second one, for which the parent of four is shrunk to three. */
+static const call_fault shrink_faults[] = {
+    {"fail=CommShrink:1:6", FAILS},         {"error=CommShrink:1:2", FAILS},
+    {"stall=CommShrink:1", FAILS},          {"hang=CommShrink:1", FAILS},
+    {"late=CommShrink:1:300000", BEARS_IT}, {"kill=CommShrink:1", DIES},
+    {"stop=CommShrink:1", STOPS},
+};
+
+/* In the third one, after rank 3 was lost in the second. */
+static const call_fault revoke_faults[] = {
+    {"fail=CommRevoke:1:6", FAILS}, {"stall=CommRevoke:1", FAILS},
+    {"hang=CommRevoke:1", FAILS},   {"late=CommRevoke:1:300000", BEARS_IT},
+    {"kill=CommRevoke:1", DIES},    {"stop=CommRevoke:1", STOPS},
+    {"fail=CommShrink:1:2", FAILS}, {"kill=CommShrink:1", DIES},
+};
+
+/* The generation with the fault, after those before it, and the one in which all go on. */
+static script script_of(const call_fault *f, const generation *before, int n_before,
+                        const char *members, fl_comm_way way)
+{
+    bool stays = f->end == FAILS || f->end == BEARS_IT, after_loss = n_before > 1;
+    script s = {.library = standin, .options = f->options};
+    for (int i = 0; i < n_before; i++) {
+        s.of[i] = before[i];
+    }
+    s.of[n_before] = (generation){.members = members,
+                                  .way = way,
+                                  .breaks = f->end != BEARS_IT,
+                                  .call = f->end,
+                                  .after_loss = after_loss};
+    s.of[n_before + 1] = (generation){.members = stays                  ? members
+                                                 : after_loss           ? "02"
+                                                 : strlen(members) == 4 ? "302"
+                                                                        : "30",
+                                      .way = f->end == BEARS_IT ? FL_COMM_SPLIT : FL_COMM_REBUILD,
+                                      .after_loss = !stays};
+    return s;
+}
+
+/* Cases play beside each other: most of their time is a wait for a deadline. */
+static void play_each(const call_fault *faults, size_t n, const generation *before, int n_before,
+                      const char *members, fl_comm_way way)
+{
+    enum { AT_ONCE = 9 };
+    int n_wrong = 0;
+    fflush(NULL);
+    for (size_t first = 0; first < n; first += AT_ONCE) {
+        pid_t players[AT_ONCE];
+        size_t some = n - first < AT_ONCE ? n - first : AT_ONCE;
+        for (size_t i = 0; i < some; i++) {
+            if ((players[i] = fork()) == 0) {
+                const script s = script_of(&faults[first + i], before, n_before, members, way);
+                _exit(count_wrong(&s));
+            }
+        }
+        for (size_t i = 0; i < some; i++) {
+            int status = 0;
+            assert_int_equal(waitpid(players[i], &status, 0), players[i]);
+            if (status != 0) {
+                print_error("'%s'\n", faults[first + i].options);
+                n_wrong++;
+            }
+        }
+    }
+    assert_int_equal(n_wrong, 0);
+}
+
+#define N_OF(list) (sizeof(list) / sizeof *(list))
+
+/* Catches a call of the opening that somebody waits for without an end. */
+static void test_nccl_parent__is_left_whichever_call_goes_wrong(void **state)
 {
     (void)state;
-    static const char *const options[] = {
-        "fail=CommSplit:1:6",
-        "error=CommSplit:2:2",
-        "stall=CommSplit:1",
-        "hang=CommSplit:2",
-    };
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        const script s = {
-            standin,
-            options[i],
-            {{.members = "0123", .breaks = true}, {.members = "2310", .way = FL_COMM_REBUILD}}};
-        play(&s);
-    }
+    play_each(split_faults, N_OF(split_faults), NULL, 0, "1023", FL_COMM_REBUILD);
 }
 
 static void test_nccl_parent__is_left_when_it_cannot_be_shrunk(void **state)
 {
     (void)state;
-    static const char *const options[] = {"fail=CommShrink:1:6", "stall=CommShrink:1"};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        const script s = {standin,
-                          options[i],
-                          {{.members = "0123", .way = FL_COMM_REBUILD},
-                           {.members = "013", .breaks = true},
-                           {.members = "103", .way = FL_COMM_REBUILD}}};
-        play(&s);
-    }
+    static const generation before[] = {{.members = "0123", .way = FL_COMM_REBUILD}};
+    play_each(shrink_faults, N_OF(shrink_faults), before, 1, "013", FL_COMM_SHRINK);
+}
+
+static void test_nccl_parent__is_left_when_it_cannot_be_revoked(void **state)
+{
+    (void)state;
+    static const generation before[] = {
+        {.members = "0123", .way = FL_COMM_REBUILD},
+        {.members = "3210", .way = FL_COMM_SPLIT, .third_falls = true}};
+    play_each(revoke_faults, N_OF(revoke_faults), before, 2, "012", FL_COMM_SHRINK);
 }
 
 int main(void)
@@ -361,8 +494,9 @@ int main(void)
         cmocka_unit_test(test_nccl_parent__is_fresh_where_members_come),
         cmocka_unit_test(test_nccl_parent__is_not_shrunk_by_a_library_that_cannot),
         cmocka_unit_test(test_nccl_parent__survives_a_member),
-        cmocka_unit_test(test_nccl_parent__is_left_when_its_calls_go_wrong),
+        cmocka_unit_test(test_nccl_parent__is_left_whichever_call_goes_wrong),
         cmocka_unit_test(test_nccl_parent__is_left_when_it_cannot_be_shrunk),
+        cmocka_unit_test(test_nccl_parent__is_left_when_it_cannot_be_revoked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 #include "tests/nccl/faults.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +24,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static fault_kind kind_of(const char *name)
 {
-    static const char *const names[] = {"", "fail", "error", "late", "stall", "hang", "crash"};
-    for (int kind = FAULT_FAIL; kind <= FAULT_CRASH; kind++) {
+    static const char *const names[] = {"",     "fail",  "error", "late", "stall",
+                                        "hang", "crash", "kill",  "stop"};
+    for (int kind = FAULT_FAIL; kind <= FAULT_STOP; kind++) {
         if (strcmp(name, names[kind]) == 0) {
             return (fault_kind)kind;
         }
@@ -81,6 +83,9 @@ fault fault_of(const char *call)
     pthread_mutex_unlock(&lock);
     if (found.kind == FAULT_CRASH) {
         __builtin_trap(); /* no thread can block that */
+    }
+    if (found.kind == FAULT_KILL || found.kind == FAULT_STOP) {
+        raise(found.kind == FAULT_KILL ? SIGKILL : SIGSTOP);
     }
     while (found.kind == FAULT_HANG) {
         pause();

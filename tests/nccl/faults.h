@@ -10,6 +10,8 @@
  *   stall=CALL:N       what the call began never ends
  *   hang=CALL:N        the call never returns
  *   crash=CALL:N       the call ends the process by SIGILL
+ *   kill=CALL:N        the same by SIGKILL
+ *   stop=CALL:N        the process stops in the call
  * A CALL that is none of NCCL's: Load, when the library is loaded. */
 #ifndef FL_TESTS_NCCL_FAULTS_H
 #define FL_TESTS_NCCL_FAULTS_H
@@ -24,7 +26,9 @@ typedef enum fault_kind {
     FAULT_LATE,
     FAULT_STALL,
     FAULT_HANG,
-    FAULT_CRASH
+    FAULT_CRASH,
+    FAULT_KILL,
+    FAULT_STOP
 } fault_kind;
 
 typedef struct fault {

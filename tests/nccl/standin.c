@@ -209,7 +209,7 @@ EXPORT fl_nccl_result ncclCommInitRankConfig(struct ncclComm **out, int n_ranks,
     return FL_NCCL_IN_PROGRESS;
 }
 
-#ifndef STANDIN_WITHOUT_SHRINK
+#ifndef STANDIN_WITHOUT_REVOKE
 
 EXPORT fl_nccl_result ncclCommRevoke(struct ncclComm *c, int flags)
 {

@@ -178,6 +178,19 @@ static void test_wait_graph__a_vote_and_a_migration(void **state)
           "worker 1 in receive of state (transition: migration, 99 bytes)");
 }
 
+/* Would catch: a worker that never got ready, and a message that does not name the call of NCCL. */
+static void test_wait_graph__an_opening(void **state)
+{
+    (void)state;
+    fl_wait_graph_worker w[2] = {in(FL_FLIGHT_NONE, entry(FL_FLIGHT_COMM_SPLIT, -1, -1)),
+                                 in(FL_FLIGHT_NONE, entry(FL_FLIGHT_COMM_CONNECT, 0, -1))};
+    check(w, 2, 2, 1, 0,
+          "worker 0 is in ncclCommSplit (step 37), since 2.0 s; worker 1 waits for worker 0 in "
+          "first operation of a communicator (step 37)");
+    check(w, 2, 2, 1, 1,
+          "worker 1 is in first operation of a communicator with worker 0 (step 37), since 2.0 s");
+}
+
 /* Worker 1 computes, worker 0 waits for its gradient, and the other replica for both of them. Would
  * catch: a neighbour that waits, with as few steps, in place of the worker that holds it up. */
 static void test_wait_graph__the_culprit_waits_for_nobody(void **state)
@@ -251,6 +264,7 @@ int main(void)
         cmocka_unit_test(test_wait_graph__a_sum_at_which_one_came_and_stopped),
         cmocka_unit_test(test_wait_graph__an_all_reduce_of_one_stage),
         cmocka_unit_test(test_wait_graph__a_vote_and_a_migration),
+        cmocka_unit_test(test_wait_graph__an_opening),
         cmocka_unit_test(test_wait_graph__the_culprit_waits_for_nobody),
         cmocka_unit_test(test_wait_graph__nobody),
         cmocka_unit_test(test_wait_graph__many_workers_in_little_room),
