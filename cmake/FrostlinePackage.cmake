@@ -39,7 +39,8 @@ endif()
 install(FILES packaging/copyright DESTINATION ${doc})
 install(PROGRAMS packaging/smoke.sh RENAME smoke DESTINATION ${CMAKE_INSTALL_LIBDIR}/frostline)
 install(PROGRAMS packaging/service.sh RENAME service DESTINATION ${CMAKE_INSTALL_LIBDIR}/frostline)
-install(FILES packaging/frostline@.service DESTINATION lib/systemd/system)
+install(FILES packaging/frostline@.service packaging/frostline-agent@.service
+        DESTINATION lib/systemd/system)
 
 # The package holds what is built already: cpack does not build the tests first.
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY TRUE)

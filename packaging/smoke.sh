@@ -27,7 +27,7 @@ else
     [ -e "$prefix/share/doc/frostline/copyright" ] || fail "the documentation is missing"
 fi
 for file in share/bash-completion/completions/frostline lib/frostline/smoke include/frostline.h \
-    lib/systemd/system/frostline@.service; do
+    lib/systemd/system/frostline@.service lib/systemd/system/frostline-agent@.service; do
     [ -e "$prefix/$file" ] || fail "not installed: $prefix/$file"
 done
 

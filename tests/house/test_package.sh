@@ -51,9 +51,25 @@ if command -v groff >/dev/null; then
 else
     echo "skipped: warnings of man pages (no groff)"
 fi
-unit=$work/root/usr/lib/systemd/system/frostline@.service
-[ -e "$unit" ] || unit=$work/root/lib/systemd/system/frostline@.service
-grep -q '^ExecStart=/usr/lib/frostline/service ' "$unit" || fail "the unit does not start the service's script"
+units=$work/root/usr/lib/systemd/system
+[ -e "$units" ] || units=$work/root/lib/systemd/system
+grep -q '^ExecStart=/usr/lib/frostline/service ' "$units/frostline@.service" ||
+    fail "the unit does not start the service's script"
+while read -r option; do
+    "$build_dir/frostline" agent --help | grep -q -e "$option " || fail "the agent's unit: no option $option"
+done < <(sed -n 's/^ExecStart=.* agent / /p' "$units/frostline-agent@.service" | grep -o -e '--[a-z]*')
+# Instances, of units whose programs are where the package has put them.
+if command -v systemd-analyze >/dev/null; then
+    mkdir "$work/units"
+    for unit in frostline@ frostline-agent@; do
+        sed "s|^ExecStart=/usr|ExecStart=$work/root/usr|" "$units/$unit.service" >"$work/units/$unit.service"
+        said=$(SYSTEMD_UNIT_PATH=$work/units: systemd-analyze verify --man=no "$work/units/${unit}root.service" 2>&1) ||
+            said="exit code $?: $said"
+        [ -z "$said" ] || { echo "$unit.service: $said" && failed=1; }
+    done
+else
+    echo "skipped: systemd-analyze verify (no systemd)"
+fi
 if command -v lintian >/dev/null; then
     lintian --allow-root --fail-on error "$package" || failed=1
 else
