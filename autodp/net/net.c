@@ -56,7 +56,7 @@ static fl_status open_by_transport(const fl_net_options *options, fl_net **out)
     if (options->transport != NULL) {
         return options->transport->ops->open(options, out);
     }
-    if (options->host == NULL && !options->sockets_only) {
+    if (options->host == NULL && options->size > FL_NET_GLOO_MAX && !options->sockets_only) {
         fl_status status = fl__shm_net_ops.open(options, out);
         if (status != FL_ENOTSUP) {
             return status;
@@ -64,6 +64,12 @@ static fl_status open_by_transport(const fl_net_options *options, fl_net **out)
         fl_log(FL_LOG_WARN, "messages between workers go through sockets: %s", fl_errmsg());
     }
     return fl__gloo_net_ops.open(options, out);
+}
+
+const fl_net_transport *fl_net_shared_memory(void)
+{
+    static const fl_net_transport shared = {.ops = &fl__shm_net_ops};
+    return &shared;
 }
 
 fl_status fl_net_open(const fl_net_options *options, fl_net **out)

@@ -356,10 +356,12 @@ static void test_group_ops__are_refused_unless_of_this_build(void **state)
 {
     (void)state;
     fl_group_ops ops = fl_host_group_ops;
+    char its_version[64];
     assert_int_equal(fl_group_ops_check(&ops), FL_OK);
     ops.version++;
+    snprintf(its_version, sizeof its_version, "version %u of the group interface", ops.version);
     assert_int_equal(fl_group_ops_check(&ops), FL_ENOTSUP);
-    assert_non_null(strstr(fl_errmsg(), "version 4 of the group interface"));
+    assert_non_null(strstr(fl_errmsg(), its_version));
     ops = fl_host_group_ops;
     ops.size_bytes -= 8;
     assert_int_equal(fl_group_ops_check(&ops), FL_ENOTSUP);

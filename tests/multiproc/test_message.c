@@ -30,7 +30,6 @@ static fl_message_group *open_messages(const rank_env *env, int64_t wait_ms)
                                         .rank = env->rank,
                                         .size = env->size,
                                         .kv = env->kv,
-                                        .host = test_host(),
                                         .open_timeout_ms = PATIENCE_MS,
                                         .wait_timeout_ms = wait_ms};
     fl_message_group *group = NULL;

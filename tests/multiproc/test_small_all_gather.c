@@ -30,7 +30,6 @@ static fl_net *open_net(const rank_env *env)
     fl_net *net = NULL;
     const fl_net_options options = {.transport = test_net_transport(),
                                     .kv = env->kv,
-                                    .host = test_host(),
                                     .name = "gather",
                                     .rank = env->rank,
                                     .size = env->size,

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether FL_TEST_TRANSPORT of the environment is this text: "nccl"; "tls" or "sockets" for what
- * nets use in the place of shared memory. Without that, through host memory. */
+/* Whether FL_TEST_TRANSPORT of the environment is this text: "nccl"; "tls" or "shared" for what
+ * nets use in the place of Gloo. Without that, through host memory. */
 static inline bool test_transport_is(const char *name)
 {
     const char *transport = getenv("FL_TEST_TRANSPORT");
@@ -26,16 +26,12 @@ static inline const fl_group_ops *test_backend(void)
 static inline const fl_net_transport *test_net_transport(void)
 {
     static fl_net_transport tls;
+    if (test_transport_is("shared")) {
+        return fl_net_shared_memory();
+    }
     return test_transport_is("tls") && fl_tls_transport("the key of the tests", &tls) == FL_OK
                ? &tls
                : NULL;
-}
-
-/* Where the members of a net listen: on loopback if FL_TEST_TRANSPORT is "sockets"; NULL: they are
- * on one host, and share memory. */
-static inline const char *test_host(void)
-{
-    return test_transport_is("sockets") ? "127.0.0.1" : NULL;
 }
 
 #endif

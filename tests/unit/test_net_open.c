@@ -58,7 +58,7 @@ static fl_status get_late(void *self, const char *key, int64_t deadline_us, void
     return answer_late(&store->n_gets, store->n_slow);
 }
 
-static bool sockets_only;
+static bool shared; /* through shared memory */
 
 static fl_status open_member(int rank, const fl_kv *kv, int64_t open_timeout_ms)
 {
@@ -67,7 +67,7 @@ static fl_status open_member(int rank, const fl_kv *kv, int64_t open_timeout_ms)
                               .size = 2,
                               .name = "slow",
                               .kv = kv,
-                              .sockets_only = sockets_only,
+                              .transport = shared ? fl_net_shared_memory() : NULL,
                               .open_timeout_ms = open_timeout_ms,
                               .wait_timeout_ms = OPEN_MS};
     fl_status status = fl_net_open(&options, &net);
@@ -80,7 +80,7 @@ static void test_net_open__waits_for_a_slow_store(void **state)
 {
     (void)state;
     slow_store store = {.key = "slow/0", .n_slow = SLOW_CALLS};
-    sockets_only = true;
+    shared = false;
     const fl_kv late_set = {&store, set_late, get_late};
     assert_int_equal(open_member(0, &late_set, OPEN_MS), FL_EINVAL);
     assert_int_equal(store.n_sets, SLOW_CALLS + 1);
@@ -96,8 +96,8 @@ static void test_net_open__ends_at_its_deadline(void **state)
 {
     (void)state;
     for (int way = 0; way < 2; way++) {
-        sockets_only = way == 1;
-        slow_store store = {.key = sockets_only ? "slow/0" : "slow/board", .n_slow = INT32_MAX};
+        shared = way == 1;
+        slow_store store = {.key = shared ? "slow/board" : "slow/0", .n_slow = INT32_MAX};
         const fl_kv kv = {&store, set_late, get_late};
         assert_int_equal(open_member(0, &kv, 50), FL_EDEADLINE);
         assert_true(store.n_sets > 1);
@@ -108,7 +108,7 @@ static void test_net_open__ends_at_its_deadline(void **state)
 static void test_net_open__waits_for_a_slow_store_in_shared_memory(void **state)
 {
     (void)state;
-    sockets_only = false;
+    shared = true;
     for (int rank = 0; rank < 2; rank++) {
         slow_store store = {.key = "slow/board", .n_slow = SLOW_CALLS};
         const fl_kv kv = {&store, set_late, get_late};
@@ -124,7 +124,7 @@ static void test_net_open__listens_on_an_address_of_its_own(void **state)
 {
     (void)state;
     slow_store store[2] = {{.n_slow = 0}, {.n_slow = 0}};
-    sockets_only = true;
+    shared = false;
     for (int rank = 0; rank < 2; rank++) {
         const fl_kv kv = {&store[rank], set_at_once, get_late};
         assert_int_equal(open_member(rank, &kv, OPEN_MS), FL_EINVAL);
