@@ -84,20 +84,6 @@ static void test_host_joining__a_lost_host_comes_back(void **state)
     assert_int_equal(net_hosts_n_events(h, "worker.restarted", "\"host joined\""), 1);
 }
 
-static void test_host_joining__a_drained_host_comes_back(void **state)
-{
-    net_hosts *h = *state;
-    NET_NEED(h);
-    start_two(h, "");
-    kill(h->host[1].agent, SIGTERM);
-    assert_int_equal(net_hosts_await_exit(&h->host[1].agent), 6);
-    net_hosts_start_agent(h, 1);
-    NET_AWAIT(n_plans(h, "\"r\": 2") == 1);
-    check_end(h);
-    assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), 0);
-    assert_int_equal(net_hosts_n_events(h, "host.joined", "\"host\": \"b\""), 2);
-}
-
 /* What an agent of host c says that is refused. */
 static void expect_refusal(net_hosts *h, const char *more, const char *text)
 {
@@ -112,6 +98,7 @@ static void expect_refusal(net_hosts *h, const char *more, const char *text)
     }
 }
 
+/* It is drained, and comes back, as any other. */
 static void test_host_joining__a_new_host_is_used(void **state)
 {
     net_hosts *h = *state;
@@ -129,7 +116,7 @@ static void test_host_joining__a_new_host_is_used(void **state)
     expect_refusal(h, "--name d --address 10.213.8.9", "only 0 of 3 ranks are left");
     kill(h->host[2].agent, SIGTERM);
     assert_int_equal(net_hosts_await_exit(&h->host[2].agent), 6);
-    net_hosts_start_agent(h, 2); /* a host as any other now */
+    net_hosts_start_agent(h, 2);
     NET_AWAIT(n_plans(h, "\"r\": 3") == 2);
     check_end(h);
     assert_int_equal(net_hosts_n_events(h, "worker.started", "\"host\": \"c\""), 1);
@@ -143,7 +130,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         HOSTS(test_host_joining__a_lost_host_comes_back),
-        HOSTS(test_host_joining__a_drained_host_comes_back),
         HOSTS(test_host_joining__a_new_host_is_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
