@@ -8,6 +8,7 @@
 #   LLMC             a folder with llm.c's source; it is built there. Without it, llm.c is left out
 #   PRECISION        bf16 (default), tf32 or fp32, of all programs; llm.c is built for it
 #   PEAK             the GPU's TFLOPS without sparsity, as 989 of an H100 in bf16: adds the MFU
+#   NCCL=skip        leave out what bench/gpu_nccl.sh measures, with which this ends
 #   TRIAL=cpu        a trial of this script: small models on this machine's processors, in fp32
 #                    unless PRECISION is bf16. What needs more than that is left out by name: PyTorch
 #                    where PYTHON has none; of llm.c, its program for processors is built and not run
@@ -216,4 +217,10 @@ for name in "${names[@]}"; do
         echo "| $name | $program | ${line%%,*} | ${line#*MFU } |"
     done
 done
+if [ "${NCCL:-}" = skip ]; then
+    echo "$0: NCCL is left out (NCCL=skip)"
+else
+    echo
+    bench/gpu_nccl.sh "$steps" || failed=1
+fi
 exit $failed

@@ -5,7 +5,7 @@
 #   gpu_bench.sh SOURCE_DIR OUT_DIR, with FROSTLINE in the environment
 set -euo pipefail
 cd "$1"
-export OUT_DIR=$2 TRIAL=cpu
+export OUT_DIR=$2 TRIAL=cpu NCCL=skip # which has a trial of its own: nccl_bench.sh
 command -v python3 >/dev/null || exit 77
 rm -rf "$OUT_DIR"
 mkdir -p "$OUT_DIR/llmc" "$OUT_DIR/broken"
