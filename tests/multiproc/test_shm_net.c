@@ -198,20 +198,33 @@ static void test_shm_net__all_talk_to_all_without_a_thread(void **state)
 
 /* ---- members that end ---- */
 
-/* The others wait for rank 0, which is fine. */
-static void end_opened(const rank_env *env)
+/* Rank 1 ends once the others have opened the net: it has heard of both. */
+static void end_opened(fl_net *net)
+{
+    for (int peer = 0; peer <= 2; peer += 2) {
+        char data = 0;
+        fl_net_buffer *b = buffer_of(net, &data, 1);
+        RANK_OK(fl_net_recv(b, peer, 2, 0, 1));
+        RANK_OK(fl_net_wait_recv(b, patience()));
+    }
+    raise(SIGKILL);
+}
+
+/* The others wait for each other, who are fine. */
+static void outlive_rank_1(const rank_env *env)
 {
     fl_net *net = NULL;
-    char data = 0;
+    char data = 0, sent = 1;
     RANK_OK(open_net(env, &net));
     if (env->rank == 1) {
-        raise(SIGKILL);
+        end_opened(net);
     }
-    fl_net_buffer *b = buffer_of(net, &data, 1);
-    int peer = env->rank == 0 ? 2 : 0;
-    fl_status status = fl_net_recv(b, peer, 1, 0, 1); /* it may have seen the death already */
-    RANK_CHECK(status == FL_OK || status == FL_EPEER);
+    int other = 2 - env->rank;
+    fl_net_buffer *b = buffer_of(net, &data, 1), *hello = buffer_of(net, &sent, 1);
+    RANK_OK(fl_net_recv(b, other, 1, 0, 1));
+    RANK_OK(fl_net_send(hello, 1, 2, 0, 1));
     RANK_CHECK(fl_net_wait_recv(b, fl_deadline_us(BEYOND_MS)) == FL_EPEER);
+    fl_net_buffer_destroy(&hello);
     fl_net_buffer_destroy(&b);
     fl_net_close(&net);
 }
@@ -220,7 +233,7 @@ static void test_shm_net__a_dead_member_breaks_it(void **state)
 {
     (void)state;
     const rank_end ends[3] = {RANK_ENDS, RANK_KILLED, RANK_ENDS};
-    assert_int_equal(ranks_run_ending(3, end_opened, NULL, ends, PATIENCE_MS), 0);
+    assert_int_equal(ranks_run_ending(3, outlive_rank_1, NULL, ends, PATIENCE_MS), 0);
 }
 
 /* Rank 1 ends after it has joined, before rank 2 comes, which never does. */
