@@ -102,14 +102,16 @@ const fl_cli_command fl_cli_command_agent = {
     .summary = "Join a run on several hosts with the devices of this one.",
     .details = "Starts the workers of this host for a run that `frostline run` has\n"
                "started on another one, and ends when the run is over or the other host is\n"
-               "lost. The run directory must be on a file system that all hosts share.\n"
+               "lost. The run directory must be on a file system that all hosts share, unless\n"
+               "the job says run.shared: false.\n"
                "SIGTERM has the run go on without this host: the agent ends with exit code 6\n"
                "once the other hosts have all that its workers owned. A second one ends it\n"
                "at once.\n"
                "A host that was lost or drained joins again by the same command; so does a\n"
                "new one while the run has ranks left (devices.max).\n",
     .options = {{"--join", 0, "ADDRESS", "where the run listens: tcp://ADDRESS:PORT"},
-                {"--key", 0, "FILE", "the run's keys: hosts.key in its run directory"},
+                {"--key", 0, "FILE",
+                 "the run's keys: hosts.key of its run directory; -: standard input"},
                 {"--name", 0, "NAME", "this host in the file of hosts; default: the hostname"},
                 {"--address", 0, "ADDRESS",
                  "of a new host; default: the one it reaches the head by"},

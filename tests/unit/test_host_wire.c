@@ -138,6 +138,12 @@ static void test_host_wire__refuses_what_is_cut_or_longer(void **state)
     m = (fl_host_message){.type = FL_HOST_FRAME, .frame = {.bytes = bytes, .n = 0}};
     n = fl_host_wire_put(&m, bytes);
     assert_int_equal(get(bytes, n, &read), FL_EFORMAT);
+    static const unsigned char job[FL_HOST_JOB_PIECE + 1];
+    m = (fl_host_message){.type = FL_HOST_JOB, .frame = {.bytes = job, .n = FL_HOST_JOB_PIECE}};
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_int_equal(read.frame.n, FL_HOST_JOB_PIECE);
+    m.frame.n = FL_HOST_JOB_PIECE + 1;
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
 }
 
 static void test_host_wire__refuses_values_that_make_no_sense(void **state)
