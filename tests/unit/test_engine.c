@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -145,9 +146,10 @@ static void test_engine__expands_lists_as_scontrol_does(void **state)
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         char all[256] = "", name[FL_ENGINE_TEXT];
         int n = fl_node_list_count(good[i].list);
-        for (int k = 0; k < n; k++) {
+        for (int k = 0, used = 0; k < n; k++) {
             assert_true(fl_node_list_get(good[i].list, k, name));
-            strcat(strcat(all, k == 0 ? "" : " "), name);
+            used +=
+                snprintf(all + used, sizeof all - (size_t)used, "%s%s", k == 0 ? "" : " ", name);
         }
         assert_string_equal(all, good[i].names);
         assert_false(fl_node_list_get(good[i].list, n, name));
