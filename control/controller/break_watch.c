@@ -54,6 +54,19 @@ static bool all_stand_still(const fl_controller *controller)
     return n > 1 || n_waiting > 0;
 }
 
+/* Where to regroup does not help, some two workers cannot reach each other, although both reach the
+ * controller. It does not know which two, so that it may take several losses until one of them is
+ * gone; the first host, which is the controller's, goes last. */
+static int last_active(const fl_controller *controller)
+{
+    int last = -1;
+    for (int i = 0; i < controller->n_workers; i++) {
+        const fl_worker *w = &controller->workers[i];
+        last = fl_worker_is_awaited(w) && w->place.active ? i : last;
+    }
+    return last;
+}
+
 static void count_idle(fl_controller *controller)
 {
     fl_recovery *r = &controller->recovery;
@@ -75,7 +88,8 @@ bool fl_break_watch_is_due(fl_controller *controller, int64_t now_us, fl_loss_ki
         return false;
     }
     count_idle(controller);
-    *kind = FL_LOSS_REPORTED;
-    *who = left && (!can || r->n_idle > IDLE_BREAKS_MAX) ? first : -1;
+    bool in_vain = !can || r->n_idle > IDLE_BREAKS_MAX;
+    *kind = left ? FL_LOSS_REPORTED : FL_LOSS_STUCK;
+    *who = !in_vain ? -1 : left ? first : last_active(controller);
     return true;
 }
