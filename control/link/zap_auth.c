@@ -203,8 +203,11 @@ void fl_zap_auth_close(fl_zap_auth *guard)
 
 bool fl_zap_auth_protect(const fl_zap_auth *guard, void *socket)
 {
-    int server = 1;
+    /* A connection that has not proved its key by then is closed, so that a stranger who connects
+     * and stays silent holds a descriptor for this long only. A slow client connects again. */
+    const int server = 1, handshake_ms = 10000;
     return zmq_setsockopt(socket, ZMQ_CURVE_SERVER, &server, sizeof server) == 0 &&
+           zmq_setsockopt(socket, ZMQ_HANDSHAKE_IVL, &handshake_ms, sizeof handshake_ms) == 0 &&
            zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, guard->secret, FL_KEY_MAX) == 0 &&
            zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, DOMAIN_NAME, strlen(DOMAIN_NAME)) == 0;
 }
