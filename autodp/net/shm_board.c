@@ -2,6 +2,7 @@
 
 #include <linux/futex.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -74,6 +75,9 @@ static void set_up(fl_shm_board *board)
 fl_status fl_shm_board_create(fl_shm_board *board, int size, fl_shm_board_key *key)
 {
     *key = (fl_shm_board_key){.magic = board_magic};
+    if (prctl(PR_GET_DUMPABLE) != 1) { /* a program that its user may not read, for example */
+        return fl_fail(FL_ENOTSUP, "the system lets no process look into another one's memory");
+    }
     FL_TRY(fl_shared_create(board_bytes(board, size), &board->memory));
     set_up(board);
     key->pid = getpid();

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -196,6 +197,20 @@ static void test_shm_net__all_talk_to_all_without_a_thread(void **state)
     assert_int_equal(ranks_run(RANKS_MAX, talk_to_all, NULL, PATIENCE_MS), 0);
 }
 
+/* Would catch: members that wait for memory which they may not see. net.c uses sockets then. */
+static void open_without_memory(const rank_env *env)
+{
+    fl_net *net = NULL;
+    RANK_CHECK(prctl(PR_SET_DUMPABLE, 0) == 0);
+    RANK_CHECK(open_net(env, &net) == FL_ENOTSUP);
+}
+
+static void test_shm_net__is_refused_where_no_memory_is_shared(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(3, open_without_memory, NULL, PATIENCE_MS), 0);
+}
+
 /* ---- members that end ---- */
 
 /* Rank 1 ends once the others have opened the net: it has heard of both. */
@@ -268,6 +283,7 @@ int main(void)
         cmocka_unit_test(test_shm_net__messages_of_one_tag_keep_their_order),
         cmocka_unit_test(test_shm_net__a_message_that_is_too_long_is_refused),
         cmocka_unit_test(test_shm_net__all_talk_to_all_without_a_thread),
+        cmocka_unit_test(test_shm_net__is_refused_where_no_memory_is_shared),
         cmocka_unit_test(test_shm_net__a_dead_member_breaks_it),
         cmocka_unit_test(test_shm_net__a_member_that_dies_in_the_opening_ends_it),
     };
