@@ -110,8 +110,7 @@ const fl_cli_command fl_cli_command_agent = {
                "A host that was lost or drained joins again by the same command; so does a\n"
                "new one while the run has ranks left (devices.max).\n",
     .options = {{"--join", 0, "ADDRESS", "where the run listens: tcp://ADDRESS:PORT"},
-                {"--key", 0, "FILE",
-                 "the run's keys: hosts.key of its run directory; -: standard input"},
+                {"--key", 0, "FILE", "the run's hosts.key; -: standard input"},
                 {"--name", 0, "NAME", "this host in the file of hosts; default: the hostname"},
                 {"--address", 0, "ADDRESS",
                  "of a new host; default: the one it reaches the head by"},

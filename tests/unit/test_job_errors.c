@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define JOB_HAS                                                                                    \
-    "name, model, data, train, devices, freeze, cache, pipe, autodp, elastic, fault, "             \
+    "name, hosts, model, data, train, devices, freeze, cache, pipe, autodp, elastic, fault, "      \
     "checkpoint, trace, control, run"
 #define TRAIN_HAS                                                                                  \
     "epochs, batch, accumulate, precision, optimizer, lr, layer_decay, weight_decay, beta1, "      \
