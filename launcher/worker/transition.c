@@ -42,6 +42,7 @@ static void close_leaving(fl_worker_state *w)
 
 static void *close_old(void *worker)
 {
+    fl__reach("close", worker);
     close_leaving(worker);
     return NULL;
 }
@@ -138,6 +139,15 @@ static fl_status open_member(fl_worker_state *w, const fl_plan *plan, bool after
     return fl_generation_open(&options, w->next);
 }
 
+static void join_closer(fl_worker_state *w)
+{
+    if (w->prepare_thread.closes) {
+        pthread_join(w->prepare_thread.closer, NULL);
+        w->prepare_thread.closes = false;
+    }
+}
+
+/* The next generation may need the memory of the last one. */
 static void *open_next(void *worker)
 {
     fl_worker_state *w = worker;
@@ -146,6 +156,7 @@ static void *open_next(void *worker)
     fl_flight_thread(FL_FLIGHT_PREPARER, plan.generation);
     fl_flight_enter(FL_FLIGHT_PREPARE, -1, -1, 0);
     fl__reach("prepare", w);
+    join_closer(w);
     fl_status status = open_member(w, &plan, false, NULL);
     if (status == FL_OK) {
         status = open_messages(w);
@@ -164,6 +175,17 @@ static void join_thread(fl_worker_state *w)
         pthread_join(w->prepare_thread.thread, NULL);
         w->prepare_thread.running = false;
     }
+    join_closer(w); /* left if no thread opened a generation after it */
+}
+
+/* Training need not wait for a thread that still closes the last generation: closing it may take a
+ * second. */
+static void hand_over_closer(fl_worker_state *w)
+{
+    fl_prepare_thread *t = &w->prepare_thread;
+    t->closer = t->thread;
+    t->closes = t->running;
+    t->running = false;
 }
 
 static fl_status start_thread(fl_worker_state *w, void *(*work)(void *))
@@ -201,8 +223,10 @@ static fl_status open_beside(fl_worker_state *w, const fl_plan *plan)
 
 void fl_transition_prepare(fl_worker_state *w, const fl_plan *plan)
 {
-    fl_transition_cancel(w);
-    join_thread(w); /* it may still be closing the last generation */
+    if (w->next != NULL) {
+        fl_transition_cancel(w);
+    }
+    hand_over_closer(w);
     w->prepare_thread.took_us = 0;
     fl_status status = open_beside(w, plan);
     if (status != FL_OK) {

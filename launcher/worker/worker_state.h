@@ -28,6 +28,8 @@ typedef enum fl_prepare_state {
 typedef struct fl_prepare_thread {
     pthread_t thread;
     bool running;        /* the thread must be joined */
+    pthread_t closer;    /* of the last generation: the thread that opens the next one joins it */
+    bool closes;         /* the closer must be joined */
     atomic_int state;    /* fl_prepare_state; while OPENING, only the thread uses `next` */
     uint32_t generation; /* the one being opened, or opened last */
     int64_t took_us;
@@ -82,8 +84,8 @@ typedef struct fl_worker_state {
 /* A hook for tests: a worker calls it at each of these points if the test program defines it. In
  * any other program it is absent. Points: "begin" (before the first step), "prepare" (in the
  * prepare thread), "step" (after each), "evaluate", "vote", "migrate", "exchanged", "migrated",
- * "switch", "end", "saved" (what it writes at the end is on the disk), "met" (that holds for
- * all); of a worker that joins, "enter" and "joined". */
+ * "switch", "close" (in the thread that closes a generation), "end", "saved" (what it writes at the
+ * end is on the disk), "met" (that holds for all); of a worker that joins, "enter" and "joined". */
 void fl__test_point(const char *point, fl_worker_state *w) __attribute__((weak));
 
 static inline void fl__reach(const char *point, fl_worker_state *w)

@@ -6,11 +6,13 @@
 #include "device/random.h"
 #include "support/draw.h"
 #include "support/lines.h"
+#include "support/nap.h"
 #include "support/scenario.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -240,10 +242,44 @@ static void test_transitions__shortly_before_the_end_are_measured(void **state)
     json_decref(all);
 }
 
+/* The first generation that it closes takes until it has begun to open the next one. */
+static void close_slowly(const char *point, fl_worker_state *w)
+{
+    static atomic_int n_prepared, n_closed;
+    (void)w;
+    if (strcmp(point, "prepare") == 0) {
+        atomic_fetch_add(&n_prepared, 1);
+    }
+    if (strcmp(point, "close") == 0 && atomic_fetch_add(&n_closed, 1) == 0) {
+        while (atomic_load(&n_prepared) < 2) {
+            nap(100);
+        }
+    }
+}
+
+/* Would catch: training that waits until the last generation is closed, before the next one is
+ * opened. Closing took a second now and then, and all workers stood still meanwhile. */
+static void test_transitions__training_does_not_wait_for_a_generation_to_close(void **state)
+{
+    (void)state;
+    const fl_script_entry script[] = {{.step = 8, .f = -1, .k = 1, .r = 1, .m = 1},
+                                      {.step = 16, .f = -1, .k = 1, .r = 2, .m = 1}};
+    scenario s = {.name = "close",
+                  .sets =
+                      JOB_SETS("devices.count", "2", "pipe.k", "1", "autodp.r", "2", "pipe.m", "1",
+                               "train.batch", "10", "train.epochs", "2", "train.evaluate", "false"),
+                  .script = script,
+                  .n_script = 2,
+                  .n_samples = N_SAMPLES,
+                  .at_point = close_slowly};
+    scenario_run(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_transitions__follow_one_worker),
+        cmocka_unit_test(test_transitions__training_does_not_wait_for_a_generation_to_close),
         cmocka_unit_test(test_transitions__shortly_before_the_end_are_measured),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
