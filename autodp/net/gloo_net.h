@@ -85,7 +85,7 @@ void fl__gloo_disconnect(gloo_net *net);
 
 /* gloo_open.cc and gloo_watch.cc: those of fl_net_ops. */
 fl_status fl__gloo_open(const fl_net_options *options, fl_net **out);
-void fl__gloo_close(fl_net *net);
+void fl__gloo_close(fl_net *base);
 
 static inline gloo_net *gloo_of(fl_net *net)
 {

@@ -103,7 +103,7 @@ void comm_end_registrations(struct ncclComm *c, bool aborted);
 bool comm_capture_op(const op *o, fl_nccl_result *result);
 
 /* operations.c: an operation that a graph launches, on the thread that launches it. */
-void comm_run_now(const op *o);
+void comm_run_now(const op *captured);
 
 /* Whether this thread is in a group of calls. */
 bool comm_in_group(void);

@@ -190,8 +190,11 @@ int shim_capture_add(const void *stream, int (*run)(void *call), const void *cal
 shim_fork shim_capture_mark(const void *stream)
 {
     int i = stream == NULL ? -1 : place_of(stream);
-    return i < 0 ? (shim_fork){.capture = -1}
-                 : (shim_fork){i, captures[i].serial, stream, captures[i].graph->n};
+    shim_fork none = {.capture = -1};
+    if (i < 0) {
+        return none;
+    }
+    return (shim_fork){i, captures[i].serial, stream, captures[i].graph->n};
 }
 
 int shim_capture_wait(const void *stream, const shim_fork *fork)
