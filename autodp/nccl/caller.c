@@ -313,7 +313,12 @@ void fl__nccl_lane_late(nccl_lane *lane)
     bool on_device =
         issued != NULL && (queued == NULL || issued->deadline_us <= queued->deadline_us);
     const nccl_job *late = on_device ? issued : queued;
-    if (late != NULL) {
+    const nccl_group *g = lane->group;
+    if (late != NULL && !on_device && !late->begun && g->call_since_us != 0) {
+        /* Its turn has not come: the caller thread is in another call, or in this one. */
+        fl__nccl_break(lane->group, FL_EDEADLINE, "%s: %s has not returned in time",
+                       fl__nccl_lane_text(g->call_lane, name), g->call);
+    } else if (late != NULL) {
         fl__nccl_break(lane->group, FL_EDEADLINE, "%s: %s has not %s in time",
                        fl__nccl_lane_text(lane, name), late->call,
                        on_device     ? "ended on the device"
