@@ -8,23 +8,34 @@
 
 enum { JOIN_MS = 60000, GRACE_S = 25 }; /* Kubernetes and Slurm kill 30 s after SIGTERM */
 
-fl_status fl_agent_read_grace(const fl_args *args, int64_t *ms)
+static fl_status read_seconds(const fl_args *args, const char *option, long least, int64_t *ms)
 {
-    const char *text = fl_args_value(args, "--grace");
+    const char *text = fl_args_value(args, option);
     char *end = NULL;
-    *ms = GRACE_S * 1000;
     if (text == NULL) {
         return FL_OK;
     }
     errno = 0;
     long seconds = strtol(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || text[0] == ' ' || seconds < 0 ||
+    if (errno != 0 || end == text || *end != '\0' || text[0] == ' ' || seconds < least ||
         seconds > FL_HOST_GRACE_MAX_MS / 1000) {
-        return fl_fail(FL_EINVAL, "--grace: found '%.40s', allowed: 0 to %d seconds", text,
-                       FL_HOST_GRACE_MAX_MS / 1000);
+        return fl_fail(FL_EINVAL, "%s: found '%.40s', allowed: %ld to %d seconds", option, text,
+                       least, FL_HOST_GRACE_MAX_MS / 1000);
     }
     *ms = seconds * 1000;
     return FL_OK;
+}
+
+fl_status fl_agent_read_grace(const fl_args *args, int64_t *ms)
+{
+    *ms = GRACE_S * 1000;
+    return read_seconds(args, "--grace", 0, ms);
+}
+
+fl_status fl_agent_read_wait(const fl_args *args, int64_t *ms)
+{
+    *ms = JOIN_MS;
+    return read_seconds(args, "--wait", 1, ms);
 }
 
 fl_status fl_agent_join(const char *endpoint, const fl_curve_keys *keys, const fl_agent_host *host,
@@ -36,7 +47,7 @@ fl_status fl_agent_join(const char *endpoint, const fl_curve_keys *keys, const f
                                     .name = host->name,
                                     .address = host->address,
                                     .n_devices = host->n_devices,
-                                    .join_ms = JOIN_MS,
+                                    .join_ms = host->wait_ms > 0 ? host->wait_ms : JOIN_MS,
                                     .grace_ms = grace_ms,
                                     .serve = fl_joined_serve,
                                     .context = &own};

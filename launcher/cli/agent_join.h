@@ -8,10 +8,14 @@
 /* --grace, or its default. FL_EINVAL. */
 fl_status fl_agent_read_grace(const fl_args *args, int64_t *ms) FL_MUST_CHECK;
 
+/* --wait, or its default. FL_EINVAL. */
+fl_status fl_agent_read_wait(const fl_args *args, int64_t *ms) FL_MUST_CHECK;
+
 /* This host, for the run that it joins; but for the name, should it be new to that. */
 typedef struct fl_agent_host {
     const char *name, *address; /* address "": it is not new */
     int n_devices;
+    int64_t wait_ms; /* for the head's first answer; 0: a minute */
 } fl_agent_host;
 
 /* Serve a run at this endpoint as this host until it is over. As fl_relay_run. */

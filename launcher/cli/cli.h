@@ -26,7 +26,7 @@ typedef struct fl_cli_option {
     const char *doc;
 } fl_cli_option;
 
-enum { FL_ARGS_MAX = 256, FL_CLI_OPTIONS_MAX = 12, FL_OPERANDS_MAX = 8 };
+enum { FL_ARGS_MAX = 256, FL_CLI_OPTIONS_MAX = 16, FL_OPERANDS_MAX = 8 };
 
 /* One command line, taken apart. All texts are borrowed from argv. */
 typedef struct fl_args {
@@ -82,7 +82,8 @@ extern const fl_cli_command fl_cli_command_run, fl_cli_command_validate, fl_cli_
     fl_cli_command_schedule, fl_cli_command_ledger, fl_cli_command_list, fl_cli_command_ctl,
     fl_cli_command_key, fl_cli_command_schema, fl_cli_command_report, fl_cli_command_trace_report,
     fl_cli_command_check_model, fl_cli_command_export, fl_cli_command_diff, fl_cli_command_help,
-    fl_cli_command_tokenize, fl_cli_command_agent, fl_cli_command_evaluate, fl_cli_command_predict;
+    fl_cli_command_tokenize, fl_cli_command_agent, fl_cli_command_evaluate, fl_cli_command_predict,
+    fl_cli_command_manifest;
 
 /* The command of this name; NULL: none.
  * commands  NULL after the last */

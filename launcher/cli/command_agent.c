@@ -1,9 +1,12 @@
 /* frostline agent: this host in a run that another one leads. */
 #include "launcher/cli/agent_join.h"
 #include "launcher/run/host_address.h"
+#include "launcher/run/host_names.h"
 #include "launcher/run/hosts.h"
 
 #include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,6 +35,23 @@ static fl_status read_options(const fl_args *args, char name[FL_HOST_TEXT], fl_c
     name[FL_HOST_TEXT - 1] = '\0';
     fl_status status = fl_hosts_read_key(key, keys);
     return status == FL_OK ? FL_OK : fl_fail(status, "--key: %s", fl_errmsg());
+}
+
+/* The name of the head may have an address only once the head is there. */
+static fl_status await_head(const fl_args *args, int64_t *wait_ms)
+{
+    char name[256];
+    const char *const names[] = {name};
+    const char *join = fl_args_value(args, "--join") + strlen("tcp://");
+    const char *colon = strrchr(join, ':');
+    FL_TRY(fl_agent_read_wait(args, wait_ms));
+    if (!fl_args_has(args, "--wait") || colon == NULL || colon == join ||
+        colon - join >= (ptrdiff_t)sizeof name) {
+        return FL_OK;
+    }
+    snprintf(name, sizeof name, "%.*s", (int)(colon - join), join);
+    fl_status status = fl_host_names_await(names, 1, *wait_ms);
+    return status == FL_OK ? FL_OK : fl_within(status, "--join");
 }
 
 /* Of this host, should it be new to the run. By default the one from which it reaches the head. */
@@ -68,28 +88,24 @@ static int exit_of(fl_status status, const fl_relay_end *end)
                                                                     : fl_exit_of(status);
 }
 
+static fl_status join_run(const fl_args *args, fl_curve_keys *keys, fl_relay_end *end)
+{
+    char name[FL_HOST_TEXT], address[FL_ADDRESS_TEXT] = "";
+    int64_t grace_ms = 0;
+    fl_agent_host host = {.name = name, .address = address};
+    FL_TRY(read_options(args, name, keys));
+    FL_TRY(read_devices(args, &host.n_devices));
+    FL_TRY(fl_agent_read_grace(args, &grace_ms));
+    FL_TRY(await_head(args, &host.wait_ms));
+    FL_TRY(read_address(args, address));
+    return fl_agent_join(fl_args_value(args, "--join"), keys, &host, grace_ms, end);
+}
+
 static int run_agent(const fl_args *args)
 {
-    char name[FL_HOST_TEXT];
     fl_curve_keys keys;
     fl_relay_end end = {.exit_code = 0};
-    int64_t grace_ms = 0;
-    char address[FL_ADDRESS_TEXT] = "";
-    int n_devices = 1;
-    fl_status status = read_options(args, name, &keys);
-    if (status == FL_OK) {
-        status = read_address(args, address);
-    }
-    if (status == FL_OK) {
-        status = read_devices(args, &n_devices);
-    }
-    if (status == FL_OK) {
-        status = fl_agent_read_grace(args, &grace_ms);
-    }
-    if (status == FL_OK) {
-        const fl_agent_host host = {.name = name, .address = address, .n_devices = n_devices};
-        status = fl_agent_join(fl_args_value(args, "--join"), &keys, &host, grace_ms, &end);
-    }
+    fl_status status = join_run(args, &keys, &end);
     explicit_bzero(&keys, sizeof keys);
     if (status != FL_OK) {
         fl_complain("%s", fl_errmsg());
@@ -115,6 +131,7 @@ const fl_cli_command fl_cli_command_agent = {
                 {"--address", 0, "ADDRESS",
                  "of a new host; default: the one it reaches the head by"},
                 {"--devices", 0, "N", "of a new host: how many it offers; default: 1"},
-                {"--grace", 0, "SECONDS", "after SIGTERM, to leave the run; default: 25"}},
+                {"--grace", 0, "SECONDS", "after SIGTERM, to leave the run; default: 25"},
+                {"--wait", 0, "SECONDS", "for the head and its name's address; default: 60"}},
     .run = run_agent,
 };

@@ -308,6 +308,7 @@ const fl_cli_command fl_cli_command_run = {
                 {"--hosts", 0, "FILE", "train on these hosts, not the job's; this one is first"},
                 {"--listen", 0, "ADDRESS", "where agents join, tcp://ADDRESS:PORT; default: free"},
                 {"--ssh", 0, NULL, "of --hosts: start the agents by ssh"},
+                {"--key", 0, "FILE", "head.key of frostline manifest; others start agents"},
                 {"--interface", 0, "NAME", "by Slurm or mpirun: the network between hosts"},
                 {"--grace", 0, "SECONDS", "by Slurm or mpirun: as of agent, of each other host"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},

@@ -21,7 +21,7 @@ static bool has_engine(const fl_run_hosts *h)
 /* Options of a run that has its hosts from elsewhere. */
 static fl_status check_engine(const fl_args *args, const fl_run_hosts *h)
 {
-    static const char *const others[] = {"--hosts", "--ssh", "--replay"};
+    static const char *const others[] = {"--hosts", "--ssh", "--replay", "--key"};
     static const char *const own[] = {"--interface", "--grace"};
     for (size_t i = 0; has_engine(h) && i < sizeof others / sizeof *others; i++) {
         if (fl_args_has(args, others[i])) {
@@ -48,6 +48,9 @@ fl_status fl_run_hosts_init(const fl_args *args, fl_run_hosts *out)
     *out = (fl_run_hosts){.file = NULL};
     FL_TRY(fl_engine_find_own(&out->task));
     FL_TRY(check_engine(args, out));
+    if (fl_args_has(args, "--ssh") && fl_args_has(args, "--key")) {
+        return fl_fail(FL_EINVAL, "--key: --ssh is given, too: ssh passes new keys on");
+    }
     if (fl_args_has(args, "--ssh") && !hosts) {
         return fl_fail(FL_EINVAL, "--ssh: an option of --hosts, which is missing; the hosts of a "
                                   "job are started by ssh without it");
@@ -61,7 +64,7 @@ fl_status fl_run_hosts_init(const fl_args *args, fl_run_hosts *out)
 bool fl_run_hosts_are_given(const fl_args *args, const fl_job *job, const fl_run_hosts *hosts)
 {
     return has_engine(hosts) || fl_args_has(args, "--hosts") || fl_args_has(args, "--listen") ||
-           job->n_hosts > 0;
+           fl_args_has(args, "--key") || job->n_hosts > 0;
 }
 
 /* ---- finding them ---- */
@@ -123,9 +126,9 @@ static fl_status load_file(const fl_args *args, const fl_job *job, fl_cluster_fi
         return fl_cluster_file_load(fl_args_value(args, "--hosts"), file);
     }
     if (job->n_hosts == 0) {
-        return fl_fail(
-            FL_EINVAL,
-            "--listen: the run has one host; allowed: with hosts in the job, or --hosts");
+        return fl_fail(FL_EINVAL,
+                       "%s: the run has one host; allowed: with hosts in the job, or --hosts",
+                       fl_args_has(args, "--listen") ? "--listen" : "--key");
     }
     if (fl_args_has(args, "--replay")) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("hosts"),
@@ -140,13 +143,16 @@ static fl_status load_file(const fl_args *args, const fl_job *job, fl_cluster_fi
 static fl_status find_hosts(const fl_args *args, fl_job *job, const fl_run_hosts *h)
 {
     bool engine = has_engine(h), is_file = fl_args_has(args, "--hosts");
+    bool others_start = fl_args_has(args, "--key"); /* the agents, on hosts that come up */
     const fl_hosts_source source = {.name = engine    ? h->task.engine
                                             : is_file ? "--hosts"
                                                       : "hosts",
-                                    .listen = fl_args_value(args, "--listen")};
+                                    .listen = fl_args_value(args, "--listen"),
+                                    .key = fl_args_value(args, "--key"),
+                                    .names_ms = others_start ? GATHER_MS : 0};
     FL_TRY(engine ? take_tasks(args, job, h) : load_file(args, job, h->file));
     FL_TRY(fl_hosts_make(h->file, &source, job, h->hosts));
-    h->hosts->by_ssh = !engine && (!is_file || fl_args_has(args, "--ssh"));
+    h->hosts->by_ssh = !engine && !others_start && (!is_file || fl_args_has(args, "--ssh"));
     if (engine) {
         snprintf(h->hosts->meeting, sizeof h->hosts->meeting, "%s", h->meeting.dir);
         job->devices.count = FL_JOB_AUTO;

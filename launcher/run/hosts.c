@@ -1,10 +1,12 @@
 #include "launcher/run/hosts.h"
 
 #include "control/link/zap_auth.h"
+#include "device/alloc.h"
 #include "device/failure.h"
 #include "device/log.h"
 #include "launcher/engine/meeting.h"
 #include "launcher/run/host_address.h"
+#include "launcher/run/host_names.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +27,8 @@ void fl_hosts_of_job(const fl_job *job, fl_cluster_file *out)
                             host->sockets > 0 ? host->sockets : 1);
     }
 }
+
+static fl_status read_head_keys(const char *path, fl_hosts *out);
 
 static fl_status make_keys(fl_hosts *out)
 {
@@ -67,6 +71,22 @@ static fl_status take_address(const fl_cluster_file *file, const char *source, i
     return FL_OK;
 }
 
+/* A socket listens at an address: "tcp://NAME:PORT" becomes "tcp://10.0.0.1:PORT". */
+static fl_status resolve_listen(const char *listen, char text[FL_HOSTS_ENDPOINT_MAX])
+{
+    char name[FL_HOSTS_ENDPOINT_MAX], address[FL_ADDRESS_TEXT];
+    const char *colon = strrchr(listen, ':');
+    snprintf(text, FL_HOSTS_ENDPOINT_MAX, "%s", listen);
+    if (strncmp(listen, "tcp://", 6) != 0 || colon < listen + 7 ||
+        strspn(listen + 6, "0123456789.*[]:") == strlen(listen + 6)) {
+        return FL_OK; /* an address, or what take_endpoints refuses */
+    }
+    snprintf(name, sizeof name, "%.*s", (int)(colon - listen - 6), listen + 6);
+    FL_TRY(fl_host_address(name, address));
+    snprintf(text, FL_HOSTS_ENDPOINT_MAX, "tcp://%s%.16s", address, colon);
+    return FL_OK;
+}
+
 static fl_status take_endpoints(const char *source, const char *listen, fl_hosts *out)
 {
     return fl_zap_auth_endpoint(listen, 0, out->agents, sizeof out->agents) &&
@@ -75,6 +95,13 @@ static fl_status take_endpoints(const char *source, const char *listen, fl_hosts
                : fl_fail(FL_EINVAL,
                          "%s: found '%.80s', allowed: tcp://ADDRESS:PORT, PORT from 1 to 65534",
                          source, listen);
+}
+
+static fl_status take_listen(const char *listen, fl_hosts *out)
+{
+    char text[FL_HOSTS_ENDPOINT_MAX];
+    fl_status status = resolve_listen(listen, text);
+    return status == FL_OK ? take_endpoints("--listen", text, out) : fl_within(status, "--listen");
 }
 
 /* The head is this host, and the others can reach it. */
@@ -117,6 +144,18 @@ static fl_status choose_endpoints(const char *source, fl_hosts *out)
     return take_endpoints(source, listen, out);
 }
 
+static fl_status await_names(const fl_cluster_file *file, const fl_hosts_source *source)
+{
+    const char *names[FL_MAX_WORKERS];
+    int n = 0;
+    for (int i = 0; i < file->cluster.n_hosts && source->names_ms > 0; i++) {
+        if (file->address[i][0] != '\0') {
+            names[n++] = file->address[i];
+        }
+    }
+    return fl_host_names_await(names, n, source->names_ms);
+}
+
 fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *source,
                         const fl_job *job, fl_hosts *out)
 {
@@ -134,12 +173,13 @@ fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *sour
         out->host[c->host_of[i]].n++;
         FL_TRY(check_budget(file, source->name, job, i));
     }
+    FL_TRY(await_names(file, source));
     for (int i = 0; i < c->n_hosts; i++) {
         FL_TRY(take_address(file, source->name, i, out));
     }
     FL_TRY(source->listen == NULL ? choose_endpoints(source->name, out)
-                                  : take_endpoints("--listen", source->listen, out));
-    return make_keys(out);
+                                  : take_listen(source->listen, out));
+    return source->key == NULL ? make_keys(out) : read_head_keys(source->key, out);
 }
 
 /* ---- the job ---- */
@@ -193,6 +233,23 @@ fl_status fl_hosts_take_job(const fl_hosts *hosts, fl_job *job)
 
 #define KEY_PART FL_HOSTS_KEY_FILE ".part"
 
+#define AGENTS_KEYS                                                                                \
+    "# With this file anybody can join the run. The head's public key:\n%s\n"                      \
+    "# The secret key of agents and workers:\n%s\n"
+
+fl_status fl_hosts_print_keys(char agents[FL_HOSTS_KEYS_TEXT], char head[FL_HOSTS_KEYS_TEXT])
+{
+    fl_hosts *hosts = NULL;
+    FL_TRY(fl_alloc(sizeof *hosts, (void **)&hosts));
+    fl_status status = make_keys(hosts);
+    snprintf(agents, FL_HOSTS_KEYS_TEXT, AGENTS_KEYS, hosts->keys.server, hosts->keys.secret);
+    snprintf(head, FL_HOSTS_KEYS_TEXT, "%s# The secret key of the head:\n%s\n", agents,
+             hosts->secret);
+    explicit_bzero(hosts, sizeof *hosts);
+    fl_free(hosts);
+    return status;
+}
+
 /* It gets its name when it is whole: agents wait for it. */
 static fl_status write_key(const fl_hosts *hosts, int dir_fd, const char *name)
 {
@@ -200,10 +257,7 @@ static fl_status write_key(const fl_hosts *hosts, int dir_fd, const char *name)
     if (fd < 0) {
         return fl_fail(FL_EIO, KEY_PART ": %s", strerror(errno));
     }
-    bool good = dprintf(fd,
-                        "# With this file anybody can join the run. The head's public key:\n%s\n"
-                        "# The secret key of agents and workers:\n%s\n",
-                        hosts->keys.server, hosts->keys.secret) > 0;
+    bool good = dprintf(fd, AGENTS_KEYS, hosts->keys.server, hosts->keys.secret) > 0;
     good = close(fd) == 0 && good && renameat(dir_fd, KEY_PART, dir_fd, name) == 0;
     return good ? FL_OK : fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
 }
@@ -254,30 +308,49 @@ static bool read_line(FILE *file, char key[FL_CURVE_KEY])
     return false;
 }
 
-fl_status fl_hosts_read_key(const char *path, fl_curve_keys *out)
+/* head: the secret key of the head, which has to be there, too; NULL: none is wanted. */
+static bool read_lines(FILE *file, fl_curve_keys *out, char *head)
+{
+    char public_key[FL_CURVE_KEY];
+    return read_line(file, out->server) && read_line(file, out->secret) &&
+           zmq_curve_public(out->public_key, out->secret) == 0 &&
+           (head == NULL || (read_line(file, head) && zmq_curve_public(public_key, head) == 0 &&
+                             strcmp(public_key, out->server) == 0));
+}
+
+static fl_status read_file(const char *path, fl_curve_keys *out, char *head)
 {
     struct stat info;
-    if (strcmp(path, "-") == 0) { /* as ssh passes it on */
-        bool whole = read_line(stdin, out->server) && read_line(stdin, out->secret) &&
-                     zmq_curve_public(out->public_key, out->secret) == 0;
-        return whole ? FL_OK : fl_fail(FL_EINVAL, "no keys found on standard input");
-    }
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
     if (file == NULL) {
         return fl_fail(FL_EINVAL, "%s: %s", path, strerror(errno));
     }
     bool is_private = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & 077) == 0;
-    bool good = is_private && read_line(file, out->server) && read_line(file, out->secret) &&
-                zmq_curve_public(out->public_key, out->secret) == 0;
+    bool good = is_private && read_lines(file, out, head);
     fclose(file);
     if (!is_private) {
         return fl_fail(FL_EINVAL, "%s: others may read this secret; allowed: a file of mode 0600",
                        path);
     }
     return good ? FL_OK
-                : fl_fail(FL_EINVAL,
-                          "%s: no keys found; allowed: the file " FL_HOSTS_KEY_FILE
-                          " of a run directory",
-                          path);
+                : fl_fail(FL_EINVAL, "%s: no keys found; allowed: the file %s", path,
+                          head == NULL ? FL_HOSTS_KEY_FILE " of a run directory"
+                                       : "head.key of a Secret that frostline manifest wrote");
+}
+
+fl_status fl_hosts_read_key(const char *path, fl_curve_keys *out)
+{
+    if (strcmp(path, "-") != 0) {
+        return read_file(path, out, NULL);
+    }
+    return read_lines(stdin, out, NULL) /* as ssh passes it on */
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "no keys found on standard input");
+}
+
+static fl_status read_head_keys(const char *path, fl_hosts *out)
+{
+    fl_status status = read_file(path, &out->keys, out->secret);
+    return status == FL_OK ? FL_OK : fl_within(status, "--key");
 }
