@@ -8,6 +8,7 @@ const fl_cli_command *const fl_commands[] = {
     &fl_cli_command_run,
     &fl_cli_command_validate,
     &fl_cli_command_agent,
+    &fl_cli_command_manifest,
     &fl_cli_command_doctor,
     &fl_cli_command_evaluate,
     &fl_cli_command_predict,
