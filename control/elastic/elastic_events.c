@@ -248,9 +248,9 @@ static void tell_transition(fl_elastic *elastic)
     }
     fl_progress_note(&elastic->log->progress,
                      "step %lld: %s\n  %s; %s%.3g ms a step predicted, training paused "
-                     "%.3g ms",
+                     "%.*g ms",
                      (long long)e->first_step, change, cause, before, e->predicted_ms,
-                     (double)e->stall_us * 1e-3);
+                     e->stall_us < 1000000 ? 3 : 6, (double)e->stall_us * 1e-3);
     const fl_model *model = elastic->run->options->model;
     int n = list_frozen_uses(model, elastic->plan.F, NULL);
     if (n > 0 && e->before.F == 0) {

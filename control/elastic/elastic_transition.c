@@ -340,7 +340,9 @@ static void switch_plan(fl_elastic *elastic, int64_t step)
     fl_progress_plan(&elastic->log->progress, &elastic->plan);
 }
 
-static void add_parts(fl_transition *e, const fl_transition_parts *parts)
+/* The times of members that train or stand by in the next plan: those of one that departs hold
+ * nobody up. */
+static void add_times(fl_transition *e, const fl_transition_parts *parts)
 {
     e->vote_us = larger(e->vote_us, parts->vote_us);
     e->migrate_us = larger(e->migrate_us, parts->migrate_us);
@@ -348,6 +350,10 @@ static void add_parts(fl_transition *e, const fl_transition_parts *parts)
     e->wait_us = larger(e->wait_us, parts->wait_us);
     e->stall_us =
         larger(e->stall_us, parts->wait_us + parts->vote_us + parts->migrate_us + parts->switch_us);
+}
+
+static void add_parts(fl_transition *e, const fl_transition_parts *parts)
+{
     e->moved_bytes += parts->received_bytes;
     e->kept_bytes += parts->kept_bytes;
     e->device_bytes += parts->device_bytes;
@@ -378,6 +384,8 @@ void fl_elastic_moved(fl_elastic *elastic, fl_worker *worker, const fl_transitio
     }
     if (elastic->plan.departed[worker->rank]) {
         fl_worker_depart(worker, fl_now_us());
+    } else {
+        add_times(e, parts);
     }
     add_parts(e, parts);
     look_whether_over(elastic);

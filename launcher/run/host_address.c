@@ -7,6 +7,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -62,6 +63,10 @@ static int bind_socket(const char *address, int port)
         return -1;
     }
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    /* As ZeroMQ does: connections that have ended do not keep the port. */
+    if (fd >= 0 && port != 0) {
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    }
     if (fd >= 0 && bind(fd, (const struct sockaddr *)&in, sizeof in) != 0) {
         int error = errno;
         close(fd);
@@ -146,4 +151,28 @@ fl_status fl_host_address_free_ports(const char *address, int *port)
         }
     }
     return fl_fail(FL_EIO, "%s: no two free ports: %s", address, strerror(errno));
+}
+
+fl_status fl_host_address_check_port(const char *endpoint)
+{
+    char address[FL_ADDRESS_TEXT] = "";
+    const char *colon = strrchr(endpoint, ':');
+    if (strncmp(endpoint, "tcp://", 6) != 0 || colon < endpoint + 6 ||
+        colon - endpoint - 6 >= FL_ADDRESS_TEXT) {
+        return FL_OK;
+    }
+    memcpy(address, endpoint + 6, (size_t)(colon - endpoint - 6));
+    struct in_addr in;
+    if (inet_pton(AF_INET, address, &in) != 1) {
+        return FL_OK;
+    }
+    int fd = bind_socket(address, atoi(colon + 1));
+    if (fd < 0) {
+        return fl_fail(FL_EINVAL,
+                       "cannot listen at %s: %s; allowed: an address of this host, and a "
+                       "port such that it and the next one are free",
+                       endpoint, strerror(errno));
+    }
+    close(fd);
+    return FL_OK;
 }

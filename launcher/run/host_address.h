@@ -32,4 +32,8 @@ fl_status fl_host_address_own(const char *interface, const char *name,
  * process may take it before the caller does. FL_EIO. */
 fl_status fl_host_address_free_ports(const char *address, int *port) FL_MUST_CHECK;
 
+/* Whether this process could listen at "tcp://ADDRESS:PORT" now; FL_EINVAL says why not. FL_OK if
+ * ADDRESS is no IPv4 address. */
+fl_status fl_host_address_check_port(const char *endpoint) FL_MUST_CHECK;
+
 #endif

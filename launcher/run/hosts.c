@@ -101,27 +101,43 @@ static fl_status take_listen(const char *listen, fl_hosts *out)
 {
     char text[FL_HOSTS_ENDPOINT_MAX];
     fl_status status = resolve_listen(listen, text);
-    return status == FL_OK ? take_endpoints("--listen", text, out) : fl_within(status, "--listen");
+    if (status != FL_OK) {
+        return fl_within(status, "--listen");
+    }
+    FL_TRY(take_endpoints("--listen", text, out));
+    status = fl_host_address_check_port(out->agents);
+    if (status == FL_OK) {
+        status = fl_host_address_check_port(out->links);
+    }
+    return status == FL_OK ? FL_OK : fl_within(status, "--listen");
 }
 
-/* The head is this host, and the others can reach it. */
-static fl_status check_head(const char *source, const fl_hosts *hosts)
+/* The head is this host. */
+static fl_status check_first(const char *source, const fl_hosts *hosts)
 {
     const fl_host *head = &hosts->host[0];
     char own[FL_HOST_TEXT + 32] = "";
-    bool all_loopback = true;
     for (int i = 1; i < hosts->n; i++) {
         const fl_host *host = &hosts->host[i];
-        all_loopback = all_loopback && fl_host_address_is_loopback(host->address);
         if (own[0] == '\0' && fl_host_address_is_own(host->address)) {
             snprintf(own, sizeof own, "; this host is %s", host->name);
         }
     }
-    if (!fl_host_address_is_own(head->address)) {
-        return fl_fail(FL_EINVAL,
-                       "%s: the first host, %s, has the address %s, which this host has not%s; "
-                       "allowed: frostline run on the first host",
-                       source, head->name, head->address, own);
+    return fl_host_address_is_own(head->address)
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "%s: the first host, %s, has the address %s, which this host has not%s; "
+                         "allowed: frostline run on the first host",
+                         source, head->name, head->address, own);
+}
+
+/* The others can reach the head. */
+static fl_status check_reach(const char *source, const fl_hosts *hosts)
+{
+    const fl_host *head = &hosts->host[0];
+    bool all_loopback = true;
+    for (int i = 1; i < hosts->n; i++) {
+        all_loopback = all_loopback && fl_host_address_is_loopback(hosts->host[i].address);
     }
     return all_loopback || !fl_host_address_is_loopback(head->address)
                ? FL_OK
@@ -135,7 +151,7 @@ static fl_status choose_endpoints(const char *source, fl_hosts *out)
 {
     char listen[FL_HOST_TEXT + 32];
     int port = 0;
-    FL_TRY(check_head(source, out));
+    FL_TRY(check_reach(source, out));
     fl_status status = fl_host_address_free_ports(out->host[0].address, &port);
     if (status != FL_OK) {
         return fl_within(status, "%s", source);
@@ -177,9 +193,10 @@ fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *sour
     for (int i = 0; i < c->n_hosts; i++) {
         FL_TRY(take_address(file, source->name, i, out));
     }
-    FL_TRY(source->listen == NULL ? choose_endpoints(source->name, out)
-                                  : take_listen(source->listen, out));
-    return source->key == NULL ? make_keys(out) : read_head_keys(source->key, out);
+    FL_TRY(source->key == NULL ? make_keys(out) : read_head_keys(source->key, out));
+    FL_TRY(check_first(source->name, out));
+    return source->listen == NULL ? choose_endpoints(source->name, out)
+                                  : take_listen(source->listen, out);
 }
 
 /* ---- the job ---- */

@@ -737,6 +737,10 @@ static void test_hosts__bad_input_is_refused(void **state)
         {"run " JOB "--hosts far.yaml",
          "--hosts: the first host, a, has the address 192.0.2.1, which this host has not; this "
          "host is b; allowed: frostline run on the first host"},
+        {"run " JOB "--hosts far.yaml --listen tcp://127.0.0.1:5570",
+         "the first host, a, has the address 192.0.2.1, which this host has not"},
+        {"run " JOB "--hosts hosts.yaml --listen tcp://192.0.2.1:5570",
+         "--listen: cannot listen at tcp://192.0.2.1:5570"},
         {"run " JOB "--hosts near.yaml",
          "host a: 127.0.0.1 is 127.0.0.1, which other hosts cannot reach"},
         {"run " JOB "--listen tcp://127.0.0.1:5570", "--listen: the run has one host"},

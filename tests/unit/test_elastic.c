@@ -282,6 +282,31 @@ static void test_elastic__terms_hold_once_the_plan_runs(void **state)
     assert_true(r->elastic.pinned[3]);
 }
 
+/* Would catch: a worker that departs slowly, while the others train, counted as a pause of
+ * training. */
+static void test_elastic__a_departing_worker_pauses_nobody(void **state)
+{
+    rig *r = *state;
+    const fl_transition *e = &r->elastic.transition;
+    fl_plan next = plan_of(1, 2);
+    fl_elastic_terms terms = fl_elastic_terms_now(&r->elastic);
+    terms.usable.drained[WORKERS - 1] = true;
+    assert_int_equal(fl_elastic_ask_with(&r->elastic, &next, 0, &terms, "by hand"), FL_OK);
+    for (int i = 0; i < WORKERS; i++) {
+        answer(r, i, FL_OK, "");
+    }
+    fl_transition_parts parts = {
+        .generation = e->next.generation, .step = 12, .switch_us = 3, .received_bytes = 8};
+    for (int i = 0; i < WORKERS; i++) {
+        parts.switch_us = i == WORKERS - 1 ? 5000000 : 3;
+        fl_elastic_moved(&r->elastic, &r->workers[i], &parts);
+    }
+    assert_int_equal(e->state, FL_ELASTIC_IDLE);
+    assert_int_equal(e->switch_us, 3);
+    assert_int_equal(e->stall_us, 3);
+    assert_int_equal(e->moved_bytes, 8 * WORKERS);
+}
+
 /* Would catch: a request that took effect and is answered with what became of another transition,
  * which ended before the request's outcome was read. */
 static void test_elastic__a_request_has_its_own_outcome(void **state)
@@ -480,6 +505,7 @@ int main(void)
         IN_A_RIG(test_elastic__a_commit_waits_until_the_step_that_is_saved_is_counted),
         IN_A_RIG(test_elastic__refuses_what_cannot_be),
         IN_A_RIG(test_elastic__terms_hold_once_the_plan_runs),
+        IN_A_RIG(test_elastic__a_departing_worker_pauses_nobody),
         IN_A_RIG(test_elastic__a_request_has_its_own_outcome),
         IN_A_RIG(test_elastic__names_who_has_a_reason_of_its_own),
         IN_A_RIG(test_elastic__a_lost_peer_counts_when_nobody_knows_more),
