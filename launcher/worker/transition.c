@@ -155,8 +155,9 @@ static void *open_next(void *worker)
     fl_plan plan = w->next->plan;
     fl_flight_thread(FL_FLIGHT_PREPARER, plan.generation);
     fl_flight_enter(FL_FLIGHT_PREPARE, -1, -1, 0);
-    fl__reach("prepare", w);
+    fl__reach("wait", w);
     join_closer(w);
+    fl__reach("prepare", w);
     fl_status status = open_member(w, &plan, false, NULL);
     if (status == FL_OK) {
         status = open_messages(w);

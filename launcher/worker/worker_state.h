@@ -82,10 +82,11 @@ typedef struct fl_worker_state {
 } fl_worker_state;
 
 /* A hook for tests: a worker calls it at each of these points if the test program defines it. In
- * any other program it is absent. Points: "begin" (before the first step), "prepare" (in the
- * prepare thread), "step" (after each), "evaluate", "vote", "migrate", "exchanged", "migrated",
- * "switch", "close" (in the thread that closes a generation), "end", "saved" (what it writes at the
- * end is on the disk), "met" (that holds for all); of a worker that joins, "enter" and "joined". */
+ * any other program it is absent. Points: "begin" (before the first step), "wait" (for the last
+ * generation to be closed) and "prepare" (both in the prepare thread), "step" (after each),
+ * "evaluate", "vote", "migrate", "exchanged", "migrated", "switch", "close" (in the thread that
+ * closes a generation), "end", "saved" (what it writes at the end is on the disk), "met" (that
+ * holds for all); of a worker that joins, "enter" and "joined". */
 void fl__test_point(const char *point, fl_worker_state *w) __attribute__((weak));
 
 static inline void fl__reach(const char *point, fl_worker_state *w)

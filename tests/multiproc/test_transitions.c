@@ -242,16 +242,16 @@ static void test_transitions__shortly_before_the_end_are_measured(void **state)
     json_decref(all);
 }
 
-/* The first generation that it closes takes until it has begun to open the next one. */
+/* The first generation takes to close until the thread that opens the next one waits for that. */
 static void close_slowly(const char *point, fl_worker_state *w)
 {
-    static atomic_int n_prepared, n_closed;
+    static atomic_int n_waits, n_closed;
     (void)w;
-    if (strcmp(point, "prepare") == 0) {
-        atomic_fetch_add(&n_prepared, 1);
+    if (strcmp(point, "wait") == 0) {
+        atomic_fetch_add(&n_waits, 1);
     }
     if (strcmp(point, "close") == 0 && atomic_fetch_add(&n_closed, 1) == 0) {
-        while (atomic_load(&n_prepared) < 2) {
+        while (atomic_load(&n_waits) < 2) {
             nap(100);
         }
     }
