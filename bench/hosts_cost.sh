@@ -67,14 +67,14 @@ two_hosts() {
     local dir=$out_dir/hosts-two-$1-$2 head status=0
     plan_of "$1"
     rm -rf "$dir"
-    ip netns exec "$a" "$frostline" run configs/vit-fashion.yaml --run-dir "$dir" "${model[@]}" \
+    ip netns exec "$a" taskset -c 0 "$frostline" run configs/vit-fashion.yaml --run-dir "$dir" "${model[@]}" \
         "${plan[@]}" --set devices.count=auto --set autodp.security="$2" --hosts "$out_dir/hosts.yaml" \
         --listen "tcp://$address_a:5570" >"$dir.log" 2>&1 </dev/null &
     head=$!
     until [ -s "$dir/hosts.key" ] || ! kill -0 "$head" 2>/dev/null; do
         sleep 0.05
     done
-    ip netns exec "$b" "$frostline" agent --join "tcp://$address_a:5570" --key "$dir/hosts.key" \
+    ip netns exec "$b" taskset -c 1 "$frostline" agent --join "tcp://$address_a:5570" --key "$dir/hosts.key" \
         --name b >"$dir.agent.log" 2>&1 </dev/null || status=$?
     if ! wait "$head" || [ $status -ne 0 ]; then
         tail -n 5 "$dir.log" "$dir.agent.log" >&2
