@@ -19,17 +19,7 @@ enum { FIRST = 7, LAST = 20, MANY = 300, KILL_AT = 30 };
 
 static int make_three(void **state)
 {
-    net_hosts *h = calloc(1, sizeof *h);
-    net_hosts_make(h, 3, (const int[]){1, 1, 2});
-    *state = h;
-    return 0;
-}
-
-static int remove_hosts(void **state)
-{
-    int failed = net_hosts_remove(*state);
-    free(*state);
-    return failed;
+    return net_hosts_set_up(state, 3, (const int[]){1, 1, 2});
 }
 
 #define APART                                                                                      \
@@ -126,7 +116,7 @@ static void test_host_apart__keys_go_through_ssh(void **state)
     net_hosts_check(h, FIRST, FIRST);
 }
 
-#define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_three, remove_hosts)
+#define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_three, net_hosts_tear_down)
 
 int main(void)
 {

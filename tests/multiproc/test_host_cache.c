@@ -18,17 +18,7 @@ enum { SAMPLES = 128, EPOCH = SAMPLES / 16, FREEZE_AT = EPOCH, STEPS = 7 * EPOCH
 
 static int make_three(void **state)
 {
-    net_hosts *h = calloc(1, sizeof *h);
-    net_hosts_make(h, 3, (const int[]){1, 1, 2});
-    *state = h;
-    return 0;
-}
-
-static int remove_hosts(void **state)
-{
-    int failed = net_hosts_remove(*state);
-    free(*state);
-    return failed;
+    return net_hosts_set_up(state, 3, (const int[]){1, 1, 2});
 }
 
 typedef struct reads {
@@ -85,7 +75,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_host_cache__has_a_store_on_each_host, make_three,
-                                        remove_hosts),
+                                        net_hosts_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,17 +27,7 @@ enum { COMPARED = 12, METRICS_PORT = 9464 };
 
 static int make_two(void **state)
 {
-    net_hosts *h = calloc(1, sizeof *h);
-    net_hosts_make(h, 2, (const int[]){1, 1});
-    *state = h;
-    return 0;
-}
-
-static int remove_hosts(void **state)
-{
-    int failed = net_hosts_remove(*state);
-    free(*state);
-    return failed;
+    return net_hosts_set_up(state, 2, (const int[]){1, 1});
 }
 
 /* ---- requests ---- */
@@ -209,7 +199,7 @@ static void test_host_control__drains_a_host(void **state)
                                 FL_BINARY_DIR, h->dir, h->dir, h->dir));
 }
 
-#define TWO(test) cmocka_unit_test_setup_teardown(test, make_two, remove_hosts)
+#define TWO(test) cmocka_unit_test_setup_teardown(test, make_two, net_hosts_tear_down)
 
 int main(void)
 {

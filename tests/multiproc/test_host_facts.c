@@ -15,17 +15,7 @@
 
 static int make_two(void **state)
 {
-    net_hosts *h = calloc(1, sizeof *h);
-    net_hosts_make(h, 2, (const int[]){1, 1});
-    *state = h;
-    return 0;
-}
-
-static int remove_hosts(void **state)
-{
-    int failed = net_hosts_remove(*state);
-    free(*state);
-    return failed;
+    return net_hosts_set_up(state, 2, (const int[]){1, 1});
 }
 
 /* The head and the host both say it, and no worker has run. */
@@ -82,7 +72,7 @@ static void test_host_facts__other_weights_are_refused(void **state)
     expect_refusal(h, text);
 }
 
-#define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_two, remove_hosts)
+#define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_two, net_hosts_tear_down)
 
 int main(void)
 {

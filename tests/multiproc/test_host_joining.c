@@ -25,17 +25,7 @@ enum { COMPARED = 20 };
 
 static int make_three(void **state)
 {
-    net_hosts *h = calloc(1, sizeof *h);
-    net_hosts_make(h, 3, (const int[]){1, 1, 1});
-    *state = h;
-    return 0;
-}
-
-static int remove_hosts(void **state)
-{
-    int failed = net_hosts_remove(*state);
-    free(*state);
-    return failed;
+    return net_hosts_set_up(state, 3, (const int[]){1, 1, 1});
 }
 
 static bool ctl(const net_hosts *h, const char *words)
@@ -124,7 +114,7 @@ static void test_host_joining__a_new_host_is_used(void **state)
     assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), 0);
 }
 
-#define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_three, remove_hosts)
+#define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_three, net_hosts_tear_down)
 
 int main(void)
 {

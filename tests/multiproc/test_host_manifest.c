@@ -29,17 +29,7 @@ enum { STEPS = 60, COMPARED = 10, PODS = 3, TEXT = 64 * 1024 };
 
 static int make_three(void **state)
 {
-    net_hosts *h = calloc(1, sizeof *h);
-    net_hosts_make(h, PODS, (const int[]){1, 1, 1});
-    *state = h;
-    return 0;
-}
-
-static int remove_hosts(void **state)
-{
-    int failed = net_hosts_remove(*state);
-    free(*state);
-    return failed;
+    return net_hosts_set_up(state, PODS, (const int[]){1, 1, 1});
 }
 
 /* ---- files ---- */
@@ -272,9 +262,10 @@ static void test_manifest__refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_manifest__refuses, make_three, remove_hosts),
-        cmocka_unit_test_setup_teardown(test_manifest__job_set_trains, make_three, remove_hosts),
-        cmocka_unit_test_setup_teardown(test_manifest__job_trains, make_three, remove_hosts),
+        cmocka_unit_test_setup_teardown(test_manifest__refuses, make_three, net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_manifest__job_set_trains, make_three,
+                                        net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_manifest__job_trains, make_three, net_hosts_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

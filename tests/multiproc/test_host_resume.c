@@ -20,17 +20,7 @@ enum { FIRST = 7, SECOND = 14, LAST = 20 };
 
 static int make_three(void **state)
 {
-    net_hosts *h = calloc(1, sizeof *h);
-    net_hosts_make(h, 3, (const int[]){1, 1, 2});
-    *state = h;
-    return 0;
-}
-
-static int remove_hosts(void **state)
-{
-    int failed = net_hosts_remove(*state);
-    free(*state);
-    return failed;
+    return net_hosts_set_up(state, 3, (const int[]){1, 1, 2});
 }
 
 /* ---- --resume ---- */
@@ -161,7 +151,7 @@ static void test_host_resume__ends_where_the_hosts_left_do_not_suffice(void **st
     assert_int_equal(net_hosts_n_events(h, "run.failed", ""), 1);
 }
 
-#define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_three, remove_hosts)
+#define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_three, net_hosts_tear_down)
 
 int main(void)
 {

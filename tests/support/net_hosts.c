@@ -70,21 +70,55 @@ static bool make_spaces(net_hosts *h)
     return good;
 }
 
-void net_hosts_make(net_hosts *h, int n, const int *n_devices)
+/* They are named a, b, ...; the address of the first is network.1. */
+static void name_hosts(net_hosts *h, int n, const char *network)
 {
     char letters[NET_HOSTS_MAX + 1] = "";
     *h = (net_hosts){.n = n};
     make_folder(h->dir);
     for (int i = 0; i < n; i++) {
         net_host *host = &h->host[i];
-        host->n_devices = n_devices[i];
+        host->n_devices = 1;
         letters[i] = (char)('a' + i);
         snprintf(host->name, sizeof host->name, "%c", 'a' + i);
         snprintf(host->space, sizeof host->space, "fn%d%c", (int)getpid(), 'a' + i);
-        snprintf(host->address, sizeof host->address, "10.213.8.%d", i + 1);
+        snprintf(host->address, sizeof host->address, "%s.%d", network, i + 1);
     }
-    h->exist = make_spaces(h);
     net_hosts_write_file(h, letters);
+}
+
+void net_hosts_make(net_hosts *h, int n, const int *n_devices)
+{
+    char letters[NET_HOSTS_MAX + 1] = "abcd";
+    name_hosts(h, n, "10.213.8");
+    for (int i = 0; i < n; i++) {
+        h->host[i].n_devices = n_devices[i];
+    }
+    letters[n] = '\0';
+    net_hosts_write_file(h, letters);
+    h->exist = make_spaces(h);
+}
+
+void net_hosts_make_loopback(net_hosts *h, int n)
+{
+    name_hosts(h, n, "127.0.0");
+    h->loopback = true;
+}
+
+int net_hosts_set_up(void **state, int n, const int *n_devices)
+{
+    net_hosts *h = calloc(1, sizeof *h);
+    assert_non_null(h);
+    net_hosts_make(h, n, n_devices);
+    *state = h;
+    return 0;
+}
+
+int net_hosts_tear_down(void **state)
+{
+    int failed = net_hosts_remove(*state);
+    free(*state);
+    return failed;
 }
 
 static void end_process(pid_t *pid)
@@ -102,7 +136,9 @@ int net_hosts_remove(net_hosts *h)
     for (int i = 0; i < h->n; i++) {
         end_process(&h->host[i].agent);
     }
-    remove_spaces(h);
+    if (!h->loopback) {
+        remove_spaces(h);
+    }
     return remove_folder(h->dir);
 }
 
@@ -128,10 +164,13 @@ void net_hosts_write_file(const net_hosts *h, const char *letters)
 static pid_t start_after(const net_hosts *h, int i, const char *before, const char *log,
                          const char *arguments)
 {
-    char command[NET_HOSTS_TEXT + 512];
+    char command[NET_HOSTS_TEXT + 512], enter[64] = "";
+    if (!h->loopback) {
+        snprintf(enter, sizeof enter, "ip netns exec %s", h->host[i].space);
+    }
     snprintf(command, sizeof command,
-             "exec ip netns exec %s sh -c \"%s exec '%s/frostline' %s\" >> %s/%s 2>&1 < /dev/null",
-             h->host[i].space, before, FL_BINARY_DIR, arguments, h->dir, log);
+             "exec %s sh -c \"%s exec '%s/frostline' %s\" >> %s/%s 2>&1 < /dev/null", enter, before,
+             FL_BINARY_DIR, arguments, h->dir, log);
     pid_t pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -159,7 +198,7 @@ pid_t net_hosts_start(const net_hosts *h, int i, const char *log, const char *ar
     return start_after(h, i, "", log, arguments);
 }
 
-static void show_logs(const net_hosts *h)
+void net_hosts_show_logs(const net_hosts *h)
 {
     net_hosts_shell("cd %s && tail -n 40 *.log run/worker-*.log", h->dir);
     fprintf(stderr, "%s\n", said.out); /* print_message cuts it */
@@ -172,31 +211,42 @@ static bool has_key(const net_hosts *h)
     return access(path, F_OK) == 0;
 }
 
-/* key: below DIR, once `before` was done. */
-static void start_agent(net_hosts *h, int i, const char *before, const char *key)
+void net_hosts_await_key(net_hosts *h)
 {
-    char arguments[NET_HOSTS_TEXT], log[16];
     NET_AWAIT(has_key(h) || waitpid(h->head, NULL, WNOHANG) != 0);
     if (!has_key(h)) {
-        show_logs(h);
+        net_hosts_show_logs(h);
         fail_msg("the head has ended");
     }
+}
+
+/* key: below DIR, once `before` was done. */
+static void start_agent(net_hosts *h, int i, const char *before, const char *key,
+                        const char *options)
+{
+    char arguments[NET_HOSTS_TEXT], log[16];
+    net_hosts_await_key(h);
     snprintf(log, sizeof log, "%s.log", h->host[i].name);
-    snprintf(arguments, sizeof arguments, "agent --join tcp://%s:5570 --key %s/%s --name %s",
-             h->host[0].address, h->dir, key, h->host[i].name);
+    snprintf(arguments, sizeof arguments, "agent --join tcp://%s:5570 --key %s/%s --name %s %s",
+             h->host[0].address, h->dir, key, h->host[i].name, options);
     h->host[i].agent = start_after(h, i, before, log, arguments);
 }
 
 void net_hosts_start_agent(net_hosts *h, int i)
 {
-    start_agent(h, i, "", "run/hosts.key");
+    net_hosts_start_agent_for(h, i, "");
+}
+
+void net_hosts_start_agent_for(net_hosts *h, int i, const char *options)
+{
+    start_agent(h, i, "", "run/hosts.key", options);
 }
 
 void net_hosts_start_agent_with(net_hosts *h, int i, const char *shown, const char *path)
 {
     char before[512];
     snprintf(before, sizeof before, "mount --bind %s/%s %s &&", h->dir, shown, path);
-    start_agent(h, i, before, "run/hosts.key");
+    start_agent(h, i, before, "run/hosts.key", "");
 }
 
 void net_hosts_start_agent_apart(net_hosts *h, int i)
@@ -206,7 +256,7 @@ void net_hosts_start_agent_apart(net_hosts *h, int i)
     snprintf(before, sizeof before,
              "cd %s && mkdir -p %s && cp run/hosts.key %s && mount -t tmpfs none run && cd %s &&",
              h->dir, h->host[i].name, key, h->host[i].name);
-    start_agent(h, i, before, key);
+    start_agent(h, i, before, key, "");
 }
 
 int net_hosts_await_exit(pid_t *pid)
@@ -219,14 +269,19 @@ int net_hosts_await_exit(pid_t *pid)
 
 void net_hosts_expect(net_hosts *h, int head_code)
 {
-    int code = net_hosts_await_exit(&h->head), worst = 0;
+    net_hosts_expect_codes(h, head_code, 0);
+}
+
+void net_hosts_expect_codes(net_hosts *h, int head_code, int agent_code)
+{
+    int code = net_hosts_await_exit(&h->head), other = agent_code;
     for (int i = 1; i < h->n; i++) {
-        int agent = h->host[i].agent > 0 ? net_hosts_await_exit(&h->host[i].agent) : 0;
-        worst = agent != 0 ? agent : worst;
+        int agent = h->host[i].agent > 0 ? net_hosts_await_exit(&h->host[i].agent) : agent_code;
+        other = agent != agent_code ? agent : other;
     }
-    if (code != head_code || worst != 0) {
-        show_logs(h);
-        fail_msg("head %d, agents %d", code, worst);
+    if (code != head_code || other != agent_code) {
+        net_hosts_show_logs(h);
+        fail_msg("head %d, agents %d", code, other);
     }
 }
 

@@ -25,7 +25,8 @@ typedef struct net_host {
 typedef struct net_hosts {
     char dir[FOLDER_SIZE];
     int n;
-    bool exist; /* false: no right to make name spaces */
+    bool exist;    /* false: no right to make name spaces */
+    bool loopback; /* there are none: the hosts are addresses of this machine */
     net_host host[NET_HOSTS_MAX];
     pid_t head;
 } net_hosts;
@@ -54,8 +55,15 @@ typedef struct net_hosts {
 /* n hosts a, b, ... of n_devices[i] each. */
 void net_hosts_make(net_hosts *h, int n, const int *n_devices);
 
+/* The same by loopback addresses, which needs no right. */
+void net_hosts_make_loopback(net_hosts *h, int n);
+
 /* The same, with processes ended and the folder removed; its result is that of a teardown. */
 int net_hosts_remove(net_hosts *h);
+
+/* net_hosts_make for a test's state, and the teardown of such a test. */
+int net_hosts_set_up(void **state, int n, const int *n_devices);
+int net_hosts_tear_down(void **state);
 
 /* Write DIR/hosts.yaml with the hosts of these letters: "ac". */
 void net_hosts_write_file(const net_hosts *h, const char *letters);
@@ -73,17 +81,26 @@ void net_hosts_start_head(net_hosts *h, const char *job);
 /* The agent of host i, once the run's keys are there. */
 void net_hosts_start_agent(net_hosts *h, int i);
 
+/* The same with options of its own; "": none. */
+void net_hosts_start_agent_for(net_hosts *h, int i, const char *options);
+
 /* The same, with DIR/SHOWN in place of the folder or file `path` on that host alone. */
 void net_hosts_start_agent_with(net_hosts *h, int i, const char *shown, const char *path);
 
 /* The same on a host that does not see DIR/run, and works in DIR/<name>. */
 void net_hosts_start_agent_apart(net_hosts *h, int i);
 
+/* Wait until the run's keys are there. */
+void net_hosts_await_key(net_hosts *h);
+
 /* Wait until the process ends; its exit code, or 128 + signal. */
 int net_hosts_await_exit(pid_t *pid);
 
-/* The head ends with this code, and all agents with 0; else show what they said. */
+/* The head ends with this code, and all agents with 0, or with agent_code; else show what they
+ * said. */
 void net_hosts_expect(net_hosts *h, int head_code);
+void net_hosts_expect_codes(net_hosts *h, int head_code, int agent_code);
+void net_hosts_show_logs(const net_hosts *h);
 
 /* NET_JOB with one worker on this machine, into DIR/alone. */
 void net_hosts_run_alone(const net_hosts *h, const char *more);

@@ -1,0 +1,248 @@
+/* Hosts and their workers that a run of two hosts loses, and hosts that are drained. Would catch: a
+ * run that ends with a worker or a host that it can do without, a step or a sample that a drain
+ * loses, and workers that outlive the head. */
+#include "support/net_hosts.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { MANY_STEPS = 1000, COMPARED = 12 };
+
+static int make_two(void **state)
+{
+    return net_hosts_set_up(state, 2, (const int[]){1, 1});
+}
+
+/* How often the run has lost the worker of host b. */
+static int n_lost(const net_hosts *h)
+{
+    return net_hosts_n_events(h, "worker.lost", "\"rank\": 1");
+}
+
+static void start_long_with(net_hosts *h, const char *plan, const char *of_agent)
+{
+    char job[NET_HOSTS_TEXT];
+    snprintf(job, sizeof job,
+             NET_JOB "--set train.max_steps=%d --set train.epochs=1 %s --set elastic.enabled=false "
+                     "--set fault.detect=2s",
+             MANY_STEPS, plan);
+    net_hosts_start_head(h, job);
+    net_hosts_start_agent_for(h, 1, of_agent);
+    NET_AWAIT(net_hosts_n_steps(h) > COMPARED);
+}
+
+#define REPLICAS "--set pipe.k=1 --set autodp.r=2 --set pipe.m=1"
+#define STAGES "--set pipe.k=2 --set autodp.r=1 --set pipe.m=2"
+
+static void start_long(net_hosts *h)
+{
+    start_long_with(h, REPLICAS, "");
+}
+
+static void check_long(const net_hosts *h)
+{
+    char more[64];
+    snprintf(more, sizeof more, "--set train.max_steps=%d", COMPARED);
+    net_hosts_run_alone(h, more);
+    net_hosts_check(h, MANY_STEPS, COMPARED);
+}
+
+static void test_hosts_lost__goes_on_without_a_remote_worker(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_long(h);
+    kill(net_hosts_worker_pid(h, 1), SIGKILL);
+    net_hosts_expect_codes(h, 0, 0);
+    assert_true(n_lost(h) > 0);
+    check_long(h);
+}
+
+/* Its training thread stops; its link, a thread of its own, goes on. */
+static void test_hosts_lost__throws_out_a_remote_worker_that_hangs(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_long(h);
+    pid_t worker = net_hosts_worker_pid(h, 1);
+    if (ptrace(PTRACE_SEIZE, worker, NULL, NULL) != 0) {
+        print_message("skipped: no right to stop a thread: %s\n", strerror(errno));
+        skip();
+    }
+    assert_int_equal(ptrace(PTRACE_INTERRUPT, worker, NULL, NULL), 0);
+    NET_AWAIT(n_lost(h) > 0);
+    NET_AWAIT(waitpid(worker, NULL, WNOHANG) < 0); /* its tracer sees the end first */
+    net_hosts_expect_codes(h, 0, 0);
+    assert_true(n_lost(h) > 0);
+    check_long(h);
+}
+
+static void test_hosts_lost__goes_on_without_a_host(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_long(h);
+    pid_t worker = net_hosts_worker_pid(h, 1);
+    kill(h->host[1].agent, SIGKILL);
+    net_hosts_expect_codes(h, 0, 128 + SIGKILL);
+    NET_AWAIT(kill(worker, 0) != 0 && errno == ESRCH);
+    assert_true(n_lost(h) > 0);
+    assert_true(net_hosts_log_has(h, "head.log", "host b (10.213.8.2) is lost"));
+    check_long(h);
+}
+
+/* ---- hosts that are drained ---- */
+
+/* The run has lost nothing, and has taken no step twice: check_long reads the steps, and the ledger
+ * the samples. */
+static void check_drained(net_hosts *h)
+{
+    net_hosts_expect_codes(h, 0, 6);
+    assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), 0);
+    assert_int_equal(net_hosts_n_events(h, "run.recovered", ""), 0);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", ""), 0);
+    assert_int_equal(net_hosts_n_events(h, "host.drained", "\"host\": \"b\""), 1);
+    check_long(h);
+}
+
+static void test_hosts_lost__a_notice_drains_a_replica(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_long(h);
+    kill(h->host[1].agent, SIGTERM);
+    check_drained(h);
+    assert_int_equal(net_hosts_n_events(h, "host.draining", "\"why\": \"notice\""), 1);
+    assert_true(net_hosts_log_has(h, "b.log", "drained: the run goes on without this host"));
+}
+
+/* The loss of this host would end the run. */
+static void test_hosts_lost__a_notice_drains_a_stage(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_long_with(h, STAGES, "");
+    kill(h->host[1].agent, SIGTERM);
+    check_drained(h);
+}
+
+/* A model that needs the memory of both: the agent does not wait for what cannot be. */
+static void test_hosts_lost__a_host_that_the_run_needs_is_not_drained(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_long_with(h,
+                    "--set model.blocks=6 --set model.dim=48 --set devices.memory=2560KiB "
+                    "--set pipe.k=2 --set autodp.r=1 --set pipe.m=16",
+                    "--grace 86400");
+    kill(h->host[1].agent, SIGTERM);
+    net_hosts_expect_codes(h, 3, 5);
+    assert_true(net_hosts_log_has(h, "head.log", "host b cannot be drained"));
+    assert_true(net_hosts_log_has(h, "b.log", "stopped by signal 15: "));
+    assert_int_equal(net_hosts_n_events(h, "host.lost", "\"host\": \"b\""), 1);
+    assert_int_equal(net_hosts_n_events(h, "run.failed", ""), 1);
+}
+
+/* The controller, which is stopped, does not answer, and neither does the worker, so that the
+ * others do not train on. */
+static void ask_in_vain(net_hosts *h, const char *of_agent)
+{
+    start_long_with(h, REPLICAS, of_agent);
+    kill(net_hosts_worker_pid(h, 1), SIGSTOP);
+    kill(h->head, SIGSTOP);
+    kill(h->host[1].agent, SIGTERM);
+    NET_AWAIT(net_hosts_log_has(h, "b.log", "asked the head to go on without this host"));
+}
+
+static void check_lost(net_hosts *h)
+{
+    int agent = net_hosts_await_exit(&h->host[1].agent);
+    kill(h->head, SIGCONT);
+    if (agent != 5) {
+        net_hosts_show_logs(h);
+        fail_msg("agent %d", agent);
+    }
+    assert_int_equal(net_hosts_await_exit(&h->head), 0);
+    assert_true(n_lost(h) > 0);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", "stopped by signal 15"), 1);
+    check_long(h);
+}
+
+static void test_hosts_lost__a_second_notice_ends_a_host_at_once(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    ask_in_vain(h, "--grace 86400");
+    while (kill(h->host[1].agent, 0) == 0 &&
+           waitid(P_PID, (id_t)h->host[1].agent, &(siginfo_t){0}, WEXITED | WNOHANG | WNOWAIT) ==
+               0 &&
+           !net_hosts_log_has(h, "b.log", "stopped by signal 15")) {
+        kill(h->host[1].agent, SIGTERM);
+        nap(50000);
+    }
+    check_lost(h);
+}
+
+static void test_hosts_lost__a_host_that_is_not_drained_in_time_is_lost(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    ask_in_vain(h, "--grace 1");
+    check_lost(h);
+    assert_true(net_hosts_log_has(h, "b.log", "did not drain this host in the time of --grace"));
+}
+
+static void test_hosts_lost__notices_a_cut_cable(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_long(h);
+    assert_true(net_hosts_shell("ip -n %s link set fl0 down", h->host[1].space));
+    net_hosts_expect_codes(h, 0, 3);
+    assert_true(n_lost(h) > 0);
+    assert_true(net_hosts_log_has(h, "head.log", "it has been silent for"));
+    assert_true(net_hosts_log_has(h, "b.log", "the head at tcp://10.213.8.1:5570 has been silent"));
+    check_long(h);
+}
+
+static void test_hosts_lost__workers_end_with_the_head(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_long(h);
+    pid_t worker = net_hosts_worker_pid(h, 1);
+    kill(h->head, SIGKILL);
+    net_hosts_expect_codes(h, 128 + SIGKILL, 3);
+    NET_AWAIT(kill(worker, 0) != 0 && errno == ESRCH);
+}
+
+#define SPACES(test) cmocka_unit_test_setup_teardown(test, make_two, net_hosts_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SPACES(test_hosts_lost__goes_on_without_a_remote_worker),
+        SPACES(test_hosts_lost__throws_out_a_remote_worker_that_hangs),
+        SPACES(test_hosts_lost__goes_on_without_a_host),
+        SPACES(test_hosts_lost__a_notice_drains_a_replica),
+        SPACES(test_hosts_lost__a_notice_drains_a_stage),
+        SPACES(test_hosts_lost__a_host_that_the_run_needs_is_not_drained),
+        SPACES(test_hosts_lost__a_second_notice_ends_a_host_at_once),
+        SPACES(test_hosts_lost__a_host_that_is_not_drained_in_time_is_lost),
+        SPACES(test_hosts_lost__notices_a_cut_cable),
+        SPACES(test_hosts_lost__workers_end_with_the_head),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
