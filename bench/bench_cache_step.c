@@ -314,7 +314,7 @@ int main(int argc, char **argv)
     must(fl_model_vit(&config, &b.model));
     b.n_samples = BATCHES * b.job.train.batch;
     must(fl_activations_create(b.model, &b.data, &b.job, b.n_samples, 1000000,
-                               &(fl_store_map){.n_workers = 1}, 0, &a, why, sizeof why));
+                               &(fl_store_map){.n_workers = 1}, 0, 1, &a, why, sizeof why));
     must(fl_affinity_init(&b.affinity, &(int){0}, 1));
     must(fl_device_cpu_create(1, NULL, (size_t)4 << 30, &b.device));
     fl_shape raw;

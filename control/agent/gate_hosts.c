@@ -231,6 +231,7 @@ static void welcome_host(fl__gate *g, int i)
     message.welcome.n_stores = g->o->n_stores;
     for (int k = 0; k < g->n_first_hosts; k++) {
         message.welcome.first[message.welcome.n_hosts++] = g->hosts->host[k].first;
+        message.welcome.n_first_ranks += g->hosts->host[k].n;
     }
     snprintf(message.welcome.run_dir, sizeof message.welcome.run_dir, "%s", g->run_dir);
     snprintf(message.welcome.cwd, sizeof message.welcome.cwd, "%s", g->cwd);

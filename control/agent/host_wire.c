@@ -2,7 +2,7 @@
 
 #include "control/link/bytes.h"
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 8 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 9 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
                    FL_HOST_MESSAGE_MAX,
@@ -51,6 +51,7 @@ static void put_welcome(fl_writer *w, const fl_host_welcome *v)
     for (int i = 0; i < v->n_hosts; i++) {
         fl_put(w, (uint32_t)v->first[i], 4);
     }
+    fl_put(w, (uint32_t)v->n_first_ranks, 4);
 }
 
 /* The first workers of the hosts ascend, and this host is one of them, or a new one. */
@@ -69,8 +70,9 @@ static bool get_hosts(fl_reader *r, fl_host_welcome *v)
         ascends = ascends && (i == 0 ? v->first[0] == 0 : v->first[i] > v->first[i - 1]);
         is_one = is_one || v->first[i] == v->host.first;
     }
-    int last = v->first[v->n_hosts - 1];
-    return ascends && (is_one || v->host.first > last) && last < FL_MAX_WORKERS;
+    v->n_first_ranks = fl_get_i32(r);
+    return ascends && (is_one || v->host.first >= v->n_first_ranks) &&
+           v->n_first_ranks > v->first[v->n_hosts - 1] && v->n_first_ranks <= FL_MAX_WORKERS;
 }
 
 static bool get_welcome(fl_reader *r, fl_host_welcome *v)

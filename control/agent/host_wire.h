@@ -61,6 +61,7 @@ typedef struct fl_host_welcome {
     int64_t job_bytes;         /* of the job that came before, 1 .. FL_HOST_JOB_MAX */
     int n_hosts;               /* with which the run began, the head first */
     int first[FL_MAX_WORKERS]; /* [n_hosts] the first worker of each */
+    int n_first_ranks;         /* that they have; a host that is new to the run has later ones */
     int n_stores;              /* of the cache on each host; 0: the run has none */
     int64_t state_step;        /* steps of the checkpoint that it continues from; -1: from none */
 } fl_host_welcome;

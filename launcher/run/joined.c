@@ -148,7 +148,8 @@ static fl_status open_cache(joined_host *h)
 {
     char why[256];
     const fl_host_welcome *w = h->welcome;
-    fl_store_map map = {.n_workers = h->p.n_ranks, .n_hosts = w->n_hosts};
+    fl_store_map map = {
+        .n_workers = h->p.n_ranks, .n_hosts = w->n_hosts, .n_ranks = w->n_first_ranks};
     memcpy(map.first, w->first, sizeof map.first);
     h->job.cache.policy = w->n_stores == 0 ? FL_CACHE_OFF : FL_CACHE_ON;
     if (w->n_stores != 0 && w->n_stores != h->job.cache.stores) {
@@ -156,8 +157,7 @@ static fl_status open_cache(joined_host *h)
                              (long long)h->job.cache.stores, w->n_stores);
     }
     FL_TRY(fl_activations_create(h->model, &h->dataset, &h->job, h->p.n_samples, h->p.n_steps, &map,
-                                 fl_store_map_host(&map, w->host.first), &h->p.activations, why,
-                                 sizeof why));
+                                 w->host.first, w->host.n, &h->p.activations, why, sizeof why));
     if (h->p.activations != NULL) {
         h->p.batches->stores = h->p.activations->map;
     }

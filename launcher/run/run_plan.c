@@ -149,7 +149,9 @@ fl_status fl_run_plan_open_cache(fl_preparation *p)
     for (; p->hosts != NULL && map.n_hosts < p->hosts->n; map.n_hosts++) {
         map.first[map.n_hosts] = p->hosts->host[map.n_hosts].first;
     }
+    map.n_ranks = p->hosts == NULL ? 0 : fl_hosts_n_ranks(p->hosts);
     FL_TRY(fl_activations_create(p->model, p->dataset, p->job, p->n_samples, p->n_steps, &map, 0,
+                                 p->hosts == NULL ? p->n_ranks : p->hosts->host[0].n,
                                  &p->activations, p->no_cache_why, sizeof p->no_cache_why));
     if (p->activations != NULL) {
         p->batches->stores = p->activations->map;

@@ -139,9 +139,8 @@ static fl_status set_sizes(const fl_model *model, const fl_dataset *d, int64_t n
 /* ---- creation ---- */
 
 /* Each gets its part of the budgets; o: those of all. */
-static fl_status open_stores(fl_activations *a, const fl_job *job, fl_cache_options *o)
+static fl_status open_stores(fl_activations *a, int n, fl_cache_options *o)
 {
-    int n = (int)job->cache.stores;
     o->memory_bytes /= n;
     o->disk_bytes /= n;
     a->values = *o;
@@ -152,8 +151,9 @@ static fl_status open_stores(fl_activations *a, const fl_job *job, fl_cache_opti
     return FL_OK;
 }
 
+/* n_stores: of this host. */
 static fl_status fill(fl_activations *a, const fl_model *model, const fl_dataset *d,
-                      const fl_job *job, int64_t n_samples, int64_t n_steps)
+                      const fl_job *job, int64_t n_samples, int64_t n_steps, int n_stores)
 {
     int64_t n_test = job->train.evaluate ? d->ops->count(d->self, FL_TEST) : 0;
     fl_cache_options o = {.n_keys = n_samples + n_test,
@@ -171,14 +171,16 @@ static fl_status fill(fl_activations *a, const fl_model *model, const fl_dataset
     FL_TRY(fl_weight_prints_create(fl_model_n_layers(model), &a->prints));
     fl_next_use_init(&a->future, job->train.seed, n_samples, n_test, fl_sampler_batch(job),
                      n_steps);
-    return open_stores(a, job, &o);
+    return open_stores(a, n_stores, &o);
 }
 
 fl_status fl_activations_create(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
                                 int64_t n_samples, int64_t n_steps, const fl_store_map *map,
-                                int host, fl_activations **out, char *why, size_t size_bytes)
+                                int first, int n, fl_activations **out, char *why,
+                                size_t size_bytes)
 {
     fl_activations *a = NULL;
+    int n_stores = job->cache.stores < n ? (int)job->cache.stores : n; /* each has readers */
     *out = NULL;
     why[0] = 0;
     if (job->cache.policy == FL_CACHE_OFF) {
@@ -187,8 +189,9 @@ fl_status fl_activations_create(const fl_model *model, const fl_dataset *dataset
     FL_TRY(fl_alloc(sizeof *a, (void **)&a));
     a->map = *map;
     a->map.n_stores = (int)job->cache.stores;
-    a->first_store = host * a->map.n_stores;
-    fl_status status = fill(a, model, dataset, job, n_samples, n_steps);
+    a->first_number = fl_store_map_of(&a->map, first);
+    a->n_numbers = fl_store_map_of(&a->map, first + n - 1) + 1 - a->first_number;
+    fl_status status = fill(a, model, dataset, job, n_samples, n_steps, n_stores);
     if (status == FL_OK) {
         *out = a;
         return FL_OK;
@@ -218,6 +221,11 @@ void fl_activations_destroy(fl_activations **activations)
 int fl_activations_store_of(const fl_activations *a, int rank)
 {
     return a == NULL ? 0 : fl_store_map_of(&a->map, rank);
+}
+
+fl_cache *fl_activations_store(const fl_activations *a, int number)
+{
+    return a->stores[(number - a->first_number) * a->n_stores / a->n_numbers];
 }
 
 void fl_activations_stats(const fl_activations *a, fl_cache_stats *stats)

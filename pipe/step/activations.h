@@ -14,7 +14,8 @@
 
 typedef struct fl_activations {
     fl_store_map map;
-    int first_store, n_stores;             /* those of this host */
+    int n_stores;                          /* of this host */
+    int first_number, n_numbers;           /* that the map has for them: n_stores or more */
     fl_cache *stores[FL_CACHE_STORES_MAX]; /* [n_stores] */
     fl_cache_options values;               /* as of one store: keys, sizes, types, order of uses */
     fl_next_use future;
@@ -23,17 +24,20 @@ typedef struct fl_activations {
 } fl_activations;
 
 /* A cache for a run of n_steps over the first n_samples training samples. map: of all its workers;
- * host: this one, in the map. *out is NULL if the run uses no cache; why [size_bytes] then holds
- * the reason ("" with cache.policy off). With cache.policy on, that reason is an error: FL_EINVAL,
- * FL_EBUDGET or FL_EIO. The caller must not have forked workers yet. */
+ * first, n: the workers of this host. *out is NULL if the run uses no cache; why [size_bytes] then
+ * holds the reason ("" with cache.policy off). With cache.policy on, that reason is an error:
+ * FL_EINVAL, FL_EBUDGET or FL_EIO. The caller must not have forked workers yet. */
 fl_status fl_activations_create(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
                                 int64_t n_samples, int64_t n_steps, const fl_store_map *map,
-                                int host, fl_activations **out, char *why,
+                                int first, int n, fl_activations **out, char *why,
                                 size_t size_bytes) FL_MUST_CHECK;
 void fl_activations_destroy(fl_activations **activations);
 
 /* The number of the store that a worker reads from, among those of all hosts. NULL: 0. Pure. */
 int fl_activations_store_of(const fl_activations *activations, int rank);
+
+/* The store of this host that has this number. Borrowed. */
+fl_cache *fl_activations_store(const fl_activations *activations, int number);
 
 /* Of all stores of this host together. */
 void fl_activations_stats(const fl_activations *activations, fl_cache_stats *stats);

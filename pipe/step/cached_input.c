@@ -337,7 +337,7 @@ static fl_status fill(fl_cached_input *f)
     FL_TRY(fl_alloc_array((size_t)f->max_samples, sizeof *f->wants, (void **)&f->wants));
     FL_TRY(fl_alloc_array((size_t)f->max_samples, sizeof *f->wanted, (void **)&f->wanted));
     FL_TRY(fl_alloc_array((size_t)f->max_samples, sizeof *f->at, (void **)&f->at));
-    f->cache = f->o.activations->stores[f->o.store - f->o.activations->first_store];
+    f->cache = fl_activations_store(f->o.activations, f->o.store);
     fl_cache_attach(f->cache);
     f->prints = (fl_cache_prints){.n_levels = (int)n_levels, .print = f->print};
     fl_cache_switch_init(&f->choice, f->o.job->cache.policy);

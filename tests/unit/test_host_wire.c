@@ -30,6 +30,7 @@ static fl_host_message welcome(void)
                                   .job_bytes = 4000,
                                   .n_hosts = 3,
                                   .first = {0, 2, 5},
+                                  .n_first_ranks = 6,
                                   .n_stores = 1,
                                   .state_step = 500};
     return m;
@@ -66,6 +67,7 @@ static void test_host_wire__keeps_every_field(void **state)
     assert_int_equal(read.welcome.n_stores, 1);
     assert_int_equal(read.welcome.n_hosts, 3);
     assert_int_equal(read.welcome.first[2], 5);
+    assert_int_equal(read.welcome.n_first_ranks, 6);
     m = (fl_host_message){
         .type = FL_HOST_JOIN,
         .join = {.name = "host b", .address = "10.0.0.2", .version = "1.2", .n_devices = 3}};
@@ -150,8 +152,8 @@ static void test_host_wire__refuses_values_that_make_no_sense(void **state)
 {
     (void)state;
     unsigned char bytes[FL_HOST_MESSAGE_MAX];
-    fl_host_message m[14], read;
-    for (int i = 0; i < 14; i++) {
+    fl_host_message m[16], read;
+    for (int i = 0; i < 16; i++) {
         m[i] = welcome();
     }
     m[6] = (fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = 0};
@@ -168,7 +170,9 @@ static void test_host_wire__refuses_values_that_make_no_sense(void **state)
     m[11].welcome.n_hosts = 1;
     m[12].welcome.first[1] = 5;
     m[13].welcome.first[0] = 1;
-    for (int i = 0; i < 14; i++) {
+    m[14].welcome.n_first_ranks = 5;
+    m[15].welcome.host.first = 3; /* neither the first worker of a host nor a later rank */
+    for (int i = 0; i < 16; i++) {
         size_t n = fl_host_wire_put(&m[i], bytes);
         assert_int_equal(get(bytes, n, &read), FL_EFORMAT);
     }
