@@ -18,6 +18,7 @@ static void put_facts(fl_writer *w, const fl_host_facts *f)
     fl_put_i64(w, f->n_train);
     fl_put_i64(w, f->n_test);
     fl_put(w, f->weights, 8);
+    fl_put(w, f->plugin, 8);
 }
 
 static bool get_facts(fl_reader *r, fl_host_facts *f)
@@ -28,6 +29,7 @@ static bool get_facts(fl_reader *r, fl_host_facts *f)
     f->n_train = fl_get_i64(r);
     f->n_test = fl_get_i64(r);
     f->weights = fl_get(r, 8);
+    f->plugin = fl_get(r, 8);
     return good && f->n_train >= 0 && f->n_test >= 0;
 }
 

@@ -13,6 +13,7 @@ typedef struct fl_host_facts {
     uint64_t data;                         /* the same of the data set; 0: it has none */
     int64_t n_train, n_test;               /* its samples */
     uint64_t weights; /* the same of the weights to start from; 0: from no file */
+    uint64_t plugin;  /* hash of the plugin's file; 0: the model has none */
 } fl_host_facts;
 
 #endif

@@ -3,6 +3,7 @@
 #include "control/checkpoint/manifest.h"
 #include "device/alloc.h"
 #include "device/random.h"
+#include "launcher/run/plugin_file.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -61,6 +62,9 @@ fl_status fl_host_facts_make(const fl_preparation *p, fl_host_facts *out)
                            .n_test = d->ops->count(d->self, FL_TEST)};
     snprintf(out->version, sizeof out->version, "%s", FL_VERSION);
     FL_TRY(print_model(p->model, &out->model));
+    if (p->job->model.kind == FL_MODEL_PLUGIN) {
+        FL_TRY(fl_plugin_print_file(p->job->model.plugin, &out->plugin));
+    }
     return print_weights(p->init.file, &out->weights);
 }
 
@@ -87,13 +91,30 @@ static fl_status check_data(const fl_job *job, const char *host, const fl_host_f
                          found->n_test, head->data, head->n_train, head->n_test);
 }
 
+/* Two files may make the same layers, and compute something else in them. head_dir: to which the
+ * path is relative there. */
+static fl_status check_plugin(const fl_job *job, const char *host, const char *head_dir,
+                              const fl_host_facts *found, const fl_host_facts *head)
+{
+    char path[PATH_MAX];
+    const char *plugin = job->model.plugin;
+    bool relative = plugin[0] != '/';
+    return found->plugin == head->plugin
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "host %s: model.plugin %.300s: found another file, of fingerprint "
+                         "%016" PRIx64 ", the head has %016" PRIx64 " at %.300s%s%.300s",
+                         host, resolve(plugin, path), found->plugin, head->plugin,
+                         relative ? head_dir : "", relative ? "/" : "", plugin);
+}
+
 static const char *path_of_weights(const fl_job *job)
 {
     return job->model.init[0] != '\0' ? job->model.init : job->model.path;
 }
 
-fl_status fl_host_facts_compare(const fl_job *job, const char *host, const fl_host_facts *found,
-                                const fl_host_facts *head)
+fl_status fl_host_facts_compare(const fl_job *job, const char *host, const char *head_dir,
+                                const fl_host_facts *found, const fl_host_facts *head)
 {
     char path[PATH_MAX];
     if (strcmp(found->version, head->version) != 0) {
@@ -110,6 +131,7 @@ fl_status fl_host_facts_compare(const fl_job *job, const char *host, const fl_ho
                        host, plugin[0] != '\0' ? "model.plugin " : "model",
                        plugin[0] != '\0' ? resolve(plugin, path) : "", found->model, head->model);
     }
+    FL_TRY(check_plugin(job, host, head_dir, found, head));
     if (found->weights != head->weights && head->weights != 0) {
         return fl_fail(FL_EINVAL,
                        "host %s: weights of %.300s: found the fingerprint %016" PRIx64

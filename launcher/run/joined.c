@@ -168,7 +168,8 @@ static fl_status compare_facts(const joined_host *h)
 {
     fl_host_facts found;
     FL_TRY(fl_host_facts_make(&h->p, &found));
-    return fl_host_facts_compare(&h->job, h->welcome->host.name, &found, &h->welcome->facts);
+    return fl_host_facts_compare(&h->job, h->welcome->host.name, h->welcome->cwd, &found,
+                                 &h->welcome->facts);
 }
 
 /* The head learns why, too. */

@@ -1,7 +1,8 @@
 /* What hosts must have alike is compared before a worker starts. Would catch: a run that trains on
- * other data or from other weights on one host than on the others, because a path leads to another
- * file there, and a head that does not say why a host cannot take part. Hosts are network name
- * spaces with mounts of their own; without the right to make them, the tests are skipped. */
+ * other data, from other weights or with another plugin on one host than on the others, because a
+ * path leads to another file there, and a head that does not say why a host cannot take part. Hosts
+ * are network name spaces with mounts of their own; without the right to make them, the tests are
+ * skipped. */
 #include "support/net_hosts.h"
 
 #include <setjmp.h>
@@ -72,6 +73,31 @@ static void test_host_facts__other_weights_are_refused(void **state)
     expect_refusal(h, text);
 }
 
+#define PLUGIN_JOB                                                                                 \
+    "'" FL_SOURCE_DIR "/configs/quickstart.yaml' --set model.kind=plugin --set model.plugin=%s "   \
+    "--set train.batch=16 --set train.evaluate=false --set freeze.policy=none "                    \
+    "--set pipe.tune=false --set devices.count=auto --set train.max_steps=4"
+
+/* It makes the same layers, so that only the file's content differs. */
+static void test_host_facts__another_plugin_is_refused(void **state)
+{
+    net_hosts *h = *state;
+    char job[1024], text[512], path[FOLDER_SIZE + 64];
+    NET_NEED(h);
+    assert_true(net_hosts_shell("cd %s && cp %s/tests/plugin_toy.so mine.so && "
+                                "cp mine.so other.so && printf x >> other.so",
+                                h->dir, FL_BINARY_DIR));
+    snprintf(path, sizeof path, "%s/mine.so", h->dir);
+    snprintf(job, sizeof job, PLUGIN_JOB, path);
+    net_hosts_start_head(h, job);
+    net_hosts_start_agent_with(h, 1, "other.so", path);
+    snprintf(text, sizeof text, "host b: model.plugin %s: found another file, of fingerprint ",
+             path);
+    expect_refusal(h, text);
+    snprintf(text, sizeof text, " at %s", path);
+    assert_true(net_hosts_log_has(h, "b.log", text));
+}
+
 #define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_two, net_hosts_tear_down)
 
 int main(void)
@@ -79,6 +105,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HOSTS(test_host_facts__other_data_is_refused),
         HOSTS(test_host_facts__other_weights_are_refused),
+        HOSTS(test_host_facts__another_plugin_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
