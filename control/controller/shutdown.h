@@ -38,6 +38,7 @@ typedef struct fl_shutdown {
     char no_recovery[256]; /* why the run cannot go on without the lost worker; "": it was not asked
                             */
     fl_stop_wish wish;     /* the first request to stop */
+    int64_t asked_us;      /* when this controller began to stop for it; 0: it did not */
     char message[4096];    /* why the run ended */
 } fl_shutdown;
 

@@ -2,6 +2,7 @@
  *
  *     first Ctrl-C ── command to the leader ──> as after the last step (shutdown.c), FL_ESTOPPED
  *     SIGTERM ── the same, but SIGKILL after fault.deadline
+ *     while workers open connections ── ABORT to all, after OPENING_US ──> ENDING, FL_ESTOPPED
  *     second ── SIGKILL to all ───────────────> OVER, FL_ESTOPPED
  */
 #include "control/controller/stop_request.h"
@@ -12,7 +13,7 @@
 
 #include <string.h>
 
-enum { SAME_REQUEST_US = 1000000 };
+enum { SAME_REQUEST_US = 1000000, OPENING_US = 500000 };
 
 /* who: a signal, a callback or a client. at_once: the signal that would end the run at once. */
 static void stop_softly(fl_controller *controller, const char *who, const char *at_once)
@@ -30,6 +31,7 @@ static void stop_softly(fl_controller *controller, const char *who, const char *
                      "%s: stopping after the %s in flight; %s stops at once", who,
                      controller->pass.o == NULL ? "step" : "batches", at_once);
     fl_event_log_stopping(&controller->log, who, controller->stats.steps);
+    controller->shutdown.asked_us = fl_now_us();
 }
 
 static void stop_at_once(fl_controller *controller)
@@ -62,6 +64,66 @@ void fl_stop_request_again(fl_controller *controller, const fl_stop_wish *wish)
         stop_softly(controller, wish->who, "a second signal");
     }
 }
+
+/* ---- while workers open connections ---- */
+
+/* No order reaches a worker then: those that it connects to may never answer. */
+static bool is_opening(const fl_controller *controller)
+{
+    fl_phase_state state = controller->shutdown.phase.state;
+    return state == FL_CONTROLLER_STARTING ||
+           (state == FL_CONTROLLER_RUNNING && fl_elastic_is_switching(&controller->elastic));
+}
+
+/* Since when they do, if they have a state that no checkpoint has: once connected, they write it.
+ * 0: nothing is lost without them. */
+static int64_t worth_waiting_since_us(const fl_controller *controller)
+{
+    const fl_recovery *r = &controller->recovery;
+    int64_t since_us = 0;
+    if (controller->shutdown.phase.state == FL_CONTROLLER_RUNNING) {
+        const fl_job *job = controller->options->job;
+        return r->state != FL_RECOVERY_NONE
+                   ? r->begun_us
+                   : controller->elastic.transition.deadline_us - job->fault.deadline_ms * 1000;
+    }
+    for (int i = 0; i < controller->n_workers && controller->options->returns; i++) {
+        int64_t spawned_us = controller->workers[i].spawned_us;
+        since_us = spawned_us > since_us ? spawned_us : since_us;
+    }
+    return since_us;
+}
+
+/* What has been recorded stays; the state since the newest checkpoint is lost. */
+static void end_opening(fl_controller *controller, int64_t now_us)
+{
+    fl_shutdown *shutdown = &controller->shutdown;
+    fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_ABORT);
+    frame.why = FL_ESTOPPED;
+    fl_flight_dump_openings(&controller->flight_dump, shutdown->waits, sizeof shutdown->waits);
+    fl_event_log_opening_ended(&controller->log, (double)(now_us - shutdown->asked_us) * 1e-6,
+                               shutdown->waits);
+    fl_router_send_to_all(&controller->router, &frame);
+    shutdown->cut_off = shutdown->phase.state != FL_CONTROLLER_STARTING;
+    shutdown->phase.state = FL_CONTROLLER_ENDING;
+    shutdown->deadline_us = now_us + OPENING_US;
+}
+
+static void watch_opening(fl_controller *controller, int64_t now_us)
+{
+    const fl_shutdown *shutdown = &controller->shutdown;
+    if (shutdown->asked_us == 0 || !is_opening(controller)) {
+        return;
+    }
+    int64_t since_us = worth_waiting_since_us(controller);
+    bool patient =
+        since_us > 0 && now_us < since_us + controller->options->job->fault.detect_ms * 1000;
+    if (!patient && now_us >= shutdown->asked_us + OPENING_US) {
+        end_opening(controller, now_us);
+    }
+}
+
+/* ---- signals ---- */
 
 static const char *stop_name(int number)
 {
@@ -104,7 +166,9 @@ void fl_stop_request_watch(fl_controller *controller, int64_t now_us)
         fl_log(FL_LOG_WARN, "killed the workers: they did not stop within fault.deadline of "
                             "SIGTERM");
         stop_at_once(controller);
+        return;
     }
+    watch_opening(controller, now_us);
 }
 
 void fl_stop_request_signals(fl_controller *controller)

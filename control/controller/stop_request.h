@@ -17,8 +17,8 @@ void fl_stop_request(fl_controller *controller, const char *who);
 /* Request it again after the run has gone back. Does nothing if wish->who is NULL. */
 void fl_stop_request_again(fl_controller *controller, const fl_stop_wish *wish);
 
-/* In every turn of the loop: kill workers that have not stopped within fault.deadline of SIGTERM.
- */
+/* In every turn of the loop: kill workers that have not stopped within fault.deadline of SIGTERM,
+ * and do not wait for those that still open connections. */
 void fl_stop_request_watch(fl_controller *controller, int64_t now_us);
 
 #endif

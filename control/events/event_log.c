@@ -220,6 +220,17 @@ void fl_event_log_stopping(fl_event_log *log, const char *why, int64_t steps)
     fl_event_log_end(log);
 }
 
+void fl_event_log_opening_ended(fl_event_log *log, double seconds, const char *calls)
+{
+    fl_json *j = fl_event_log_begin(log, "opening.ended");
+    fl_json_rounded(j, "seconds", seconds, 3);
+    fl_json_text(j, "calls", calls);
+    fl_event_log_end(log);
+    fl_progress_note(&log->progress,
+                     "the workers were not connected yet: the run does not wait for them%s%s",
+                     calls[0] == 0 ? "" : "; ", calls);
+}
+
 void fl_event_log_setting_done(fl_event_log *log, const fl_setting *setting,
                                const fl_setting_done_report *report)
 {

@@ -138,6 +138,9 @@ typedef struct fl_recovered {
 } fl_recovered;
 void fl_event_log_recovered(fl_event_log *log, const fl_recovered *recovered, const fl_plan *plan);
 void fl_event_log_stopping(fl_event_log *log, const char *why, int64_t steps);
+/* A run that is to stop does not wait for its workers, which open connections. calls: which are in
+ * which call; "": not known */
+void fl_event_log_opening_ended(fl_event_log *log, double seconds, const char *calls);
 
 /* All processes of a run end that goes back, after `steps` steps; another controller follows.
  * why  the loss, as a sentence */

@@ -105,6 +105,30 @@ int fl_flight_dump_culprit(const fl_flight_dump *dump)
     return fl_wait_graph_culprit(dump->workers, dump->run->n_started, dump->run->plan);
 }
 
+/* The first generation is opened by the thread that trains, a later one by one beside it. */
+static fl_flight_entry opening_of(const fl_flight *flight, int rank)
+{
+    fl_flight_entry none = {.kind = FL_FLIGHT_NONE};
+    for (int track = 0; track < FL_FLIGHT_TRACKS; track++) {
+        fl_flight_view view;
+        fl_flight_look(flight, rank, track, &view);
+        const fl_flight_entry *e = view.depth > 0 ? &view.open[view.depth - 1] : &none;
+        if (fl_wait_graph_opens(e->kind)) {
+            return *e;
+        }
+    }
+    return none;
+}
+
+const char *fl_flight_dump_openings(const fl_flight_dump *dump, char *text, size_t size_bytes)
+{
+    fl_flight_entry call[FL_MAX_WORKERS];
+    for (int rank = 0; rank < dump->run->n_started; rank++) {
+        call[rank] = opening_of(dump->run->flight, rank);
+    }
+    return fl_wait_graph_openings(call, dump->run->n_started, text, size_bytes);
+}
+
 /* ---- as JSON ---- */
 
 static void entry_fields(fl_json *j, const fl_flight_entry *e, int64_t now_ns)

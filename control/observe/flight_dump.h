@@ -25,6 +25,10 @@ const char *fl_flight_dump_explain(fl_flight_dump *dump, int lost, char *text, s
  * for none; else -1. After fl_flight_dump_explain. */
 int fl_flight_dump_culprit(const fl_flight_dump *dump);
 
+/* Write which workers are in which call that opens a communicator, on any thread, as
+ * fl_wait_graph_openings does. */
+const char *fl_flight_dump_openings(const fl_flight_dump *dump, char *text, size_t size_bytes);
+
 /* Add the same text and the last operations of every thread of every worker, as fields "waits" and
  * "workers" of the open object. */
 void fl_flight_dump_json(fl_flight_dump *dump, fl_json *json);

@@ -64,14 +64,14 @@ static bool comes_in(fl_flight_kind kind)
            kind == FL_FLIGHT_STATE_IN || kind == FL_FLIGHT_RECEIVE_COMMAND;
 }
 
-static bool opens(fl_flight_kind kind)
+bool fl_wait_graph_opens(fl_flight_kind kind)
 {
     return kind >= FL_FLIGHT_COMM_ID && kind <= FL_FLIGHT_COMM_CONNECT;
 }
 
 static const char *direction(fl_flight_kind kind)
 {
-    return opens(kind) ? "with" : comes_in(kind) ? "from" : "to";
+    return fl_wait_graph_opens(kind) ? "with" : comes_in(kind) ? "from" : "to";
 }
 
 static bool has_layer(fl_flight_kind kind)
@@ -338,5 +338,29 @@ const char *fl_wait_graph_explain(const fl_wait_graph_worker *workers, int n, co
         add_culprits(&l, &s);
     }
     add_waiting(&l, &s);
+    return text;
+}
+
+const char *fl_wait_graph_openings(const fl_flight_entry *call, int n, char *text,
+                                   size_t size_bytes)
+{
+    wait_line l = {text, size_bytes, 0};
+    bool named[FL_MAX_WORKERS] = {false};
+    text[0] = 0;
+    for (int first = 0; first < n; first++) {
+        bool in[FL_MAX_WORKERS] = {false};
+        int count = 0;
+        if (named[first] || !fl_wait_graph_opens(call[first].kind)) {
+            continue;
+        }
+        for (int i = first; i < n; i++) {
+            in[i] = call[i].kind == call[first].kind;
+            named[i] = named[i] || in[i];
+            count += in[i];
+        }
+        separate(&l);
+        add_workers(&l, in, n, count);
+        ADD(&l, " %s in %s", count == 1 ? "waits" : "wait", fl_flight_text(call[first].kind));
+    }
     return text;
 }

@@ -31,6 +31,18 @@ const char *fl_wait_graph_explain(const fl_wait_graph_worker *workers, int n, co
                                   const fl_model *model, int lost, int64_t now_ns, char *text,
                                   size_t size_bytes);
 
+/* Write one line without a newline: which workers are in which call that opens a communicator, as
+ * "workers 0 and 2 wait in ncclCommSplit; worker 1 waits in ncclCommInitRankConfig". "" when none
+ * is in such a call.
+ * call     [n], by rank: the innermost such operation; kind FL_FLIGHT_NONE: none
+ * text     [size_bytes] out; what does not fit is left out
+ * Returns  text. Pure; any thread */
+const char *fl_wait_graph_openings(const fl_flight_entry *call, int n, char *text,
+                                   size_t size_bytes);
+
+/* Whether the operation opens a communicator. Pure. */
+bool fl_wait_graph_opens(fl_flight_kind kind);
+
 /* The first worker, by rank, that others wait for while it waits for nobody; -1 if no worker is so.
  * Arguments as above. Pure; any thread. */
 int fl_wait_graph_culprit(const fl_wait_graph_worker *workers, int n, const fl_plan *plan);

@@ -58,6 +58,7 @@ static const struct {
      "a step takes {measured_step_ms} ms, {before_step_ms} before the change"},
     {"run.stalled", "no step for {seconds} s: {waits}"},
     {"run.stopping", "stopping ({why})"},
+    {"opening.ended", "the workers were not connected yet: the run does not wait for them"},
     {"run.paused", "paused at step {step}"},
     {"run.continued", "continued at step {step}"},
     {"checkpoint.written", "checkpoint after {step} steps"},

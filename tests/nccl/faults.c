@@ -12,6 +12,7 @@ enum { FAULTS_MAX = 8, CALL_BYTES = 32 };
 static struct {
     int version; /* 0: its own */
     bool without_streams;
+    char file[256]; /* "": always */
     int n;
     struct {
         char call[CALL_BYTES];
@@ -45,6 +46,10 @@ static void read_option(const char *name, char *value)
         wanted.without_streams = strcmp(value, "none") == 0;
         return;
     }
+    if (strcmp(name, "while") == 0) {
+        snprintf(wanted.file, sizeof wanted.file, "%s", value);
+        return;
+    }
     const char *call = strsep(&value, ":"), *in = strsep(&value, ":");
     if (wanted.n == FAULTS_MAX) {
         abort();
@@ -75,7 +80,8 @@ fault fault_of(const char *call)
 {
     fault found = {FAULT_NONE, 0};
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < wanted.n; i++) {
+    bool now = wanted.file[0] == '\0' || access(wanted.file, F_OK) == 0;
+    for (int i = 0; i < wanted.n && now; i++) {
         if (strcmp(wanted.fault[i].call, call) == 0 && --wanted.fault[i].in == 0) {
             found = wanted.fault[i].fault;
         }

@@ -4,6 +4,7 @@
  *   version=CODE       what ncclGetVersion gives
  *   streams=none       operations run beside streams, as calls in progress, in memory of the host:
  *                      for devices whose streams do their work at the call (tests/shim/standin.h)
+ *   while=FILE         all that follows here happens, and calls count, only while there is FILE
  *   fail=CALL:N:CODE   the call returns an error
  *   error=CALL:N:CODE  the call succeeds; later the communicator has this asynchronous error
  *   late=CALL:N:US     what the call began goes on so much later

@@ -255,6 +255,27 @@ static void test_wait_graph__many_workers_in_little_room(void **state)
                         "all workers (step 37)");
 }
 
+/* Each call is named once, with all workers in it, whatever their peers. */
+static void test_wait_graph__lists_calls_that_open_communicators(void **state)
+{
+    (void)state;
+    char text[256], little[24];
+    fl_flight_entry call[20] = {entry(FL_FLIGHT_COMM_SPLIT, -1, -1),
+                                entry(FL_FLIGHT_COMM_INIT, 0, -1), entry(FL_FLIGHT_NONE, -1, -1),
+                                entry(FL_FLIGHT_COMM_SPLIT, 1, -1)};
+    assert_string_equal(fl_wait_graph_openings(call, N, text, sizeof text),
+                        "workers 0 and 3 wait in ncclCommSplit; worker 1 waits in "
+                        "ncclCommInitRankConfig");
+    assert_string_equal(fl_wait_graph_openings(call + 2, 1, text, sizeof text), "");
+    for (int i = 0; i < 20; i++) {
+        call[i] = entry(FL_FLIGHT_COMM_SHRINK, -1, -1);
+    }
+    assert_string_equal(fl_wait_graph_openings(call, 20, text, sizeof text),
+                        "workers 0, 1, 2, 3, 4, 5, 6, 7 and 12 more wait in ncclCommShrink");
+    assert_string_equal(fl_wait_graph_openings(call, 20, little, sizeof little),
+                        "workers 0, 1, 2, 3, 4, ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +289,7 @@ int main(void)
         cmocka_unit_test(test_wait_graph__the_culprit_waits_for_nobody),
         cmocka_unit_test(test_wait_graph__nobody),
         cmocka_unit_test(test_wait_graph__many_workers_in_little_room),
+        cmocka_unit_test(test_wait_graph__lists_calls_that_open_communicators),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
