@@ -499,13 +499,13 @@ static bool await_end(fl_agent *agent)
     return false;
 }
 
-void fl_agent_close(fl_agent **agent, bool again)
+void fl_agent_close(fl_agent **agent, fl_agent_ending ending)
 {
     fl_agent *a = *agent;
     if (a == NULL) {
         return;
     }
-    if (!a->is_lost && send_frame(a, &(fl_agent_frame){.type = FL_AGENT_END, .again = again}) &&
+    if (!a->is_lost && send_frame(a, &(fl_agent_frame){.type = FL_AGENT_END, .ending = ending}) &&
         await_end(a)) {
         if (!a->is_lost) {
             reap_agent(a);

@@ -5,6 +5,7 @@
 #define FL_CONTROL_AGENT_AGENT_CLIENT_H
 
 #include "control/agent/agent.h"
+#include "control/agent/agent_wire.h"
 #include "control/state/worker.h"
 
 typedef struct fl_agent fl_agent;
@@ -51,7 +52,7 @@ void fl_agent_kill(fl_agent *agent, fl_worker *workers, int n);
 
 /* End the remaining workers and the agent; *agent becomes NULL, which is allowed before, too. When
  * it returns, none of these processes runs, even if the agent was stopped.
- * again  the run goes back: the agents of other hosts are to join it once more */
-void fl_agent_close(fl_agent **agent, bool again);
+ * ending  what the agents of other hosts are to do then */
+void fl_agent_close(fl_agent **agent, fl_agent_ending ending);
 
 #endif

@@ -169,7 +169,7 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
         fl_put_text(w, f->text, FL_HOST_WHY_MAX);
         break;
     case FL_AGENT_END:
-        fl_put(w, f->again, 1);
+        fl_put(w, (uint64_t)f->ending, 1);
         break;
     case FL_AGENT_KILL:
     case FL_AGENT_LOOK:
@@ -236,7 +236,8 @@ static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)
     case FL_AGENT_LOOK:
         return f->incarnation > 0;
     case FL_AGENT_END:
-        return f->rank == 0 && f->incarnation == 0 && get_bool(r, &f->again);
+        f->ending = (fl_agent_ending)fl_get(r, 1);
+        return f->rank == 0 && f->incarnation == 0 && f->ending < FL_AGENT_ENDINGS;
     case FL_AGENT_HIDE:
         return f->rank == 0 && f->incarnation == 0;
     case FL_AGENT_SPAWNED:

@@ -37,6 +37,14 @@ typedef enum fl_agent_type {
     FL_AGENT_REFUSE = 37, /* to the relay: the host cannot take part; rank and incarnation are 0 */
 } fl_agent_type;
 
+/* How a run ends for the agents of other hosts. */
+typedef enum fl_agent_ending {
+    FL_AGENT_ENDS_OVER,
+    FL_AGENT_ENDS_AGAIN,   /* the run goes back, and they are to join again */
+    FL_AGENT_ENDS_STOPPED, /* by SIGTERM: they are to be started again together with the run */
+    FL_AGENT_ENDINGS
+} fl_agent_ending;
+
 /* What the gate reports of a host. */
 typedef enum fl_host_news {
     FL_HOST_NEWS_JOINED,
@@ -76,7 +84,7 @@ typedef struct fl_agent_frame {
             int n;                          /* JOINED: how many ranks it has; otherwise 0 */
             fl_clock_estimate clock;        /* CLOCK, where it is known; otherwise not */
         } host;
-        bool again; /* END: the run goes back, and the agents of other hosts are to join again */
+        fl_agent_ending ending;         /* END */
         char text[FL_HOST_WHY_MAX + 1]; /* RELEASE: why it cannot be drained; "": it is drained.
                                            REFUSE: why */
     };

@@ -72,7 +72,12 @@ static void pass_frame(fl__gate *g, const void *bytes, size_t n)
     }
     bool is_of_all = frame.type == FL_AGENT_END || frame.type == FL_AGENT_HIDE;
     if (frame.type == FL_AGENT_END) {
-        begin_end(g, frame.again ? FL_HOST_AGAIN : FL_HOST_LEAVE, "");
+        static const fl_host_type last[FL_AGENT_ENDINGS] = {
+            [FL_AGENT_ENDS_OVER] = FL_HOST_LEAVE,
+            [FL_AGENT_ENDS_AGAIN] = FL_HOST_AGAIN,
+            [FL_AGENT_ENDS_STOPPED] = FL_HOST_STOP,
+        };
+        begin_end(g, last[frame.ending], "");
     }
     if (frame.type == FL_AGENT_RELEASE) {
         fl__gate_release_host(g, &frame);

@@ -2,6 +2,7 @@
 #include "control/agent/gate_state.h"
 
 #include "control/agent/host_start.h"
+#include "control/agent/join_address.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -291,6 +292,41 @@ static bool may_take_over(fl__gate *g, int i, const fl_host_peer *from, bool *re
     return false;
 }
 
+/* Whether no other host than `self` has this address, or is to come with it; else why not. That of
+ * a host that is lost is free. */
+static bool is_free(const fl__gate *g, int self, const char *address,
+                    char why[FL_HOST_TEXT_MAX + 1])
+{
+    for (int i = 0; i < g->hosts->n; i++) {
+        bool is_there = i == 0 || g->remote[i].state != FL__HOST_GONE;
+        if (i != self && is_there && strcmp(g->hosts->host[i].address, address) == 0) {
+            snprintf(why, FL_HOST_TEXT_MAX + 1, "the address %s is that of host %s (--address)",
+                     address, g->hosts->host[i].name);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The address of a known host that may join now: as a pod that was made again, it may have another
+ * one than the run knows. False: another host has it. */
+static bool take_address(fl__gate *g, int i, const fl_host_join *join,
+                         char why[FL_HOST_TEXT_MAX + 1])
+{
+    fl_host *host = &g->hosts->host[i];
+    const char *address = fl_join_address(host, join);
+    if (strcmp(address, host->address) == 0) {
+        return true;
+    }
+    if (!is_free(g, i, address, why)) {
+        return false;
+    }
+    fl_log(FL_LOG_INFO, "host %s has the address %s now, and had %s", host->name, address,
+           host->address);
+    snprintf(host->address, sizeof host->address, "%s", address);
+    return true;
+}
+
 /* The index of a new host, with the next ranks of the run. -1, with the reason why there are none.
  */
 static int add_host(fl__gate *g, const fl_host_join *join, char why[FL_HOST_TEXT_MAX + 1])
@@ -308,12 +344,8 @@ static int add_host(fl__gate *g, const fl_host_join *join, char why[FL_HOST_TEXT
         snprintf(why, FL_HOST_TEXT_MAX + 1, "a new host needs an IPv4 address (--address)");
         return -1;
     }
-    for (int i = 0; i < g->hosts->n; i++) {
-        if (strcmp(g->hosts->host[i].address, join->address) == 0) {
-            snprintf(why, FL_HOST_TEXT_MAX + 1, "the address %s is that of host %s (--address)",
-                     join->address, g->hosts->host[i].name);
-            return -1;
-        }
+    if (!is_free(g, -1, join->address, why)) {
+        return -1;
     }
     int i = fl_hosts_add(g->hosts, join->name, join->address, join->n_devices);
     g->remote[i].was_in = true;
@@ -342,8 +374,12 @@ static void take_join(fl__gate *g, const fl__remote_host *from, const fl_host_jo
         refused = i < 0;
     }
     if (!refused && may_take_over(g, i, &from->peer, &refused)) {
-        take_in(g, i, &from->peer);
-    } else if (refused) {
+        refused = !take_address(g, i, join, why);
+        if (!refused) {
+            take_in(g, i, &from->peer);
+        }
+    }
+    if (refused) {
         refuse_host(g, from, why);
     }
 }

@@ -31,6 +31,8 @@ void fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
     }
     fl_host_record *r = &records[i];
     if (frame->host.news == FL_HOST_NEWS_JOINED) {
+        fl_host *host = &hosts->host[i]; /* it may have another address than before */
+        snprintf(host->address, sizeof host->address, "%s", frame->host.address);
         *r = (fl_host_record){.state = FL_HOST_STATE_JOINED, .joined_us = fl_now_us()};
     } else if (frame->host.news == FL_HOST_NEWS_NOTICE) {
         r->notice_us = fl_now_us();

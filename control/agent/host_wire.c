@@ -2,7 +2,7 @@
 
 #include "control/link/bytes.h"
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 9 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 10 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
                    FL_HOST_MESSAGE_MAX,
@@ -106,6 +106,11 @@ static void put_join(fl_writer *w, const fl_host_join *v)
     fl_put_text(w, v->address, sizeof v->address - 1);
     fl_put_text(w, v->version, sizeof v->version - 1);
     fl_put(w, (uint32_t)v->n_devices, 4);
+    fl_put(w, v->chosen, 1);
+    fl_put(w, (uint32_t)v->n_own, 4);
+    for (int i = 0; i < v->n_own; i++) {
+        fl_put(w, v->own[i], 4);
+    }
 }
 
 static bool get_join(fl_reader *r, fl_host_join *v)
@@ -114,7 +119,17 @@ static bool get_join(fl_reader *r, fl_host_join *v)
                 fl_get_text(r, v->address, sizeof v->address - 1) &&
                 fl_get_text(r, v->version, sizeof v->version - 1);
     v->n_devices = fl_get_i32(r);
-    return good && v->name[0] != '\0' && v->n_devices >= 1 && v->n_devices <= FL_MAX_WORKERS;
+    uint64_t chosen = fl_get(r, 1);
+    v->chosen = chosen == 1;
+    v->n_own = fl_get_i32(r);
+    if (v->n_own < 0 || v->n_own > FL_HOST_OWN_MAX) {
+        return false;
+    }
+    for (int i = 0; i < v->n_own; i++) {
+        v->own[i] = (uint32_t)fl_get(r, 4);
+    }
+    return good && chosen <= 1 && v->name[0] != '\0' && v->n_devices >= 1 &&
+           v->n_devices <= FL_MAX_WORKERS;
 }
 
 /* ---- messages ---- */
@@ -133,6 +148,7 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
         break;
     case FL_HOST_ALIVE:
     case FL_HOST_AGAIN:
+    case FL_HOST_STOP:
         break;
     case FL_HOST_JOIN:
         put_join(&w, &m->join);
@@ -175,6 +191,7 @@ static bool get_body(fl_reader *r, fl_host_message *m)
         return m->frame.n > 0 && m->frame.n <= FL_HOST_JOB_PIECE;
     case FL_HOST_ALIVE:
     case FL_HOST_AGAIN:
+    case FL_HOST_STOP:
         return true;
     case FL_HOST_JOIN:
         return get_join(r, &m->join);

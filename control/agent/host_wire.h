@@ -18,6 +18,7 @@ enum {
     FL_HOST_JOB_MAX = 64 * 1024, /* bytes of a job */
     FL_HOST_JOB_PIECE = 8 * 1024,
     FL_HOST_TEXT_MAX = 255, /* of a reason */
+    FL_HOST_OWN_MAX = 128,  /* addresses of a host */
     FL_HOST_MESSAGE_MAX = FL_AGENT_FRAME_MAX + FL_HOST_HEADER_BYTES,
 };
 
@@ -36,16 +37,20 @@ typedef enum fl_host_type {
     FL_HOST_JOB = 68,     /* the next bytes of the job, before the welcome */
     FL_HOST_AGAIN = 67,   /* end your workers, and join again: the run goes back */
     FL_HOST_PING = 69,    /* what is the time there? In place of ALIVE */
+    FL_HOST_STOP = 70,    /* as LEAVE: SIGTERM has ended the run before it was over */
     FL_HOST_RELEASE = 66, /* the host's workers have left the run: end; or why it must do without */
 } fl_host_type;
 
-/* What a host says of itself to join. One that the run knows by its name has the address and the
- * devices that the run knows. */
+/* What a host says of itself to join. One that the run knows by its name has the devices that the
+ * run knows, and the address of fl_join_address. */
 typedef struct fl_host_join {
     char name[FL_HOST_TEXT];
-    char address[FL_HOST_TEXT]; /* of the data plane, for a new host */
-    char version[FL_HOST_TEXT]; /* of its program */
-    int n_devices;              /* that a new host offers, 1 .. FL_MAX_WORKERS */
+    char address[FL_HOST_TEXT];    /* of the data plane; "": it knows none */
+    bool chosen;                   /* by --address; else it is the one that reaches the head */
+    int n_own;                     /* 0 .. FL_HOST_OWN_MAX; 0: it says nothing of its addresses */
+    uint32_t own[FL_HOST_OWN_MAX]; /* [n_own] its IPv4 addresses: 0x0a000001 is 10.0.0.1 */
+    char version[FL_HOST_TEXT];    /* of its program */
+    int n_devices;                 /* that a new host offers, 1 .. FL_MAX_WORKERS */
 } fl_host_join;
 
 /* What a host gets to know of the run that it has joined. */
@@ -66,7 +71,8 @@ typedef struct fl_host_welcome {
     int64_t state_step;        /* steps of the checkpoint that it continues from; -1: from none */
 } fl_host_welcome;
 
-/* One message. `type` determines which member of the union is valid; ALIVE and AGAIN have none. */
+/* One message. `type` determines which member of the union is valid; ALIVE, AGAIN and STOP
+ * have none. */
 typedef struct fl_host_message {
     fl_host_type type;
     union {

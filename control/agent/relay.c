@@ -52,6 +52,7 @@ typedef struct relay {
     bool joined, over; /* over: the head has said so */
     bool drained;      /* the same, because this host is drained */
     bool again;        /* the same, because the run goes back */
+    bool stopped;      /* the same, because SIGTERM has ended the run */
     int64_t join_ms;   /* to wait for the head's answer */
     int64_t asked_us;  /* when the head was asked to drain this host; 0: it was not */
     int64_t silence_ms;
@@ -188,6 +189,9 @@ static void send_join(const relay *r)
     fl_host_message message = {.type = FL_HOST_JOIN, .join = {.n_devices = r->o->n_devices}};
     snprintf(message.join.name, sizeof message.join.name, "%s", r->o->name);
     snprintf(message.join.address, sizeof message.join.address, "%s", r->o->address);
+    message.join.chosen = r->o->address_chosen;
+    message.join.n_own = r->o->n_own;
+    memcpy(message.join.own, r->o->own, (size_t)r->o->n_own * sizeof *r->o->own);
     snprintf(message.join.version, sizeof message.join.version, "%s", FL_VERSION);
     send_message(r, &message);
 }
@@ -311,6 +315,12 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
         if (m.text[0] != '\0') {
             return fl_fail(FL_EPEER, "the run has ended: %s", m.text);
         }
+        r->again = false;
+        begin_end(r);
+        break;
+    case FL_HOST_STOP:
+        fl_log(FL_LOG_INFO, "SIGTERM has ended the run");
+        r->stopped = true;
         r->again = false;
         begin_end(r);
         break;
@@ -532,6 +542,7 @@ fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
         status = status == FL_OK ? serve_run(&r, end) : status;
     } while (status == FL_OK && r.over && r.again);
     end->signal_number = r.signal_number;
+    end->stopped = status == FL_OK && r.stopped;
     end->drained = status == FL_OK && r.drained;
     close_head(&r);
     kill_agent(&r);

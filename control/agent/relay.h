@@ -18,10 +18,13 @@ typedef struct fl_relay_options {
     const char *endpoint;      /* of the head, "tcp://ADDRESS:PORT" */
     const fl_curve_keys *keys; /* borrowed */
     const char *name;          /* of this host, as the run's file of hosts has it, or a new one */
-    const char *address; /* of this host's data plane, should it be new to the run; "": none */
-    int n_devices;       /* that it offers then */
-    int64_t join_ms;     /* to wait for the head's answer */
-    int64_t grace_ms;    /* after SIGTERM, for the head to drain this host */
+    const char *address;       /* of this host's data plane (fl_join_address); "": none */
+    bool address_chosen;       /* by the user */
+    const uint32_t *own;       /* [n_own] the addresses of this host (fl_host_join) */
+    int n_own;
+    int n_devices;    /* that it offers then */
+    int64_t join_ms;  /* to wait for the head's answer */
+    int64_t grace_ms; /* after SIGTERM, for the head to drain this host */
     fl_host_serve *serve;
     void *context;
 } fl_relay_options;
@@ -29,6 +32,7 @@ typedef struct fl_relay_options {
 typedef struct fl_relay_end {
     int exit_code;     /* of the agent's process */
     int signal_number; /* that stopped it */
+    bool stopped;      /* SIGTERM has ended the run on the head */
     bool drained;      /* the run goes on without this host, and has lost nothing */
 } fl_relay_end;
 

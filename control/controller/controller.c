@@ -281,9 +281,17 @@ static fl_status open_all(fl_controller *controller)
     return open_sockets(controller);
 }
 
+static fl_agent_ending ending_of(const fl_shutdown *shutdown)
+{
+    bool stopped = shutdown->status == FL_ESTOPPED && shutdown->wish.terminated_us > 0;
+    return shutdown->phase.back.returns ? FL_AGENT_ENDS_AGAIN
+           : stopped                    ? FL_AGENT_ENDS_STOPPED
+                                        : FL_AGENT_ENDS_OVER;
+}
+
 static void close_all(fl_controller *controller)
 {
-    fl_agent_close(&controller->agent, controller->shutdown.phase.back.returns);
+    fl_agent_close(&controller->agent, ending_of(&controller->shutdown));
     fl_metrics_close(&controller->metrics);
     fl_event_log_listen(&controller->log, NULL, NULL);
     fl_ctl_close(&controller->ctl);

@@ -1,5 +1,6 @@
 #include "launcher/cli/agent_join.h"
 
+#include "launcher/run/host_address.h"
 #include "launcher/run/joined.h"
 
 #include <errno.h>
@@ -42,10 +43,15 @@ fl_status fl_agent_join(const char *endpoint, const fl_curve_keys *keys, const f
                         int64_t grace_ms, fl_relay_end *end)
 {
     fl_curve_keys own = *keys; /* the agent's process gets it as its context */
+    uint32_t own_addresses[FL_HOST_OWN_MAX];
+    int n_own = fl_host_address_all(own_addresses, FL_HOST_OWN_MAX);
     const fl_relay_options relay = {.endpoint = endpoint,
                                     .keys = &own,
                                     .name = host->name,
                                     .address = host->address,
+                                    .address_chosen = host->address_chosen,
+                                    .own = own_addresses,
+                                    .n_own = n_own,
                                     .n_devices = host->n_devices,
                                     .join_ms = host->wait_ms > 0 ? host->wait_ms : JOIN_MS,
                                     .grace_ms = grace_ms,

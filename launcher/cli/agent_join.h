@@ -11,11 +11,12 @@ fl_status fl_agent_read_grace(const fl_args *args, int64_t *ms) FL_MUST_CHECK;
 /* --wait, or its default. FL_EINVAL. */
 fl_status fl_agent_read_wait(const fl_args *args, int64_t *ms) FL_MUST_CHECK;
 
-/* This host, for the run that it joins; but for the name, should it be new to that. */
+/* This host, for the run that it joins. */
 typedef struct fl_agent_host {
-    const char *name, *address; /* address "": it is not new */
-    int n_devices;
-    int64_t wait_ms; /* for the head's first answer; 0: a minute */
+    const char *name, *address; /* address "": it has the one that the run knows */
+    bool address_chosen;        /* by the user, and not the one from which it reaches the head */
+    int n_devices;              /* should it be new to the run */
+    int64_t wait_ms;            /* for the head's first answer; 0: a minute */
 } fl_agent_host;
 
 /* Serve a run at this endpoint as this host until it is over. As fl_relay_run. */

@@ -54,7 +54,7 @@ static fl_status await_head(const fl_args *args, int64_t *wait_ms)
     return status == FL_OK ? FL_OK : fl_within(status, "--join");
 }
 
-/* Of this host, should it be new to the run. By default the one from which it reaches the head. */
+/* Of this host. By default the one from which it reaches the head. */
 static fl_status read_address(const fl_args *args, char address[FL_ADDRESS_TEXT])
 {
     const char *given = fl_args_value(args, "--address");
@@ -83,6 +83,7 @@ static fl_status read_devices(const fl_args *args, int *n)
 static int exit_of(fl_status status, const fl_relay_end *end)
 {
     return status == FL_OK && end->drained                          ? FL_EXIT_DRAINED
+           : status == FL_OK && end->stopped                        ? FL_EXIT_TERMINATED
            : status == FL_EFAILED && end->exit_code != 0            ? end->exit_code
            : status == FL_ESTOPPED && end->signal_number == SIGTERM ? FL_EXIT_TERMINATED
                                                                     : fl_exit_of(status);
@@ -98,6 +99,7 @@ static fl_status join_run(const fl_args *args, fl_curve_keys *keys, fl_relay_end
     FL_TRY(fl_agent_read_grace(args, &grace_ms));
     FL_TRY(await_head(args, &host.wait_ms));
     FL_TRY(read_address(args, address));
+    host.address_chosen = fl_args_has(args, "--address");
     return fl_agent_join(fl_args_value(args, "--join"), keys, &host, grace_ms, end);
 }
 
@@ -129,7 +131,7 @@ const fl_cli_command fl_cli_command_agent = {
                 {"--key", 0, "FILE", "the run's hosts.key; -: standard input"},
                 {"--name", 0, "NAME", "this host in the file of hosts; default: the hostname"},
                 {"--address", 0, "ADDRESS",
-                 "of a new host; default: the one it reaches the head by"},
+                 "of this host; default: the one that the head knows or sees"},
                 {"--devices", 0, "N", "of a new host: how many it offers; default: 1"},
                 {"--grace", 0, "SECONDS", "after SIGTERM, to leave the run; default: 25"},
                 {"--wait", 0, "SECONDS", "for the head and its name's address; default: 60"}},

@@ -13,7 +13,10 @@
 
 #include <string.h>
 
-enum { RESTARTS = 10 };
+enum {
+    RESTARTS_OF_ONE = 3, /* failures of one pod before it stays away; evictions do not count */
+    RESTARTS_OF_ALL = 3,
+};
 
 static void put_head(fl_yaml_writer *w, const char *version, const char *kind, const char *name)
 {
@@ -94,15 +97,15 @@ static void put_budget(fl_yaml_writer *w, const fl_manifest *m)
 
 /* ---- jobs ---- */
 
-/* A pod that has failed is not started again: it would have another address than the run knows. The
- * Job goes on without it, and is done with the head's pod. */
+/* A pod that has ended before the run is made again, under its name and with another address: an
+ * agent joins the run, and the head continues it. The Job is done with the head's pod. */
 static void put_job_spec(fl_yaml_writer *w, const fl_manifest *m)
 {
     fl_yaml_map(w, "spec");
     fl_yaml_text(w, "completionMode", "Indexed");
     fl_yaml_integer(w, "completions", m->n_hosts);
     fl_yaml_integer(w, "parallelism", m->n_hosts);
-    fl_yaml_integer(w, "backoffLimitPerIndex", 0);
+    fl_yaml_integer(w, "backoffLimitPerIndex", RESTARTS_OF_ONE);
     fl_manifest_put_policies(w);
     fl_yaml_map(w, "template");
     fl_yaml_map(w, "metadata");
@@ -133,15 +136,15 @@ static void put_replicated(fl_yaml_writer *w, const fl_manifest *m)
     fl_yaml_list_end(w);
 }
 
-/* After another failure than bad input, all pods start again, and --continue goes on from the
- * newest checkpoint. */
+/* Where the pods of a Job have failed too often, all start again, but not after bad input or a
+ * user's stop. */
 static void put_restarts(fl_yaml_writer *w)
 {
     fl_yaml_map(w, "failurePolicy");
-    fl_yaml_integer(w, "maxRestarts", RESTARTS);
+    fl_yaml_integer(w, "maxRestarts", RESTARTS_OF_ALL);
     fl_yaml_list(w, "rules");
     fl_yaml_map(w, NULL);
-    fl_yaml_text(w, "name", "badInput");
+    fl_yaml_text(w, "name", "noRetry");
     fl_yaml_text(w, "action", "FailJobSet");
     fl_yaml_list(w, "onJobFailureReasons");
     fl_yaml_text(w, NULL, "PodFailurePolicy");

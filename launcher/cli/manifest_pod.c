@@ -1,5 +1,7 @@
 #include "launcher/cli/manifest_pod.h"
 
+#include "launcher/cli/cli.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -260,19 +262,45 @@ void fl_manifest_put_pod(fl_yaml_writer *w, const fl_manifest *m)
 
 /* ---- of a Job ---- */
 
+static void put_codes(fl_yaml_writer *w, const char *action, const int *codes, int n)
+{
+    fl_yaml_map(w, NULL);
+    fl_yaml_text(w, "action", action);
+    fl_yaml_map(w, "onExitCodes");
+    fl_yaml_text(w, "operator", "In");
+    fl_yaml_list(w, "values");
+    for (int i = 0; i < n; i++) {
+        fl_yaml_integer(w, NULL, codes[i]);
+    }
+    fl_yaml_list_end(w);
+    fl_yaml_map_end(w);
+    fl_yaml_map_end(w);
+}
+
+/* Evicted, preempted, or its node has gone: another pod takes its place, and that is no failure. */
+static void put_disruption(fl_yaml_writer *w)
+{
+    fl_yaml_map(w, NULL);
+    fl_yaml_text(w, "action", "Ignore");
+    fl_yaml_list(w, "onPodConditions");
+    fl_yaml_map(w, NULL);
+    fl_yaml_text(w, "type", "DisruptionTarget");
+    fl_yaml_text(w, "status", "True");
+    fl_yaml_map_end(w);
+    fl_yaml_list_end(w);
+    fl_yaml_map_end(w);
+}
+
+/* The first rule that holds counts. Bad input, and a run that a user stopped, end all pods; the
+ * pod of a host that a user drained stays away. What no rule is for counts as a failure of the
+ * pod's index. */
 static void put_failure(fl_yaml_writer *w)
 {
     fl_yaml_map(w, "podFailurePolicy");
     fl_yaml_list(w, "rules");
-    fl_yaml_map(w, NULL);
-    fl_yaml_text(w, "action", "FailJob");
-    fl_yaml_map(w, "onExitCodes");
-    fl_yaml_text(w, "operator", "In");
-    fl_yaml_list(w, "values");
-    fl_yaml_integer(w, NULL, 2);
-    fl_yaml_list_end(w);
-    fl_yaml_map_end(w);
-    fl_yaml_map_end(w);
+    put_codes(w, "FailJob", (const int[]){FL_EXIT_BAD_INPUT, FL_EXIT_STOPPED}, 2);
+    put_disruption(w);
+    put_codes(w, "FailIndex", (const int[]){FL_EXIT_DRAINED}, 1);
     fl_yaml_list_end(w);
     fl_yaml_map_end(w);
 }

@@ -107,6 +107,24 @@ static bool find_interface(const struct ifaddrs *all, const char *interface,
     return false;
 }
 
+int fl_host_address_all(uint32_t *addresses, int max)
+{
+    struct ifaddrs *all = NULL;
+    int n = 0;
+    if (getifaddrs(&all) != 0) {
+        return 0;
+    }
+    for (const struct ifaddrs *i = all; i != NULL && n < max; i = i->ifa_next) {
+        struct sockaddr_in in;
+        if (i->ifa_addr != NULL && i->ifa_addr->sa_family == AF_INET) {
+            memcpy(&in, i->ifa_addr, sizeof in);
+            addresses[n++] = ntohl(in.sin_addr.s_addr);
+        }
+    }
+    freeifaddrs(all);
+    return n;
+}
+
 fl_status fl_host_address_own(const char *interface, const char *name,
                               char address[FL_ADDRESS_TEXT])
 {

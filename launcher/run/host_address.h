@@ -5,6 +5,7 @@
 #include <frostline/status.h>
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { FL_ADDRESS_TEXT = 16 }; /* "255.255.255.255" */
 
@@ -15,6 +16,10 @@ fl_status fl_host_address(const char *name, char address[FL_ADDRESS_TEXT]) FL_MU
 /* The address from which this host reaches "tcp://ADDRESS:PORT"; "" if there is none. May ask name
  * servers; nothing is sent to the other host. */
 void fl_host_address_toward(const char *endpoint, char address[FL_ADDRESS_TEXT]);
+
+/* The IPv4 addresses of all network interfaces of this host, at most `max`, as numbers:
+ * 0x0a000001 is 10.0.0.1. Returns how many; 0: they are not known. */
+int fl_host_address_all(uint32_t *addresses, int max);
 
 /* Whether this IPv4 address is one of this host. */
 bool fl_host_address_is_own(const char *address);

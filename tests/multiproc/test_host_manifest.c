@@ -25,7 +25,7 @@ enum { STEPS = 60, COMPARED = 10, PODS = 3, TEXT = 64 * 1024 };
 
 #define POD "template.spec."
 #define BOX POD "containers.0."
-#define SET "--set run.shared=false --set train.max_steps=60 "
+#define SIXTY "--set train.max_steps=60 "
 
 static int make_three(void **state)
 {
@@ -126,16 +126,17 @@ static pid_t start_pod(const net_hosts *h, int i)
     return pid;
 }
 
-static json_t *read_manifest(net_hosts *h, const char *kind)
+static json_t *read_manifest(net_hosts *h, const char *kind, const char *more)
 {
     assert_true(net_hosts_shell(
         "cd %s && mkdir -p root keys-a keys-b keys-c work-a work-b work-c && "
-        "'%s/frostline' manifest '%s/configs/quickstart.yaml' --name one --hosts 3 --kind %s " SET
+        "'%s/frostline' manifest '%s/configs/quickstart.yaml' --name one --hosts 3 --kind %s %s "
+        "--set run.shared=false "
         "--set model.blocks=2 --set model.dim=16 --set train.batch=16 --set train.evaluate=false "
         "--set freeze.policy=none --set pipe.tune=false --set train.warmup=0 "
         "--set train.decay=constant --set devices.count=auto --set fault.detect=20s "
         "> manifest.yaml && cat manifest.yaml",
-        h->dir, FL_BINARY_DIR, FL_SOURCE_DIR, kind));
+        h->dir, FL_BINARY_DIR, FL_SOURCE_DIR, kind, more));
     json_t *documents = yaml_documents(net_hosts_said());
     write_file(h->dir, "job.yaml", 0644,
                json_string_value(json_object_get(
@@ -203,7 +204,7 @@ static void test_manifest__job_set_trains(void **state)
 {
     net_hosts *h = *state;
     NET_NEED(h);
-    json_t *documents = read_manifest(h, "jobset"), *set = yaml_of_kind(documents, "JobSet");
+    json_t *documents = read_manifest(h, "jobset", SIXTY), *set = yaml_of_kind(documents, "JobSet");
     json_t *job = yaml_at(set, "spec.replicatedJobs.0.template.spec");
     link_run(h);
     run_pods(h, documents, job,
@@ -215,10 +216,70 @@ static void test_manifest__job_trains(void **state)
 {
     net_hosts *h = *state;
     NET_NEED(h);
-    json_t *documents = read_manifest(h, "job");
+    json_t *documents = read_manifest(h, "job", SIXTY);
     json_t *job = yaml_at(yaml_of_kind(documents, "Job"), "spec");
     link_run(h);
     run_pods(h, documents, job, (const char *[]){"one-0", "one-1", "one-2"});
+    json_decref(documents);
+}
+
+/* An evicted pod comes back under its name, on another node. */
+static void move_pod(net_hosts *h, int i, const char *hostname, const char *address)
+{
+    net_host *host = &h->host[i];
+    assert_true(net_hosts_shell("ip -n %s addr del %s/24 dev fl0 && ip -n %s addr add %s/24 dev "
+                                "fl0 && sed -i '/%s/d' %s/names.new && cat %s/names.new >%s/names",
+                                host->space, host->address, host->space, address, hostname, h->dir,
+                                h->dir, h->dir));
+    snprintf(host->address, sizeof host->address, "%s", address);
+    write_name(h, i, hostname);
+}
+
+static bool ask_head(const net_hosts *h, const char *words)
+{
+    return net_hosts_shell("cd %s/work-a && '%s/frostline' ctl runs/one %s", h->dir, FL_BINARY_DIR,
+                           words);
+}
+
+/* Would catch: a pod that is evicted and made again, and is refused, waits for ever, or whose
+ * workers listen at the address of the one before; and agents that end with 0 when the head is
+ * evicted, so that Kubernetes would not make their pods again. */
+static void test_manifest__an_evicted_pod_comes_back(void **state)
+{
+    static const char *const hostnames[PODS] = {"one-0", "one-1", "one-2"};
+    net_hosts *h = *state;
+    NET_NEED(h);
+    json_t *documents = read_manifest(
+        h, "job",
+        "--grace 100 --set train.epochs=1000 --set elastic.enabled=false --set pipe.k=1 "
+        "--set autodp.r=3 --set pipe.m=1");
+    json_t *job = yaml_at(yaml_of_kind(documents, "Job"), "spec");
+    link_run(h);
+    write_file(h->dir, "names", 0644, "127.0.0.1 localhost\n");
+    for (int i = 0; i < PODS; i++) {
+        write_keys(h, documents, job, i);
+        write_pod(h, job, i, hostnames[i]);
+        write_name(h, i, hostnames[i]);
+    }
+    assert_true(net_hosts_shell("cp %s/names %s/names.new", h->dir, h->dir));
+    h->head = start_pod(h, 0);
+    for (int i = 1; i < PODS; i++) {
+        h->host[i].agent = start_pod(h, i);
+    }
+    NET_AWAIT(net_hosts_n_steps(h) > COMPARED || has_ended(h->head));
+    kill(h->host[2].agent, SIGTERM);
+    assert_int_equal(net_hosts_await_exit(&h->host[2].agent), 6);
+    move_pod(h, 2, hostnames[2], "10.213.8.33");
+    h->host[2].agent = start_pod(h, 2);
+    NET_AWAIT(net_hosts_n_events(h, "transition.done", "\"r\": 3") == 1 || has_ended(h->head) ||
+              has_ended(h->host[2].agent));
+    assert_true(ask_head(h, "status"));
+    assert_non_null(strstr(net_hosts_said(), "10.213.8.33"));
+    assert_int_equal(net_hosts_n_events(h, "host.joined", "10.213.8.33"), 1);
+    kill(h->head, SIGTERM); /* its pod is evicted: all pods are made again */
+    net_hosts_expect_codes(h, 5, 5);
+    net_hosts_run_alone(h, "--set train.max_steps=10");
+    net_hosts_check(h, net_hosts_n_steps(h), COMPARED);
     json_decref(documents);
 }
 
@@ -266,6 +327,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_manifest__job_set_trains, make_three,
                                         net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_manifest__job_trains, make_three, net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_manifest__an_evicted_pod_comes_back, make_three,
+                                        net_hosts_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

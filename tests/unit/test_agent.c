@@ -104,7 +104,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     rig *r = *state;
-    fl_agent_close(&r->agent, false);
+    fl_agent_close(&r->agent, FL_AGENT_ENDS_OVER);
     fl_signals_restore(&r->signals);
     fl_flight_destroy(&r->flight);
     close(r->options.dir_fd);
@@ -226,7 +226,7 @@ static void test_agent__ends_all_when_it_is_closed(void **state)
     rig *r = *state;
     start(r);
     pid_t agent = atomic_load(&r->shared->agent);
-    fl_agent_close(&r->agent, false);
+    fl_agent_close(&r->agent, FL_AGENT_ENDS_OVER);
     assert_null(r->agent);
     assert_true(is_gone(agent));
     for (int i = 0; i < N; i++) {
@@ -281,7 +281,7 @@ static void test_agent__ends_even_if_it_is_stopped(void **state)
     rig *r = *state;
     start(r);
     kill(atomic_load(&r->shared->agent), SIGSTOP);
-    fl_agent_close(&r->agent, false);
+    fl_agent_close(&r->agent, FL_AGENT_ENDS_OVER);
     assert_true(is_gone(atomic_load(&r->shared->agent)));
     assert_all_gone(r);
 }

@@ -80,7 +80,8 @@ static const fl_agent_frame frames[] = {
                         .wall_offset_ns = 7,
                         .round_trip_ns = 9,
                         .drift_ppb = -11}}},
-    {.type = FL_AGENT_END, .again = true},
+    {.type = FL_AGENT_END, .ending = FL_AGENT_ENDS_AGAIN},
+    {.type = FL_AGENT_END, .ending = FL_AGENT_ENDS_STOPPED},
     {.type = FL_AGENT_REFUSE, .text = "other data"},
 };
 

@@ -69,6 +69,27 @@ static void check_pod(json_t *job, const char *pods)
     assert_string_equal(yaml_text(job, POD "volumes.2.secret.defaultMode"), "256");
 }
 
+/* An evicted pod comes back; one whose host a user drained does not; bad input and a user's stop
+ * end all. The order of the rules counts. */
+static void check_policies(json_t *job)
+{
+    static const char *const rules[][2] = {
+        {"0.action", "FailJob"},
+        {"0.onExitCodes.values.0", "2"},
+        {"1.action", "Ignore"},
+        {"1.onPodConditions.0.type", "DisruptionTarget"},
+        {"2.action", "FailIndex"},
+        {"2.onExitCodes.values.0", "6"},
+        {"0.onExitCodes.values.1", "130"},
+    };
+    assert_string_equal(yaml_text(job, "backoffLimitPerIndex"), "3");
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        char path[96];
+        snprintf(path, sizeof path, "podFailurePolicy.rules.%s", rules[i][0]);
+        assert_string_equal(yaml_text(job, path), rules[i][1]);
+    }
+}
+
 static void test_manifest__job_set(void **state)
 {
     (void)state;
@@ -78,6 +99,7 @@ static void test_manifest__job_set(void **state)
     json_t *run = yaml_at(spec, BOX "args");
     assert_int_equal(json_array_size(documents), 4);
     check_pod(spec, "3");
+    check_policies(spec);
     assert_string_equal(yaml_text(set, "spec.network.subdomain"), "one");
     assert_string_equal(yaml_text(spec, "successPolicy.rules.0.succeededIndexes"), "0");
     assert_string_equal(word_after(run, "--listen"), "tcp://one-hosts-0-0.one:5570");

@@ -69,15 +69,23 @@ static void test_host_wire__keeps_every_field(void **state)
     assert_int_equal(read.welcome.n_hosts, 3);
     assert_int_equal(read.welcome.first[2], 5);
     assert_int_equal(read.welcome.n_first_ranks, 6);
-    m = (fl_host_message){
-        .type = FL_HOST_JOIN,
-        .join = {.name = "host b", .address = "10.0.0.2", .version = "1.2", .n_devices = 3}};
+    m = (fl_host_message){.type = FL_HOST_JOIN,
+                          .join = {.name = "host b",
+                                   .address = "10.0.0.2",
+                                   .version = "1.2",
+                                   .n_devices = 3,
+                                   .chosen = true,
+                                   .n_own = 2,
+                                   .own = {0x7f000001, 0x0a000002}}};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_JOIN);
     assert_string_equal(read.join.name, "host b");
     assert_string_equal(read.join.address, "10.0.0.2");
     assert_string_equal(read.join.version, "1.2");
     assert_int_equal(read.join.n_devices, 3);
+    assert_true(read.join.chosen);
+    assert_int_equal(read.join.n_own, 2);
+    assert_int_equal(read.join.own[1], 0x0a000002);
     m = (fl_host_message){.type = FL_HOST_ALIVE};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_ALIVE);

@@ -1,0 +1,26 @@
+#include "control/agent/join_address.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+/* A host has all addresses of its loopback interface: 127.0.0.0/8. */
+static bool has_address(const fl_host_join *join, const char *address)
+{
+    uint32_t wanted;
+    if (inet_pton(AF_INET, address, &wanted) != 1 || strncmp(address, "127.", 4) == 0) {
+        return true; /* not an IPv4 address: nothing is known of it */
+    }
+    bool found = join->n_own == 0;
+    for (int i = 0; i < join->n_own; i++) {
+        found = found || join->own[i] == ntohl(wanted);
+    }
+    return found;
+}
+
+const char *fl_join_address(const fl_host *host, const fl_host_join *join)
+{
+    struct in_addr in;
+    bool usable = inet_pton(AF_INET, join->address, &in) == 1;
+    return usable && (join->chosen || !has_address(join, host->address)) ? join->address
+                                                                         : host->address;
+}

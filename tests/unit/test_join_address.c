@@ -1,0 +1,53 @@
+/* The address of a host that joins. Would catch: a pod that was made again, and whose workers would
+ * listen at the address of the one before; and a host whose fast network, which the file of hosts
+ * names, would be given up for the one by which it reaches the head. */
+#include "control/agent/join_address.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+enum { OLD = 0x0a000002, NEW = 0x0a000009 };
+
+typedef struct address_case {
+    const char *known;
+    fl_host_join join;
+    const char *expected;
+} address_case;
+
+static void test_join_address__is_one_that_the_host_has(void **state)
+{
+    (void)state;
+    static const address_case cases[] = {
+        /* it has moved */
+        {"10.0.0.2", {.address = "10.0.0.9", .n_own = 2, .own = {0x7f000001, NEW}}, "10.0.0.9"},
+        /* two networks, and the file names the other one */
+        {"10.0.0.2", {.address = "10.0.0.9", .n_own = 2, .own = {NEW, OLD}}, "10.0.0.2"},
+        {"10.0.0.2",
+         {.address = "10.0.0.9", .chosen = true, .n_own = 2, .own = {NEW, OLD}},
+         "10.0.0.9"},
+        /* it says too little */
+        {"10.0.0.2", {.address = "", .n_own = 1, .own = {NEW}}, "10.0.0.2"},
+        {"10.0.0.2", {.address = "b.example", .n_own = 1, .own = {NEW}}, "10.0.0.2"},
+        {"10.0.0.2", {.address = "10.0.0.9"}, "10.0.0.2"},
+        /* all hosts on one machine */
+        {"127.0.0.2", {.address = "127.0.0.1", .n_own = 1, .own = {0x7f000001}}, "127.0.0.2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fl_host host = {.n = 1};
+        snprintf(host.address, sizeof host.address, "%s", cases[i].known);
+        assert_string_equal(fl_join_address(&host, &cases[i].join), cases[i].expected);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_join_address__is_one_that_the_host_has),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
