@@ -209,19 +209,24 @@ static bool take_device_track(void)
     return here.device != NULL;
 }
 
-void fl_flight_computed(const fl_flight_entry *entry)
+/* Onto the ring of a track. */
+static void put_left(track *t, const fl_flight_entry *entry)
 {
-    if (here.track == NULL || (here.device == NULL && !take_device_track())) {
-        return;
-    }
-    track *t = here.device;
     uint64_t n = next(&t->begun);
     slot *to = &t->ring[n % FL_FLIGHT_RING];
     set_entry(to, entry);
     set(to, 6, (uint64_t)entry->left_ns);
     atomic_store_explicit(&t->written, n + 1, memory_order_release);
-    begin_change(t);
-    end_change(t);
+}
+
+void fl_flight_computed(const fl_flight_entry *entry)
+{
+    if (here.track == NULL || (here.device == NULL && !take_device_track())) {
+        return;
+    }
+    put_left(here.device, entry);
+    begin_change(here.device);
+    end_change(here.device);
 }
 
 void fl_flight_unwind(void)
@@ -361,6 +366,19 @@ void fl_flight_show(fl_flight *flight, int rank, int track_index, const fl_fligh
     atomic_store(&t->role, (int)view->role);
     atomic_store(&t->depth, (uint64_t)view->depth);
     atomic_store(&t->changes, view->n_changes - view->n_changes % 2);
+}
+
+void fl_flight_append(fl_flight *flight, int rank, int track_index, const fl_flight_entry *entry,
+                      int n)
+{
+    for (int i = 0; i < n; i++) {
+        put_left(&recorder_of(flight, rank)->tracks[track_index], &entry[i]);
+    }
+}
+
+void fl_flight_show_step(fl_flight *flight, int rank, int64_t step)
+{
+    atomic_store_explicit(&recorder_of(flight, rank)->step, step, memory_order_relaxed);
 }
 
 int64_t fl_flight_step_of(const fl_flight *flight, int rank)

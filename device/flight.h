@@ -195,6 +195,11 @@ void fl_flight_look_training(const fl_flight *flight, int rank, fl_flight_view *
  * and how often it has changed. Nothing else writes the track. */
 void fl_flight_show(fl_flight *flight, int rank, int track, const fl_flight_view *view);
 
+/* Add operations [n] that such a worker has left on a track, the oldest first; and show its step.
+ */
+void fl_flight_append(fl_flight *flight, int rank, int track, const fl_flight_entry *entry, int n);
+void fl_flight_show_step(fl_flight *flight, int rank, int64_t step);
+
 /* The step that a worker is at. */
 int64_t fl_flight_step_of(const fl_flight *flight, int rank);
 

@@ -5,6 +5,7 @@
  *     kernel ───── SIGCHLD ──────────────> ③ reap_children
  *     controller <─ SPAWNED, EXITED, LOOKED ── ④ send_owed
  *     controller <─ FLIGHT ── ⑤ show_operations, on another host than the controller's
+ *                ─ READ ─> ⑥ read_records ──> RECORDS, on the same
  *
  * The agent waits in one poll and never in a send: a controller that is stopped does not read, and
  * its workers must still be reaped. What it owes the controller is a flag for each worker and kind
@@ -84,21 +85,16 @@ static bool send_owed(const agent *a)
 
 /* ---- ⑤ ---- */
 
-/* One that the socket does not take is left out: the next one replaces it. */
-static void show_operations_of(const agent *a, int rank)
+/* What the socket does not take is shown the next time. */
+static void show_operations_of(const agent *a, int rank, bool has_ended)
 {
     fl_agent_child *c = &a->children[rank];
+    fl_shown_until until = c->shown;
     fl_agent_frame frame = {.type = FL_AGENT_FLIGHT, .rank = rank, .incarnation = c->incarnation};
-    fl_flight_view *view = &frame.flight;
-    fl_flight_look_training(a->o->flight, rank, view);
-    if (!view->whole || view->n_changes == c->n_shown) {
-        return;
+    if (fl_flight_shown_make(a->o->flight, rank, has_ended, &until, &frame.flight) &&
+        send_frame(a, &frame)) {
+        c->shown = until;
     }
-    int64_t now_ns = fl_now_ns();
-    for (int i = 0; i < view->depth; i++) {
-        view->open[i].entered_ns = now_ns - view->open[i].entered_ns;
-    }
-    c->n_shown = send_frame(a, &frame) ? view->n_changes : c->n_shown;
 }
 
 static void show_operations(agent *a)
@@ -110,18 +106,34 @@ static void show_operations(agent *a)
     a->shown_us = now_us;
     for (int rank = 0; rank < a->o->n_workers; rank++) {
         if (a->children[rank].lives && !a->children[rank].owes_spawned) {
-            show_operations_of(a, rank);
+            show_operations_of(a, rank, false);
         }
     }
 }
 
+/* ---- ⑥ ---- */
+
+/* An answer that the socket does not take is left out: the controller asks again. */
+static void read_records(const agent *a, const fl_agent_frame *request)
+{
+    fl_agent_frame frame = {
+        .type = FL_AGENT_RECORDS, .rank = request->rank, .incarnation = request->incarnation};
+    fl_flight_records_make(a->o->flight, request->rank, &request->read, &frame.records);
+    (void)send_frame(a, &frame);
+}
+
 /* ---- ③ ---- */
 
-static void note_exit(fl_agent_child *c, int wait_status)
+/* The last that it did goes before its end. */
+static void note_exit(const agent *a, int rank, int wait_status)
 {
+    fl_agent_child *c = &a->children[rank];
     c->lives = false;
     c->wait_status = wait_status;
     c->owes_exited = true;
+    if (a->o->flight_ms > 0 && !c->owes_spawned) {
+        show_operations_of(a, rank, true);
+    }
 }
 
 /* The signals of several exits may merge, so each child is asked for. */
@@ -131,7 +143,7 @@ static void reap_children(const agent *a)
         fl_agent_child *c = &a->children[rank];
         int wait_status = 0;
         if (c->lives && waitpid(c->pid, &wait_status, WNOHANG) == c->pid) {
-            note_exit(c, wait_status);
+            note_exit(a, rank, wait_status);
         }
     }
 }
@@ -156,7 +168,7 @@ static _Noreturn void end_workers(const agent *a)
         while (c->lives) {
             pid_t pid = waitpid(c->pid, &wait_status, 0);
             if (pid == c->pid || errno != EINTR) {
-                note_exit(c, wait_status);
+                note_exit(a, rank, wait_status);
             }
         }
     }
@@ -175,7 +187,8 @@ static void spawn_worker(const agent *a, const fl_agent_frame *frame)
         return;
     }
     pid_t self = getpid();
-    *c = (fl_agent_child){.incarnation = frame->incarnation, .owes_spawned = true};
+    *c = (fl_agent_child){
+        .incarnation = frame->incarnation, .owes_spawned = true, .shown = c->shown};
     fl_flight_clear(a->o->flight, frame->rank); /* of what the process before has left open */
     c->pid = fork();
     if (c->pid == 0) {
@@ -232,6 +245,11 @@ static void obey_frame(agent *a, const fl_agent_frame *frame)
             look_at_worker(a, frame);
         }
         break;
+    case FL_AGENT_READ:
+        if (c->incarnation == frame->incarnation) {
+            read_records(a, frame);
+        }
+        break;
     case FL_AGENT_END:
         end_workers(a);
     case FL_AGENT_HIDE:
@@ -241,6 +259,7 @@ static void obey_frame(agent *a, const fl_agent_frame *frame)
     case FL_AGENT_EXITED:
     case FL_AGENT_LOOKED:
     case FL_AGENT_FLIGHT:
+    case FL_AGENT_RECORDS:
     case FL_AGENT_REFUSE:
     case FL_AGENT_HOST:
     case FL_AGENT_RELEASE: /* for the gate */

@@ -11,12 +11,12 @@
 #ifndef FL_CONTROL_AGENT_AGENT_H
 #define FL_CONTROL_AGENT_AGENT_H
 
+#include "control/agent/flight_copy.h"
 #include "control/agent/process_look.h"
 #include "control/agent/signals.h"
 #include "control/state/host_record.h"
 #include "control/state/hosts.h"
 #include "control/state/options.h"
-#include "device/flight.h"
 
 enum { FL_AGENT_LOG_NAME_BYTES = 24, FL_AGENT_ENDPOINT_MAX = 128 };
 
@@ -55,7 +55,7 @@ typedef struct fl_agent_child {
     int wait_status;
     bool look_is_known;
     fl_process_look look;
-    uint64_t n_shown; /* fl_flight_view.n_changes of the view that was shown last */
+    fl_shown_until shown;
 } fl_agent_child;
 
 /* The body of the agent: returns only by _exit. The caller has forked this process and set what it

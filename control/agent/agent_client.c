@@ -35,6 +35,8 @@ typedef struct request {
     int64_t asked_us;
     bool look_is_known;
     fl_process_look look;
+    bool has_records;
+    fl_flight_records *records; /* of another host; NULL: they were never asked for */
 } request;
 
 struct fl_agent {
@@ -139,20 +141,30 @@ static void take_look(request *r, const fl_agent_frame *frame)
     r->look = frame->looked.process;
 }
 
-/* The controller's flight recorders of other hosts are copies. */
-static void take_flight(const fl_agent *agent, fl_agent_frame *frame)
+/* The controller's flight recorders of other hosts are copies. Before the clock of a host is known,
+ * what it shows counts as of now. */
+static void take_flight(const fl_agent *agent, const fl_agent_frame *frame)
 {
-    fl_flight_view *view = &frame->flight;
-    int64_t now_ns = fl_now_ns();
-    for (int i = 0; i < view->depth; i++) {
-        view->open[i].entered_ns = now_ns - view->open[i].entered_ns;
+    if (frame->rank < agent->n_near) {
+        return;
     }
-    if (frame->rank >= agent->n_near) {
-        fl_flight_show(agent->flight, frame->rank, 0, view);
+    int host = fl_hosts_of(agent->hosts, frame->rank);
+    const fl_clock_estimate *clock = host < 0 ? NULL : &agent->host_records[host].clock;
+    bool known = clock != NULL && clock->known;
+    fl_flight_shown_take(agent->flight, frame->rank, &frame->flight,
+                         known ? clock->offset_ns : frame->flight.now_ns - fl_now_ns());
+}
+
+/* Unasked ones are dropped. */
+static void take_records(request *r, const fl_agent_frame *frame)
+{
+    if (r->records != NULL) {
+        *r->records = frame->records;
+        r->has_records = true;
     }
 }
 
-static void take_frame(fl_agent *agent, fl_agent_frame *frame)
+static void take_frame(fl_agent *agent, const fl_agent_frame *frame)
 {
     if (frame->type == FL_AGENT_HOST) {
         fl_host_news_take(agent->hosts, agent->host_records, agent->n_workers, frame);
@@ -178,12 +190,16 @@ static void take_frame(fl_agent *agent, fl_agent_frame *frame)
     case FL_AGENT_FLIGHT:
         take_flight(agent, frame);
         break;
+    case FL_AGENT_RECORDS:
+        take_records(&agent->requests[frame->rank], frame);
+        break;
     case FL_AGENT_SPAWN:
     case FL_AGENT_KILL:
     case FL_AGENT_LOOK:
     case FL_AGENT_END:
     case FL_AGENT_HIDE:
     case FL_AGENT_RELEASE:
+    case FL_AGENT_READ:
     case FL_AGENT_HOST:
     case FL_AGENT_REFUSE:
         fl_log(FL_LOG_WARN, "dropped a frame of type %d: the controller sends these",
@@ -260,6 +276,9 @@ static void release_agent(fl_agent **agent)
     }
     if (a->alive_fd >= 0) {
         close(a->alive_fd);
+    }
+    for (int i = 0; a->requests != NULL && i < a->n_workers; i++) {
+        fl_free(a->requests[i].records);
     }
     fl_free(a->requests);
     fl_free(a);
@@ -386,7 +405,8 @@ bool fl_agent_start(fl_agent *agent, const fl_worker_birth *birth)
         return false;
     }
     fl_worker_begin_again(w, fl_now_us());
-    agent->requests[birth->rank] = (request){.looks = false};
+    request *r = &agent->requests[birth->rank];
+    *r = (request){.records = r->records};
     return true;
 }
 
@@ -440,6 +460,26 @@ bool fl_agent_look(fl_agent *agent, int rank, fl_process_look *out)
         r->asked_us = now_us;
     }
     return is_new;
+}
+
+bool fl_agent_ask_records(fl_agent *agent, int rank, const fl_records_request *asked)
+{
+    request *r = &agent->requests[rank];
+    fl_agent_frame frame = {.type = FL_AGENT_READ,
+                            .rank = rank,
+                            .incarnation = agent->workers[rank].incarnation,
+                            .read = *asked};
+    r->has_records = false;
+    return (r->records != NULL || fl_alloc(sizeof *r->records, (void **)&r->records) == FL_OK) &&
+           send_frame(agent, &frame);
+}
+
+const fl_flight_records *fl_agent_take_records(fl_agent *agent, int rank)
+{
+    request *r = &agent->requests[rank];
+    bool has = r->has_records;
+    r->has_records = false;
+    return has ? r->records : NULL;
 }
 
 void fl_agent_hide_link(fl_agent *agent)

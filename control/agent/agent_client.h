@@ -6,6 +6,7 @@
 
 #include "control/agent/agent.h"
 #include "control/agent/agent_wire.h"
+#include "control/agent/flight_copy.h"
 #include "control/state/worker.h"
 
 typedef struct fl_agent fl_agent;
@@ -37,6 +38,14 @@ bool fl_agent_is_lost(const fl_agent *agent, char *text, size_t size_bytes);
 /* What the agent saw last of a worker's process, if it is news and less than half a second old; and
  * have it look again. Never waits: the answer to the first call comes with a later one. */
 bool fl_agent_look(fl_agent *agent, int rank, fl_process_look *out);
+
+/* Ask the agent of another host what this worker has done in some steps. Never waits; false: the
+ * agent takes no request now. */
+bool fl_agent_ask_records(fl_agent *agent, int rank, const fl_records_request *request);
+
+/* The answer that has come since then, or else NULL. It lasts until the next call of a function of
+ * this agent. */
+const fl_flight_records *fl_agent_take_records(fl_agent *agent, int rank);
 
 /* All workers that were started have opened their links: have the file of the control link removed,
  * so that none remains if the controller is killed. */

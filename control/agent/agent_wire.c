@@ -5,57 +5,9 @@
 
 #include <frostline/plan.h>
 
-enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 7 };
+enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 8 };
 
 /* ---- bodies ---- */
-
-/* Of a worker's training thread, whose place is bounded: FL_FLIGHT_DEPTH operations. */
-static void put_flight(fl_writer *w, const fl_flight_view *view)
-{
-    fl_put(w, (uint64_t)view->role, 1);
-    fl_put(w, (uint64_t)view->depth, 1);
-    fl_put(w, view->n_changes, 8);
-    for (int i = 0; i < view->depth; i++) {
-        const fl_flight_entry *e = &view->open[i];
-        fl_put(w, (uint64_t)e->kind, 1);
-        fl_put(w, e->generation, 4);
-        fl_put_i64(w, e->step);
-        fl_put(w, (uint32_t)e->micro_batch, 4);
-        fl_put(w, (uint32_t)e->item, 4);
-        fl_put(w, (uint32_t)e->peer, 4);
-        fl_put_i64(w, e->bytes);
-        fl_put_i64(w, e->entered_ns);
-    }
-}
-
-static bool get_operation(fl_reader *r, int depth, fl_flight_entry *e)
-{
-    uint64_t kind = fl_get(r, 1);
-    *e = (fl_flight_entry){.kind = (fl_flight_kind)kind, .depth = depth};
-    e->generation = (uint32_t)fl_get(r, 4);
-    e->step = fl_get_i64(r);
-    e->micro_batch = fl_get_i32(r);
-    e->item = fl_get_i32(r);
-    e->peer = fl_get_i32(r);
-    e->bytes = fl_get_i64(r);
-    e->entered_ns = fl_get_i64(r);
-    return kind < FL_FLIGHT_KINDS && e->peer >= -1 && e->peer < FL_MAX_WORKERS &&
-           e->entered_ns >= 0;
-}
-
-static bool get_flight(fl_reader *r, fl_flight_view *view)
-{
-    *view = (fl_flight_view){.whole = true};
-    uint64_t role = fl_get(r, 1), depth = fl_get(r, 1);
-    view->n_changes = fl_get(r, 8);
-    bool good = role < FL_FLIGHT_ROLES && depth <= FL_FLIGHT_DEPTH && view->n_changes % 2 == 0;
-    view->role = (fl_flight_role)role;
-    view->depth = good ? (int)depth : 0;
-    for (int i = 0; i < view->depth; i++) {
-        good = get_operation(r, i, &view->open[i]) && good;
-    }
-    return good;
-}
 
 static void put_threads(fl_writer *w, const fl_thread_look *look)
 {
@@ -131,6 +83,8 @@ static void put_clock(fl_writer *w, const fl_clock_estimate *c)
     fl_put_i64(w, c->wall_offset_ns);
     fl_put_i64(w, c->round_trip_ns);
     fl_put_i64(w, c->drift_ppb);
+    fl_put_i64(w, c->at_ns);
+    fl_put_i64(w, c->error_ns);
 }
 
 static void put_body(fl_writer *w, const fl_agent_frame *f)
@@ -150,7 +104,13 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
         put_threads(w, &f->looked.process.link);
         break;
     case FL_AGENT_FLIGHT:
-        put_flight(w, &f->flight);
+        fl_flight_put_shown(w, &f->flight);
+        break;
+    case FL_AGENT_READ:
+        fl_flight_put_request(w, &f->read);
+        break;
+    case FL_AGENT_RECORDS:
+        fl_flight_put_records(w, &f->records);
         break;
     case FL_AGENT_SPAWN:
         put_birth(w, &f->birth);
@@ -203,7 +163,10 @@ static bool get_clock(fl_reader *r, fl_agent_frame *f)
     c->wall_offset_ns = fl_get_i64(r);
     c->round_trip_ns = fl_get_i64(r);
     c->drift_ppb = fl_get_i64(r);
-    return good && c->known == (f->host.news == FL_HOST_NEWS_CLOCK) && c->round_trip_ns >= 0;
+    c->at_ns = fl_get_i64(r);
+    c->error_ns = fl_get_i64(r);
+    return good && c->known == (f->host.news == FL_HOST_NEWS_CLOCK) && c->round_trip_ns >= 0 &&
+           c->error_ns >= 0;
 }
 
 static bool get_new_host(fl_reader *r, fl_agent_frame *f)
@@ -248,7 +211,11 @@ static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)
     case FL_AGENT_LOOKED:
         return f->incarnation > 0 && get_looked(r, f);
     case FL_AGENT_FLIGHT:
-        return f->incarnation > 0 && get_flight(r, &f->flight);
+        return f->incarnation > 0 && fl_flight_get_shown(r, &f->flight);
+    case FL_AGENT_READ:
+        return f->incarnation > 0 && fl_flight_get_request(r, &f->read);
+    case FL_AGENT_RECORDS:
+        return f->incarnation > 0 && fl_flight_get_records(r, &f->records);
     case FL_AGENT_HOST:
         return f->incarnation == 0 && get_host(r, f);
     case FL_AGENT_REFUSE:

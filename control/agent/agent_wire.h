@@ -8,12 +8,11 @@
 #ifndef FL_CONTROL_AGENT_AGENT_WIRE_H
 #define FL_CONTROL_AGENT_AGENT_WIRE_H
 
+#include "control/agent/flight_copy.h"
 #include "control/agent/process_look.h"
 #include "control/state/birth.h"
 #include "control/state/host_record.h"
 #include "control/state/hosts.h"
-#include "device/flight.h"
-
 #include <frostline/status.h>
 
 #include <stddef.h>
@@ -28,13 +27,15 @@ typedef enum fl_agent_type {
     FL_AGENT_END = 4,     /* end all workers, then yourself; rank and incarnation are 0 */
     FL_AGENT_HIDE = 5,    /* remove the control link's file; rank and incarnation are 0 */
     FL_AGENT_RELEASE = 6, /* to the gate: the host of this first rank may end; incarnation is 0 */
+    FL_AGENT_READ = 7,    /* to another host: what has the worker done in these steps? */
     /* agent to controller */
     FL_AGENT_SPAWNED = 32,
     FL_AGENT_EXITED = 33,
     FL_AGENT_LOOKED = 34,
-    FL_AGENT_FLIGHT = 35, /* of another host: the operations of the worker's training thread */
-    FL_AGENT_HOST = 36,   /* of the gate: news of the host of this first rank; incarnation is 0 */
-    FL_AGENT_REFUSE = 37, /* to the relay: the host cannot take part; rank and incarnation are 0 */
+    FL_AGENT_FLIGHT = 35,  /* of another host: which operations the worker's threads are in */
+    FL_AGENT_HOST = 36,    /* of the gate: news of the host of this first rank; incarnation is 0 */
+    FL_AGENT_REFUSE = 37,  /* to the relay: the host cannot take part; rank and incarnation are 0 */
+    FL_AGENT_RECORDS = 38, /* the answer to READ */
 } fl_agent_type;
 
 /* How a run ends for the agents of other hosts. */
@@ -72,9 +73,9 @@ typedef struct fl_agent_frame {
             bool is_known; /* false: the process has ended, or /proc cannot be read */
             fl_process_look process;
         } looked;
-        /* FLIGHT: `last` is not carried. Times are ages, because each host has its own clock:
-         * entered_ns is how long ago that was when the frame was made. */
-        fl_flight_view flight;
+        fl_flight_shown flight;    /* FLIGHT */
+        fl_records_request read;   /* READ */
+        fl_flight_records records; /* RECORDS */
         struct {
             fl_host_news news;
             int64_t grace_ms;               /* NOTICE: until the agent ends; otherwise 0 */

@@ -20,6 +20,8 @@
 
 enum {
     ALIVES = 8,          /* in the time after which silence counts as loss */
+    CLOCK_US = 250000,   /* between two looks at the hosts' clocks, at most */
+    CLOCK_FIRST = 8,     /* looks at the clock of a host that has joined just now */
     AGAIN_US = 20000000, /* for a host that was in the run to join it again */
     HEAD_PATIENCE = 2, /* a host that has lost the head ends more than one that the head has lost */
 };
@@ -164,6 +166,11 @@ void fl__gate_pass_to_host(fl__gate *g, const fl_agent_frame *frame, const void 
     }
 }
 
+static bool is_report(fl_agent_type type)
+{
+    return (type >= FL_AGENT_SPAWNED && type <= FL_AGENT_FLIGHT) || type == FL_AGENT_RECORDS;
+}
+
 /* A host speaks for its own workers only. */
 static void take_host_frame(fl__gate *g, int i, const void *bytes, size_t n)
 {
@@ -171,7 +178,7 @@ static void take_host_frame(fl__gate *g, int i, const void *bytes, size_t n)
     fl_agent_frame frame;
     bool good = fl_agent_wire_get(bytes, n, &frame) == FL_OK && frame.rank >= host->first &&
                 frame.rank < host->first + host->n && frame.rank < g->o->n_workers &&
-                frame.type >= FL_AGENT_SPAWNED && frame.type <= FL_AGENT_FLIGHT;
+                is_report(frame.type);
     if (!good) {
         fl_log(FL_LOG_WARN, "dropped %zu bytes from host %s: no report of its workers", n,
                host->name);
@@ -468,10 +475,22 @@ bool fl__gate_read_host(fl__gate *g)
     return true;
 }
 
+/* The time between two messages to all hosts, whose answers also tell their clocks. */
+static int64_t between_pings_us(const fl__gate *g)
+{
+    int64_t us = g->hosts->silence_ms * 1000 / ALIVES;
+    for (int i = 1; i < g->hosts->n; i++) {
+        if (g->remote[i].state == FL__HOST_JOINED && g->remote[i].clock.n < CLOCK_FIRST) {
+            return 0; /* one a turn */
+        }
+    }
+    return us < CLOCK_US ? us : CLOCK_US;
+}
+
 static void watch_clock(fl__gate *g, int64_t now_us)
 {
     int64_t silence_us = g->hosts->silence_ms * 1000;
-    if (now_us - g->alive_us > silence_us / ALIVES) {
+    if (now_us - g->alive_us > between_pings_us(g)) {
         fl__gate_tell_hosts(
             g, &(fl_host_message){.type = FL_HOST_PING, .clock = {.sent_ns = fl_now_ns()}});
         g->alive_us = now_us;

@@ -269,6 +269,7 @@ static fl_status start_workers(fl_controller *controller)
     const fl_worker_birth *birth = o->birth != NULL ? o->birth : &first;
     fl_workers_init(controller->workers, controller->n_workers, o->plan, birth->step);
     FL_TRY(fl_agent_open(&agent, controller->workers, &controller->agent));
+    fl_tracer_reach(controller->tracer, controller->agent);
     return fl_agent_start_all(controller->agent, birth);
 }
 
@@ -291,6 +292,9 @@ static fl_agent_ending ending_of(const fl_shutdown *shutdown)
 
 static void close_all(fl_controller *controller)
 {
+    if (controller->tracer != NULL) {
+        fl_tracer_reach(controller->tracer, NULL);
+    }
     fl_agent_close(&controller->agent, ending_of(&controller->shutdown));
     fl_metrics_close(&controller->metrics);
     fl_event_log_listen(&controller->log, NULL, NULL);

@@ -19,6 +19,9 @@ fl_status fl_trace_add(fl_trace_data *trace, const fl_trace_event *event)
 void fl_trace_fini(fl_trace_data *trace)
 {
     fl_free(trace->events);
+    fl_free(trace->hosts);
+    trace->hosts = NULL;
+    trace->n_hosts = 0;
     trace->events = NULL;
     trace->n = trace->capacity = 0;
 }
@@ -31,4 +34,32 @@ const fl_plan *fl_trace_plan(const fl_trace_about *about, uint32_t generation)
         }
     }
     return NULL;
+}
+
+fl_status fl_trace_make_hosts(fl_trace_data *trace, int n)
+{
+    fl_free(trace->hosts);
+    trace->hosts = NULL;
+    trace->n_hosts = 0;
+    FL_TRY(fl_alloc_array((size_t)n, sizeof *trace->hosts, (void **)&trace->hosts));
+    trace->n_hosts = n;
+    return FL_OK;
+}
+
+const fl_trace_host *fl_trace_host_of(const fl_trace_data *trace, int rank)
+{
+    for (int i = 0; i < trace->n_hosts; i++) {
+        const fl_trace_host *host = &trace->hosts[i];
+        if (rank >= host->first && rank < host->first + host->n) {
+            return host;
+        }
+    }
+    return NULL;
+}
+
+fl_flight_role fl_trace_role(fl_flight_kind kind, fl_flight_role role)
+{
+    return kind == FL_FLIGHT_PREPARE  ? FL_FLIGHT_PREPARER
+           : kind == FL_FLIGHT_REDUCE ? FL_FLIGHT_REDUCER
+                                      : role;
 }

@@ -2,6 +2,7 @@
  *
  *     trace.c          the operations of one trace, in memory
  *     tracer.c         requests a trace while a run trains, drains the recorders, writes the file
+ *     trace_far.c      the same of workers on other hosts, and their clocks
  *     trace_file.c     Chrome JSON for Perfetto: written and read
  *     trace_report.c   the analysis: shares, overlap, long operations, stragglers
  *     trace_bubbles.c  the pipelines' bubble
@@ -20,7 +21,11 @@ enum {
     FL_TRACE_EVENTS_MAX = 1 << 21,
     FL_TRACE_PLANS = 8, /* the most generations in one trace */
     FL_TRACE_NAME_MAX = 128,
+    FL_TRACE_HOST_MAX = 64,
 };
+
+/* The longest operation that a file may have. */
+#define FL_TRACE_DURATION_MAX_NS INT64_C(3600000000000)
 
 /* One finished operation. */
 typedef struct fl_trace_event {
@@ -48,8 +53,19 @@ typedef struct fl_trace_about {
     fl_plan plan[FL_TRACE_PLANS]; /* by rising generation */
 } fl_trace_about;
 
+/* A host of a run on several hosts, and its clock, by which times were put right. */
+typedef struct fl_trace_host {
+    char name[FL_TRACE_HOST_MAX];
+    int first, n;                /* its workers */
+    int64_t offset_ns, error_ns; /* against the head's clock; 0 of the head */
+    int64_t drift_ppb;
+    char missing[FL_TRACE_NAME_MAX]; /* why the trace has none of its operations; "": it has them */
+} fl_trace_host;
+
 typedef struct fl_trace_data {
     fl_trace_about about;
+    fl_trace_host *hosts; /* [n_hosts], the head first; NULL: the run has one host */
+    int n_hosts;
     fl_trace_event *events; /* [n] */
     size_t n, capacity;
 } fl_trace_data;
@@ -58,6 +74,15 @@ typedef struct fl_trace_data {
  */
 fl_status fl_trace_add(fl_trace_data *trace, const fl_trace_event *event) FL_MUST_CHECK;
 void fl_trace_fini(fl_trace_data *trace);
+
+/* Space for this many hosts, cleared, in place of those before. FL_ENOMEM. */
+fl_status fl_trace_make_hosts(fl_trace_data *trace, int n) FL_MUST_CHECK;
+
+/* The host of a worker; NULL: the trace knows of none. */
+const fl_trace_host *fl_trace_host_of(const fl_trace_data *trace, int rank);
+
+/* On whose track of the trace an operation belongs that a thread of this role has recorded. */
+fl_flight_role fl_trace_role(fl_flight_kind kind, fl_flight_role role);
 
 /* The plan of a generation; NULL if the trace has none. */
 const fl_plan *fl_trace_plan(const fl_trace_about *about, uint32_t generation);

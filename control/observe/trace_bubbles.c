@@ -22,6 +22,7 @@ typedef struct stage_cost {
 } stage_cost;
 
 typedef struct gathered {
+    const fl_trace_data *trace;
     const fl_trace_about *about;
     const fl_trace_index *index;
     window *windows;
@@ -66,6 +67,19 @@ static void add_cost(const fl_trace_index *index, const fl_trace_event *event, c
     }
 }
 
+/* Whether the trace has what every stage of this replica did. */
+static bool is_whole(const gathered *g, const fl_plan *plan, int replica)
+{
+    for (int rank = 0; rank < plan->n_workers && g->trace->n_hosts > 0; rank++) {
+        fl_place place = fl_plan_place(plan, rank);
+        const fl_trace_host *host = fl_trace_host_of(g->trace, rank);
+        if (place.active && place.replica == replica && host != NULL && host->missing[0] != '\0') {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Note an operation that a pipeline's stage executed in a training step: its cost, and a window of
  * its own. */
 static void gather_event(gathered *g, const fl_trace_event *event)
@@ -78,7 +92,8 @@ static void gather_event(gathered *g, const fl_trace_event *event)
         return;
     }
     fl_place place = fl_plan_place(plan, event->rank);
-    if (!place.active || (e->kind == FL_FLIGHT_RECEIVE && place.stage == 0)) {
+    if (!place.active || !is_whole(g, plan, place.replica) ||
+        (e->kind == FL_FLIGHT_RECEIVE && place.stage == 0)) {
         return;
     }
     add_cost(g->index, event, plan, costs_of(g, plan));
@@ -146,7 +161,7 @@ static void average(gathered *g, fl_trace_report *report)
 fl_status fl_trace_find_bubbles(const fl_trace_data *trace, const fl_trace_index *index,
                                 fl_trace_report *report)
 {
-    gathered g = {.about = &trace->about, .index = index};
+    gathered g = {.trace = trace, .about = &trace->about, .index = index};
     size_t n_costs = (size_t)trace->about.n_plans * FL_MAX_STAGES + 1;
     FL_TRY(fl_alloc_array(n_costs, sizeof *g.costs, (void **)&g.costs));
     fl_status status = fl_alloc_array(trace->n + 1, sizeof *g.windows, (void **)&g.windows);

@@ -9,7 +9,7 @@
 
 enum { MAIN_THREAD = 1 }; /* thread numbers are roles */
 
-static const double DURATION_MAX_US = 3.6e9;
+static const double DURATION_MAX_US = (double)FL_TRACE_DURATION_MAX_NS * 1e-3;
 
 /* ---- writing ---- */
 
@@ -90,9 +90,10 @@ static void write_name(fl_json *j, const char *what, int pid, int tid, const cha
     fl_json_close(j, '}');
 }
 
-static fl_status write_names(fl_json *j, const fl_trace_about *about, FILE *file)
+static fl_status write_names(fl_json *j, const fl_trace_data *trace, FILE *file)
 {
-    char name[96];
+    const fl_trace_about *about = &trace->about;
+    char name[160];
     for (int rank = 0; rank < about->n_workers; rank++) {
         fl_place place = {.active = false};
         if (about->n_plans > 0) {
@@ -103,6 +104,11 @@ static fl_status write_names(fl_json *j, const fl_trace_about *about, FILE *file
                      place.replica);
         } else {
             snprintf(name, sizeof name, "worker %d: standby", rank);
+        }
+        const fl_trace_host *host = fl_trace_host_of(trace, rank);
+        if (host != NULL) {
+            size_t n = strlen(name);
+            snprintf(name + n, sizeof name - n, ", host %s", host->name);
         }
         write_name(j, "process_name", rank, MAIN_THREAD, name);
         FL_TRY(put_object(j, rank == 0 ? "\n" : ",\n", file));
@@ -128,8 +134,27 @@ static void write_plan(fl_json *j, const fl_plan *plan)
     fl_json_close(j, '}');
 }
 
-static void write_about(fl_json *j, const fl_trace_about *about)
+static void write_hosts(fl_json *j, const fl_trace_data *trace)
 {
+    fl_json_array(j, "hosts");
+    for (int i = 0; i < trace->n_hosts; i++) {
+        const fl_trace_host *host = &trace->hosts[i];
+        fl_json_object(j, NULL);
+        fl_json_text(j, "host", host->name);
+        fl_json_integer(j, "first_worker", host->first);
+        fl_json_integer(j, "workers", host->n);
+        fl_json_integer(j, "offset_ns", host->offset_ns);
+        fl_json_integer(j, "error_ns", host->error_ns);
+        fl_json_integer(j, "drift_ppb", host->drift_ppb);
+        fl_json_text(j, "missing", host->missing);
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+}
+
+static void write_about(fl_json *j, const fl_trace_data *trace)
+{
+    const fl_trace_about *about = &trace->about;
     fl_json_object(j, NULL);
     fl_json_integer(j, "version", 1);
     fl_json_text(j, "job", about->job);
@@ -138,6 +163,9 @@ static void write_about(fl_json *j, const fl_trace_about *about)
     fl_json_integer(j, "steps", about->n_steps);
     fl_json_integer(j, "batch", about->batch);
     fl_json_integer(j, "lost", about->lost);
+    if (trace->n_hosts > 0) {
+        write_hosts(j, trace);
+    }
     fl_json_array(j, "layers");
     for (int i = 0; i < about->n_layers; i++) {
         fl_json_object(j, NULL);
@@ -163,10 +191,10 @@ static fl_status write_all(const fl_trace_data *trace, fl_json *j, FILE *file)
         int64_t at = trace->events[i].e.entered_ns;
         zero_ns = at < zero_ns ? at : zero_ns;
     }
-    write_about(j, &trace->about);
+    write_about(j, trace);
     FL_TRY(put_object(j, "{\"displayTimeUnit\": \"ms\",\n\"frostline\": ", file));
     fputs(",\n\"traceEvents\": [", file);
-    FL_TRY(write_names(j, &trace->about, file));
+    FL_TRY(write_names(j, trace, file));
     for (size_t i = 0; i < trace->n; i++) {
         write_event(j, &trace->about, &trace->events[i], zero_ns);
         FL_TRY(put_object(j, i == 0 && trace->about.n_workers == 0 ? "\n" : ",\n", file));
@@ -282,6 +310,34 @@ static fl_status read_layers(const json_t *list, fl_trace_about *about)
     return FL_OK;
 }
 
+static fl_status read_host(const json_t *object, fl_trace_host *host)
+{
+    FL_TRY(text(object, "host", host->name, sizeof host->name));
+    FL_TRY(small(object, "first_worker", 0, FL_MAX_WORKERS - 1, &host->first));
+    FL_TRY(small(object, "workers", 1, FL_MAX_WORKERS, &host->n));
+    FL_TRY(integer(object, "offset_ns", INT64_MIN, INT64_MAX, &host->offset_ns));
+    FL_TRY(integer(object, "error_ns", 0, INT64_MAX, &host->error_ns));
+    FL_TRY(integer(object, "drift_ppb", INT64_MIN, INT64_MAX, &host->drift_ppb));
+    return text(object, "missing", host->missing, sizeof host->missing);
+}
+
+/* Of a run on several hosts. */
+static fl_status read_hosts(const json_t *list, fl_trace_data *trace)
+{
+    size_t n = json_array_size(list);
+    if (list == NULL) {
+        return FL_OK;
+    }
+    if (!json_is_array(list) || n < 1 || n > FL_MAX_WORKERS) {
+        return fl_fail(FL_EFORMAT, "\"hosts\" is not a list of 1 to %d", FL_MAX_WORKERS);
+    }
+    FL_TRY(fl_trace_make_hosts(trace, (int)n));
+    for (size_t i = 0; i < n; i++) {
+        FL_TRY(read_host(json_array_get(list, i), &trace->hosts[i]));
+    }
+    return FL_OK;
+}
+
 static fl_status read_about(const json_t *object, fl_trace_about *about)
 {
     const json_t *plans = json_object_get(object, "plans");
@@ -381,6 +437,9 @@ fl_status fl_trace_read(const char *path, fl_trace_data *trace)
                                 error.line, error.column, error.text);
     }
     fl_status status = read_about(json_object_get(root, "frostline"), &trace->about);
+    if (status == FL_OK) {
+        status = read_hosts(json_object_get(json_object_get(root, "frostline"), "hosts"), trace);
+    }
     if (status == FL_OK) {
         status = read_events(json_object_get(root, "traceEvents"), trace);
     }

@@ -9,6 +9,7 @@
 #include "control/observe/tracer.h"
 
 #include "autodp/sampler.h"
+#include "control/observe/trace_far.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -17,20 +18,34 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { AT_ONCE = 256, TURN_MS = 20, STEPS_AHEAD = 2 };
+enum {
+    AT_ONCE = 256,
+    TURN_MS = 20,
+    STEPS_AHEAD = 2,
+    LAST_MS = 1000, /* for other hosts to answer, when the run is over */
+};
 
 struct fl_tracer {
     const fl_run_facts *run;
     fl_event_log *log;
     bool active;
     bool has_devices; /* some worker has a track of its device */
+    fl_agent *agent;  /* NULL: workers of other hosts are out of reach */
+    fl_trace_far *far;
     fl_trace_data data;
     uint64_t cursor[][FL_FLIGHT_TRACKS]; /* [n_workers] */
 };
+
+/* The recorders of workers on other hosts are copies, and hold a part of what they did. */
+static int n_near(const fl_run_facts *run)
+{
+    return run->hosts == NULL ? run->n_workers : run->hosts->host[0].n;
+}
 
 /* ---- requests ---- */
 
@@ -77,14 +92,24 @@ fl_status fl_tracer_create(const fl_run_facts *run, fl_event_log *log, fl_tracer
     FL_TRY(fl_alloc(sizeof *t + n * sizeof t->cursor[0], (void **)&t));
     t->run = run;
     t->log = log;
+    fl_status status = fl_trace_far_create(run, &t->far);
     *out = t;
-    return FL_OK;
+    if (status != FL_OK) {
+        fl_tracer_destroy(out);
+    }
+    return status;
+}
+
+void fl_tracer_reach(fl_tracer *tracer, fl_agent *agent)
+{
+    tracer->agent = agent;
 }
 
 void fl_tracer_destroy(fl_tracer **tracer)
 {
     if (*tracer != NULL) {
         fl_trace_fini(&(*tracer)->data);
+        fl_trace_far_destroy(&(*tracer)->far);
         fl_free(*tracer);
         *tracer = NULL;
     }
@@ -113,6 +138,7 @@ fl_status fl_tracer_request(fl_tracer *t, int64_t *first_step, int64_t n_steps)
     memset(&t->data.about, 0, sizeof t->data.about);
     t->active = true;
     t->has_devices = false;
+    fl_trace_far_begin(t->far);
     int64_t left = run->options->n_steps - wanted;
     t->data.about.n_workers = run->n_started;
     t->data.about.first_step = *first_step = wanted;
@@ -156,9 +182,7 @@ static fl_status drain_track(fl_tracer *t, int rank, int track)
         for (int i = 0; i < n; i++) {
             bool in = entry[i].step >= about->first_step &&
                       entry[i].step < about->first_step + about->n_steps;
-            fl_flight_role of = entry[i].kind == FL_FLIGHT_PREPARE  ? FL_FLIGHT_PREPARER
-                                : entry[i].kind == FL_FLIGHT_REDUCE ? FL_FLIGHT_REDUCER
-                                                                    : role;
+            fl_flight_role of = fl_trace_role(entry[i].kind, role);
             if (in && entry[i].kind != FL_FLIGHT_NONE) {
                 FL_TRY(fl_trace_add(&t->data, &(fl_trace_event){rank, (int32_t)of, entry[i]}));
             }
@@ -171,12 +195,31 @@ static fl_status drain_track(fl_tracer *t, int rank, int track)
 static fl_status drain_workers(fl_tracer *t)
 {
     note_plan(t, t->run->plan);
-    for (int rank = 0; rank < t->run->n_workers; rank++) {
+    for (int rank = 0; rank < n_near(t->run); rank++) {
         for (int track = 0; track < FL_FLIGHT_TRACKS; track++) {
             FL_TRY(drain_track(t, rank, track));
         }
     }
     return FL_OK;
+}
+
+/* ---- other hosts ---- */
+
+static bool ask_agent(void *context, int rank, const fl_records_request *request)
+{
+    return fl_agent_ask_records(context, rank, request);
+}
+
+static const fl_flight_records *take_from_agent(void *context, int rank)
+{
+    return fl_agent_take_records(context, rank);
+}
+
+static fl_status drain_far(fl_tracer *t, bool over)
+{
+    const fl_trace_source source = {.ask = ask_agent, .take = take_from_agent, .context = t->agent};
+    return t->agent == NULL ? FL_OK
+                            : fl_trace_far_turn(t->far, &source, &t->data, over, fl_now_us());
 }
 
 /* ---- the end of one ---- */
@@ -209,12 +252,36 @@ static fl_status write_file(fl_tracer *t, char *name, size_t size_bytes)
     return status;
 }
 
+/* The hosts whose operations the trace does not have. */
+static void missing_fields(fl_json *j, const fl_trace_data *trace)
+{
+    if (trace->n_hosts == 0) {
+        return;
+    }
+    fl_json_array(j, "missing_hosts");
+    for (int i = 0; i < trace->n_hosts; i++) {
+        const fl_trace_host *host = &trace->hosts[i];
+        if (host->missing[0] != '\0') {
+            fl_log(FL_LOG_WARN, "the trace has no operations of host %s: %s", host->name,
+                   host->missing);
+            fl_json_object(j, NULL);
+            fl_json_text(j, "host", host->name);
+            fl_json_text(j, "why", host->missing);
+            fl_json_close(j, '}');
+        }
+    }
+    fl_json_close(j, ']');
+}
+
 static void finish_trace(fl_tracer *t, fl_status status)
 {
     char name[64] = "";
     fl_trace_about *about = &t->data.about;
     about->n_workers = t->run->n_started; /* with those that have come meanwhile */
     t->active = false;
+    if (status == FL_OK) {
+        status = fl_trace_far_finish(t->far, &t->data);
+    }
     if (status == FL_OK) {
         status = write_file(t, name, sizeof name);
     }
@@ -225,6 +292,7 @@ static void finish_trace(fl_tracer *t, fl_status status)
         fl_json_text(j, "file", name);
         fl_json_integer(j, "operations", (int64_t)t->data.n);
         fl_json_integer(j, "lost", about->lost);
+        missing_fields(j, &t->data);
         fl_progress_note(&t->log->progress, "trace of steps %" PRId64 " .. %" PRId64 ": %s/%s",
                          about->first_step, about->first_step + about->n_steps - 1,
                          t->run->options->run_dir, name);
@@ -243,11 +311,31 @@ static bool is_over(const fl_run_facts *run, int64_t end)
         return true;
     }
     for (int i = 0; i < run->plan->K * run->plan->R; i++) {
-        if (fl_flight_step_of(run->flight, fl_plan_active(run->plan, i)) < end) {
+        int rank = fl_plan_active(run->plan, i);
+        int64_t step = fl_flight_step_of(run->flight, rank);
+        /* Of another host it is a copy, and its agent may have stopped: the worker reports, too. */
+        int64_t reported = rank < n_near(run) ? 0 : run->workers[rank].steps;
+        if (step < end && reported < end) {
             return false;
         }
     }
     return true;
+}
+
+/* The loop does not turn any more. */
+static fl_status await_far(fl_tracer *t)
+{
+    int64_t deadline_us = fl_deadline_us(LAST_MS);
+    char text[256];
+    while (t->agent != NULL && !fl_trace_far_is_done(t->far, fl_now_us()) &&
+           !fl_agent_is_lost(t->agent, text, sizeof text) && fl_left_ms(deadline_us) > 0) {
+        struct pollfd item = {.fd = fl_agent_fd(t->agent), .events = POLLIN};
+        (void)poll(&item, 1, TURN_MS);
+        (void)fl_agent_watch(t->agent);
+        FL_TRY(drain_far(t, true));
+    }
+    fl_trace_far_give_up(t->far, "its agent did not answer before the run ended");
+    return FL_OK;
 }
 
 void fl_tracer_watch(fl_tracer *t)
@@ -264,10 +352,18 @@ void fl_tracer_watch(fl_tracer *t)
     /* Ask before draining: every operation that ended before the answer is then in the trace. */
     int64_t end = t->data.about.first_step + t->data.about.n_steps;
     /* What a device did behind the commit point of a step is known at that of the next one. */
-    bool over = is_over(run, t->has_devices ? end + 1 : end);
+    bool has_devices = t->has_devices || fl_trace_far_has_devices(t->far);
+    bool over = is_over(run, has_devices ? end + 1 : end);
     bool last = state == FL_CONTROLLER_OVER;
     fl_status status = drain_workers(t);
-    if (status != FL_OK || last || (over && state == FL_CONTROLLER_RUNNING)) {
+    if (status == FL_OK) {
+        status = drain_far(t, over);
+    }
+    if (status == FL_OK && last) {
+        status = await_far(t);
+    }
+    bool done = over && state == FL_CONTROLLER_RUNNING && fl_trace_far_is_done(t->far, fl_now_us());
+    if (status != FL_OK || last || done) {
         finish_trace(t, status);
     }
 }

@@ -22,13 +22,22 @@ static int64_t offset_of(const fl_clock_sample *s)
     return s->there_ns - (s->sent_ns + round_trip(s) / 2);
 }
 
-/* The one with the shortest round trip of the samples first .. end - 1, as they were counted. */
+/* How far the offset of a sample may be from the true one at a later moment. */
+static int64_t error_of(const fl_clock_sample *s, int64_t now_ns)
+{
+    int64_t age_us = (now_ns - s->got_ns) / 1000;
+    return round_trip(s) / 2 + age_us * FL_HOST_CLOCK_DRIFT_MAX_PPB / 1000000;
+}
+
+/* The one with the smallest error of the samples first .. end - 1, as they were counted, at the
+ * last of these. */
 static const fl_clock_sample *best_of(const fl_host_clock *clock, int64_t first, int64_t end)
 {
     const fl_clock_sample *best = NULL;
+    int64_t now_ns = end > first ? clock->sample[(end - 1) % FL_HOST_CLOCK_SAMPLES].got_ns : 0;
     for (int64_t i = first; i < end; i++) {
         const fl_clock_sample *s = &clock->sample[i % FL_HOST_CLOCK_SAMPLES];
-        best = best == NULL || round_trip(s) < round_trip(best) ? s : best;
+        best = best == NULL || error_of(s, now_ns) < error_of(best, now_ns) ? s : best;
     }
     return best;
 }
@@ -53,9 +62,12 @@ fl_clock_estimate fl_host_clock_estimate(const fl_host_clock *clock)
     if (best == NULL) {
         return (fl_clock_estimate){.known = false};
     }
+    int64_t now_ns = clock->sample[(clock->n - 1) % FL_HOST_CLOCK_SAMPLES].got_ns;
     return (fl_clock_estimate){.known = true,
                                .offset_ns = offset_of(best),
                                .wall_offset_ns = best->wall_offset_ns,
                                .round_trip_ns = round_trip(best),
-                               .drift_ppb = drift_of(clock, first)};
+                               .drift_ppb = drift_of(clock, first),
+                               .at_ns = best->sent_ns + round_trip(best) / 2,
+                               .error_ns = error_of(best, now_ns)};
 }

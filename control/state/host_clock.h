@@ -1,12 +1,16 @@
-/* The clock of another host against that of the head, from messages that go there and back. Of the
- * last ones, that with the shortest round trip says most: its error is at most half of that. */
+/* The clock of another host against that of the head, from messages that go there and back. The
+ * error of one is at most half of its round trip, and grows as the clocks drift apart. Of the last
+ * ones, that with the smallest error counts. */
 #ifndef FL_CONTROL_STATE_HOST_CLOCK_H
 #define FL_CONTROL_STATE_HOST_CLOCK_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { FL_HOST_CLOCK_SAMPLES = 32 };
+enum {
+    FL_HOST_CLOCK_SAMPLES = 128,
+    FL_HOST_CLOCK_DRIFT_MAX_PPB = 50000, /* what a quartz has at most; parts of 1e9 */
+};
 
 /* One message and its answer. */
 typedef struct fl_clock_sample {
@@ -27,6 +31,8 @@ typedef struct fl_clock_estimate {
     int64_t wall_offset_ns; /* the same of the time of day */
     int64_t round_trip_ns;
     int64_t drift_ppb; /* by which the host's clock is faster, parts of 1e9; 0: not known yet */
+    int64_t at_ns;     /* fl_now_ns of the head when it was measured */
+    int64_t error_ns;  /* of offset_ns, at most, when the last message came */
 } fl_clock_estimate;
 
 /* Pure. A sample whose answer came before it was sent is dropped. */

@@ -42,6 +42,21 @@ static int64_t rest_ns(const fl_trace_worker *w)
 
 /* ---- tables ---- */
 
+static void print_host(const fl_trace_host *host, bool is_head)
+{
+    printf("host %s: worker%s %d", host->name, host->n == 1 ? "" : "s", host->first);
+    if (host->n > 1) {
+        printf(" .. %d", host->first + host->n - 1);
+    }
+    if (host->missing[0] != '\0') {
+        printf(", missing: %s\n", host->missing);
+    } else if (is_head) {
+        printf(", by whose clock all times are\n");
+    } else {
+        printf(", times are right to %.3f ms\n", ms(host->error_ns));
+    }
+}
+
 static void print_head(const fl_trace_about *about, const fl_trace_data *trace)
 {
     printf("trace of steps %" PRId64 " .. %" PRId64 " of job %s: %d worker%s, %zu operations\n",
@@ -51,6 +66,9 @@ static void print_head(const fl_trace_about *about, const fl_trace_data *trace)
         const fl_plan *p = &about->plan[i];
         printf("generation %u: F=%d, K=%d x R=%d x M=%d, %s\n", p->generation, p->F, p->K, p->R,
                p->M, fl_schedule_text(p->schedule));
+    }
+    for (int i = 0; i < trace->n_hosts; i++) {
+        print_host(&trace->hosts[i], i == 0);
     }
     if (about->lost > 0) {
         printf("%" PRId64 " operations are missing: they were overwritten before they were read\n",
@@ -188,6 +206,22 @@ static void worker_fields(fl_json *j, const fl_trace_worker *w, int rank)
     fl_json_close(j, '}');
 }
 
+static void host_fields(fl_json *j, const fl_trace_data *trace)
+{
+    fl_json_array(j, "hosts");
+    for (int i = 0; i < trace->n_hosts; i++) {
+        const fl_trace_host *host = &trace->hosts[i];
+        fl_json_object(j, NULL);
+        fl_json_text(j, "host", host->name);
+        fl_json_integer(j, "first_worker", host->first);
+        fl_json_integer(j, "workers", host->n);
+        fl_json_rounded(j, "error_ms", ms(host->error_ns), 6);
+        fl_json_text(j, "missing", host->missing);
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+}
+
 static void print_json(const fl_trace_data *trace, const report *r)
 {
     fl_json j = {.text = NULL};
@@ -197,6 +231,9 @@ static void print_json(const fl_trace_data *trace, const report *r)
     fl_json_integer(&j, "first_step", trace->about.first_step);
     fl_json_integer(&j, "steps", trace->about.n_steps);
     fl_json_integer(&j, "lost", trace->about.lost);
+    if (trace->n_hosts > 0) {
+        host_fields(&j, trace);
+    }
     fl_json_real(&j, "bubble", r->bubble);
     fl_json_real(&j, "schedule_bubble", r->schedule_bubble);
     fl_json_array(&j, "workers");

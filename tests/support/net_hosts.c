@@ -160,7 +160,7 @@ void net_hosts_write_file(const net_hosts *h, const char *letters)
 
 /* ---- processes ---- */
 
-/* before: what the host does first, "": nothing. Its mounts are its own. */
+/* before: what the host does first, and how it becomes the program. Its mounts are its own. */
 static pid_t start_after(const net_hosts *h, int i, const char *before, const char *log,
                          const char *arguments)
 {
@@ -169,7 +169,7 @@ static pid_t start_after(const net_hosts *h, int i, const char *before, const ch
         snprintf(enter, sizeof enter, "ip netns exec %s", h->host[i].space);
     }
     snprintf(command, sizeof command,
-             "exec %s sh -c \"%s exec '%s/frostline' %s\" >> %s/%s 2>&1 < /dev/null", enter, before,
+             "exec %s sh -c \"%s '%s/frostline' %s\" >> %s/%s 2>&1 < /dev/null", enter, before,
              FL_BINARY_DIR, arguments, h->dir, log);
     pid_t pid = fork();
     if (pid == 0) {
@@ -195,7 +195,7 @@ void net_hosts_start_head(net_hosts *h, const char *job)
 
 pid_t net_hosts_start(const net_hosts *h, int i, const char *log, const char *arguments)
 {
-    return start_after(h, i, "", log, arguments);
+    return start_after(h, i, "exec", log, arguments);
 }
 
 void net_hosts_show_logs(const net_hosts *h)
@@ -239,13 +239,21 @@ void net_hosts_start_agent(net_hosts *h, int i)
 
 void net_hosts_start_agent_for(net_hosts *h, int i, const char *options)
 {
-    start_agent(h, i, "", "run/hosts.key", options);
+    start_agent(h, i, "exec", "run/hosts.key", options);
 }
 
 void net_hosts_start_agent_with(net_hosts *h, int i, const char *shown, const char *path)
 {
     char before[512];
-    snprintf(before, sizeof before, "mount --bind %s/%s %s &&", h->dir, shown, path);
+    snprintf(before, sizeof before, "mount --bind %s/%s %s && exec", h->dir, shown, path);
+    start_agent(h, i, before, "run/hosts.key", "");
+}
+
+void net_hosts_start_agent_ahead(net_hosts *h, int i, int ahead_s)
+{
+    char before[128];
+    snprintf(before, sizeof before, "exec unshare --time --monotonic %d --fork --kill-child",
+             ahead_s);
     start_agent(h, i, before, "run/hosts.key", "");
 }
 
@@ -253,9 +261,10 @@ void net_hosts_start_agent_apart(net_hosts *h, int i)
 {
     char before[512], key[32];
     snprintf(key, sizeof key, "key-%s", h->host[i].name);
-    snprintf(before, sizeof before,
-             "cd %s && mkdir -p %s && cp run/hosts.key %s && mount -t tmpfs none run && cd %s &&",
-             h->dir, h->host[i].name, key, h->host[i].name);
+    snprintf(
+        before, sizeof before,
+        "cd %s && mkdir -p %s && cp run/hosts.key %s && mount -t tmpfs none run && cd %s && exec",
+        h->dir, h->host[i].name, key, h->host[i].name);
     start_agent(h, i, before, key, "");
 }
 

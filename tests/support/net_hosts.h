@@ -87,6 +87,9 @@ void net_hosts_start_agent_for(net_hosts *h, int i, const char *options);
 /* The same, with DIR/SHOWN in place of the folder or file `path` on that host alone. */
 void net_hosts_start_agent_with(net_hosts *h, int i, const char *shown, const char *path);
 
+/* The same on a host whose monotonic clock is `ahead_s` seconds ahead of this machine's. */
+void net_hosts_start_agent_ahead(net_hosts *h, int i, int ahead_s);
+
 /* The same on a host that does not see DIR/run, and works in DIR/<name>. */
 void net_hosts_start_agent_apart(net_hosts *h, int i);
 

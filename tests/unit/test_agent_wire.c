@@ -54,18 +54,26 @@ static const fl_agent_frame frames[] = {
     {.type = FL_AGENT_FLIGHT,
      .rank = 3,
      .incarnation = 2,
-     .flight = {.role = FL_FLIGHT_MAIN,
-                .depth = 2,
-                .n_changes = 1 << 20,
-                .open = {{.kind = FL_FLIGHT_STEP, .peer = -1, .item = -1, .entered_ns = 90},
-                         {.kind = FL_FLIGHT_RECEIVE,
-                          .generation = 7,
-                          .step = 37,
-                          .micro_batch = 2,
-                          .item = -1,
-                          .peer = 1,
-                          .bytes = 4096,
-                          .entered_ns = 15}}}},
+     .flight =
+         {.now_ns = 100,
+          .step = 37,
+          .track[0] = {.has_changed = true,
+                       .view = {.role = FL_FLIGHT_MAIN,
+                                .depth = 2,
+                                .n_changes = 1 << 20,
+                                .open = {{.kind = FL_FLIGHT_STEP, .peer = -1, .entered_ns = 9},
+                                         {.kind = FL_FLIGHT_RECEIVE,
+                                          .depth = 1,
+                                          .generation = 7,
+                                          .step = 37,
+                                          .micro_batch = 2,
+                                          .item = -1,
+                                          .peer = 1,
+                                          .bytes = 4096,
+                                          .entered_ns = 15}}},
+                       .n_recent = 1,
+                       .recent = {{.kind = FL_FLIGHT_SUM, .entered_ns = 3, .left_ns = 8}}},
+          .track[4] = {.has_changed = true, .view = {.role = FL_FLIGHT_DEVICE}}}},
     {.type = FL_AGENT_RELEASE, .rank = 4, .text = "no plan"},
     {.type = FL_AGENT_HOST, .rank = 4, .host = {.news = FL_HOST_NEWS_NOTICE, .grace_ms = 25000}},
     {.type = FL_AGENT_HOST, .rank = 4, .host = {.news = FL_HOST_NEWS_LOST, .text = "silent"}},
@@ -83,6 +91,23 @@ static const fl_agent_frame frames[] = {
     {.type = FL_AGENT_END, .ending = FL_AGENT_ENDS_AGAIN},
     {.type = FL_AGENT_END, .ending = FL_AGENT_ENDS_STOPPED},
     {.type = FL_AGENT_REFUSE, .text = "other data"},
+    {.type = FL_AGENT_READ,
+     .rank = 3,
+     .incarnation = 2,
+     .read = {.number = 11, .first_step = 5, .n_steps = 10, .cursor = {FL_RECORDS_OLDEST, 7}}},
+    {.type = FL_AGENT_RECORDS,
+     .rank = 3,
+     .incarnation = 2,
+     .records = {.number = 11,
+                 .step = 6,
+                 .all = true,
+                 .n_lost = 1,
+                 .cursor = {40, 7},
+                 .role = {FL_FLIGHT_MAIN, FL_FLIGHT_REDUCER},
+                 .n = {2, 1},
+                 .entry = {{.kind = FL_FLIGHT_FORWARD, .step = 5, .left_ns = 20},
+                           {.kind = FL_FLIGHT_BACKWARD, .entered_ns = 20, .left_ns = 20},
+                           {.kind = FL_FLIGHT_REDUCE, .entered_ns = 4, .left_ns = 30}}}},
 };
 
 enum { N_FRAMES = sizeof frames / sizeof *frames };
@@ -112,10 +137,14 @@ static void test_agent_wire__brings_back_every_frame(void **state)
         assert_int_equal(fl_agent_wire_put(&back, again), n);
         assert_memory_equal(again, bytes, n);
         if (back.type == FL_AGENT_FLIGHT) {
-            assert_int_equal(back.flight.depth, 2);
-            assert_int_equal(back.flight.open[1].kind, FL_FLIGHT_RECEIVE);
-            assert_int_equal(back.flight.open[1].peer, 1);
-            assert_int_equal(back.flight.open[1].entered_ns, 15);
+            const fl_shown_track *track = &back.flight.track[0];
+            assert_int_equal(track->view.depth, 2);
+            assert_int_equal(track->view.open[1].kind, FL_FLIGHT_RECEIVE);
+            assert_int_equal(track->view.open[1].peer, 1);
+            assert_int_equal(track->view.open[1].entered_ns, 15);
+            assert_int_equal(track->recent[0].left_ns, 8);
+            assert_false(back.flight.track[1].has_changed);
+            assert_int_equal(back.flight.track[4].view.role, FL_FLIGHT_DEVICE);
         }
         if (back.type == FL_AGENT_SPAWN) {
             assert_memory_equal(&back.birth, &frames[i].birth, sizeof back.birth);
@@ -152,6 +181,32 @@ static void test_agent_wire__holds_the_largest_birth(void **state)
     assert_int_equal(fl_agent_wire_get(bytes, fl_agent_wire_put(&frame, bytes), &back), FL_OK);
 }
 
+/* Would catch the same of what is shown, and of an answer. */
+static void test_agent_wire__holds_the_largest_flight(void **state)
+{
+    (void)state;
+    static fl_agent_frame frame = {.type = FL_AGENT_FLIGHT, .rank = 1, .incarnation = 1}, back;
+    static unsigned char bytes[2 * FL_AGENT_FRAME_MAX];
+    for (int i = 0; i < FL_FLIGHT_TRACKS; i++) {
+        frame.flight.track[i] = (fl_shown_track){
+            .has_changed = true, .view.depth = FL_FLIGHT_DEPTH, .n_recent = FL_SHOWN_RECENT};
+    }
+    size_t n = fl_agent_wire_put(&frame, bytes);
+    assert_in_range(n, 1, FL_AGENT_FRAME_MAX);
+    assert_int_equal(fl_agent_wire_get(bytes, n, &back), FL_OK);
+    assert_int_equal(back.flight.track[6].n_recent, FL_SHOWN_RECENT);
+    memset(&frame.records, 0, sizeof frame.records);
+    frame.type = FL_AGENT_RECORDS;
+    frame.records.n[6] = FL_RECORDS_MAX;
+    for (int i = 0; i < FL_RECORDS_MAX; i++) {
+        frame.records.entry[i].kind = FL_FLIGHT_FORWARD;
+    }
+    n = fl_agent_wire_put(&frame, bytes);
+    assert_in_range(n, 1, FL_AGENT_FRAME_MAX);
+    assert_int_equal(fl_agent_wire_get(bytes, n, &back), FL_OK);
+    assert_int_equal(back.records.n[6], FL_RECORDS_MAX);
+}
+
 static void test_agent_wire__refuses_every_cut_and_every_extra_byte(void **state)
 {
     (void)state;
@@ -178,29 +233,41 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
 {
     (void)state;
     enum { VERSION_AT = 4, TYPE_AT = 6, RANK_AT = 8, INCARNATION_AT = 12 };
-    assert_refused_with(0, 0, 0);                            /* magic */
-    assert_refused_with(0, VERSION_AT, 200);                 /* a later version */
-    assert_refused_with(0, TYPE_AT, 0);                      /* no type */
-    assert_refused_with(0, TYPE_AT, 7);                      /* unknown types */
-    assert_refused_with(0, TYPE_AT + 1, 1);                  /* 0x101 */
-    assert_refused_with(1, RANK_AT + 1, 4);                  /* rank 1279 */
-    assert_refused_with(0, RANK_AT + 3, 0x80);               /* a negative rank */
-    assert_refused_with(0, INCARNATION_AT, 0);               /* no process has that number */
-    assert_refused_with(3, RANK_AT, 1);                      /* END is about no worker */
-    assert_refused_with(4, FL_AGENT_HEADER_BYTES + 8, 1);    /* a process and an error */
-    assert_refused_with(5, FL_AGENT_HEADER_BYTES + 8, 0);    /* neither */
-    assert_refused_with(4, FL_AGENT_HEADER_BYTES + 7, 0x80); /* a negative pid */
-    assert_refused_with(7, FL_AGENT_HEADER_BYTES, 2);        /* neither true nor false */
-    assert_refused_with(9, FL_AGENT_HEADER_BYTES, 99);       /* no role of a thread */
-    assert_refused_with(9, FL_AGENT_HEADER_BYTES + 1, 9);    /* deeper than a view */
-    assert_refused_with(9, FL_AGENT_HEADER_BYTES + 2, 1);    /* in the middle of a change */
-    assert_refused_with(9, FL_AGENT_HEADER_BYTES + 10, 200); /* no kind of operation */
-    assert_refused_with(10, INCARNATION_AT, 1);              /* a host is no process */
-    assert_refused_with(11, FL_AGENT_HEADER_BYTES, 3);       /* no kind of news */
-    assert_refused_with(11, FL_AGENT_HEADER_BYTES, 2);       /* a loss with a grace time */
-    assert_refused_with(11, FL_AGENT_HEADER_BYTES + 7, 1);   /* 2 million years */
-    assert_refused_with(12, FL_AGENT_HEADER_BYTES + 9, 99);  /* a text that is not there */
-    assert_refused_with(13, FL_AGENT_HEADER_BYTES, 2);       /* neither true nor false */
+    enum { TRACK_AT = FL_AGENT_HEADER_BYTES + 17, RECORDS_AT = FL_AGENT_HEADER_BYTES + 21 };
+    assert_refused_with(0, 0, 0);                             /* magic */
+    assert_refused_with(0, VERSION_AT, 200);                  /* a later version */
+    assert_refused_with(0, TYPE_AT, 0);                       /* no type */
+    assert_refused_with(0, TYPE_AT, 8);                       /* unknown types */
+    assert_refused_with(0, TYPE_AT + 1, 1);                   /* 0x101 */
+    assert_refused_with(1, RANK_AT + 1, 4);                   /* rank 1279 */
+    assert_refused_with(0, RANK_AT + 3, 0x80);                /* a negative rank */
+    assert_refused_with(0, INCARNATION_AT, 0);                /* no process has that number */
+    assert_refused_with(3, RANK_AT, 1);                       /* END is about no worker */
+    assert_refused_with(4, FL_AGENT_HEADER_BYTES + 8, 1);     /* a process and an error */
+    assert_refused_with(5, FL_AGENT_HEADER_BYTES + 8, 0);     /* neither */
+    assert_refused_with(4, FL_AGENT_HEADER_BYTES + 7, 0x80);  /* a negative pid */
+    assert_refused_with(7, FL_AGENT_HEADER_BYTES, 2);         /* neither true nor false */
+    assert_refused_with(9, FL_AGENT_HEADER_BYTES + 16, 0x91); /* more threads than a worker has */
+    assert_refused_with(9, TRACK_AT, 99);                     /* no role of a thread */
+    assert_refused_with(9, TRACK_AT + 1, 9);                  /* deeper than a view */
+    assert_refused_with(9, TRACK_AT + 2, 17);                 /* more than are shown */
+    assert_refused_with(9, TRACK_AT + 3, 1);                  /* in the middle of a change */
+    assert_refused_with(9, TRACK_AT + 11, 200);               /* no kind of operation */
+    assert_refused_with(9, TRACK_AT + 11 + 49, 1);            /* in it, and left */
+    assert_refused_with(9, TRACK_AT + 11 + 100 + 34, 99);     /* left before it was entered */
+    assert_refused_with(18, FL_AGENT_HEADER_BYTES + 12, 0);   /* no step */
+    assert_refused_with(19, RECORDS_AT - 9, 0);               /* more to come, and room for it */
+    assert_refused_with(19, RECORDS_AT + 9, 99);              /* more than the bytes hold */
+    assert_refused_with(19, RECORDS_AT + 10, 2);              /* more than an answer holds */
+    assert_refused_with(19, RECORDS_AT + 11, 0);              /* an operation that is none */
+    assert_refused_with(19, RECORDS_AT + 11 + 49, 0x80);      /* a time below 0 */
+    assert_refused_with(19, RECORDS_AT + 11 + 13, 0x80);      /* a step below 0 */
+    assert_refused_with(10, INCARNATION_AT, 1);               /* a host is no process */
+    assert_refused_with(11, FL_AGENT_HEADER_BYTES, 3);        /* no kind of news */
+    assert_refused_with(11, FL_AGENT_HEADER_BYTES, 2);        /* a loss with a grace time */
+    assert_refused_with(11, FL_AGENT_HEADER_BYTES + 7, 1);    /* 2 million years */
+    assert_refused_with(12, FL_AGENT_HEADER_BYTES + 9, 99);   /* a text that is not there */
+    assert_refused_with(13, FL_AGENT_HEADER_BYTES, 2);        /* neither true nor false */
 }
 
 /* What is accepted must be a frame that fl_agent_wire_put writes. */
@@ -231,6 +298,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_agent_wire__brings_back_every_frame),
         cmocka_unit_test(test_agent_wire__holds_the_largest_birth),
+        cmocka_unit_test(test_agent_wire__holds_the_largest_flight),
         cmocka_unit_test(test_agent_wire__refuses_every_cut_and_every_extra_byte),
         cmocka_unit_test(test_agent_wire__refuses_what_is_out_of_range),
         cmocka_unit_test(test_agent_wire__takes_nothing_amiss_from_mutations),

@@ -77,6 +77,14 @@ static void test_flight__shows_a_worker_of_another_host(void **state)
     }
     fl_flight_look(here, ME + 1, 0, &seen); /* of another rank: untouched */
     assert_int_equal(seen.n_changes, 0);
+    fl_flight_entry left = {.kind = FL_FLIGHT_SUM, .step = 36, .entered_ns = 5, .left_ns = 6};
+    fl_flight_append(here, ME, 0, &left, 1);
+    fl_flight_look(here, ME, 0, &seen);
+    assert_int_equal(seen.last.kind, FL_FLIGHT_SUM);
+    assert_int_equal(seen.last.left_ns, 6);
+    assert_int_equal(seen.depth, wanted.depth);
+    fl_flight_show_step(here, ME, 37);
+    assert_int_equal(fl_flight_step_of(here, ME), 37);
     fl_flight_destroy(&there);
     fl_flight_destroy(&here);
 }

@@ -54,6 +54,22 @@ static void test_host_clock__drift_is_what_the_offset_gains(void **state)
     assert_true(e.offset_ns < -900 * MS);
 }
 
+/* Would catch: an offset that is used long after it was measured, although the clocks drift. */
+static void test_host_clock__a_new_offset_beats_an_old_one(void **state)
+{
+    (void)state;
+    fl_host_clock clock = {.n = 0};
+    add(&clock, 0, 0, 0, 200);
+    add(&clock, 10 * S, 50000, 100000, 100000); /* by 10 s, 500 microseconds may have come */
+    fl_clock_estimate e = fl_host_clock_estimate(&clock);
+    assert_true(e.offset_ns == 50000 && e.error_ns == 100000);
+    assert_true(e.at_ns == 10 * S + 100000);
+    add(&clock, 11 * S, 900000, 2 * MS, 0);
+    e = fl_host_clock_estimate(&clock);
+    assert_true(e.offset_ns == 50000);
+    assert_in_range(e.error_ns, 150000, 151000); /* by then, 50 more may have come */
+}
+
 static void test_host_clock__forgets_what_is_old(void **state)
 {
     (void)state;
@@ -74,6 +90,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_host_clock__the_shortest_round_trip_wins),
         cmocka_unit_test(test_host_clock__drift_is_what_the_offset_gains),
+        cmocka_unit_test(test_host_clock__a_new_offset_beats_an_old_one),
         cmocka_unit_test(test_host_clock__forgets_what_is_old),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
