@@ -58,18 +58,18 @@ static void compare_version(const char *version, fl_findings *findings)
     }
 }
 
+/* Runs measure the monotonic clocks of their hosts by themselves. */
 static void compare_clock(double there_s, double now_s, fl_findings *findings)
 {
     double apart_s = there_s - now_s;
     bool far = !(fabs(apart_s) <= APART_S);
-    fl_finding *f = fl_finding_add(findings, far ? FL_VERDICT_WARNING : FL_VERDICT_OK, "apart",
-                                   "its time of day is %s of this host's",
-                                   far ? "not within a second" : "within a second");
+    fl_finding *f =
+        fl_finding_add(findings, far ? FL_VERDICT_WARNING : FL_VERDICT_OK, "apart",
+                       "its time of day is %.2f s %s this host's, with the time of ssh in it",
+                       fabs(apart_s), apart_s < 0.0 ? "behind" : "ahead of");
     if (far) {
-        snprintf(f->found, sizeof f->found, "its time of day is %.1f s %s this host's",
-                 fabs(apart_s), apart_s < 0.0 ? "behind" : "ahead of");
-        fl_finding_advise(f, "keep both by one service (chronyd, systemd-timesyncd): log lines and "
-                             "traces of the hosts are read together");
+        fl_finding_advise(f, "keep both by one service (chronyd, systemd-timesyncd): log lines of "
+                             "the hosts are read together; traces do not need it");
     }
 }
 
