@@ -22,6 +22,11 @@ void fl_child_forget_handlers(void)
     }
 }
 
+void fl_child_leave_output(void)
+{
+    (void)dup2(STDERR_FILENO, STDOUT_FILENO);
+}
+
 _Noreturn static void run_child(void (*act)(void *context), void *context, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -32,12 +37,13 @@ _Noreturn static void run_child(void (*act)(void *context), void *context, pid_t
     signal(SIGHUP, SIG_IGN);
     signal(SIGTERM, SIG_DFL); /* the parent says what is to be said */
     fl_child_forget_handlers();
+    fl_child_leave_output();
+    (void)setpgid(0, 0);
     act(context);
     _exit(0);
 }
 
-/* False: the deadline has passed, and the child still runs. What it has started itself may outlive
- * it: that is not waited for. */
+/* False: the deadline has passed, and the child still runs. */
 static bool wait_for_exit(int child_fd, int64_t deadline_us)
 {
     struct pollfd ended = {.fd = child_fd, .events = POLLIN};
@@ -61,6 +67,8 @@ static fl_child_end follow_child(const char *what, pid_t child, int child_fd, in
     if (end.late) {
         kill(child, SIGKILL);
     }
+    (void)kill(-child,
+               SIGKILL); /* what it has started; until waitpid, nothing else has this number */
     while (waitpid(child, &end.wait_status, 0) < 0 && errno == EINTR) {
     }
     return end;
@@ -78,6 +86,7 @@ fl_status fl_child_run(const char *what, void (*act)(void *context), void *conte
     if (child < 0) {
         return fl_fail(FL_EIO, "%s: no process: %s", what, strerror(errno));
     }
+    (void)setpgid(child, child); /* whoever comes first, parent or child */
     int child_fd = pidfd_open(child, 0);
     if (child_fd < 0) {
         fl_status status = fl_fail(FL_EIO, "%s: no descriptor: %s", what, strerror(errno));

@@ -21,7 +21,8 @@ typedef struct fl_child_end {
 
 /* Call act(context) in a child process, and wait for the child's end. The child exits with code 0
  * when `act` returns, ends with its parent, and ignores the signals of a terminal. Processes that
- * `act` starts are not waited for.
+ * `act` starts end with it, unless they leave its process group. What any of them prints goes to
+ * standard error: standard output is the caller's.
  * what    begins the message of a failure, and the line after FL_CHILD_SLOW_MS
  * Returns FL_EIO if there is no process or descriptor. Threads: the caller must not have others. */
 fl_status fl_child_run(const char *what, void (*act)(void *context), void *context,
@@ -30,6 +31,9 @@ fl_status fl_child_run(const char *what, void (*act)(void *context), void *conte
 /* In a child: handlers of the program's for crashes are not meant for this process, whose end tells
  * the parent why. */
 void fl_child_forget_handlers(void);
+
+/* In a child: what libraries print there must not come into the output of the program. */
+void fl_child_leave_output(void);
 
 /* Why a process has no answer: FL_ENOTSUP. process: "the process that ...". */
 fl_status fl_child_refuse(const char *process, const fl_child_end *end,

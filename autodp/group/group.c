@@ -5,7 +5,10 @@
 #include "device/flight.h"
 #include "device/table_head.h"
 
+#include <frostline/plan.h>
 #include <stddef.h>
+
+#include <stdio.h>
 #include <string.h>
 
 /* Each message names the group and its generation, because a run has several at once. */
@@ -327,6 +330,28 @@ fl_bucket fl_bucket_common(fl_group *group, const fl_bucket_options *o)
     return common;
 }
 
+uint32_t fl_bucket_id(int stage, int n)
+{
+    return (uint32_t)(stage * FL_MAX_LAYERS + n);
+}
+
+uint32_t fl_bucket_id_of_tie(int tie)
+{
+    return fl_bucket_id(FL_MAX_STAGES, tie);
+}
+
+const char *fl_bucket_text(uint32_t id, char text[FL_BUCKET_TEXT])
+{
+    uint32_t stage = id / FL_MAX_LAYERS, n = id % FL_MAX_LAYERS;
+    if (stage >= FL_MAX_STAGES) {
+        snprintf(text, FL_BUCKET_TEXT, "bucket of tied weights %u",
+                 id - (uint32_t)FL_MAX_STAGES * FL_MAX_LAYERS);
+    } else {
+        snprintf(text, FL_BUCKET_TEXT, "bucket %u of stage %u", n, stage);
+    }
+    return text;
+}
+
 fl_status fl_bucket_create(fl_group *group, const fl_bucket_options *o, fl_bucket **out)
 {
     bool mine = false;
@@ -363,8 +388,9 @@ static fl_status in_bucket(fl_status status, const fl_bucket *b)
     if (status == FL_OK) {
         return FL_OK;
     }
-    return fl_within(status, "generation %u, bucket %u at member %d", b->group->generation, b->id,
-                     b->group->index);
+    char name[FL_BUCKET_TEXT];
+    return fl_within(status, "generation %u, %s at member %d", b->group->generation,
+                     fl_bucket_text(b->id, name), b->group->index);
 }
 
 fl_status fl_bucket_start(fl_bucket *bucket, fl_bucket_op op, fl_stream *stream)

@@ -55,8 +55,8 @@ enum { FL_GROUP_PAIRS_MAX = 1023 };
 /* The transports of a group, and the cost of opening its communicators; for reports. */
 typedef struct fl_group_comm {
     fl_comm_way way;
-    int64_t us;         /* until all were connected; without waits for other members */
-    int n_pairs;        /* of members */
+    int64_t us;  /* until all were connected, without waits for other members; the longest of any */
+    int n_pairs; /* of members */
     int n_device_pairs; /* those that exchange data in the backend's own way */
     /* The other pairs, of workers, one a line: "0 and 2: they share one device". Lines that do not
      * fit are counted by the last one. "" if there are none. */
@@ -168,6 +168,15 @@ fl_status fl_mover_start(fl_mover *m, void *data, size_t size_bytes) FL_MUST_CHE
 fl_status fl_mover_wait(fl_mover *m, int64_t deadline_us) FL_MUST_CHECK;
 
 /* ---- buckets: contiguous runs of gradients, summed over the owners of the same layers ---- */
+
+enum { FL_BUCKET_TEXT = 48 };
+
+/* The ids of the n-th bucket of a stage, and of the gradients of tied weights. */
+uint32_t fl_bucket_id(int stage, int n);
+uint32_t fl_bucket_id_of_tie(int tie);
+
+/* "bucket 0 of stage 1", "bucket of tied weights 0", for messages. Returns text. */
+const char *fl_bucket_text(uint32_t id, char text[FL_BUCKET_TEXT]);
 
 typedef struct fl_bucket_options {
     uint32_t id;

@@ -268,9 +268,10 @@ const char *fl__nccl_lane_text(const nccl_lane *lane, char text[NCCL_LANE_TEXT])
     } else if (lane->kind == NCCL_STATE) {
         snprintf(text, NCCL_LANE_TEXT, "state from member %d to %d", lane->members[0],
                  lane->members[1]);
+    } else if (lane->kind == NCCL_BUCKETS) {
+        fl_bucket_text(lane->id, text);
     } else {
-        snprintf(text, NCCL_LANE_TEXT, "%s %u", lane->kind == NCCL_BUCKETS ? "bucket" : "channel",
-                 lane->id);
+        snprintf(text, NCCL_LANE_TEXT, "channel %u", lane->id);
     }
     return text;
 }

@@ -67,7 +67,7 @@ static fl_status check_version(const char *file, fl_nccl *nccl)
     return FL_OK;
 }
 
-static bool is_named(void)
+bool fl_nccl_is_named(void)
 {
     const char *named = getenv("FROSTLINE_NCCL");
     return named != NULL && named[0] != '\0';
@@ -75,12 +75,12 @@ static bool is_named(void)
 
 const char *fl_nccl_file(void)
 {
-    return is_named() ? getenv("FROSTLINE_NCCL") : system_name;
+    return fl_nccl_is_named() ? getenv("FROSTLINE_NCCL") : system_name;
 }
 
 fl_status fl_nccl_check_kind(const char *kind)
 {
-    if (strcmp(kind, "cuda") == 0 || is_named()) {
+    if (strcmp(kind, "cuda") == 0 || fl_nccl_is_named()) {
         return FL_OK;
     }
     return fl_fail(FL_ENOTSUP, "devices of kind %s use NCCL only where FROSTLINE_NCCL names it",

@@ -20,6 +20,9 @@ const char *fl_nccl_file(void);
 
 /* Only a GPU uses the system's library; devices of another kind use one where FROSTLINE_NCCL names
  * it: else FL_ENOTSUP. kind: as in fl_device_ops. */
+/* Whether FROSTLINE_NCCL names it. */
+bool fl_nccl_is_named(void);
+
 fl_status fl_nccl_check_kind(const char *kind) FL_MUST_CHECK;
 
 /* Load the file that FROSTLINE_NCCL names, else libnccl.so.2 from where the system's loader finds

@@ -193,6 +193,23 @@ static fl_status group_open(const fl_group_options *options, fl_group **out)
     return FL_OK;
 }
 
+/* Members wait for each other there, so what an opening takes is the longest time of any. */
+static fl_status agree_on_time(nccl_group *g, int64_t deadline_us)
+{
+    double *us = NULL;
+    if (g->base.comm.n_device_pairs == 0) {
+        return FL_OK;
+    }
+    FL_TRY(fl_alloc_array((size_t)g->base.size, sizeof *us, (void **)&us));
+    us[g->base.index] = (double)g->base.comm.us;
+    fl_status status = fl__nccl_sum(g, us, g->base.size, deadline_us);
+    for (int i = 0; status == FL_OK && i < g->base.size; i++) {
+        g->base.comm.us = (int64_t)us[i] > g->base.comm.us ? (int64_t)us[i] : g->base.comm.us;
+    }
+    fl_free(us);
+    return status;
+}
+
 static fl_status group_connect(fl_group *group, int64_t deadline_us)
 {
     nccl_group *g = (nccl_group *)group;
@@ -208,6 +225,7 @@ static fl_status group_connect(fl_group *group, int64_t deadline_us)
         FL_TRY(lane->kind == NCCL_PARENT ? FL_OK : fl__nccl_lane_connected(lane, deadline_us));
     }
     g->base.comm.us += g->lanes != NULL ? fl_now_us() - begun_us : 0;
+    FL_TRY(agree_on_time(g, deadline_us));
     FL_TRY(fl__nccl_register_all(g, deadline_us));
     return fl__nccl_parent_keep(g);
 }

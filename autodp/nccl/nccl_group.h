@@ -272,7 +272,7 @@ void fl__nccl_lane_leave(nccl_lane *lane);
 bool fl__nccl_lanes_end(nccl_group *g);
 void fl__nccl_lanes_free(nccl_group *g);
 
-/* "bucket 3", for messages. Returns text. */
+/* "bucket 3 of stage 0", for messages. Returns text. */
 enum { NCCL_LANE_TEXT = 48 };
 const char *fl__nccl_lane_text(const nccl_lane *lane, char text[NCCL_LANE_TEXT]);
 
@@ -298,6 +298,9 @@ fl_status fl__nccl_parent_open(nccl_group *g, int64_t deadline_us) FL_MUST_CHECK
 fl_status fl__nccl_parent_keep(nccl_group *g) FL_MUST_CHECK;
 
 /* ---- split.c ---- */
+
+/* number [n] of all members, each added up. All members call it. */
+fl_status fl__nccl_sum(nccl_group *g, double *number, int64_t n, int64_t deadline_us) FL_MUST_CHECK;
 
 /* Open all lanes that have not begun to open, by splits of the parent. All members call it.
  * *begun_us: when all had come, and the splits began. */

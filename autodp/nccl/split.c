@@ -52,7 +52,7 @@ static void put_own(const nccl_group *g, double *number)
     }
 }
 
-static fl_status sum_all(nccl_group *g, double *number, int64_t n, int64_t deadline_us)
+fl_status fl__nccl_sum(nccl_group *g, double *number, int64_t n, int64_t deadline_us)
 {
     for (int64_t at = 0; at < n; at += FL_GROUP_ALL_REDUCE_MAX) {
         int64_t left = n - at;
@@ -67,7 +67,7 @@ static fl_status exchange_lists(nccl_group *g, lane_list *list, int64_t deadline
     size_t size = (size_t)g->base.size;
     FL_TRY(fl_alloc_array(size, sizeof *list->n_before, (void **)&list->n_before));
     list->n_before[g->base.index] = (double)count_own(g);
-    FL_TRY(sum_all(g, list->n_before, g->base.size, deadline_us));
+    FL_TRY(fl__nccl_sum(g, list->n_before, g->base.size, deadline_us));
     for (size_t i = 0; i < size; i++) {
         int64_t its = (int64_t)list->n_before[i];
         list->n_before[i] = (double)list->n;
@@ -78,7 +78,7 @@ static fl_status exchange_lists(nccl_group *g, lane_list *list, int64_t deadline
     }
     FL_TRY(fl_alloc_array((size_t)list->n, sizeof *list->number, (void **)&list->number));
     put_own(g, list->number + (int64_t)list->n_before[g->base.index]);
-    return sum_all(g, list->number, list->n, deadline_us);
+    return fl__nccl_sum(g, list->number, list->n, deadline_us);
 }
 
 /* ---- rounds ---- */

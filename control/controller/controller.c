@@ -51,6 +51,7 @@ static fl_status open_elastic(fl_controller *controller)
     e->workers = controller->workers;
     e->router = &controller->router;
     e->log = &controller->log;
+    e->dump = &controller->flight_dump;
     e->store = controller->store;
     e->job = &controller->job;
     e->stop = stop_for_part;

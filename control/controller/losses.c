@@ -106,7 +106,9 @@ void fl_losses_explain(fl_controller *controller)
     fl_recovery_sums *sums = &controller->recovery.sums;
     sums->fails_again =
         controller->shutdown.loss == FL_LOSS_REPORTED && !fl_status_is_regroup(lost->failure);
-    snprintf(sums->why, sizeof sums->why, "%.300s%s%s", what, stop[0] == 0 ? "" : ", and ", stop);
+    bool opens = controller->shutdown.loss == FL_LOSS_NEVER_READY && waits[0] != 0;
+    snprintf(sums->why, sizeof sums->why, "%.300s%s%.300s%s%s", what, opens ? "; " : "",
+             opens ? waits : "", stop[0] == 0 ? "" : ", and ", stop);
     if (stop[0] != 0) {
         size_t n = strlen(what);
         snprintf(what + n, sizeof what - n, "; the run cannot go on: %s", stop);
@@ -122,6 +124,17 @@ void fl_losses_explain(fl_controller *controller)
     }
 }
 
+/* A worker that is never ready may be in the same call as all others, of which only one has failed
+ * to make it: the message names each. */
+static void name_openings(fl_controller *controller, fl_loss_kind kind)
+{
+    char calls[FL_FLIGHT_DUMP_BYTES];
+    fl_flight_dump_openings(&controller->flight_dump, calls, sizeof calls);
+    if (kind == FL_LOSS_NEVER_READY && calls[0] != 0) {
+        snprintf(controller->shutdown.waits, sizeof controller->shutdown.waits, "%s", calls);
+    }
+}
+
 /* Survivors get time to leave their collectives; those that cannot are killed at the deadline. */
 static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
 {
@@ -132,6 +145,7 @@ static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int6
     controller->shutdown.status = FL_EFAILED;
     fl_flight_dump_explain(&controller->flight_dump, rank, controller->shutdown.waits,
                            sizeof controller->shutdown.waits); /* before any worker leaves */
+    name_openings(controller, kind);
     fl_flight_dump_write(&controller->flight_dump);
     fl_losses_explain(controller);
     fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_ABORT);

@@ -28,6 +28,7 @@
 #include "control/elastic/tune.h"
 #include "control/events/event_log.h"
 #include "control/link/router.h"
+#include "control/observe/flight_dump.h"
 #include "control/state/run_view.h"
 #include "pipe/plan/worker_pool.h"
 
@@ -104,6 +105,7 @@ struct fl_elastic {
     fl_worker *workers; /* [n_workers]; their places change with the plan */
     fl_router *router;
     fl_event_log *log;
+    fl_flight_dump *dump;
     fl_store *store;
     fl_job *job;                                  /* the current job: run->options->job */
     void (*stop)(void *context, const char *who); /* end the run after the step in flight */

@@ -195,6 +195,18 @@ static bool is_time_to_commit(const fl_elastic *elastic, int64_t save_step)
     return taken_at >= due_step && !is_too_early(elastic);
 }
 
+/* The workers' calls that open communicators never report by themselves: each may wait for the
+ * others. */
+static void cancel_late(fl_elastic *elastic)
+{
+    char calls[512], why[640];
+    fl_flight_dump_openings(elastic->dump, calls, sizeof calls);
+    fl_flight_dump_write(elastic->dump);
+    snprintf(why, sizeof why, "not every worker was ready within fault.deadline%s%s",
+             calls[0] == 0 ? "" : ": ", calls);
+    fl_elastic_cancel(elastic, why);
+}
+
 void fl_elastic_drive(fl_elastic *elastic, int64_t save_step, int64_t now_us)
 {
     fl_transition *e = &elastic->transition;
@@ -208,7 +220,7 @@ void fl_elastic_drive(fl_elastic *elastic, int64_t save_step, int64_t now_us)
     } else if (is_refused(elastic, now_us)) {
         fl_elastic_cancel(elastic, e->refusal_text);
     } else if (now_us > e->deadline_us) {
-        fl_elastic_cancel(elastic, "not every worker was ready within fault.deadline");
+        cancel_late(elastic);
     }
 }
 

@@ -1,5 +1,6 @@
 #include "control/observe/wait_graph.h"
 
+#include "autodp/group/group.h"
 #include "nn/model.h"
 
 #include <stdio.h>
@@ -98,6 +99,7 @@ static void add_layer(wait_line *l, const scene *s, int layer)
 static void add_operation(wait_line *l, const scene *s, const fl_flight_entry *e,
                           const fl_flight_entry *phase)
 {
+    char bucket[FL_BUCKET_TEXT];
     bool in_step = phase->kind == FL_FLIGHT_STEP || phase->kind == FL_FLIGHT_NONE;
     ADD(l, "%s", fl_flight_text(e->kind));
     if (e->peer >= 0) {
@@ -116,7 +118,7 @@ static void add_operation(wait_line *l, const scene *s, const fl_flight_entry *e
         ADD(l, ", micro-batch %d", e->micro_batch);
     }
     if (has_bucket(e->kind)) {
-        ADD(l, ", bucket %d", e->item);
+        ADD(l, ", %s", fl_bucket_text((uint32_t)e->item, bucket));
     }
     if (e->bytes > 0) {
         ADD(l, ", %lld bytes", (long long)e->bytes);

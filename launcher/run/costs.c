@@ -126,6 +126,9 @@ static fl_status get_costs(const fl_costs_options *o, fl_costs *costs, fl_profil
                               PROFILE_TIMEOUT_MS, profile));
     tell_time(&costs->about);
     if (fl_nccl_is_usable(o->nccl) && !fl_nccl_is_usable(&costs->nccl)) {
+        if (o->job->autodp.transport == FL_TRANSPORT_AUTO) { /* else the run does not start */
+            fl_log(FL_LOG_WARN, "%s; workers exchange data without it", costs->nccl.reason);
+        }
         costs->path[0] = '\0'; /* NCCL may work the next time: these costs are not kept */
     }
     fl_costs_keep(o, costs, profile);

@@ -1,5 +1,6 @@
 #include "launcher/run/preparation.h"
 
+#include "autodp/nccl/library.h"
 #include "autodp/sampler.h"
 #include "autodp/validation.h"
 #include "control/link/zap_auth.h"
@@ -90,7 +91,7 @@ static fl_status try_nccl(fl_preparation *p)
                              "found nccl, but %s; allowed on this machine: auto or host",
                              p->nccl.reason);
     }
-    if (p->nccl.is_broken) { /* every generation tells the other reasons */
+    if (p->nccl.is_broken || fl_nccl_is_named()) { /* every generation tells the other reasons */
         fl_log(FL_LOG_WARN, "%s; workers exchange data without it", p->nccl.reason);
     }
     return FL_OK;

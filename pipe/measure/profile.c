@@ -166,6 +166,7 @@ static void child_main(const profiler *p, int index, pid_t parent)
     signal(SIGHUP, SIG_IGN);
     signal(SIGTERM, SIG_DFL);
     fl_child_forget_handlers();
+    fl_child_leave_output();
     sigprocmask(SIG_SETMASK, &p->mask_before, NULL);
     probe->why = measure(p, index, probe);
     snprintf(probe->message, sizeof probe->message, "%s", probe->why == FL_OK ? "" : fl_errmsg());

@@ -51,7 +51,7 @@ static fl_status add_layers(fl_reduce *r, fl_group *group, const fl_plan *plan, 
         int64_t at = fl_params_grad_at(p, begin);
         int64_t n = fl_params_grad_at(p, end) - at;
         if (n > 0) {
-            uint32_t id = (uint32_t)(place.stage * FL_MAX_LAYERS + r->n);
+            uint32_t id = fl_bucket_id(place.stage, r->n);
             FL_TRY(add_bucket(r, group, id, owners, plan->R, at, n, begin));
         }
         end = begin;
@@ -91,7 +91,7 @@ static fl_status add_ties(fl_reduce *r, fl_group *group, const fl_plan *plan)
     for (int i = 0; i < p->n_ties; i++) {
         const fl_params_tie *tie = &p->tie[i];
         int n_owners = list_owners(plan, fl_model_tie_at(p->model, tie->tie), owners);
-        uint32_t id = (uint32_t)(FL_MAX_STAGES * FL_MAX_LAYERS + tie->tie);
+        uint32_t id = fl_bucket_id_of_tie(tie->tie);
         if (n_owners > 1) {
             FL_TRY(add_bucket(r, group, id, owners, n_owners, tie->at, tie->n, p->first_trainable));
         }

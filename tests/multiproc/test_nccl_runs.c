@@ -147,6 +147,29 @@ static void check_moves(const scenario *s)
     json_decref(done);
 }
 
+/* Would catch: two events of one generation with different times for it. */
+static void check_times(const scenario *s)
+{
+    json_t *done = lines_with(s->dir, "events.jsonl", "\"transition.done\"");
+    json_t *chosen = lines_with(s->dir, "events.jsonl", "\"transport.chosen\"");
+    const json_t *a, *b;
+    int n = 0;
+    FOR_EACH(a, done)
+    {
+        FOR_EACH(b, chosen)
+        {
+            if (number(b, "of_generation") == number(a, "generation")) {
+                assert_true(json_number_value(json_object_get(a, "comm_ms")) ==
+                            json_number_value(json_object_get(b, "comm_ms")));
+                n++;
+            }
+        }
+    }
+    assert_int_equal(n, 3);
+    json_decref(done);
+    json_decref(chosen);
+}
+
 /* Communicators are opened beside those that are in use, and those are closed. Without known times
  * each way is tried: the same four workers split, and three of them shrink. */
 static void test_nccl_run__changes_its_plan(void **state)
@@ -169,6 +192,26 @@ static void test_nccl_run__changes_its_plan(void **state)
                      1 + count_ways(&s, "rebuild"));
     assert_int_equal(count_events(s.dir, "\"transport.chosen\"", "\"host_pairs\": []"), 4);
     check_moves(&s);
+    check_times(&s);
+}
+
+/* Would catch: a plan change that is given up for a call of NCCL which nothing names. */
+static void test_nccl_run__names_the_calls_that_hold_up_a_change(void **state)
+{
+    (void)state;
+    static const fl_script_entry script[] = {{.step = 4, .f = 0, .k = 1, .r = 2, .m = 2}};
+    use_library(standin, "stall=CommSplit:3");
+    scenario s = scenario_of("held", JOB_SETS("pipe.k", "2", "autodp.r", "1", "pipe.m", "2",
+                                              "devices.count", "2", "fault.deadline", "6s"));
+    s.script = script;
+    s.n_script = 1;
+    scenario_run(&s);
+    assert_int_equal(count_events(s.dir, "\"transition.cancelled\"",
+                                  "within fault.deadline: workers 0 and 1 wait in ncclCommSplit"),
+                     1);
+    json_t *dump = lines_with(s.dir, "flight.json", "ncclCommSplit");
+    assert_int_equal(json_array_size(dump), 1);
+    json_decref(dump);
 }
 
 /* ---- on stand-ins for GPUs ---- */
@@ -345,6 +388,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nccl_run__trains_as_one_worker_does),
         cmocka_unit_test(test_nccl_run__changes_its_plan),
+        cmocka_unit_test(test_nccl_run__names_the_calls_that_hold_up_a_change),
         cmocka_unit_test(test_nccl_run__trains_on_gpus_as_one_cpu_does),
         cmocka_unit_test(test_nccl_run__does_without_nccl_on_a_driver_that_is_too_old),
         cmocka_unit_test(test_nccl_run__ends_with_the_reason_if_it_must_have_nccl),

@@ -270,7 +270,7 @@ static const nccl_case nccl_cases[] = {
     {"", true, NULL},
     {"fail=CommInitRankConfig:1:3", false, "ncclCommInitRankConfig: internal error"},
     {"fail=Send:1:6", false, ": the first operation: remote process exited"},
-    {"fail=AllReduce:3:1", false, "bucket 3: ncclAllReduce: unhandled cuda error"},
+    {"fail=AllReduce:3:1", false, "bucket 3 of stage 0: ncclAllReduce: unhandled cuda error"},
     {"error=Recv:3:6,stall=Send:9", false, "asynchronous error: remote process exited"},
     {"stall=CommInitRankConfig:1,stall=CommInitRankConfig:2,stall=CommInitRankConfig:3", false,
      "ncclCommInitRankConfig has not ended in time"},

@@ -25,9 +25,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static fault_kind kind_of(const char *name)
 {
-    static const char *const names[] = {"",     "fail",  "error", "late", "stall",
-                                        "hang", "crash", "kill",  "stop"};
-    for (int kind = FAULT_FAIL; kind <= FAULT_STOP; kind++) {
+    static const char *const names[] = {"",      "fail", "error", "late", "stall", "hang",
+                                        "crash", "kill", "stop",  "fork", "say"};
+    for (int kind = FAULT_FAIL; kind <= FAULT_SAY; kind++) {
         if (strcmp(name, names[kind]) == 0) {
             return (fault_kind)kind;
         }
@@ -92,6 +92,13 @@ fault fault_of(const char *call)
     }
     if (found.kind == FAULT_KILL || found.kind == FAULT_STOP) {
         raise(found.kind == FAULT_KILL ? SIGKILL : SIGSTOP);
+    }
+    if (found.kind == FAULT_SAY) {
+        printf("said by the library\n");
+        fflush(stdout);
+    }
+    if (found.kind == FAULT_FORK && fork() == 0) {
+        found.kind = FAULT_HANG;
     }
     while (found.kind == FAULT_HANG) {
         pause();

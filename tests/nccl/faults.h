@@ -13,6 +13,8 @@
  *   crash=CALL:N       the call ends the process by SIGILL
  *   kill=CALL:N        the same by SIGKILL
  *   stop=CALL:N        the process stops in the call
+ *   fork=CALL:N        the call starts a process that never ends, and goes on
+ *   say=CALL:N         the call prints on standard output, and goes on
  * A CALL that is none of NCCL's: Load, when the library is loaded. */
 #ifndef FL_TESTS_NCCL_FAULTS_H
 #define FL_TESTS_NCCL_FAULTS_H
@@ -29,7 +31,9 @@ typedef enum fault_kind {
     FAULT_HANG,
     FAULT_CRASH,
     FAULT_KILL,
-    FAULT_STOP
+    FAULT_STOP,
+    FAULT_FORK,
+    FAULT_SAY
 } fault_kind;
 
 typedef struct fault {

@@ -4,6 +4,7 @@
 #include "autodp/nccl/trial.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -183,6 +184,54 @@ static void test_nccl_try__finds_out_without_harm(void **state)
     setenv("FROSTLINE_NCCL_STANDIN", "", 1);
 }
 
+/* Try the library while `fd` leads into a pipe. What came out of it, to its end, which comes when
+ * no process has it open any more; "?" if that never comes. */
+static const char *try_with_pipe(const char *options, int fd, char text[128])
+{
+    enum { PATIENCE_MS = 30000 };
+    fl_nccl_trial trial;
+    int ends[2], own = dup(fd);
+    fflush(NULL);
+    assert_int_equal(pipe(ends), 0);
+    assert_true(own >= 0 && dup2(ends[1], fd) >= 0);
+    close(ends[1]);
+    setenv("FROSTLINE_NCCL", standin, 1);
+    setenv("FROSTLINE_NCCL_STANDIN", options, 1);
+    fl_status status = fl_nccl_try("async-test", 0, FL_NCCL_TRIAL_MS, &trial);
+    assert_true(dup2(own, fd) >= 0);
+    close(own);
+    assert_int_equal(status, FL_OK);
+    assert_true(fl_nccl_is_usable(&trial));
+    setenv("FROSTLINE_NCCL_STANDIN", "", 1);
+    size_t n = 0;
+    ssize_t more = 1;
+    while (more > 0) {
+        struct pollfd end = {.fd = ends[0], .events = POLLIN};
+        more = poll(&end, 1, PATIENCE_MS) == 1 ? read(ends[0], text + n, 127 - n) : -1;
+        n += more > 0 ? (size_t)more : 0;
+    }
+    close(ends[0]);
+    text[n] = '\0';
+    return more == 0 ? text : "?";
+}
+
+/* Would catch: a process that the library starts when it is loaded, and that outlives the trial. */
+static void test_nccl_try__ends_what_the_library_starts(void **state)
+{
+    (void)state;
+    char text[128];
+    assert_string_equal(try_with_pipe("fork=Load:1", STDERR_FILENO, text), "");
+}
+
+/* Would catch: words of the library in the output of a run, which programs may read. */
+static void test_nccl_try__keeps_the_library_out_of_the_output(void **state)
+{
+    (void)state;
+    char text[128];
+    assert_string_equal(try_with_pipe("say=Load:1", STDOUT_FILENO, text), "");
+    assert_string_equal(try_with_pipe("say=Load:1", STDERR_FILENO, text), "said by the library\n");
+}
+
 static void test_nccl_try__leaves_the_system_library_to_gpus(void **state)
 {
     (void)state;
@@ -206,6 +255,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         /* First: a child inherits what this process has loaded. */
         cmocka_unit_test(test_nccl_try__finds_out_without_harm),
+        cmocka_unit_test(test_nccl_try__ends_what_the_library_starts),
+        cmocka_unit_test(test_nccl_try__keeps_the_library_out_of_the_output),
         cmocka_unit_test(test_nccl_try__leaves_the_system_library_to_gpus),
         cmocka_unit_test(test_nccl_load__finds_every_function),
         cmocka_unit_test(test_nccl_load__refuses_other_versions),

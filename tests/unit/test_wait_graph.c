@@ -154,7 +154,7 @@ static void test_wait_graph__an_all_reduce_of_one_stage(void **state)
     check(w, N, 2, 2, 3,
           "worker 3 is in optimizer (step 37), since 2.0 s; workers 0 and 2 wait for workers 1 and "
           "3, which never arrived, in sum over all workers (step 37); worker 1 waits for worker 3, "
-          "which never arrived, in all-reduce (step 37, bucket 512, 400 bytes)");
+          "which never arrived, in all-reduce (step 37, bucket 0 of stage 1, 400 bytes)");
 }
 
 static void test_wait_graph__a_vote_and_a_migration(void **state)
