@@ -339,6 +339,19 @@ static bool await_report(const fl_agent *agent, int64_t deadline_us, const char 
     return readable || (!given_up && wait_readable(agent->socket, deadline_us));
 }
 
+/* A worker of a host that was lost before it was started: the host is the reason. */
+static fl_status refuse_start(const fl_agent *agent, int rank, const char *why)
+{
+    int i =
+        agent->hosts == NULL || agent->host_records == NULL ? -1 : fl_hosts_of(agent->hosts, rank);
+    const char *lost = i < 0 ? "" : agent->host_records[i].why;
+    return lost[0] == '\0' ? fl_fail(FL_EFAILED, "cannot start worker %d of %d: %s", rank,
+                                     agent->n_workers, why)
+                           : fl_fail(FL_EFAILED, "cannot start worker %d of %d on host %s (%s): %s",
+                                     rank, agent->n_workers, agent->hosts->host[i].name,
+                                     agent->hosts->host[i].address, lost);
+}
+
 /* Frames of several workers may still be on their way; the first missing one is named. */
 static fl_status await_processes(fl_agent *agent, int64_t deadline_us)
 {
@@ -353,8 +366,7 @@ static fl_status await_processes(fl_agent *agent, int64_t deadline_us)
         bool waits = w->spawn_error == 0 && !fl_agent_is_lost(agent, lost, sizeof lost) &&
                      await_report(agent, deadline_us, &why);
         if (!waits) {
-            return fl_fail(FL_EFAILED, "cannot start worker %d of %d: %s", rank, agent->n_workers,
-                           w->spawn_error != 0 ? strerror(w->spawn_error) : why);
+            return refuse_start(agent, rank, w->spawn_error != 0 ? strerror(w->spawn_error) : why);
         }
         read_frames(agent);
     }

@@ -60,6 +60,7 @@ static void begin_end(fl__gate *g, fl_host_type type, const char *why)
     fl_host_message last = {.type = type};
     snprintf(last.text, sizeof last.text, "%s", why);
     g->end_us = fl_deadline_us(END_MS);
+    g->again = type == FL_HOST_AGAIN;
     fl__gate_tell_hosts(g, &last);
 }
 
@@ -91,6 +92,9 @@ static void pass_frame(fl__gate *g, const void *bytes, size_t n)
 static _Noreturn void end_gate(fl__gate *g, int code)
 {
     fl_host_socket_close(&g->socket); /* after LEAVE is sent */
+    if (!g->again) {
+        fl__gate_end_starters(g);
+    }
     _exit(code);
 }
 

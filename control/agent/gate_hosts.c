@@ -1,7 +1,6 @@
 /* The gate's part that deals with the other hosts: ①, ③ and ④ of control/agent/gate.c. */
 #include "control/agent/gate_state.h"
 
-#include "control/agent/host_start.h"
 #include "control/agent/join_address.h"
 #include "device/alloc.h"
 #include "device/clock.h"
@@ -23,6 +22,7 @@ enum {
     CLOCK_US = 250000,   /* between two looks at the hosts' clocks, at most */
     CLOCK_FIRST = 8,     /* looks at the clock of a host that has joined just now */
     AGAIN_US = 20000000, /* for a host that was in the run to join it again */
+    STARTERS_MS = 2000,  /* for ssh to end after its agent */
     HEAD_PATIENCE = 2, /* a host that has lost the head ends more than one that the head has lost */
 };
 
@@ -512,18 +512,20 @@ static void watch_starters(fl__gate *g)
 {
     for (int i = 1; i < g->hosts->n; i++) {
         fl__remote_host *r = &g->remote[i];
-        int how = 0;
-        if (r->starter <= 0 || waitpid(r->starter, &how, WNOHANG) != r->starter) {
-            continue;
-        }
-        r->starter = 0;
-        if (r->state == FL__HOST_AWAITED) {
-            char why[96];
-            snprintf(why, sizeof why, "ssh, which was to start its agent, ended with %s %d",
-                     WIFSIGNALED(how) ? "signal" : "exit code",
-                     WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
+        char why[FL_HOST_STARTER_WHY];
+        fl_host_starter_read(&r->starter, true);
+        if (fl_host_starter_ended(&r->starter, g->hosts->ssh[i], true, why) &&
+            r->state == FL__HOST_AWAITED) {
             lose_host(g, i, why);
         }
+    }
+}
+
+void fl__gate_end_starters(fl__gate *g)
+{
+    int64_t until_us = fl_deadline_us(STARTERS_MS);
+    for (int i = 1; i < g->hosts->n; i++) {
+        fl_host_starter_close(&g->remote[i].starter, fl_left_ms(until_us), true);
     }
 }
 
@@ -554,8 +556,7 @@ bool fl__gate_start_agents(fl__gate *g)
         if (g->hosts->host[i].absent) {
             continue;
         }
-        g->remote[i].starter = fl_host_start(g->hosts, i, g->run_dir);
-        good = g->remote[i].starter > 0;
+        good = fl_host_start(g->hosts, i, g->run_dir, &g->remote[i].starter);
     }
     return good;
 }

@@ -5,13 +5,14 @@
 #include "control/agent/agent.h"
 #include "control/agent/agent_wire.h"
 #include "control/agent/host_socket.h"
+#include "control/agent/host_start.h"
 
 typedef enum fl__host_state { FL__HOST_AWAITED, FL__HOST_JOINED, FL__HOST_GONE } fl__host_state;
 
 typedef struct fl__remote_host {
     fl__host_state state;
     fl_host_peer peer;
-    pid_t starter; /* ssh, which started its agent; 0: nobody did, or it has ended */
+    fl_host_starter starter; /* ssh, which started its agent */
     int64_t heard_us;
     bool owes[FL_HOST_NEWS_KINDS]; /* news that the controller has not got yet */
     int64_t grace_ms;              /* of the notice */
@@ -43,6 +44,7 @@ typedef struct fl__gate {
     int64_t opened_us; /* when the gate began to wait for hosts */
     int64_t alive_us;  /* when the hosts heard of the head last */
     int64_t end_us;    /* until when the gate waits for the others to end; 0: the run goes on */
+    bool again;        /* the run goes back, and the agents join it again */
 } fl__gate;
 
 /* Keep a copy of a frame, in place of the one that is there; false without memory. */
@@ -52,6 +54,9 @@ void fl__gate_drop_frame(fl__kept_frame *kept);
 /* Start the agents by ssh, if the run asks for it. Before the gate has threads. False, with errno.
  */
 bool fl__gate_start_agents(fl__gate *g);
+
+/* The gate ends: so do they. */
+void fl__gate_end_starters(fl__gate *g);
 
 /* Say which hosts the gate waits for. Those that the run does without are refused. */
 void fl__gate_await_hosts(fl__gate *g);

@@ -4,10 +4,12 @@
 
 #include "control/state/hosts.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
-enum { FL_HOST_COMMAND_MAX = 16 * 1024 };
+enum { FL_HOST_COMMAND_MAX = 16 * 1024, FL_HOST_SAID_MAX = 120, FL_HOST_STARTER_WHY = 256 };
 
 /* The shell command that starts the agent of host i: `program`, with the keys in `run_dir`; where
  * the hosts share no files, with those on its standard input, and in the folder `cwd`, if the host
@@ -15,9 +17,28 @@ enum { FL_HOST_COMMAND_MAX = 16 * 1024 };
 bool fl_host_start_command(const fl_hosts *hosts, int i, const char *program, const char *run_dir,
                            const char *cwd, char text[FL_HOST_COMMAND_MAX]);
 
+/* An ssh that starts an agent. A struct of zeros is none. */
+typedef struct fl_host_starter {
+    pid_t pid;                       /* 0: none, or it has ended */
+    int said_fd;                     /* what it and the agent say; 0: that has ended */
+    char line[FL_HOST_SAID_MAX + 1]; /* the last line of it */
+    size_t n_line;
+    bool whole; /* the line has ended: the next byte begins another one */
+} fl_host_starter;
+
 /* Start `ssh ADDRESS COMMAND` for host i, with this very program; the process ends with the agent
- * that it has started, or before if it could not. It gets SIGTERM when this process dies. Its
- * output goes to standard error. The caller has no threads. Returns -1, with errno, on failure. */
-pid_t fl_host_start(const fl_hosts *hosts, int i, const char *run_dir);
+ * that it has started, or before if it could not. It gets SIGTERM when this process dies. The
+ * caller has no threads. False, with errno, on failure. */
+bool fl_host_start(const fl_hosts *hosts, int i, const char *run_dir, fl_host_starter *out);
+
+/* Pass on what it has said to standard error, or drop it: what comes last is kept. Never waits. */
+void fl_host_starter_read(fl_host_starter *starter, bool shows);
+
+/* Whether it has ended; `why` [FL_HOST_STARTER_WHY] then says how, with its own last words and what
+ * to do. Never waits; true once. */
+bool fl_host_starter_ended(fl_host_starter *starter, const char *address, bool shows, char *why);
+
+/* Wait for its end, at most so long; then end it. */
+void fl_host_starter_close(fl_host_starter *starter, int64_t wait_ms, bool shows);
 
 #endif
