@@ -280,7 +280,9 @@ const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_M
     char least[32], most[32], range[80];
     switch (field->type) {
     case FL_FIELD_TEXT:
-        snprintf(rest, left, "1 to %zu letters, digits, '_', '-' and '.', the first not '-' or '.'",
+        snprintf(rest, left,
+                 "%s%s1 to %zu letters, digits, '_', '-' and '.', the first not '-' or '.'",
+                 field->unit == NULL ? "" : field->unit, field->unit == NULL ? "" : ": ",
                  fl__field_longest_name(field));
         break;
     case FL_FIELD_PATH:

@@ -102,6 +102,7 @@ static const fl_field host_keys[] = {
      .doc = "The host's name in the run."},
     {.path = "address",
      .type = FL_FIELD_TEXT,
+     .unit = "an IPv4 address or a name that has one (no IPv6)",
      .offset = HOST_KEY(address),
      .most = FL_JOB_HOST_TEXT - 1,
      .doc = "Its IPv4 address, or a name that resolves to it: for ssh, and for the other hosts."},

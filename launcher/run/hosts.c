@@ -131,27 +131,29 @@ static fl_status check_first(const char *source, const fl_hosts *hosts)
                          source, head->name, head->address, own);
 }
 
-/* The others can reach the head. */
+/* Hosts reach each other: none has a loopback address, or all have one, and are one machine. */
 static fl_status check_reach(const char *source, const fl_hosts *hosts)
 {
-    const fl_host *head = &hosts->host[0];
-    bool all_loopback = true;
-    for (int i = 1; i < hosts->n; i++) {
-        all_loopback = all_loopback && fl_host_address_is_loopback(hosts->host[i].address);
+    const fl_host *loopback = NULL;
+    int n = 0;
+    for (int i = hosts->n - 1; i >= 0; i--) {
+        bool is_one = fl_host_address_is_loopback(hosts->host[i].address);
+        loopback = is_one ? &hosts->host[i] : loopback;
+        n += is_one;
     }
-    return all_loopback || !fl_host_address_is_loopback(head->address)
+    return n == 0 || n == hosts->n
                ? FL_OK
                : fl_fail(FL_EINVAL,
-                         "%s: host %s: %s is %s, which other hosts cannot reach; allowed: its "
-                         "address in their network",
-                         source, head->name, hosts->ssh[0], head->address);
+                         "%s: host %s: %s is %s, which other hosts cannot reach: it means this "
+                         "very host; allowed: its address in their network",
+                         source, loopback->name, hosts->ssh[loopback - hosts->host],
+                         loopback->address);
 }
 
 static fl_status choose_endpoints(const char *source, fl_hosts *out)
 {
     char listen[FL_HOST_TEXT + 32];
     int port = 0;
-    FL_TRY(check_reach(source, out));
     fl_status status = fl_host_address_free_ports(out->host[0].address, &port);
     if (status != FL_OK) {
         return fl_within(status, "%s", source);
@@ -195,6 +197,7 @@ fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *sour
     }
     FL_TRY(source->key == NULL ? make_keys(out) : read_head_keys(source->key, out));
     FL_TRY(check_first(source->name, out));
+    FL_TRY(check_reach(source->name, out));
     return source->listen == NULL ? choose_endpoints(source->name, out)
                                   : take_listen(source->listen, out);
 }

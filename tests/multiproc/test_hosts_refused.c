@@ -105,6 +105,9 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
         {"run " NET_JOB "--set 'hosts=[{name: a, address: a.invalid, devices: 1}, "
          "{name: b, address: 127.0.0.1, devices: 1}]'",
          "hosts: host a: a.invalid: no IPv4 address"},
+        {"run " NET_JOB "--set 'hosts=[{name: a, address: 127.0.0.1, devices: 1}, "
+         "{name: b, address: \"fd00::2\", devices: 1}]'",
+         "address: found 'fd00::2', allowed: an IPv4 address or a name that has one (no IPv6)"},
         {"run " NET_JOB "--hosts large.yaml --listen tcp://127.0.0.1:5570",
          "host b: found memory of 1125899906842624 bytes, allowed: at most devices.memory"},
         {"run " NET_JOB "--hosts bare.yaml --listen tcp://127.0.0.1:5570", "host b has no address"},
