@@ -2,7 +2,9 @@
 
 #include "control/link/bytes.h"
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 10 };
+#include <math.h>
+
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 11 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
                    FL_HOST_MESSAGE_MAX,
@@ -132,6 +134,77 @@ static bool get_join(fl_reader *r, fl_host_join *v)
            v->n_devices <= FL_MAX_WORKERS;
 }
 
+/* ---- links between hosts ---- */
+
+static void put_order(fl_writer *w, const fl_host_probe_order *v)
+{
+    fl_put(w, (uint32_t)v->n, 4);
+    fl_put(w, (uint32_t)v->index, 4);
+    for (int i = 0; i < v->n; i++) {
+        fl_put(w, v->absent[i], 1);
+    }
+    fl_put_text(w, v->address, sizeof v->address - 1);
+    fl_put_text(w, v->links, sizeof v->links - 1);
+    fl_put(w, v->plain, 1);
+    fl_put(w, v->number, 8);
+    fl_put_i64(w, v->pair_ms);
+    fl_put_i64(w, v->all_ms);
+}
+
+static bool get_order(fl_reader *r, fl_host_probe_order *v)
+{
+    memset(v, 0, sizeof *v);
+    v->n = fl_get_i32(r);
+    v->index = fl_get_i32(r);
+    if (v->n < 2 || v->n > FL_MAX_WORKERS || v->index < 0 || v->index >= v->n) {
+        return false;
+    }
+    for (int i = 0; i < v->n; i++) {
+        v->absent[i] = fl_get(r, 1) != 0;
+    }
+    bool good = fl_get_text(r, v->address, sizeof v->address - 1) &&
+                fl_get_text(r, v->links, sizeof v->links - 1);
+    v->plain = fl_get(r, 1) != 0;
+    v->number = fl_get(r, 8);
+    v->pair_ms = fl_get_i64(r);
+    v->all_ms = fl_get_i64(r);
+    return good && v->address[0] != '\0' && v->all_ms > 0 && v->all_ms <= FL_HOST_PROBE_MS_MAX &&
+           v->pair_ms > 0 && v->pair_ms <= v->all_ms;
+}
+
+static void put_result(fl_writer *w, const fl_host_link *v)
+{
+    fl_put(w, (uint32_t)v->a, 4);
+    fl_put(w, (uint32_t)v->b, 4);
+    fl_put(w, v->reached, 1);
+    fl_put_f64(w, v->link.latency_us);
+    fl_put_f64(w, v->link.bytes_per_us[0]);
+    fl_put_f64(w, v->link.bytes_per_us[1]);
+    fl_put_f64(w, v->link.reduce_bytes_per_us);
+    fl_put_text(w, v->why, FL_HOST_LINK_WHY);
+}
+
+static bool is_rate(double x)
+{
+    return isfinite(x) && x > 0.0;
+}
+
+static bool get_result(fl_reader *r, fl_host_link *v)
+{
+    memset(v, 0, sizeof *v);
+    v->a = fl_get_i32(r);
+    v->b = fl_get_i32(r);
+    v->reached = fl_get(r, 1) != 0;
+    v->link.latency_us = fl_get_f64(r);
+    v->link.bytes_per_us[0] = fl_get_f64(r);
+    v->link.bytes_per_us[1] = fl_get_f64(r);
+    v->link.reduce_bytes_per_us = fl_get_f64(r);
+    bool good = fl_get_text(r, v->why, FL_HOST_LINK_WHY);
+    bool measured = is_rate(v->link.latency_us) && is_rate(v->link.bytes_per_us[0]) &&
+                    is_rate(v->link.bytes_per_us[1]) && is_rate(v->link.reduce_bytes_per_us);
+    return good && v->a >= 0 && v->b > v->a && v->b < FL_MAX_WORKERS && (measured || !v->reached);
+}
+
 /* ---- messages ---- */
 
 size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESSAGE_MAX])
@@ -171,6 +244,12 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
         break;
     case FL_HOST_WELCOME:
         put_welcome(&w, &m->welcome);
+        break;
+    case FL_HOST_PROBE:
+        put_order(&w, &m->order);
+        break;
+    case FL_HOST_PROBED:
+        put_result(&w, &m->probed);
         break;
     }
     return (size_t)(w.at - out);
@@ -212,6 +291,10 @@ static bool get_body(fl_reader *r, fl_host_message *m)
         return m->clock.sent_ns > 0 && m->clock.there_ns > 0 && m->clock.wall_ns > 0;
     case FL_HOST_WELCOME:
         return get_welcome(r, &m->welcome);
+    case FL_HOST_PROBE:
+        return get_order(r, &m->order);
+    case FL_HOST_PROBED:
+        return get_result(r, &m->probed);
     }
     return false;
 }

@@ -8,6 +8,7 @@
 #define FL_CONTROL_AGENT_HOST_WIRE_H
 
 #include "control/agent/agent_wire.h"
+#include "control/agent/host_probe.h"
 #include "control/state/host_facts.h"
 #include "control/state/hosts.h"
 
@@ -28,9 +29,10 @@ typedef enum fl_host_type {
     FL_HOST_ALIVE = 2, /* nothing to say */
     FL_HOST_LEAVE = 3, /* the sender ends; why, "": because the run is over */
     /* from the host to the head */
-    FL_HOST_JOIN = 32,  /* take me in as a host of the run */
-    FL_HOST_DRAIN = 33, /* this host must end soon: go on without it */
-    FL_HOST_PONG = 34,  /* the answer to PING */
+    FL_HOST_JOIN = 32,   /* take me in as a host of the run */
+    FL_HOST_DRAIN = 33,  /* this host must end soon: go on without it */
+    FL_HOST_PONG = 34,   /* the answer to PING */
+    FL_HOST_PROBED = 35, /* the links between this host and another one */
     /* from the head to the host */
     FL_HOST_WELCOME = 64,
     FL_HOST_REFUSE = 65,  /* why */
@@ -38,6 +40,7 @@ typedef enum fl_host_type {
     FL_HOST_AGAIN = 67,   /* end your workers, and join again: the run goes back */
     FL_HOST_PING = 69,    /* what is the time there? In place of ALIVE */
     FL_HOST_STOP = 70,    /* as LEAVE: SIGTERM has ended the run before it was over */
+    FL_HOST_PROBE = 71,   /* before the welcome: measure the links to the other hosts */
     FL_HOST_RELEASE = 66, /* the host's workers have left the run: end; or why it must do without */
 } fl_host_type;
 
@@ -89,6 +92,8 @@ typedef struct fl_host_message {
             int64_t there_ns, wall_ns; /* PONG: fl_now_ns of the host, its time of day */
         } clock;
         fl_host_welcome welcome;
+        fl_host_probe_order order; /* PROBE */
+        fl_host_link probed;       /* PROBED */
     };
 } fl_host_message;
 

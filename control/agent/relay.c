@@ -1,6 +1,7 @@
 /* The loop of the relay.
  *
- *     ① JOIN to the head, until WELCOME or REFUSE; the welcome goes to the agent's process
+ *     ① JOIN to the head, until WELCOME or REFUSE; the welcome goes to the agent's process. Before
+ *       it, the head may have the links between hosts measured: PROBE to that process, PROBED back
  *     ② frames go both ways
  *     ③ LEAVE from the head: the run is over; END to the agent
  *     ④ the head is silent, or a signal: the agent's process is killed, and its workers with it
@@ -50,6 +51,7 @@ typedef struct relay {
     pid_t agent;
     void *zmq, *head, *events;
     bool joined, over; /* over: the head has said so */
+    bool surveyed;     /* the head has measured links, and listens anew before its welcome */
     bool drained;      /* the same, because this host is drained */
     bool again;        /* the same, because the run goes back */
     bool stopped;      /* the same, because SIGTERM has ended the run */
@@ -64,21 +66,52 @@ typedef struct relay {
 
 /* ---- the agent's process ---- */
 
+_Static_assert(sizeof(fl_host_probe_order) != sizeof(fl_host_welcome) &&
+                   sizeof(fl_host_link) != sizeof(fl_host_welcome),
+               "their sizes tell them apart");
+
+static void tell_result(void *context, const fl_host_link *result)
+{
+    const int *socket = context;
+    (void)send(*socket, result, sizeof *result, MSG_NOSIGNAL);
+}
+
+/* In a process of its own, whose threads end with it. */
+static void probe_links(const fl_relay_options *o, const fl_host_probe_order *order, int socket)
+{
+    pid_t self = getpid(), pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() == self) {
+            fl_host_probe(order, o->keys, tell_result, &socket);
+        }
+        _exit(0);
+    }
+    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+}
+
 /* Signals from the terminal are the relay's; a SIGTERM for this process alone ends it. */
 static _Noreturn void become_agent(const fl_relay_options *o, int job_fd, int socket, pid_t parent,
                                    const sigset_t *before)
 {
-    fl_host_welcome welcome;
+    union {
+        fl_host_welcome welcome;
+        fl_host_probe_order order;
+    } head;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGINT, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     sigprocmask(SIG_SETMASK, before, NULL);
     ssize_t n;
     do {
-        n = recv(socket, &welcome, sizeof welcome, 0);
-    } while (n < 0 && errno == EINTR);
-    if (getppid() == parent && n == (ssize_t)sizeof welcome) {
-        o->serve(o->context, &welcome, job_fd, socket);
+        n = recv(socket, &head, sizeof head, 0);
+        if (n == (ssize_t)sizeof head.order) {
+            probe_links(o, &head.order, socket);
+        }
+    } while ((n < 0 && errno == EINTR) || n == (ssize_t)sizeof head.order);
+    if (getppid() == parent && n == (ssize_t)sizeof head.welcome) {
+        o->serve(o->context, &head.welcome, job_fd, socket);
     }
     _exit(0); /* it has not joined */
 }
@@ -334,10 +367,19 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
     case FL_HOST_PING:
         send_time(r, m.clock.sent_ns);
         break;
-    case FL_HOST_ALIVE:
+    case FL_HOST_PROBE:
+        if (!r->joined) {
+            r->surveyed = true;
+            (void)send(r->socket, &m.order, sizeof m.order, MSG_DONTWAIT | MSG_NOSIGNAL);
+        }
+        break;
+    case FL_HOST_ALIVE: /* before the welcome: the head waits for other hosts */
+        r->surveyed = r->surveyed || !r->joined;
+        break;
     case FL_HOST_JOIN:
     case FL_HOST_PONG:
     case FL_HOST_DRAIN:
+    case FL_HOST_PROBED:
         break;
     }
     return FL_OK;
@@ -377,6 +419,12 @@ static bool read_agent(relay *r)
             return false;
         }
         fl_agent_frame frame;
+        if (!r->joined && n == (ssize_t)sizeof(fl_host_link)) {
+            fl_host_message probed = {.type = FL_HOST_PROBED};
+            memcpy(&probed.probed, bytes, sizeof probed.probed);
+            send_message(r, &probed);
+            continue;
+        }
         if (fl_agent_wire_get(bytes, (size_t)n, &frame) == FL_OK && frame.type == FL_AGENT_REFUSE) {
             memcpy(r->why, frame.text, sizeof r->why);
             continue;
@@ -476,7 +524,8 @@ static fl_status turn_relay(relay *r, bool *ended, fl_relay_end *end)
                               {NULL, r->signal_fd, ZMQ_POLLIN, 0},
                               {NULL, r->socket, ZMQ_POLLIN, 0}};
     zmq_poll(items, 4, TURN_MS);
-    if (is_refused(r) && !r->joined && !r->again) { /* the last head may close while it listens */
+    bool refused = is_refused(r); /* the last head may close while it listens */
+    if (refused && !r->joined && !r->again && !r->surveyed) {
         return fl_fail(FL_EIO, "--join: %s refuses the key: it is another run's", r->o->endpoint);
     }
     FL_TRY(read_head(r));

@@ -7,6 +7,7 @@
 #include "control/checkpoint/record_place.h"
 #include "control/controller/far.h"
 #include "control/controller/parts.h"
+#include "control/events/event_log_hosts.h"
 #include "control/controller/summary.h"
 #include "control/controller/view.h"
 #include "device/alloc.h"
@@ -425,6 +426,7 @@ static void report_start(fl_controller *controller)
         fl_event_log_resumed(&controller->log, &controller->facts, fl_view_metrics_url(controller));
     }
     fl_event_log_costs(&controller->log, o->costs);
+    fl_event_log_links(&controller->log, o);
     fl_event_log_plan(&controller->log, &controller->facts, &mfu);
     fl_event_log_cache_opened(&controller->log, o);
 }

@@ -48,3 +48,37 @@ void fl_event_log_host(fl_event_log *log, const fl_host *host, const fl_host_rec
     fl_event_log_end(log);
     note_host(log, host, record, seconds);
 }
+
+static void put_cost(fl_json *j, const fl_link_cost *cost)
+{
+    fl_json_rounded(j, "latency_us", cost->latency_us, 1);
+    fl_json_rounded(j, "bytes_per_s", cost->bytes_per_us * 1e6, 0);
+    fl_json_rounded(j, "reduce_bytes_per_s", cost->reduce_bytes_per_us * 1e6, 0);
+}
+
+void fl_event_log_links(fl_event_log *log, const fl_controller_options *o)
+{
+    if (o->n_links == 0 || o->plan_input == NULL) {
+        return;
+    }
+    fl_link_cost worst =
+        fl_cluster_link(o->plan_input->cluster, o->plan_input->profile, FL_LINK_HOSTS);
+    fl_json *j = fl_event_log_begin(log, "hosts.measured");
+    fl_json_text(j, "security", o->job->autodp.security == FL_SECURITY_NONE ? "none" : "tls");
+    put_cost(j, &worst);
+    fl_json_array(j, "pairs");
+    for (int i = 0; i < o->n_links; i++) {
+        const fl_host_link *link = &o->links[i];
+        fl_link_cost cost = fl_far_link_cost(&link->link);
+        fl_json_object(j, NULL);
+        fl_json_text(j, "a", o->hosts->host[link->a].name);
+        fl_json_text(j, "b", o->hosts->host[link->b].name);
+        put_cost(j, &cost);
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+    fl_event_log_end(log);
+    fl_progress_note(
+        &log->progress, "between hosts, measured: %.0f us, %.0f MiB/s, all-reduce %.0f MiB/s",
+        worst.latency_us, worst.bytes_per_us / 1.048576, worst.reduce_bytes_per_us / 1.048576);
+}

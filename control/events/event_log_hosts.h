@@ -1,4 +1,4 @@
-/* The events of hosts: host.joined, host.draining, host.drained, host.lost. */
+/* The events of hosts: hosts.measured, host.joined, host.draining, host.drained, host.lost. */
 #ifndef FL_CONTROL_EVENTS_EVENT_LOG_HOSTS_H
 #define FL_CONTROL_EVENTS_EVENT_LOG_HOSTS_H
 
@@ -11,5 +11,8 @@
  * seconds  since its drain began; 0: it did not */
 void fl_event_log_host(fl_event_log *log, const fl_host *host, const fl_host_record *record,
                        int64_t steps, double seconds);
+
+/* The links between hosts, if this start of the run has measured them. */
+void fl_event_log_links(fl_event_log *log, const fl_controller_options *options);
 
 #endif

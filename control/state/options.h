@@ -4,6 +4,7 @@
 
 #include "control/state/birth.h"
 #include "control/state/host_facts.h"
+#include "control/state/host_links.h"
 #include "control/state/hosts.h"
 #include "control/state/phase.h"
 #include "control/state/recovery_sums.h"
@@ -78,9 +79,11 @@ typedef struct fl_controller_options {
     fl_return_finder *find_return; /* NULL: the run never goes back */
     void *find_context;
     struct fl_model_file *model_file; /* that the workers fill; NULL: the weights are not kept */
-    const struct fl_recording *recording;   /* of the run to repeat; NULL: none */
-    int n_devices;                          /* of the job */
-    const fl_hosts *hosts;                  /* of the run; NULL: this one alone */
+    const struct fl_recording *recording; /* of the run to repeat; NULL: none */
+    int n_devices;                        /* of the job */
+    const fl_hosts *hosts;                /* of the run; NULL: this one alone */
+    const fl_host_link *links;            /* [n_links] between hosts, measured before the start */
+    int n_links;
     const fl_host_facts *host_facts;        /* that its other hosts must have, too; with hosts */
     const struct fl_device_survey *devices; /* of the machine; NULL: unknown */
     const char *kernels;                    /* the instruction set, "avx2"; NULL: unknown */

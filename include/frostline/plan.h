@@ -60,6 +60,8 @@ typedef struct fl_profile {
     double reduce_cpu_share;    /* processor time of one owner per time of an all-reduce */
     /* The same between GPUs of different islands; 0: there is one island. */
     double far_us, far_bytes_per_us, far_reduce_bytes_per_us;
+    /* The same between the hosts of the last run that measured it; 0: none has. */
+    double hosts_us, hosts_bytes_per_us, hosts_reduce_bytes_per_us;
     int64_t graph_layer_bytes; /* a GPU driver's memory for one layer's captured work of one
                                   micro-batch in flight, all shapes; 0: unknown */
     double comm_rebuild_us, comm_split_us, comm_shrink_us; /* NCCL's communicators; 0: unknown */

@@ -236,7 +236,8 @@ static fl_status load_cluster(const char *path, fl_cluster_file **cluster)
         return FL_OK;
     }
     FL_TRY(fl_alloc(sizeof **cluster, (void **)cluster));
-    return fl_cluster_file_load(path, *cluster);
+    FL_TRY(fl_cluster_file_load(path, *cluster));
+    return fl_cluster_file_check_links(*cluster, path);
 }
 
 static int run_plan(const fl_args *args)

@@ -22,7 +22,7 @@ static const fl_field host_key[HOST_KEYS] = {
     {.path = "sockets", .type = FL_FIELD_INTEGER, .least = 1, .most = FL_MAX_WORKERS},
     {.path = "memory", .type = FL_FIELD_SIZE, .least = 1 << 20, .most = (int64_t)1 << 50},
     {.path = "speed", .type = FL_FIELD_NUMBER, .low = 0.001, .high = 1000.0},
-    {.path = "address", .type = FL_FIELD_TEXT},
+    {.path = "address", .type = FL_FIELD_TEXT, .unit = "an IPv4 address, as 10.0.0.1 (no IPv6)"},
 };
 
 static const fl_field link_key[LINK_KEYS] = {
@@ -151,10 +151,7 @@ void fl_cluster_file_add(fl_cluster_file *out, const char *name, const char *add
 
 void fl_cluster_file_init(fl_cluster_file *out)
 {
-    const double rate = 1024.0 * 1024 * 1024 * 1e-6; /* of 1 GiB/s, bytes per us */
     memset(out, 0, sizeof *out);
-    out->cluster.link[FL_LINK_HOSTS] =
-        (fl_link_cost){.latency_us = 50, .bytes_per_us = rate, .reduce_bytes_per_us = rate};
 }
 
 static void add_devices(fl_cluster_file *out, const values *v)
@@ -306,13 +303,6 @@ static fl_status read_sections(cluster_reader *r, const yaml_node_t *root)
         return at(r, root, "cluster",
                   fl_fail(FL_EINVAL, "found no hosts, allowed: a list of them"));
     }
-    if (r->out->cluster.n_hosts > 1 && r->out->cluster.link[FL_LINK_HOSTS].bytes_per_us == 0.0) {
-        return at(r, root, "links.between_hosts",
-                  fl_fail(FL_EINVAL,
-                          "found nothing for %d hosts, allowed: {latency_us: ..., "
-                          "bandwidth: ...}",
-                          r->out->cluster.n_hosts));
-    }
     return FL_OK;
 }
 
@@ -377,4 +367,15 @@ fl_status fl_cluster_file_load(const char *path, fl_cluster_file *out)
     fl_status status = read_stream(path, file, out);
     fclose(file);
     return status;
+}
+
+fl_status fl_cluster_file_check_links(const fl_cluster_file *file, const char *name)
+{
+    const fl_cluster *c = &file->cluster;
+    return c->n_hosts == 1 || c->link[FL_LINK_HOSTS].bytes_per_us > 0.0
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "%s: links.between_hosts: found nothing for %d hosts, allowed: "
+                         "{latency_us: ..., bandwidth: ...}",
+                         name, c->n_hosts);
 }

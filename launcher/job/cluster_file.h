@@ -7,7 +7,8 @@
  *     links:
  *       within_host: {latency_us: 5, bandwidth: 8GiB}
  *       between_hosts: {latency_us: 30, bandwidth: 3GiB}
- */
+ *
+ * A run measures links that are not given. */
 #ifndef FL_LAUNCHER_JOB_CLUSTER_FILE_H
 #define FL_LAUNCHER_JOB_CLUSTER_FILE_H
 
@@ -28,9 +29,13 @@ typedef struct fl_cluster_file {
  * allowed: ..."; *out is then undefined. */
 fl_status fl_cluster_file_load(const char *path, fl_cluster_file *out) FL_MUST_CHECK;
 
-/* A run's hosts from elsewhere than a file. init: none yet, and links between hosts of 50 us and
- * 1 GiB/s. add: one more, with a socket for every devices / n_sockets of its n_devices; fewer than
- * FL_MAX_WORKERS in all. name and address are shorter than FL_HOST_NAME_MAX. */
+/* Where nothing measures the links between hosts, the file has to state them: FL_EINVAL. name: of
+ * the file, for the message. */
+fl_status fl_cluster_file_check_links(const fl_cluster_file *file, const char *name) FL_MUST_CHECK;
+
+/* A run's hosts from elsewhere than a file. init: none yet, and nothing is known of links. add: one
+ * more, with a socket for every devices / n_sockets of its n_devices; fewer than FL_MAX_WORKERS in
+ * all. name and address are shorter than FL_HOST_NAME_MAX. */
 void fl_cluster_file_init(fl_cluster_file *out);
 void fl_cluster_file_add(fl_cluster_file *out, const char *name, const char *address, int n_devices,
                          int n_sockets);

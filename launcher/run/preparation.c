@@ -122,6 +122,9 @@ void fl_preparation_fini(fl_preparation *p)
     fl_free(p->costs);
     fl_free(p->plan);
     fl_free(p->candidates);
+    fl_free(p->links);
+    p->links = NULL;
+    p->n_links = 0;
     if (p->islands != NULL) {
         p->cluster = NULL;
         fl_free(p->islands);

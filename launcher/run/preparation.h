@@ -36,10 +36,12 @@ typedef struct fl_preparation {
     bool guesses_costs;            /* nothing is measured to choose the plan */
     const fl_hosts *hosts;         /* of the run, this one the first; NULL: this one alone */
     const fl_cluster *cluster;     /* plans are for its devices; NULL: for this machine's */
-    fl_cluster *islands;           /* this machine's, where its links differ; NULL: they do not */
-    const fl_dataset *whole;       /* the data set as the caller gave it */
-    fl_dataset view;               /* without validation samples; no ops: there are none */
-    int64_t n_validation;          /* samples */
+    fl_host_link *links;           /* [n_links] between hosts, measured for this start */
+    int n_links;
+    fl_cluster *islands;     /* this machine's, where its links differ; NULL: they do not */
+    const fl_dataset *whole; /* the data set as the caller gave it */
+    fl_dataset view;         /* without validation samples; no ops: there are none */
+    int64_t n_validation;    /* samples */
     int64_t n_samples, steps_per_epoch, n_steps;
     fl_device_survey devices;
     const fl_nccl_trial *tried; /* by the caller; NULL: it is tried here */

@@ -40,6 +40,13 @@ const fl_profile_field fl__profile_far[] = {
     {.name = NULL},
 };
 
+const fl_profile_field fl__profile_hosts[] = {
+    {COST(hosts_us), false, 0},
+    {COST(hosts_bytes_per_us), false, 0},
+    {COST(hosts_reduce_bytes_per_us), false, 0},
+    {.name = NULL},
+};
+
 const fl_profile_field fl__profile_layer[] = {
     {LAYER(fwd_call_us), false, 0},
     {LAYER(fwd_us), false, 0},

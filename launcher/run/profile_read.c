@@ -234,6 +234,10 @@ static fl_status read_root(profile_reader *r, fl_profile *p, fl_profile_about *a
         FL_TRY(get_of_type(r, root, "between_islands", YAML_MAPPING_NODE, &node));
         FL_TRY(read_numbers(r, node, fl__profile_far, p));
     }
+    if (r->format >= FL_PROFILE_HOSTS_FORMAT) {
+        FL_TRY(get_of_type(r, root, "between_hosts", YAML_MAPPING_NODE, &node));
+        FL_TRY(read_numbers(r, node, fl__profile_hosts, p));
+    }
     FL_TRY(read_layers(r, root, p));
     return read_tuned(r, root, p);
 }

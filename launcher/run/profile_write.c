@@ -51,6 +51,8 @@ static void put_all(FILE *file, const fl_profile_key *key, const fl_model *model
     put_numbers(file, "\n  ", "\n  ", fl__profile_comm, p);
     fputs("\nbetween_islands:", file);
     put_numbers(file, "\n  ", "\n  ", fl__profile_far, p);
+    fputs("\nbetween_hosts:", file);
+    put_numbers(file, "\n  ", "\n  ", fl__profile_hosts, p);
     fputs("\nlayers:\n", file);
     for (int i = 0; i < p->n_layers; i++) {
         fprintf(file, "  - {kind: %s", fl_model_layer_kind(model, i));

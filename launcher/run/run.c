@@ -2,6 +2,8 @@
  *   ① check model, data and job against each other     fl_preparation_check
  *   ② count memory, measure costs, choose the plan     fl_run_plan_make
  *   ③ the run directory and the resolved job           fl_run_dir_open
+ *     on several hosts whose links nothing states:
+ *     they are measured, and then comes the plan       fl_run_links_measure
  *   ④ fork the workers and watch them                  fl_controller_run
  *     again from ①, from the newest snapshot or
  *     checkpoint, or with the first step, when a
@@ -23,6 +25,7 @@
 #include "launcher/run/resume.h"
 #include "launcher/run/returns.h"
 #include "launcher/run/run_dir.h"
+#include "launcher/run/run_links.h"
 #include "launcher/run/run_plan.h"
 #include "launcher/run/runs.h"
 #include "launcher/worker/worker.h"
@@ -33,6 +36,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -262,6 +266,8 @@ static fl_controller_options controller_of(fl_preparation *p, run_files *f,
                                    .recording = p->due.recording,
                                    .n_devices = p->n_workers,
                                    .hosts = p->hosts,
+                                   .links = p->links,
+                                   .n_links = p->n_links,
                                    .devices = &p->devices,
                                    .kernels = fl_preparation_kernels(p),
                                    .n_samples = p->n_samples,
@@ -273,12 +279,27 @@ static fl_controller_options controller_of(fl_preparation *p, run_files *f,
                                    .context = worker};
 }
 
+/* Agents find the keys in the run directory, so it is there before the plan is. */
+static fl_status measure_links(fl_preparation *p, const run_files *f, fl_run_result *result)
+{
+    int stopped = 0;
+    fl_status status = fl_run_links_measure(p, f->path, &stopped);
+    result->terminated = stopped == SIGTERM;
+    return status == FL_OK ? fl_run_plan_settle(p) : status;
+}
+
 static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
     run_files files;
     fl_failure failure; /* closing may fail at something, too */
     fl_status status = open_files(p, run_dir, &files);
+    if (status == FL_OK && fl_run_links_are_wanted(p)) {
+        status = measure_links(p, &files, result);
+    }
     if (status == FL_OK) {
+        result->K = p->plan->K;
+        result->R = p->plan->R;
+        result->M = p->plan->M;
         fl_worker_context worker = worker_of(p, &files);
         fl_worker_birth birth;
         birth_of(p, &birth);
@@ -368,9 +389,6 @@ static fl_status run_once(fl_preparation *p, const char *run_dir, fl_run_result 
         status = open_snapshots(p);
     }
     if (status == FL_OK) {
-        result->K = p->plan->K;
-        result->R = p->plan->R;
-        result->M = p->plan->M;
         status = start_run(p, run_dir, result);
     }
     fl_preparation_fini(p);

@@ -6,6 +6,7 @@
 #include "launcher/job/job.h"
 #include "launcher/run/islands.h"
 #include "launcher/run/resume.h"
+#include "launcher/run/run_links.h"
 #include "nn/model.h"
 
 #include <sched.h>
@@ -279,6 +280,11 @@ fl_status fl_run_plan_make(fl_preparation *p)
     FL_TRY(open_metrics(p));
     take_cores(p);
     FL_TRY(get_costs(p));
+    return fl_run_links_are_wanted(p) ? FL_OK : fl_run_plan_settle(p);
+}
+
+fl_status fl_run_plan_settle(fl_preparation *p)
+{
     FL_TRY(fl_run_islands_use(p));
     FL_TRY(fl_resume_has_state(p) ? choose_next(p) : choose_first(p));
     FL_TRY(fl_run_plan_check_transport(p));

@@ -27,9 +27,24 @@ const char *fl_link_class_text(fl_link_class class)
     return text[class];
 }
 
+/* Until a run has measured it. */
+static fl_link_cost link_between_hosts(const fl_profile *profile)
+{
+    static const double RATE = 1024.0 * 1024 * 1024 * 1e-6; /* of 1 GiB/s, bytes per us */
+    return profile->hosts_bytes_per_us > 0.0 && profile->hosts_reduce_bytes_per_us > 0.0
+               ? (fl_link_cost){.latency_us = profile->hosts_us,
+                                .bytes_per_us = profile->hosts_bytes_per_us,
+                                .reduce_bytes_per_us = profile->hosts_reduce_bytes_per_us}
+               : (fl_link_cost){
+                     .latency_us = 50, .bytes_per_us = RATE, .reduce_bytes_per_us = RATE};
+}
+
 fl_link_cost fl_cluster_link(const fl_cluster *c, const fl_profile *profile, fl_link_class class)
 {
     fl_link_cost link = c->link[class];
+    if (link.bytes_per_us == 0.0 && class == FL_LINK_HOSTS) {
+        return link_between_hosts(profile);
+    }
     if (link.bytes_per_us == 0.0) {
         link.latency_us = profile->link_us;
         link.bytes_per_us = profile->link_bytes_per_us;
@@ -77,7 +92,7 @@ static fl_status check_link(const fl_cluster *c, fl_link_class class)
     static const char *const names[] = {"within a socket", "within a host", "between hosts"};
     const fl_link_cost *l = &c->link[class];
     bool is_absent = l->bytes_per_us == 0.0 && l->reduce_bytes_per_us == 0.0;
-    if (is_absent && (class != FL_LINK_HOSTS || c->n_hosts == 1)) {
+    if (is_absent) {
         return FL_OK;
     }
     if (!isfinite(l->latency_us) || l->latency_us < 0.0 || !is_positive(l->bytes_per_us) ||

@@ -35,8 +35,8 @@ typedef struct fl_cluster {
  * memory, and links as the profile has them. n_hosts * devices <= FL_MAX_WORKERS. Pure. */
 void fl_cluster_init(fl_cluster *cluster, int n_hosts, int devices);
 
-/* Whether counts and numbers are in range, devices of a socket share a host, and links between
- * hosts, if there are any, have their own costs. FL_EINVAL and the first thing that is wrong. */
+/* Whether counts and numbers are in range, and devices of a socket share a host. FL_EINVAL and the
+ * first thing that is wrong. */
 fl_status fl_cluster_check(const fl_cluster *cluster) FL_MUST_CHECK;
 
 /* The class of the link between two devices; of a device to itself, FL_LINK_SOCKET. Pure. */
@@ -45,7 +45,8 @@ fl_link_class fl_cluster_link_class(const fl_cluster *cluster, int a, int b);
 /* What that class is between: "devices" (of a socket), "sockets" (of a host), "hosts". Pure. */
 const char *fl_link_class_text(fl_link_class class);
 
-/* What that class costs, with the profile's costs for what the cluster does not state. Pure. */
+/* What that class costs, with the profile's costs for what the cluster does not state; between
+ * hosts, 50 us and 1 GiB/s if the profile has none either. Pure. */
 fl_link_cost fl_cluster_link(const fl_cluster *cluster, const fl_profile *profile,
                              fl_link_class class);
 

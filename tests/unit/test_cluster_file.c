@@ -88,9 +88,11 @@ static const struct {
     {"hosts: [{name: a, devices: 1, speed: -1}]\n", "hosts.speed: found '-1'"},
     {"hosts: [{name: a, devices: 1, speed: nan}]\n", "hosts.speed: found 'nan'"},
     {"hosts: [{name: a, devices: 1}, {name: a, devices: 1}]\n" LINKS, "found a twice"},
+    {"hosts: [{name: a, devices: 1, address: 'fd00::2'}]\n",
+     "c.yaml:1:40: hosts.address: found 'fd00::2', allowed: an IPv4 address, as 10.0.0.1 (no "
+     "IPv6): 1 to"},
     {"hosts: [{name: a, devices: 1000}, {name: b, devices: 25}]\n" LINKS,
      "c.yaml:1:35: hosts: found 1025 devices up to here, allowed: at most 1024"},
-    {TWO, "c.yaml:1:1: links.between_hosts: found nothing for 2 hosts"},
     {TWO "links: 3\n", "c.yaml:2:8: links: found '3', allowed: a mapping with within_socket"},
     {TWO "links: {wifi: {}}\n", "c.yaml:2:9: links: found 'wifi', allowed: within_socket"},
     {TWO "links: {between_hosts: 3}\n", "c.yaml:2:24: links.between_hosts: found '3', allowed"},
@@ -123,6 +125,21 @@ static void test_cluster_file__bad_files_get_one_line_with_its_place(void **stat
     }
 }
 
+/* A run measures them; a plan without a run cannot. */
+static void test_cluster_file__links_between_hosts_may_be_absent(void **state)
+{
+    (void)state;
+    assert_int_equal(parse(TWO), FL_OK);
+    assert_true(file.cluster.link[FL_LINK_HOSTS].bytes_per_us == 0.0);
+    assert_int_equal(fl_cluster_file_check_links(&file, "c.yaml"), FL_EINVAL);
+    assert_non_null(
+        strstr(fl_errmsg(), "c.yaml: links.between_hosts: found nothing for 2 hosts, allowed"));
+    assert_int_equal(parse(TWO LINKS), FL_OK);
+    assert_int_equal(fl_cluster_file_check_links(&file, "c.yaml"), FL_OK);
+    assert_int_equal(parse("hosts: [{name: a, devices: 2}]\n"), FL_OK);
+    assert_int_equal(fl_cluster_file_check_links(&file, "c.yaml"), FL_OK);
+}
+
 static void test_cluster_file__a_missing_file_is_named(void **state)
 {
     (void)state;
@@ -138,6 +155,7 @@ int main(void)
         cmocka_unit_test(test_cluster_file__one_host_needs_no_links),
         cmocka_unit_test(test_cluster_file__the_example_is_two_hosts_of_eight),
         cmocka_unit_test(test_cluster_file__bad_files_get_one_line_with_its_place),
+        cmocka_unit_test(test_cluster_file__links_between_hosts_may_be_absent),
         cmocka_unit_test(test_cluster_file__a_missing_file_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

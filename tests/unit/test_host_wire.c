@@ -120,6 +120,91 @@ static void test_host_wire__keeps_every_field(void **state)
     assert_memory_equal(read.frame.bytes, "frame", 5);
 }
 
+static fl_host_message probe_order(void)
+{
+    return (fl_host_message){.type = FL_HOST_PROBE,
+                             .order = {.n = 3,
+                                       .index = 1,
+                                       .absent = {[2] = true},
+                                       .address = "10.0.0.2",
+                                       .links = "tcp://10.0.0.1:5571",
+                                       .plain = true,
+                                       .number = UINT64_MAX,
+                                       .pair_ms = 400,
+                                       .all_ms = 9000}};
+}
+
+static fl_host_message probe_result(void)
+{
+    return (fl_host_message){.type = FL_HOST_PROBED,
+                             .probed = {.a = 1,
+                                        .b = 2,
+                                        .reached = true,
+                                        .link = {.latency_us = 25.5,
+                                                 .bytes_per_us = {900.0, 800.0},
+                                                 .reduce_bytes_per_us = 300.0},
+                                        .why = "x"}};
+}
+
+static void test_host_wire__keeps_an_order_to_measure_and_its_results(void **state)
+{
+    (void)state;
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_message m = probe_order(), read;
+    size_t n = fl_host_wire_put(&m, bytes);
+    assert_int_equal(get(bytes, n, &read), FL_OK);
+    assert_memory_equal(&read.order, &m.order, sizeof read.order);
+    for (size_t cut = 0; cut < n; cut++) {
+        assert_int_equal(get(bytes, cut, &read), FL_EFORMAT);
+    }
+    m.order.index = 3;
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
+    m = probe_order();
+    m.order.all_ms = FL_HOST_PROBE_MS_MAX + 1;
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
+    m = probe_result();
+    n = fl_host_wire_put(&m, bytes);
+    assert_int_equal(get(bytes, n, &read), FL_OK);
+    assert_int_equal(read.probed.a, 1);
+    assert_int_equal(read.probed.b, 2);
+    assert_true(read.probed.reached);
+    assert_memory_equal(&read.probed.link, &m.probed.link, sizeof read.probed.link);
+    assert_string_equal(read.probed.why, "x");
+    for (size_t cut = 0; cut < n; cut++) {
+        assert_int_equal(get(bytes, cut, &read), FL_EFORMAT);
+    }
+    m.probed.link.bytes_per_us[1] = -1.0;
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
+    m.probed.reached = false; /* then nothing was measured */
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    m.probed.b = 1;
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
+}
+
+/* Would catch: a pair that is measured twice or never, and a host that waits for one that does not
+ * come to it in that round. */
+static void test_host_wire__each_pair_of_hosts_meets_once(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 33; n++) {
+        bool met[33][33] = {{false}};
+        int n_met = 0;
+        for (int round = 0; round < fl_host_probe_rounds(n); round++) {
+            for (int i = 0; i < n; i++) {
+                int peer = fl_host_probe_peer(n, i, round);
+                assert_true(peer >= -1 && peer < n && peer != i);
+                if (peer > i) {
+                    assert_int_equal(fl_host_probe_peer(n, peer, round), i);
+                    assert_false(met[i][peer]);
+                    met[i][peer] = true;
+                    n_met++;
+                }
+            }
+        }
+        assert_int_equal(n_met, n * (n - 1) / 2);
+    }
+}
+
 static void test_host_wire__a_welcome_of_the_longest_texts_fits(void **state)
 {
     (void)state;
@@ -207,6 +292,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_host_wire__keeps_every_field),
+        cmocka_unit_test(test_host_wire__keeps_an_order_to_measure_and_its_results),
+        cmocka_unit_test(test_host_wire__each_pair_of_hosts_meets_once),
         cmocka_unit_test(test_host_wire__a_welcome_of_the_longest_texts_fits),
         cmocka_unit_test(test_host_wire__refuses_what_is_cut_or_longer),
         cmocka_unit_test(test_host_wire__refuses_values_that_make_no_sense),
