@@ -3,8 +3,9 @@
 #include "device/alloc.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/doctor/doctor.h"
-#include "launcher/doctor/hosts.h"
+#include "launcher/doctor/host_links.h"
 #include "launcher/job/job.h"
+#include "launcher/run/hosts.h"
 
 /* The job alone; its model and data may be what is missing. */
 static fl_status load_job(const fl_args *args, fl_job *job)
@@ -62,40 +63,108 @@ static fl_status print_findings(const fl_args *args, const fl_findings *findings
     return FL_OK;
 }
 
-/* own: of this host, the first of the file. */
-static fl_status look_at_file(const fl_args *args, const fl_findings *own, int *code)
+/* ---- several hosts ---- */
+
+typedef struct host_look {
+    fl_cluster_file file;
+    fl_doctor_host *hosts; /* [n] */
+    int n;
+    fl_host_survey links;
+    fl_findings of_links;
+} host_look;
+
+static bool has_hosts(const fl_args *args, const fl_job *job)
 {
-    fl_cluster_file *file = NULL;
-    fl_doctor_host *hosts = NULL;
-    fl_status status = fl_alloc(sizeof *file, (void **)&file);
-    status = status == FL_OK ? fl_cluster_file_load(fl_args_value(args, "--hosts"), file) : status;
-    int n = status == FL_OK ? file->cluster.n_hosts : 0;
-    status = status == FL_OK ? fl_alloc_array((size_t)n, sizeof *hosts, (void **)&hosts) : status;
-    if (status == FL_OK) {
-        hosts[0].findings = *own;
-        fl_doctor_look_at_hosts(file, hosts);
-        for (int i = 1; i < n; i++) {
-            int other = exit_of(&hosts[i].findings);
-            *code = other != FL_EXIT_DONE ? other : *code;
-        }
-        if (fl_args_has(args, "--json")) {
-            status = fl_doctor_print_hosts_json(hosts, n, stdout);
-        } else {
-            fl_doctor_print_hosts(hosts, n, stdout);
-        }
-        fl_doctor_hosts_fini(hosts, n);
+    return fl_args_has(args, "--hosts") || job->n_hosts > 0;
+}
+
+static void print_look(const host_look *l)
+{
+    fl_doctor_print_hosts(l->hosts, l->n, stdout);
+    printf("\nbetween the hosts\n");
+    fl_findings_print(&l->of_links, stdout);
+}
+
+static fl_status print_look_json(const host_look *l)
+{
+    fl_json json = {0};
+    fl_json_object(&json, NULL);
+    fl_doctor_host_fields(l->hosts, l->n, &json);
+    fl_json_object(&json, "links");
+    fl_findings_fields(&l->of_links, &json);
+    fl_doctor_pair_fields(&l->file, &l->links, &json);
+    fl_json_close(&json, '}');
+    fl_json_close(&json, '}');
+    fl_json_newline(&json);
+    bool good = !json.broken;
+    if (good) {
+        fwrite(json.text, 1, json.n, stdout);
     }
-    fl_free(hosts);
-    fl_free(file);
+    fl_json_fini(&json);
+    return good ? FL_OK : fl_fail(FL_ENOMEM, "no memory for the output");
+}
+
+static fl_status load_hosts(const fl_args *args, const fl_job *job, host_look *l)
+{
+    if (fl_args_has(args, "--hosts")) {
+        FL_TRY(fl_cluster_file_load(fl_args_value(args, "--hosts"), &l->file));
+    } else {
+        fl_hosts_of_job(job, &l->file);
+    }
+    l->n = l->file.cluster.n_hosts;
+    return fl_alloc_array((size_t)l->n, sizeof *l->hosts, (void **)&l->hosts);
+}
+
+/* own: of this host, the first one. */
+static fl_status look_at_hosts(const fl_args *args, const fl_job *job, const fl_findings *own,
+                               host_look *l, int *code)
+{
+    FL_TRY(load_hosts(args, job, l));
+    l->hosts[0].findings = *own;
+    fl_doctor_look_at_hosts(&l->file, l->hosts);
+    fl_doctor_look_at_host_links(&l->file, fl_args_has(args, "--hosts") ? "--hosts" : "hosts",
+                                 fl_args_value(args, "--listen"), job, l->hosts, &l->links,
+                                 &l->of_links);
+    bool bad = exit_of(&l->of_links) != FL_EXIT_DONE;
+    for (int i = 0; i < l->n; i++) {
+        bad = bad || exit_of(&l->hosts[i].findings) != FL_EXIT_DONE;
+    }
+    *code = bad ? FL_EXIT_BAD_INPUT : FL_EXIT_DONE;
+    if (fl_args_has(args, "--json")) {
+        return print_look_json(l);
+    }
+    print_look(l);
+    return FL_OK;
+}
+
+static fl_status look_beyond(const fl_args *args, const fl_job *job, const fl_findings *own,
+                             int *code)
+{
+    host_look *l = NULL;
+    FL_TRY(fl_alloc(sizeof *l, (void **)&l));
+    fl_status status = look_at_hosts(args, job, own, l, code);
+    if (l->hosts != NULL) {
+        fl_doctor_hosts_fini(l->hosts, l->n);
+    }
+    fl_free(l->hosts);
+    fl_free(l);
     return status;
+}
+
+static fl_status check_args(const fl_args *args)
+{
+    return args->operand == NULL && fl_args_has(args, "--set")
+               ? fl_fail(FL_EINVAL,
+                         "frostline doctor: --set changes a job, and JOB.yaml is missing")
+               : FL_OK;
 }
 
 static int run_doctor(const fl_args *args)
 {
     fl_job_context w = {0};
     fl_findings *findings = NULL;
-    if (args->operand == NULL && fl_args_has(args, "--set")) {
-        fl_complain("frostline doctor: --set changes a job, and JOB.yaml is missing");
+    if (check_args(args) != FL_OK) {
+        fl_complain("%s", fl_errmsg());
         return FL_EXIT_BAD_INPUT;
     }
     fl_status status = fl_alloc(sizeof *findings, (void **)&findings);
@@ -103,8 +172,8 @@ static int run_doctor(const fl_args *args)
     if (status == FL_OK) {
         look_at_all(args, &w, findings);
         code = exit_of(findings);
-        status = fl_args_has(args, "--hosts") ? look_at_file(args, findings, &code)
-                                              : print_findings(args, findings);
+        status = has_hosts(args, &w.job) ? look_beyond(args, &w.job, findings, &code)
+                                         : print_findings(args, findings);
     }
     fl_job_context_fini(&w);
     fl_free(findings);
@@ -122,10 +191,12 @@ const fl_cli_command fl_cli_command_doctor = {
                "all of them) or an error, with what was found; a line below it says what to do.\n"
                "Nothing is trained and no file is left. Ends with 2 if there is an error, else\n"
                "with 0.\n"
-               "With --hosts, ssh starts the same checks on the other hosts of FILE, and their\n"
-               "versions and clocks are compared with this host's.\n",
+               "With --hosts, or hosts in the job, ssh starts the same checks on the other\n"
+               "hosts, and their versions and clocks are compared with this host's. Then it\n"
+               "starts agents there, as a run does, and each pair of hosts is measured.\n",
     .options = {{"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"},
                 {"--hosts", 0, "FILE", "check the hosts of FILE, too, this one the first"},
+                {"--listen", 0, "ADDRESS", "of several hosts: the --listen that the run will have"},
                 {"--json", 0, NULL, "for programs"}},
     .run = run_doctor,
 };

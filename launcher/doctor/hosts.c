@@ -248,25 +248,15 @@ void fl_doctor_print_hosts(const fl_doctor_host *hosts, int n, FILE *out)
     }
 }
 
-fl_status fl_doctor_print_hosts_json(const fl_doctor_host *hosts, int n, FILE *out)
+void fl_doctor_host_fields(const fl_doctor_host *hosts, int n, fl_json *json)
 {
-    fl_json json = {0};
-    fl_json_object(&json, NULL);
-    fl_json_array(&json, "hosts");
+    fl_json_array(json, "hosts");
     for (int i = 0; i < n; i++) {
-        fl_json_object(&json, NULL);
-        fl_json_text(&json, "host", hosts[i].name);
-        fl_json_text(&json, "address", hosts[i].address);
-        fl_findings_fields(&hosts[i].findings, &json);
-        fl_json_close(&json, '}');
+        fl_json_object(json, NULL);
+        fl_json_text(json, "host", hosts[i].name);
+        fl_json_text(json, "address", hosts[i].address);
+        fl_findings_fields(&hosts[i].findings, json);
+        fl_json_close(json, '}');
     }
-    fl_json_close(&json, ']');
-    fl_json_close(&json, '}');
-    fl_json_newline(&json);
-    bool good = !json.broken;
-    if (good) {
-        fwrite(json.text, 1, json.n, out);
-    }
-    fl_json_fini(&json);
-    return good ? FL_OK : fl_fail(FL_ENOMEM, "no memory for the output");
+    fl_json_close(json, ']');
 }

@@ -24,8 +24,8 @@ void fl_doctor_hosts_fini(fl_doctor_host *hosts, int n);
  * with this host's. now_s: seconds since 1970, when it ended. Pure but for memory. */
 void fl_doctor_take_answer(const char *text, size_t n, double now_s, fl_doctor_host *host);
 
-/* For people, or one object of JSON; FL_ENOMEM. */
+/* For people; for programs, as an array of the object that is open. */
 void fl_doctor_print_hosts(const fl_doctor_host *hosts, int n, FILE *out);
-fl_status fl_doctor_print_hosts_json(const fl_doctor_host *hosts, int n, FILE *out) FL_MUST_CHECK;
+void fl_doctor_host_fields(const fl_doctor_host *hosts, int n, fl_json *json);
 
 #endif

@@ -52,24 +52,29 @@ mkdir bin
 cat >bin/ssh <<'END'
 #!/bin/sh
 [ "$1 $2" = '-o BatchMode=yes' ] || exit 9
-[ "$3" != 10.0.0.3 ] || exit 255
+[ "$3" != 127.0.0.3 ] || exit 255
 exec sh -c "$4"
 END
 chmod 755 bin/ssh
 printf 'hosts:\n' >hosts.yaml
 for i in 1 2 3; do
-    echo "  - {name: h$i, devices: 1, address: 10.0.0.$i}" >>hosts.yaml
+    echo "  - {name: h$i, devices: 1, address: 127.0.0.$i}" >>hosts.yaml
 done
-printf 'links:\n  between_hosts: {latency_us: 50, bandwidth: 1GiB}\n' >>hosts.yaml
+printf 'links:\n  between_hosts: {latency_us: 50, bandwidth: 1MiB}\n' >>hosts.yaml
 expect "a host out of reach" 2 '^error +ssh +it ended with 255' \
     env PATH="$work/bin:$PATH" "$program" doctor --hosts hosts.yaml
 sed '/h3/d' hosts.yaml >two.yaml
 expect "two hosts" 0 '^ok +same +the version of this host' \
     env PATH="$work/bin:$PATH" "$program" doctor --hosts two.yaml
-expect "two hosts, for programs" 0 '^\{"hosts": \[\{"host": "h1", .*"host": "h2", "address": "10.0.0.2", "verdict": "(ok|warning)"' \
+expect "two hosts, for programs" 0 '^\{"hosts": \[\{"host": "h1", .*"host": "h2", "address": "127.0.0.2", "verdict": "(ok|warning)"' \
     env PATH="$work/bin:$PATH" "$program" doctor --hosts two.yaml --json
+expect "the link between two hosts" 0 '^ok +links +1 pair measured; the worst of each: [0-9]+ us' \
+    env PATH="$work/bin:$PATH" "$program" doctor --hosts two.yaml
+sed '/^links:/,$d; s/127.0.0.2/fd00::2/' two.yaml >six.yaml
+expect "an IPv6 address" 2 "hosts.address: found 'fd00::2', allowed: an IPv4 address, as 10.0.0.1 .no IPv6." \
+    "$program" doctor --hosts six.yaml
 expect "no such file of hosts" 2 'none.yaml: cannot be opened' "$program" doctor --hosts none.yaml
-rm -r bin hosts.yaml two.yaml
+rm -r bin hosts.yaml two.yaml six.yaml
 left=$(ls -A)
 [ "$left" = output ] || { echo "files are left: $left" && failed=1; }
 exit $failed

@@ -1,6 +1,7 @@
-/* The links between hosts, measured before the plan of a run. Would catch: a plan for links that
- * nobody has measured, a pair of hosts that cannot talk and is found out by a loss in the middle of
- * the run, and agents that the measuring keeps from joining. */
+/* The links between hosts, measured before the plan of a run, and by frostline doctor. Would catch:
+ * a plan for links that nobody has measured, a pair of hosts that cannot talk and is found out by a
+ * loss in the middle of the run, agents that the measuring keeps from joining, and a slow link that
+ * is taken for a fast one. */
 #include "support/lines.h"
 #include "support/net_hosts.h"
 
@@ -36,6 +37,22 @@ static bool part_hosts(void)
     return net_hosts_shell("ip -n fn%dx link set p1 type bridge_slave isolated on && "
                            "ip -n fn%dx link set p2 type bridge_slave isolated on",
                            id, id);
+}
+
+/* What goes to host c passes at 1 MB/s. */
+static bool slow_host(void)
+{
+    return net_hosts_shell(
+        "tc -n fn%dx qdisc add dev p2 root tbf rate 8mbit burst 16kb latency 50ms", (int)getpid());
+}
+
+static void make_ssh(const net_hosts *h)
+{
+    assert_true(net_hosts_shell("mkdir %s/bin && cat > %s/bin/ssh <<'END'\n#!/bin/sh\n"
+                                "case $3 in %s) s=%s ;; %s) s=%s ;; *) exit 255 ;; esac\n"
+                                "exec ip netns exec $s sh -c \"$4\"\nEND\nchmod 755 %s/bin/ssh",
+                                h->dir, h->dir, h->host[1].address, h->host[1].space,
+                                h->host[2].address, h->host[2].space, h->dir));
 }
 
 static void test_host_links__are_measured_before_the_plan(void **state)
@@ -91,6 +108,37 @@ static void test_host_links__a_pair_that_cannot_talk_ends_the_start(void **state
     assert_int_equal(net_hosts_n_steps(h), 0);
 }
 
+static void test_host_links__the_doctor_measures_every_pair(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    make_ssh(h);
+    if (!slow_host()) {
+        print_message("skipped: this kernel has no shaper (tc, tbf)\n");
+        skip();
+    }
+    net_hosts_shell("PATH=%s/bin:$PATH ip netns exec %s '%s/frostline' doctor --hosts "
+                    "%s/hosts.yaml --json > %s/doctor.json; cat %s/doctor.json",
+                    h->dir, h->host[0].space, FL_BINARY_DIR, h->dir, h->dir, h->dir);
+    json_t *all = json_loads(net_hosts_said(), 0, NULL);
+    json_t *links = json_object_get(all, "links"), *pairs = json_object_get(links, "pairs"), *pair;
+    assert_int_equal(length(pairs), 3);
+    FOR_EACH(pair, pairs)
+    {
+        const char *b = json_string_value(json_object_get(pair, "b"));
+        double there = json_number_value(json_object_get(pair, "bytes_per_s"));
+        assert_true(json_is_true(json_object_get(pair, "reached")) && there > 0.0);
+        assert_true(strcmp(b, "c") != 0 || there < 3e6); /* a shaper lets a burst pass */
+    }
+    assert_non_null(strstr(net_hosts_said(), "the file states 50 us and 1.0 GiB/s"));
+    json_decref(all);
+    assert_false(net_hosts_shell("ip netns exec %s '%s/frostline' run " NET_JOB
+                                 "--run-dir %s/run --set 'hosts=[{name: a, address: %s, devices: "
+                                 "1}, {name: b, address: 127.0.0.1, devices: 1}]' 2>&1",
+                                 h->host[0].space, FL_BINARY_DIR, h->dir, h->host[0].address));
+    assert_non_null(strstr(net_hosts_said(), "host b: 127.0.0.1 is 127.0.0.1, which other hosts"));
+}
+
 #define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_three, net_hosts_tear_down)
 
 int main(void)
@@ -98,6 +146,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HOSTS(test_host_links__are_measured_before_the_plan),
         HOSTS(test_host_links__a_pair_that_cannot_talk_ends_the_start),
+        HOSTS(test_host_links__the_doctor_measures_every_pair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* frostline doctor: what is judged from which facts, and what is printed. */
 #include "launcher/doctor/doctor.h"
+#include "launcher/doctor/host_links.h"
 #include "launcher/doctor/hosts.h"
 #include "support/folder.h"
 
@@ -286,6 +287,41 @@ static void test_doctor__another_host_is_compared_with_this_one(void **state)
     assert_verdict(&f, "apart", FL_VERDICT_WARNING);
 }
 
+/* Would catch: a pair that cannot talk, or is much slower than plans assume, and is called good. */
+static void test_doctor__links_between_hosts_are_compared_with_the_file(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "hosts: [{name: a, devices: 1, address: 10.0.0.1}, {name: b, devices: 1, address: "
+        "10.0.0.2}, {name: c, devices: 1, address: 10.0.0.3}]\n"
+        "links: {between_hosts: {latency_us: 50, bandwidth: 1000000000B}}\n";
+    static fl_cluster_file file;
+    static fl_host_survey found;
+    fl_findings findings = {0};
+    assert_int_equal(fl_cluster_file_parse("c.yaml", text, strlen(text), &file), FL_OK);
+    found.n = 3;
+    found.host[0].joined = found.host[1].joined = true;
+    snprintf(found.host[2].why, sizeof found.host[2].why, "it has not come");
+    found.n_pairs = 3;
+    found.pair[0] = (fl_host_link){.a = 0, .b = 1, .reached = true, .link = {60, {600, 700}, 600}};
+    found.pair[1] = (fl_host_link){.a = 0, .b = 2, .why = "no connection in 5 s"};
+    found.pair[2] = (fl_host_link){.a = 1, .b = 2, .reached = true, .link = {60, {600, 400}, 600}};
+    fl_doctor_judge_links(&file, &found, &findings);
+    assert_int_equal(findings.n, 5);
+    assert_verdict(&findings, "head", FL_VERDICT_ERROR);
+    assert_non_null(strstr(findings.of[0].found, "host c (10.0.0.3): it has not come"));
+    assert_int_equal(findings.of[1].verdict, FL_VERDICT_OK);
+    assert_int_equal(findings.of[2].verdict, FL_VERDICT_ERROR);
+    assert_non_null(strstr(findings.of[2].found, "a (10.0.0.1) and c (10.0.0.3): no connection"));
+    assert_int_equal(findings.of[3].verdict, FL_VERDICT_WARNING); /* one direction is slow */
+    assert_non_null(strstr(findings.of[3].advice, "links.between_hosts"));
+    assert_non_null(strstr(findings.of[4].found, "2 pairs measured; the worst of each: 60 us"));
+    file.cluster.link[FL_LINK_HOSTS] = (fl_link_cost){0}; /* nothing is stated */
+    findings.n = 0;
+    fl_doctor_judge_links(&file, &found, &findings);
+    assert_int_equal(findings.of[3].verdict, FL_VERDICT_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_doctor__findings_are_printed),
         cmocka_unit_test(test_doctor__nccl_is_tried_as_a_run_does),
         cmocka_unit_test(test_doctor__another_host_is_compared_with_this_one),
+        cmocka_unit_test(test_doctor__links_between_hosts_are_compared_with_the_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,201 @@
+#include "launcher/doctor/host_links.h"
+
+#include "device/alloc.h"
+#include "device/plural.h"
+#include "device/size_text.h"
+#include "launcher/run/hosts.h"
+
+#include <string.h>
+
+enum {
+    JOIN_MS = 20000,
+    PAIRS_EACH = 15, /* so many are listed one by one */
+    TROUBLES_MAX = 24,
+};
+
+static const double MUCH = 2.0; /* a link that is so much worse than stated is worth a warning */
+static const double LITTLE_US = 50.0; /* a difference of latency that changes no plan */
+
+/* ---- measuring ---- */
+
+static bool has_ssh(const fl_doctor_host *host)
+{
+    for (int i = 0; i < host->findings.n; i++) {
+        const fl_finding *f = &host->findings.of[i];
+        bool unasked = strcmp(f->check, "ssh") == 0 || strcmp(f->check, "answer") == 0;
+        if (unasked && f->verdict == FL_VERDICT_ERROR) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* How many hosts take part, this one included. */
+static int leave_out(const fl_doctor_host *asked, fl_hosts *hosts)
+{
+    int n = 1;
+    for (int i = 1; i < hosts->n; i++) {
+        hosts->host[i].absent = !has_ssh(&asked[i]);
+        n += !hosts->host[i].absent;
+    }
+    return n;
+}
+
+static fl_status measure_pairs(const fl_cluster_file *file, const fl_hosts_source *source,
+                               const fl_job *job, const fl_doctor_host *asked,
+                               fl_host_survey *found)
+{
+    fl_hosts *hosts = NULL;
+    int stopped = 0;
+    FL_TRY(fl_alloc(sizeof *hosts, (void **)&hosts));
+    fl_status status = fl_hosts_make(file, source, job, hosts);
+    hosts->by_ssh = hosts->apart = true; /* ssh passes the keys on: no file has them */
+    const fl_host_survey_options options = {.hosts = hosts,
+                                            .run_dir = "",
+                                            .join_ms = JOIN_MS,
+                                            .plain = job->autodp.security == FL_SECURITY_NONE,
+                                            .partial = true,
+                                            .dismiss = true,
+                                            .quiet = true};
+    if (status == FL_OK && leave_out(asked, hosts) > 1) {
+        status = fl_host_survey_run(&options, found, &stopped);
+    }
+    explicit_bzero(hosts, sizeof *hosts);
+    fl_free(hosts);
+    return status;
+}
+
+/* ---- what is said of it ---- */
+
+static void judge_hosts(const fl_cluster_file *file, const fl_host_survey *found,
+                        fl_findings *findings)
+{
+    for (int i = 1; i < found->n; i++) {
+        if (found->host[i].joined || found->host[i].why[0] == '\0') {
+            continue; /* or it was left out */
+        }
+        fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "head", "host %s (%s): %s",
+                                       file->name[i], file->address[i], found->host[i].why);
+        fl_finding_advise(f,
+                          "TCP from host %s to %s must get through the firewall: a free port and "
+                          "the next one, or those of --listen",
+                          file->name[i], file->address[0]);
+    }
+}
+
+static const char *cost_text(const fl_far_link *link, char text[160])
+{
+    char rate[3][FL_SIZE_TEXT_MAX];
+    snprintf(text, 160, "%.0f us, %s/s there, %s/s back, all-reduce %s/s", link->latency_us,
+             fl_size_text(link->bytes_per_us[0] * 1e6, rate[0]),
+             fl_size_text(link->bytes_per_us[1] * 1e6, rate[1]),
+             fl_size_text(link->reduce_bytes_per_us * 1e6, rate[2]));
+    return text;
+}
+
+/* Whether the file promises much more than was measured. */
+static bool is_worse(const fl_link_cost *stated, const fl_far_link *link)
+{
+    fl_link_cost cost = fl_far_link_cost(link);
+    return stated->bytes_per_us > 0.0 &&
+           (cost.latency_us > MUCH * stated->latency_us + LITTLE_US ||
+            cost.bytes_per_us * MUCH < stated->bytes_per_us ||
+            cost.reduce_bytes_per_us * MUCH < stated->reduce_bytes_per_us);
+}
+
+static void refuse_pair(const fl_cluster_file *file, const fl_host_link *pair,
+                        fl_findings *findings)
+{
+    fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "pair", "%s (%s) and %s (%s): %s",
+                                   file->name[pair->a], file->address[pair->a], file->name[pair->b],
+                                   file->address[pair->b], pair->why);
+    fl_finding_advise(f, "workers connect to any port of the other host, in both directions: let "
+                         "TCP between the two addresses through the firewall, or give addresses at "
+                         "which they reach each other");
+}
+
+static void judge_pair(const fl_cluster_file *file, const fl_host_link *pair, bool lists,
+                       fl_findings *findings)
+{
+    const fl_link_cost *stated = &file->cluster.link[FL_LINK_HOSTS];
+    bool worse = is_worse(stated, &pair->link);
+    char text[160], rate[FL_SIZE_TEXT_MAX];
+    if (!worse && !lists) {
+        return;
+    }
+    fl_finding *f =
+        fl_finding_add(findings, worse ? FL_VERDICT_WARNING : FL_VERDICT_OK, "pair", "%s to %s: %s",
+                       file->name[pair->a], file->name[pair->b], cost_text(&pair->link, text));
+    if (worse) {
+        fl_finding_advise(f,
+                          "the file states %.0f us and %s/s (links.between_hosts), for which plans "
+                          "are made: correct it, or leave it out, and each run measures it",
+                          stated->latency_us, fl_size_text(stated->bytes_per_us * 1e6, rate));
+    }
+}
+
+static void sum_up(const fl_host_survey *found, fl_findings *findings)
+{
+    fl_link_cost worst;
+    int n = 0;
+    for (int i = 0; i < found->n_pairs; i++) {
+        n += found->pair[i].reached;
+    }
+    char pairs[FL_COUNT_BYTES], rate[2][FL_SIZE_TEXT_MAX];
+    if (fl_host_survey_worst(found, &worst)) {
+        fl_finding_add(findings, FL_VERDICT_OK, "links",
+                       "%s measured; the worst of each: %.0f us, %s/s, all-reduce %s/s",
+                       fl_count(n, "pair", pairs), worst.latency_us,
+                       fl_size_text(worst.bytes_per_us * 1e6, rate[0]),
+                       fl_size_text(worst.reduce_bytes_per_us * 1e6, rate[1]));
+    }
+}
+
+void fl_doctor_judge_links(const fl_cluster_file *file, const fl_host_survey *found,
+                           fl_findings *findings)
+{
+    judge_hosts(file, found, findings);
+    for (int i = 0; i < found->n_pairs && findings->n < TROUBLES_MAX; i++) {
+        if (found->pair[i].reached) {
+            judge_pair(file, &found->pair[i], found->n_pairs <= PAIRS_EACH, findings);
+        } else {
+            refuse_pair(file, &found->pair[i], findings);
+        }
+    }
+    sum_up(found, findings);
+}
+
+void fl_doctor_look_at_host_links(const fl_cluster_file *file, const char *source,
+                                  const char *listen, const fl_job *job,
+                                  const fl_doctor_host *hosts, fl_host_survey *found,
+                                  fl_findings *findings)
+{
+    const fl_hosts_source from = {.name = source, .listen = listen};
+    fl_status status = measure_pairs(file, &from, job, hosts, found);
+    if (status != FL_OK) {
+        fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "links", "%s", fl_errmsg());
+        fl_finding_advise(f, "nothing was measured between hosts; a run ends in the same way");
+        return;
+    }
+    fl_doctor_judge_links(file, found, findings);
+}
+
+void fl_doctor_pair_fields(const fl_cluster_file *file, const fl_host_survey *found, fl_json *j)
+{
+    fl_json_array(j, "pairs");
+    for (int i = 0; i < found->n_pairs; i++) {
+        const fl_host_link *pair = &found->pair[i];
+        fl_json_object(j, NULL);
+        fl_json_text(j, "a", file->name[pair->a]);
+        fl_json_text(j, "b", file->name[pair->b]);
+        fl_json_bool(j, "reached", pair->reached);
+        if (pair->reached) {
+            fl_json_rounded(j, "latency_us", pair->link.latency_us, 1);
+            fl_json_rounded(j, "bytes_per_s", pair->link.bytes_per_us[0] * 1e6, 0);
+            fl_json_rounded(j, "back_bytes_per_s", pair->link.bytes_per_us[1] * 1e6, 0);
+            fl_json_rounded(j, "reduce_bytes_per_s", pair->link.reduce_bytes_per_us * 1e6, 0);
+        }
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+}
