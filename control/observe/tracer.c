@@ -115,6 +115,17 @@ void fl_tracer_destroy(fl_tracer **tracer)
     }
 }
 
+/* What was left before is not of the trace. */
+static void skip_entries(fl_tracer *t)
+{
+    const fl_run_facts *run = t->run;
+    for (int rank = 0; rank < run->n_workers; rank++) {
+        for (int track = 0; track < FL_FLIGHT_TRACKS; track++) {
+            t->cursor[rank][track] = fl_flight_written(run->flight, rank, track);
+        }
+    }
+}
+
 fl_status fl_tracer_request(fl_tracer *t, int64_t *first_step, int64_t n_steps)
 {
     const fl_run_facts *run = t->run;
@@ -139,6 +150,7 @@ fl_status fl_tracer_request(fl_tracer *t, int64_t *first_step, int64_t n_steps)
     t->active = true;
     t->has_devices = false;
     fl_trace_far_begin(t->far);
+    skip_entries(t); /* its first step may be over before the next turn */
     int64_t left = run->options->n_steps - wanted;
     t->data.about.n_workers = run->n_started;
     t->data.about.first_step = *first_step = wanted;
@@ -155,16 +167,6 @@ int fl_tracer_turn_ms(const fl_tracer *t, int turn_ms)
 }
 
 /* ---- draining ---- */
-
-static void skip_entries(fl_tracer *t)
-{
-    const fl_run_facts *run = t->run;
-    for (int rank = 0; rank < run->n_workers; rank++) {
-        for (int track = 0; track < FL_FLIGHT_TRACKS; track++) {
-            t->cursor[rank][track] = fl_flight_written(run->flight, rank, track);
-        }
-    }
-}
 
 static fl_status drain_track(fl_tracer *t, int rank, int track)
 {

@@ -109,7 +109,7 @@ static void check_clock(const fl_trace_data *trace)
     assert_int_equal(trace->n_hosts, 2);
     assert_string_equal(b->name, "b");
     assert_string_equal(b->missing, "");
-    assert_int_equal(b->offset_ns / INT64_C(1000000000), AHEAD_S);
+    assert_true(llabs(b->offset_ns - AHEAD_S * INT64_C(1000000000)) < b->error_ns + 1000);
     int n = check_order(trace, 0, FL_FLIGHT_SEND, FL_FLIGHT_RECEIVE, &least_us) +
             check_order(trace, 1, FL_FLIGHT_SEND_GRAD, FL_FLIGHT_RECEIVE_GRAD, &least_us);
     print_message("%d messages took at least %.1f us, the clocks are right to %.1f us\n", n,
@@ -189,9 +189,16 @@ static void test_host_traces__are_on_one_line(void **state)
     net_hosts_start_agent_ahead(h, 1, AHEAD_S);
     await_trace(h, "\"missing_hosts\": []");
     check_trace(h, "trace-10-14.json");
+    /* Once the recorders have come round. Its first step may be over before the controller turns;
+     * what was overwritten before it is not missing. */
+    NET_AWAIT(net_hosts_n_steps(h) > 400);
+    ask(h, "trace steps=5");
+    NET_AWAIT(net_hosts_n_events(h, "trace.written", "") == 2);
+    assert_int_equal(net_hosts_n_events(h, "trace.written", "\"lost\": 0"), 2);
     ask(h, "flight --json");
     check_flight(h, net_hosts_said());
-    assert_true(net_hosts_shell("'%s/frostline' trace-report %s/run", FL_BINARY_DIR, h->dir));
+    assert_true(net_hosts_shell("'%s/frostline' trace-report %s/run/trace-10-14.json",
+                                FL_BINARY_DIR, h->dir));
     assert_non_null(strstr(net_hosts_said(), "host b: worker 1, times are right to 0."));
     ask(h, "stop");
     net_hosts_expect(h, 130);
