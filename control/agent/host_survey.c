@@ -493,8 +493,24 @@ static void close_survey(survey *s, const char *why)
     fl_free(s->host);
 }
 
+static void announce(const survey *s)
+{
+    const fl_hosts *hosts = s->o->hosts;
+    int n = 0;
+    for (int i = 1; i < hosts->n; i++) {
+        n += !hosts->host[i].absent;
+    }
+    fl_log(FL_LOG_INFO,
+           "measures the links between hosts; waits for %d other host%s: frostline agent --join %s "
+           "--key %s/" FL_HOSTS_KEY_FILE " --name NAME",
+           n, n == 1 ? "" : "s", hosts->agents, s->o->run_dir);
+}
+
 static fl_status survey_hosts(survey *s)
 {
+    if (!s->o->quiet) {
+        announce(s);
+    }
     FL_TRY(fl_alloc_array((size_t)s->out->n, sizeof *s->host, (void **)&s->host));
     FL_TRY(open_survey(s));
     FL_TRY(gather_hosts(s));
@@ -523,7 +539,9 @@ fl_status fl_host_survey_run(const fl_host_survey_options *options, fl_host_surv
     fl_failure_keep(&failure, status);
     *stopped = s.stopped;
     close_survey(&s, status == FL_OK ? "" : failure.text);
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (s.stopped == 0) { /* timeout(1) sends SIGTERM twice: the second one would end it halfway */
+        sigprocmask(SIG_SETMASK, &before, NULL);
+    }
     return fl_failure_raise(&failure);
 }
 

@@ -17,7 +17,7 @@ typedef struct fl_host_survey_options {
     bool plain;            /* as the run's own links between hosts are */
     bool partial;          /* measure those that have joined */
     bool dismiss;          /* agents end: nothing follows */
-    bool quiet;            /* what they say is not shown */
+    bool quiet;            /* nothing is said, and what agents say is not shown */
 } fl_host_survey_options;
 
 typedef struct fl_host_survey {
@@ -31,7 +31,8 @@ typedef struct fl_host_survey {
 } fl_host_survey;
 
 /* Measure. The caller has no threads; there are none afterwards.
- * stopped   out: the signal that ended it with FL_ESTOPPED, SIGINT or SIGTERM; else 0
+ * stopped   out: the signal that ended it with FL_ESTOPPED, SIGINT or SIGTERM, both of which are
+ *           blocked from then on: the process ends; else 0
  * Returns   FL_EPEER, with what to do, if a host does not join or a pair is not reached, and it was
  *           not partial; FL_EIO if the endpoints of the hosts cannot be bound */
 fl_status fl_host_survey_run(const fl_host_survey_options *options, fl_host_survey *out,

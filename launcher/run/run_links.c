@@ -2,7 +2,6 @@
 
 #include "control/agent/host_survey.h"
 #include "device/alloc.h"
-#include "device/log.h"
 #include "launcher/run/resume.h"
 
 #include <string.h>
@@ -13,18 +12,6 @@ bool fl_run_links_are_wanted(const fl_preparation *p)
 {
     return p->hosts != NULL && p->cluster != NULL && !p->guesses_costs &&
            p->cluster->link[FL_LINK_HOSTS].bytes_per_us == 0.0 && !fl_resume_goes_back(p);
-}
-
-static void announce(const fl_preparation *p, const char *run_dir)
-{
-    int n = 0;
-    for (int i = 1; i < p->hosts->n; i++) {
-        n += !p->hosts->host[i].absent;
-    }
-    fl_log(FL_LOG_INFO,
-           "measures the links between hosts; waits for %d other host%s: frostline agent --join %s "
-           "--key %s/" FL_HOSTS_KEY_FILE " --name NAME",
-           n, n == 1 ? "" : "s", p->hosts->agents, run_dir);
 }
 
 static fl_status keep_links(fl_preparation *p, const fl_host_survey *found)
@@ -52,7 +39,6 @@ fl_status fl_run_links_measure(fl_preparation *p, const char *run_dir, int *stop
                                             .join_ms = JOIN_MS,
                                             .plain = p->job->autodp.security == FL_SECURITY_NONE};
     FL_TRY(fl_alloc(sizeof *found, (void **)&found));
-    announce(p, run_dir);
     fl_status status = fl_host_survey_run(&options, found, stopped);
     status = status == FL_OK ? keep_links(p, found) : status;
     fl_free(found);

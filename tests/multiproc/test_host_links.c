@@ -6,6 +6,7 @@
 #include "support/net_hosts.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +38,20 @@ static bool part_hosts(void)
     return net_hosts_shell("ip -n fn%dx link set p1 type bridge_slave isolated on && "
                            "ip -n fn%dx link set p2 type bridge_slave isolated on",
                            id, id);
+}
+
+/* Would catch: keys that stay behind when the wait for hosts is stopped. */
+static void test_host_links__a_stop_while_hosts_are_awaited_leaves_no_keys(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    forget_links(h);
+    net_hosts_start_head(h, NET_JOB "--set train.max_steps=4");
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "measures the links between hosts"));
+    kill(h->head, SIGTERM);
+    assert_int_equal(net_hosts_await_exit(&h->head), 5);
+    assert_false(net_hosts_shell("test -e %s/run/hosts.key", h->dir));
+    assert_true(net_hosts_shell("test -e %s/run/job.yaml", h->dir));
 }
 
 /* What goes to host c passes at 1 MB/s. */
@@ -146,6 +161,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HOSTS(test_host_links__are_measured_before_the_plan),
         HOSTS(test_host_links__a_pair_that_cannot_talk_ends_the_start),
+        HOSTS(test_host_links__a_stop_while_hosts_are_awaited_leaves_no_keys),
         HOSTS(test_host_links__the_doctor_measures_every_pair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
