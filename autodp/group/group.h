@@ -99,6 +99,8 @@ typedef struct fl_group_options {
     const char *refused;    /* borrowed while it opens: why this member cannot use the backend, and
                                goes    through host memory; NULL: it may */
     bool every_pair;        /* as the backend says; through host memory there is no other way */
+    bool between_hosts;     /* the backend may send data in plain from one host to another; the same
+                               on all members */
     fl_comm_keeper *keeper; /* borrowed while it opens and connects. NULL: nothing is kept; each
                                channel opens for itself */
     bool after_loss;        /* a member of the group before was lost */

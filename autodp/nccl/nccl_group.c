@@ -159,8 +159,8 @@ static fl_status open_parts(nccl_group *g, const fl_group_options *options)
     g->net = fl_host_group_net(g->host);
     int64_t deadline_us = fl_deadline_us(options->open_timeout_ms);
     fl_nccl_kept_facts kept = fl__nccl_kept(g);
-    FL_TRY(fl_nccl_survey_make(g->host, options->refused, g->keeper != NULL ? &kept : NULL,
-                               deadline_us, &g->survey, &g->nccl));
+    FL_TRY(fl_nccl_survey_make(g->host, options, g->keeper != NULL ? &kept : NULL, deadline_us,
+                               &g->survey, &g->nccl));
     FL_TRY(options->every_pair ? fl_nccl_survey_check(&g->survey, options->index) : FL_OK);
     note_choice(g, options->workers);
     return fl__nccl_parent_open(g, deadline_us);

@@ -1,6 +1,7 @@
 #include "autodp/nccl/survey.h"
 
 #include "autodp/group/backend.h"
+#include "autodp/net/host_id.h"
 #include "device/alloc.h"
 
 #include <stdio.h>
@@ -11,6 +12,8 @@ enum {
     VERSION,
     HARDWARE_LOW,
     HARDWARE_HIGH,
+    HOST_LOW,
+    HOST_HIGH,
     SERIAL,
     RANK,
     N_RANKS,
@@ -51,12 +54,24 @@ static fl_status look_at_member(fl_device *d, const char *refused, fl_nccl_membe
 
 /* ---- all of them ---- */
 
+/* 64 bits as two numbers. */
+static void put_word(double *number, uint64_t word)
+{
+    number[0] = (double)(uint32_t)word;
+    number[1] = (double)(word >> 32);
+}
+
+static uint64_t get_word(const double *number)
+{
+    return (uint64_t)number[1] << 32 | (uint64_t)number[0];
+}
+
 static void put_member(const fl_nccl_survey *s, int i, double *number)
 {
     const fl_nccl_member *m = &s->member[i];
     number[VERSION] = m->version;
-    number[HARDWARE_LOW] = (double)(uint32_t)m->hardware;
-    number[HARDWARE_HIGH] = (double)(m->hardware >> 32);
+    put_word(number + HARDWARE_LOW, m->hardware);
+    put_word(number + HOST_LOW, m->host);
     if (s->kept == NULL) {
         return;
     }
@@ -73,8 +88,8 @@ static void put_member(const fl_nccl_survey *s, int i, double *number)
 static void get_member(fl_nccl_survey *s, int i, const double *number)
 {
     s->member[i] = (fl_nccl_member){.version = (int)number[VERSION],
-                                    .hardware = (uint64_t)number[HARDWARE_HIGH] << 32 |
-                                                (uint64_t)number[HARDWARE_LOW]};
+                                    .hardware = get_word(number + HARDWARE_LOW),
+                                    .host = get_word(number + HOST_LOW)};
     if (s->kept == NULL) {
         return;
     }
@@ -105,14 +120,17 @@ static fl_status exchange_members(fl_group *group, int64_t deadline_us, fl_nccl_
     return FL_OK;
 }
 
-fl_status fl_nccl_survey_make(fl_group *group, const char *refused, const fl_nccl_kept_facts *kept,
-                              int64_t deadline_us, fl_nccl_survey *survey, fl_nccl *nccl)
+fl_status fl_nccl_survey_make(fl_group *group, const fl_group_options *options,
+                              const fl_nccl_kept_facts *kept, int64_t deadline_us,
+                              fl_nccl_survey *survey, fl_nccl *nccl)
 {
     size_t n = (size_t)group->size;
-    *survey = (fl_nccl_survey){.n = group->size};
+    *survey = (fl_nccl_survey){.n = group->size, .between_hosts = options->between_hosts};
     FL_TRY(fl_alloc_array(n, sizeof *survey->member, (void **)&survey->member));
-    FL_TRY(look_at_member(group->device, refused, &survey->member[group->index], survey->reason,
+    fl_nccl_member *me = &survey->member[group->index];
+    FL_TRY(look_at_member(group->device, options->refused, me, survey->reason,
                           sizeof survey->reason, nccl));
+    me->host = fl_host_id_at(options->host);
     if (kept != NULL) {
         FL_TRY(fl_alloc_array(n, sizeof *survey->kept, (void **)&survey->kept));
         survey->kept[group->index] = *kept;
@@ -133,7 +151,8 @@ void fl_nccl_survey_free(fl_nccl_survey *survey)
 bool fl_nccl_survey_pair(const fl_nccl_survey *survey, int a, int b)
 {
     const fl_nccl_member *x = &survey->member[a], *y = &survey->member[b];
-    return x->version != 0 && x->version == y->version && x->hardware != y->hardware;
+    bool may = x->host == y->host ? x->hardware != y->hardware : survey->between_hosts;
+    return may && x->version != 0 && x->version == y->version;
 }
 
 bool fl_nccl_survey_all(const fl_nccl_survey *survey, const int *members, int n)
@@ -201,6 +220,8 @@ static void tell_why(const fl_nccl_survey *s, int a, int b, int me, const char *
         snprintf(why, size_bytes, "their versions are %s and %s",
                  fl_nccl_version_text(x->version, text[0]),
                  fl_nccl_version_text(y->version, text[1]));
+    } else if (x->host != y->host) {
+        snprintf(why, size_bytes, "they are on different hosts (autodp.security: tls)");
     } else {
         snprintf(why, size_bytes, "they share one device");
     }

@@ -9,6 +9,7 @@
 typedef struct fl_nccl_member {
     int version;       /* of its NCCL; 0: it has none, or its device has no streams for it */
     uint64_t hardware; /* as in fl_native */
+    uint64_t host;     /* fl_host_id_at */
 } fl_nccl_member;
 
 /* What a member has kept from earlier groups. */
@@ -21,19 +22,19 @@ typedef struct fl_nccl_kept_facts {
 
 typedef struct fl_nccl_survey {
     int n;
+    bool between_hosts;                /* as in fl_group_options */
     fl_nccl_member *member;            /* [n] */
     fl_nccl_kept_facts *kept;          /* [n]; NULL: nothing is kept */
     char reason[FL_NCCL_REASON_BYTES]; /* why this member has no NCCL; "" */
 } fl_nccl_survey;
 
 /* Ask all members of the group, which is one through host memory. *nccl: this member's library, if
- * it has one. refused: why this member must not load it; NULL: it may. kept: of this member;
- * can_shrink is filled here. NULL, on all members: nothing is kept. Only a GPU loads the system's
- * library; another device has one where FROSTLINE_NCCL names it. Free the survey after a failure,
- * too. */
-fl_status fl_nccl_survey_make(fl_group *group, const char *refused, const fl_nccl_kept_facts *kept,
-                              int64_t deadline_us, fl_nccl_survey *survey,
-                              fl_nccl *nccl) FL_MUST_CHECK;
+ * it has one. options: refused, host and between_hosts are read. kept: of this member; can_shrink
+ * is filled here. NULL, on all members: nothing is kept. Only a GPU loads the system's library;
+ * another device has one where FROSTLINE_NCCL names it. Free the survey after a failure, too. */
+fl_status fl_nccl_survey_make(fl_group *group, const fl_group_options *options,
+                              const fl_nccl_kept_facts *kept, int64_t deadline_us,
+                              fl_nccl_survey *survey, fl_nccl *nccl) FL_MUST_CHECK;
 void fl_nccl_survey_free(fl_nccl_survey *survey);
 
 /* Whether these two, or all of these, can be ranks of one communicator. Pure. */

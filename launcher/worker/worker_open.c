@@ -1,6 +1,7 @@
 /* Opens a worker before it trains, and closes it afterwards (① to ③ and ⑧ of worker.c). */
 #include "launcher/worker/worker_state.h"
 
+#include "autodp/nccl/interface.h"
 #include "autodp/sampler.h"
 #include "autodp/tls/tls.h"
 #include "device/alloc.h"
@@ -197,6 +198,17 @@ static fl_status choose_transport(worker *w)
     return fl_tls_transport(w->c->keys->secret, &w->tls);
 }
 
+/* Before the process has other threads. With TLS between hosts, NCCL is for the pairs of a host. */
+static void choose_interface(const worker *w)
+{
+    const fl_host *host = w->c->host;
+    bool plain = w->c->job->autodp.security == FL_SECURITY_NONE;
+    if (host != NULL && !fl_device_kind_has_host_memory(w->c->job->devices.kind) &&
+        fl_nccl_choose_interface(plain ? host->address : NULL) != FL_OK) {
+        fl_log(FL_LOG_WARN, "NCCL chooses a network interface by itself: %s", fl_errmsg());
+    }
+}
+
 fl_status fl_worker_open(worker *w, const char *endpoint)
 {
     fl_link_options link = {.endpoint = endpoint,
@@ -208,6 +220,7 @@ fl_status fl_worker_open(worker *w, const char *endpoint)
                             .on_abort = on_abort,
                             .on_break = on_break,
                             .context = w};
+    choose_interface(w);
     FL_TRY(fl_link_open(&link, &w->link));
     FL_TRY(choose_transport(w));
     FL_TRY(open_device(w));

@@ -13,7 +13,8 @@
 #include <cmocka.h>
 
 /* 0 and 1 have a device each, 2 shares that of 0, 3 has another version, 4 has no library. */
-static fl_nccl_member members[] = {{22809, 7}, {22809, 9}, {22809, 7}, {22304, 11}, {0, 0}};
+static fl_nccl_member members[] = {
+    {22809, 7, 1}, {22809, 9, 1}, {22809, 7, 1}, {22304, 11, 1}, {0, 0, 1}};
 
 static const fl_nccl_survey survey = {
     .n = sizeof members / sizeof *members, .member = members, .reason = "no such file"};
@@ -31,6 +32,31 @@ static void test_nccl_survey__tells_pairs_that_can_use_it(void **state)
             assert_int_equal(fl_nccl_survey_pair(&survey, a, b), can[a][b]);
         }
     }
+}
+
+/* Two hosts of two devices each. Catches data in plain between hosts that talk by TLS, and devices
+ * of two hosts that count as one because both hosts number theirs alike. */
+static void test_nccl_survey__crosses_hosts_where_the_job_lets_it(void **state)
+{
+    (void)state;
+    fl_nccl_member two_hosts[] = {{22809, 7, 1}, {22809, 9, 1}, {22809, 7, 2}, {22809, 9, 2}};
+    fl_nccl_survey four = {.n = 4, .member = two_hosts};
+    char text[FL_GROUP_PAIRS_MAX + 1];
+    for (int between = 0; between < 2; between++) {
+        four.between_hosts = between == 1;
+        for (int a = 0; a < 4; a++) {
+            for (int b = 0; b < 4; b++) {
+                bool same = a / 2 == b / 2;
+                assert_int_equal(fl_nccl_survey_pair(&four, a, b), a != b && (same || between));
+            }
+        }
+        assert_int_equal(fl_nccl_survey_check(&four, 0), between ? FL_OK : FL_ENOTSUP);
+    }
+    assert_true(fl_nccl_survey_all(&four, (const int[]){0, 1, 2, 3}, 4));
+    four.between_hosts = false;
+    assert_true(fl_nccl_survey_all(&four, (const int[]){2, 3}, 2));
+    fl_nccl_survey_list(&four, 0, (const int[]){0, 1, 2, 3}, text);
+    assert_non_null(strstr(text, "1 and 2: they are on different hosts (autodp.security: tls)"));
 }
 
 static void test_nccl_survey__asks_all_pairs_of_a_set(void **state)
@@ -150,6 +176,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nccl_survey__tells_pairs_that_can_use_it),
+        cmocka_unit_test(test_nccl_survey__crosses_hosts_where_the_job_lets_it),
         cmocka_unit_test(test_nccl_survey__asks_all_pairs_of_a_set),
         cmocka_unit_test(test_nccl_survey__names_the_pair_and_the_reason),
         cmocka_unit_test(test_nccl_survey__takes_the_way_that_took_less_time),
