@@ -49,6 +49,18 @@ static bool send_frame(const agent *a, const fl_agent_frame *frame)
     return send(a->socket, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;
 }
 
+/* Which GPU of this host the worker has. */
+static void name_gpu(const agent *a, fl_agent_frame *frame)
+{
+    const fl_device_survey *devices = a->o->devices;
+    if (devices == NULL || devices->n == 0) {
+        return;
+    }
+    frame->spawned.gpu = fl_device_survey_number(devices, frame->rank);
+    snprintf(frame->spawned.gpu_name, sizeof frame->spawned.gpu_name, "%s",
+             devices->device[frame->spawned.gpu].name);
+}
+
 static bool send_owed_of(const agent *a, int rank)
 {
     fl_agent_child *c = &a->children[rank];
@@ -57,6 +69,7 @@ static bool send_owed_of(const agent *a, int rank)
         frame.type = FL_AGENT_SPAWNED;
         frame.spawned.pid = c->error == 0 ? c->pid : 0;
         frame.spawned.error = c->error;
+        name_gpu(a, &frame);
         c->owes_spawned = !send_frame(a, &frame);
     }
     if (!c->owes_spawned && c->owes_looked) {

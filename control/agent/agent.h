@@ -17,6 +17,7 @@
 #include "control/state/host_record.h"
 #include "control/state/hosts.h"
 #include "control/state/options.h"
+#include "device/survey.h"
 
 enum { FL_AGENT_LOG_NAME_BYTES = 24, FL_AGENT_ENDPOINT_MAX = 128 };
 
@@ -38,6 +39,7 @@ typedef struct fl_agent_options {
     fl_hosts *hosts; /* of the run, this one the first; new ones are added. NULL: this one alone */
     fl_host_record *host_records; /* [n_workers] by host, in the controller: kept true; NULL without
                                      hosts */
+    const fl_device_survey *devices; /* of this host; NULL: unknown */
     fl_worker_main *worker;
     void *context;
     /* Called in the agent first: closes what the controller alone may hold. NULL: nothing. */

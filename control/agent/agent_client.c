@@ -128,6 +128,8 @@ static void take_spawned(fl_worker *w, const fl_agent_frame *frame)
 {
     w->pid = (pid_t)frame->spawned.pid;
     w->spawn_error = frame->spawned.error;
+    w->gpu = frame->spawned.gpu;
+    snprintf(w->gpu_name, sizeof w->gpu_name, "%s", frame->spawned.gpu_name);
     if (w->spawn_error != 0) {
         w->exited_us = fl_now_us();
     }

@@ -93,6 +93,8 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
     case FL_AGENT_SPAWNED:
         fl_put_i64(w, f->spawned.pid);
         fl_put(w, (uint32_t)f->spawned.error, 4);
+        fl_put(w, (uint32_t)f->spawned.gpu, 4);
+        fl_put_text(w, f->spawned.gpu_name, FL_SURVEY_NAME_BYTES - 1);
         break;
     case FL_AGENT_EXITED:
         fl_put(w, (uint32_t)f->wait_status, 4);
@@ -138,12 +140,20 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
     }
 }
 
+static bool get_gpu(fl_reader *r, fl_agent_frame *f)
+{
+    f->spawned.gpu = fl_get_i32(r);
+    return fl_get_text(r, f->spawned.gpu_name, FL_SURVEY_NAME_BYTES - 1) && f->spawned.gpu >= 0 &&
+           f->spawned.gpu < FL_SURVEY_DEVICES_MAX &&
+           (f->spawned.gpu == 0 || f->spawned.gpu_name[0] != '\0');
+}
+
 /* Either a process, or the error for which it was not started. */
 static bool get_spawned(fl_reader *r, fl_agent_frame *f)
 {
     f->spawned.pid = fl_get_i64(r);
     f->spawned.error = fl_get_i32(r);
-    return f->spawned.pid >= 0 && f->spawned.error >= 0 &&
+    return get_gpu(r, f) && f->spawned.pid >= 0 && f->spawned.error >= 0 &&
            (f->spawned.pid == 0) == (f->spawned.error != 0);
 }
 

@@ -13,6 +13,8 @@
 #include "control/state/birth.h"
 #include "control/state/host_record.h"
 #include "control/state/hosts.h"
+#include "device/survey.h"
+
 #include <frostline/status.h>
 
 #include <stddef.h>
@@ -65,8 +67,10 @@ typedef struct fl_agent_frame {
     union {
         fl_worker_birth birth; /* SPAWN; of the same rank and incarnation */
         struct {
-            int64_t pid;   /* 0: there is no process */
-            int32_t error; /* then the errno of fork, otherwise 0 */
+            int64_t pid;                         /* 0: there is no process */
+            int32_t error;                       /* then the errno of fork, otherwise 0 */
+            int32_t gpu;                         /* the number of its GPU on its host; 0 without */
+            char gpu_name[FL_SURVEY_NAME_BYTES]; /* "": it has none */
         } spawned;
         int32_t wait_status; /* EXITED: as waitpid gives it */
         struct {

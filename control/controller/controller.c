@@ -264,6 +264,7 @@ static fl_status start_workers(fl_controller *controller)
                                     .endpoint = endpoint,
                                     .hosts = controller->hosts.table,
                                     .host_records = controller->hosts.records,
+                                    .devices = o->devices,
                                     .worker = o->worker,
                                     .context = o->context,
                                     .release = release_listener,

@@ -117,7 +117,6 @@ static void machine_fields(fl_event_log *log, const fl_run_facts *run, const cha
 
 static void worker_fields(fl_json *j, const fl_run_facts *run)
 {
-    const fl_device_survey *devices = run->options->devices;
     fl_json_array(j, "workers");
     for (int i = 0; i < run->n_started; i++) {
         const fl_worker *w = &run->workers[i];
@@ -127,9 +126,7 @@ static void worker_fields(fl_json *j, const fl_run_facts *run)
         fl_json_integer(j, "pid", w->pid);
         fl_json_integer(j, "replica", w->place.replica);
         fl_json_integer(j, "stage", w->place.stage);
-        if (devices != NULL && devices->n > 0) {
-            fl_json_integer(j, "gpu", fl_device_survey_number(devices, w->rank));
-        }
+        fl_fields_gpu(j, w);
         fl_json_close(j, '}');
     }
     fl_json_close(j, ']');

@@ -80,3 +80,11 @@ void fl_fields_host(fl_json *json, const fl_hosts *hosts, int rank)
         fl_json_text(json, "host", hosts->host[i].name);
     }
 }
+
+void fl_fields_gpu(fl_json *json, const fl_worker *worker)
+{
+    if (worker->gpu_name[0] != '\0') {
+        fl_json_integer(json, "gpu", worker->gpu);
+        fl_json_text(json, "gpu_name", worker->gpu_name);
+    }
+}

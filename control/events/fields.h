@@ -31,4 +31,7 @@ void fl_fields_times(fl_json *json, const fl_time_sums *sums);
 /* "host": the name of the host of this rank; nothing in a run on one host (hosts NULL). */
 void fl_fields_host(fl_json *json, const fl_hosts *hosts, int rank);
 
+/* "gpu", "gpu_name": the number of the worker's GPU on its host, and its name; nothing without. */
+void fl_fields_gpu(fl_json *json, const fl_worker *worker);
+
 #endif

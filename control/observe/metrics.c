@@ -365,21 +365,40 @@ static void put_hosts(out *o, const fl_metrics *m)
 
 /* ---- the workers ---- */
 
+/* Labels without a value are left out: that of the host, and those of the GPU. */
+static void put_worker_info(out *o, const char *name, const fl_metrics *m, int i)
+{
+    char rank[16], replica[16], stage[16], gpu[16];
+    const fl_metrics_worker *w = &m->workers[i];
+    bool has_host = w->host >= 0 && w->host < m->n_hosts, has_gpu = w->gpu_name[0] != '\0';
+    const char *labels[16] = {"worker",  rank,
+                              "state",   w->state,
+                              "replica", w->replica < 0 ? "" : replica,
+                              "stage",   w->stage < 0 ? "" : stage};
+    int n = 8;
+    snprintf(rank, sizeof rank, "%d", i);
+    snprintf(replica, sizeof replica, "%d", w->replica);
+    snprintf(stage, sizeof stage, "%d", w->stage);
+    snprintf(gpu, sizeof gpu, "%d", w->gpu);
+    if (has_host) {
+        labels[n++] = "host";
+        labels[n++] = m->hosts[w->host].name;
+    }
+    if (has_gpu) {
+        labels[n++] = "gpu";
+        labels[n++] = gpu;
+        labels[n++] = "gpu_name";
+        labels[n++] = w->gpu_name;
+    }
+    integer(o, name, labels, 1);
+}
+
 static void put_info(out *o, const fl_metrics *m)
 {
     static const char *const name = "frostline_worker_info";
-    family(o, name, "gauge", "A worker's state, replica and stage, and its host.");
+    family(o, name, "gauge", "A worker's state, replica and stage, its host and its GPU.");
     for (int i = 0; i < m->n_workers; i++) {
-        char rank[16], replica[16], stage[16];
-        const fl_metrics_worker *w = &m->workers[i];
-        const char *host = w->host >= 0 && w->host < m->n_hosts ? m->hosts[w->host].name : NULL;
-        snprintf(rank, sizeof rank, "%d", i);
-        snprintf(replica, sizeof replica, "%d", w->replica);
-        snprintf(stage, sizeof stage, "%d", w->stage);
-        integer(o, name,
-                LABELS("worker", rank, "state", w->state, "replica", w->replica < 0 ? "" : replica,
-                       "stage", w->stage < 0 ? "" : stage, host == NULL ? NULL : "host", host),
-                1);
+        put_worker_info(o, name, m, i);
     }
 }
 

@@ -16,7 +16,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FL_METRICS_NAME_MAX = 256, FL_METRICS_STATE_MAX = 16, FL_METRICS_PARTS = 5 };
+enum {
+    FL_METRICS_NAME_MAX = 256,
+    FL_METRICS_STATE_MAX = 16,
+    FL_METRICS_PARTS = 5,
+    FL_METRICS_GPU_MAX = 96
+};
 
 /* The parts of fl_metrics_worker's seconds, in order. */
 extern const char *const fl_metrics_parts[FL_METRICS_PARTS];
@@ -47,10 +52,12 @@ typedef struct fl_metrics_link {
 enum { FL_METRICS_LINKS = 3 };
 
 typedef struct fl_metrics_worker {
-    char state[FL_METRICS_STATE_MAX]; /* as in the status */
-    int replica, stage;               /* -1: none */
-    int host;                         /* of fl_metrics.hosts; -1: none */
-    bool slow;                        /* currently named as a straggler */
+    char state[FL_METRICS_STATE_MAX];  /* as in the status */
+    int replica, stage;                /* -1: none */
+    int host;                          /* of fl_metrics.hosts; -1: none */
+    int gpu;                           /* its number on its host, with gpu_name */
+    char gpu_name[FL_METRICS_GPU_MAX]; /* "": none */
+    bool slow;                         /* currently named as a straggler */
     int64_t steps;
     double seconds[FL_METRICS_PARTS];
     int64_t memory_used_bytes, memory_peak_bytes;

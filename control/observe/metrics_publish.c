@@ -182,6 +182,8 @@ static void gather_worker(const fl_run_view *view, int rank, fl_metrics_worker *
     out->replica = w->place.active ? w->place.replica : -1;
     out->stage = w->place.active ? w->place.stage : -1;
     out->host = view->run->hosts == NULL ? -1 : fl_hosts_of(view->run->hosts, rank);
+    out->gpu = w->gpu;
+    snprintf(out->gpu_name, sizeof out->gpu_name, "%s", w->gpu_name);
     out->slow = view->straggler == rank;
     out->steps = w->steps;
     out->memory_used_bytes = w->memory.used_bytes;

@@ -28,7 +28,7 @@ static fl_plan_input input_of(const fl_ctl *ctl, const fl_ctl_call *call, fl_job
     fl_worker_pool_loosen(job, input.n_workers);
     int more = input.n_workers - ctl->run->n_workers;
     const fl_device_survey *shared = ctl->run->options->devices;
-    bool own = shared == NULL || shared->n == 0;
+    bool own = shared == NULL || shared->n == 0 || ctl->run->hosts != NULL;
     if (own && input.n_processors > 0 && more > 0) {
         input.n_processors += more * (int)ctl->run->options->job->devices.cores;
     }

@@ -1,7 +1,6 @@
 #include "control/events/fields.h"
 #include "control/socket/ctl.h"
 #include "device/clock.h"
-#include "device/survey.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -129,7 +128,6 @@ static void recovery_fields(const fl_run_view *view, fl_json *j)
 static void worker_fields(const fl_run_view *view, int rank, fl_json *j)
 {
     const fl_worker *w = &view->run->workers[rank];
-    const fl_device_survey *devices = view->run->options->devices;
     fl_json_object(j, NULL);
     fl_json_integer(j, "rank", w->rank);
     fl_fields_host(j, view->run->hosts, rank);
@@ -141,9 +139,7 @@ static void worker_fields(const fl_run_view *view, int rank, fl_json *j)
     }
     fl_json_integer(j, "replica", w->place.active ? w->place.replica : -1);
     fl_json_integer(j, "stage", w->place.active ? w->place.stage : -1);
-    if (devices != NULL && devices->n > 0) {
-        fl_json_integer(j, "gpu", fl_device_survey_number(devices, w->rank));
-    }
+    fl_fields_gpu(j, w);
     fl_json_integer(j, "steps", w->steps);
     fl_json_text(j, "operation", w->operation);
     fl_json_integer(j, "memory_used_bytes", w->memory.used_bytes);

@@ -4,6 +4,7 @@
 #include "device/clock.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const char *fl_worker_state_text(const fl_worker *worker)
 {
@@ -32,17 +33,21 @@ bool fl_worker_is_awaited(const fl_worker *worker)
 
 void fl_worker_begin_again(fl_worker *worker, int64_t now_us)
 {
+    char gpu_name[sizeof worker->gpu_name];
+    memcpy(gpu_name, worker->gpu_name, sizeof gpu_name);
     fl_graph_sums_end(&worker->graphs);
     *worker = (fl_worker){.rank = worker->rank,
                           .graphs = worker->graphs,
                           .incarnation = worker->incarnation + 1,
                           .pid = worker->pid, /* until the new one is known */
+                          .gpu = worker->gpu,
                           .place = {.replica = -1, .stage = -1},
                           .spawned_us = now_us,
                           .heard_us = now_us,
                           .joins = true,
                           .departed = true,
                           .exit_reported = true};
+    memcpy(worker->gpu_name, gpu_name, sizeof gpu_name);
     snprintf(worker->operation, sizeof worker->operation, "starting");
 }
 

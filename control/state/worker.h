@@ -4,6 +4,7 @@
 
 #include "control/link/wire.h"
 #include "control/state/graph_sums.h"
+#include "device/survey.h"
 
 #include <sys/types.h>
 
@@ -14,6 +15,8 @@ typedef struct fl_worker {
     uint32_t incarnation; /* counts the processes of this rank; 0: none was started yet */
     pid_t pid;            /* 0: the agent has not started it yet */
     int spawn_error;      /* the errno for which there is no process */
+    int gpu;              /* the number of its GPU on its host; with gpu_name */
+    char gpu_name[FL_SURVEY_NAME_BYTES]; /* "": it has none, or the agent has not started it yet */
     fl_place place;
     int64_t spawned_us, heard_us;
     bool linked, ready, done;

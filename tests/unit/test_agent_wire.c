@@ -108,6 +108,10 @@ static const fl_agent_frame frames[] = {
                  .entry = {{.kind = FL_FLIGHT_FORWARD, .step = 5, .left_ns = 20},
                            {.kind = FL_FLIGHT_BACKWARD, .entered_ns = 20, .left_ns = 20},
                            {.kind = FL_FLIGHT_REDUCE, .entered_ns = 4, .left_ns = 30}}}},
+    {.type = FL_AGENT_SPAWNED,
+     .rank = 3,
+     .incarnation = 1,
+     .spawned = {.pid = 4711, .gpu = 1, .gpu_name = "NVIDIA H100 80GB HBM3"}},
 };
 
 enum { N_FRAMES = sizeof frames / sizeof *frames };
@@ -234,18 +238,21 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     (void)state;
     enum { VERSION_AT = 4, TYPE_AT = 6, RANK_AT = 8, INCARNATION_AT = 12 };
     enum { TRACK_AT = FL_AGENT_HEADER_BYTES + 17, RECORDS_AT = FL_AGENT_HEADER_BYTES + 21 };
-    assert_refused_with(0, 0, 0);                             /* magic */
-    assert_refused_with(0, VERSION_AT, 200);                  /* a later version */
-    assert_refused_with(0, TYPE_AT, 0);                       /* no type */
-    assert_refused_with(0, TYPE_AT, 8);                       /* unknown types */
-    assert_refused_with(0, TYPE_AT + 1, 1);                   /* 0x101 */
-    assert_refused_with(1, RANK_AT + 1, 4);                   /* rank 1279 */
-    assert_refused_with(0, RANK_AT + 3, 0x80);                /* a negative rank */
-    assert_refused_with(0, INCARNATION_AT, 0);                /* no process has that number */
-    assert_refused_with(3, RANK_AT, 1);                       /* END is about no worker */
-    assert_refused_with(4, FL_AGENT_HEADER_BYTES + 8, 1);     /* a process and an error */
-    assert_refused_with(5, FL_AGENT_HEADER_BYTES + 8, 0);     /* neither */
-    assert_refused_with(4, FL_AGENT_HEADER_BYTES + 7, 0x80);  /* a negative pid */
+    assert_refused_with(0, 0, 0);                            /* magic */
+    assert_refused_with(0, VERSION_AT, 200);                 /* a later version */
+    assert_refused_with(0, TYPE_AT, 0);                      /* no type */
+    assert_refused_with(0, TYPE_AT, 8);                      /* unknown types */
+    assert_refused_with(0, TYPE_AT + 1, 1);                  /* 0x101 */
+    assert_refused_with(1, RANK_AT + 1, 4);                  /* rank 1279 */
+    assert_refused_with(0, RANK_AT + 3, 0x80);               /* a negative rank */
+    assert_refused_with(0, INCARNATION_AT, 0);               /* no process has that number */
+    assert_refused_with(3, RANK_AT, 1);                      /* END is about no worker */
+    assert_refused_with(4, FL_AGENT_HEADER_BYTES + 8, 1);    /* a process and an error */
+    assert_refused_with(5, FL_AGENT_HEADER_BYTES + 8, 0);    /* neither */
+    assert_refused_with(4, FL_AGENT_HEADER_BYTES + 7, 0x80); /* a negative pid */
+    assert_refused_with(4, FL_AGENT_HEADER_BYTES + 12, 1);   /* a GPU without a name */
+    assert_refused_with(N_FRAMES - 1, FL_AGENT_HEADER_BYTES + 13, 1);    /* GPU 257 */
+    assert_refused_with(N_FRAMES - 1, FL_AGENT_HEADER_BYTES + 15, 0x80); /* a negative one */
     assert_refused_with(7, FL_AGENT_HEADER_BYTES, 2);         /* neither true nor false */
     assert_refused_with(9, FL_AGENT_HEADER_BYTES + 16, 0x91); /* more threads than a worker has */
     assert_refused_with(9, TRACK_AT, 99);                     /* no role of a thread */
