@@ -95,7 +95,7 @@ fl_status fl_device_survey_make(const fl_device_demand *demand, fl_device_survey
 
 int fl_device_survey_number(const fl_device_survey *survey, int rank)
 {
-    return survey->n == 0 ? 0 : rank % survey->n;
+    return survey->n == 0 || rank < survey->first ? 0 : (rank - survey->first) % survey->n;
 }
 
 /* How many devices from the first on have its name. */

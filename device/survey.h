@@ -17,9 +17,10 @@ typedef struct fl_device_facts {
     int numa; /* the NUMA node of the processors that it hangs on; -1: unknown */
 } fl_device_facts;
 
-/* Workers are dealt to the devices in turn: worker w uses device w % n. */
+/* Workers are dealt to the devices in turn: worker w uses device (w - first) % n. */
 typedef struct fl_device_survey {
     fl_device_kind kind;
+    int first; /* the first worker of this host, where a run has several hosts; otherwise 0 */
     int n; /* devices to share; 0: each worker makes its own from the processors of the machine */
     fl_device_facts device[FL_SURVEY_DEVICES_MAX];
     bool nvlink[FL_SURVEY_DEVICES_MAX][FL_SURVEY_DEVICES_MAX]; /* between two of them */
@@ -32,6 +33,7 @@ typedef struct fl_device_demand {
     int n_workers;           /* 0: as many as there are devices */
     const char *count_field; /* the job's field that says so; NULL: "devices.count" */
     size_t budget_bytes;     /* of one worker */
+    bool apart;              /* no two workers share a device */
 } fl_device_demand;
 
 /* Whether this machine and its environment have what the job asks for. This process does not touch
@@ -40,7 +42,7 @@ typedef struct fl_device_demand {
 fl_status fl_device_survey_make(const fl_device_demand *demand,
                                 fl_device_survey *out) FL_MUST_CHECK;
 
-/* The number of a worker's device; 0 where there are none to share. */
+/* The number of the device of a worker of this host; 0 where there are none to share. */
 int fl_device_survey_number(const fl_device_survey *survey, int rank);
 
 /* The devices in words: "2 x NVIDIA H100 80GB HBM3", or the processor and the instruction set of

@@ -49,6 +49,18 @@ static const char *count_field(const fl_device_demand *demand)
     return demand->count_field == NULL ? "devices.count" : demand->count_field;
 }
 
+static fl_status check_count(int n, int n_workers, const fl_device_demand *demand)
+{
+    char gpus[FL_COUNT_BYTES];
+    return n_workers <= n
+               ? FL_OK
+               : fl_fail_field(
+                     FL_ENOTSUP, FL_FIELDS(count_field(demand)),
+                     "found %d devices, but there %s %s, or CUDA_VISIBLE_DEVICES shows no "
+                     "more; allowed: at most %d",
+                     n_workers, n == 1 ? "is" : "are", fl_count(n, "GPU", gpus), n);
+}
+
 static fl_status check_mode(const char *device, fl_cuda_compute_mode mode, int n_workers,
                             const fl_device_demand *demand)
 {
@@ -136,6 +148,7 @@ fl_status fl_cuda_survey(const fl_cuda_plugin *plugin, const fl_device_demand *d
     FL_TRY(find_driver(plugin, &out->driver_version));
     n = n > FL_SURVEY_DEVICES_MAX ? FL_SURVEY_DEVICES_MAX : n;
     int n_workers = demand->n_workers == 0 ? n : demand->n_workers;
+    FL_TRY(demand->apart ? check_count(n, n_workers, demand) : FL_OK);
     n = n_workers < n ? n_workers : n;
     for (int i = 0; i < n; i++) {
         int sharers = (n_workers - i + n - 1) / n; /* workers i, i + n, i + 2 n, ... */

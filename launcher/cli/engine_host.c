@@ -8,6 +8,7 @@
 
 #include "device/alloc.h"
 #include "device/log.h"
+#include "device/survey.h"
 #include "launcher/cli/agent_join.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/job/job.h"
@@ -64,7 +65,7 @@ fl_status fl_run_hosts_meet(const fl_args *args, fl_run_hosts *hosts)
 
 /* ---- ② ---- */
 
-static int count_devices(const fl_job *job, const fl_engine_task *task)
+static int count_by_processors(const fl_job *job, const fl_engine_task *task)
 {
     int processors = fl_preparation_processors();
     processors = task->cpus > 0 && task->cpus < processors ? task->cpus : processors;
@@ -72,9 +73,23 @@ static int count_devices(const fl_job *job, const fl_engine_task *task)
     return n < 1 ? 1 : n;
 }
 
+/* Of this host: the GPUs that the task sees, or as many as its processors allow. */
+static fl_status count_devices(const fl_job *job, const fl_engine_task *task, int *n)
+{
+    const fl_device_demand demand = {.kind = job->devices.kind,
+                                     .budget_bytes = (size_t)job->devices.memory_bytes};
+    fl_device_survey *devices = NULL;
+    FL_TRY(fl_alloc(sizeof *devices, (void **)&devices));
+    fl_status status = fl_device_survey_make(&demand, devices);
+    *n = devices->n > 0 ? devices->n : count_by_processors(job, task);
+    fl_free(devices);
+    return status == FL_OK ? FL_OK : fl_within(status, "host %s", task->host);
+}
+
 fl_status fl_engine_host_enter(const fl_args *args, const fl_job *job, const fl_run_hosts *h)
 {
-    fl_meeting_host self = {.n_devices = count_devices(job, &h->task)};
+    fl_meeting_host self = {.n_devices = 0};
+    FL_TRY(fl_job_locate(job, count_devices(job, &h->task, &self.n_devices)));
     snprintf(self.name, sizeof self.name, "%s", h->task.host);
     FL_TRY(fl_host_address_own(fl_args_value(args, "--interface"), h->task.host, self.address));
     fl_log(FL_LOG_INFO, "%s: task %d of %d, host %s (%s), devices: %d", h->task.engine,

@@ -204,12 +204,21 @@ fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *sour
 
 /* ---- the job ---- */
 
-static fl_status check_devices(const fl_hosts *hosts, const fl_job *job, int n)
+/* NCCL encrypts nothing, so with TLS no data may go over it between hosts. */
+static fl_status check_transport(const fl_hosts *hosts, const fl_job *job)
 {
-    if (job->devices.kind == FL_DEVICE_CUDA) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.kind"),
-                             "found cuda, but the run has %d hosts; allowed: cpu", hosts->n);
-    }
+    return job->autodp.transport != FL_TRANSPORT_NCCL || job->autodp.security == FL_SECURITY_NONE
+               ? FL_OK
+               : fl_fail_field(
+                     FL_EINVAL, FL_FIELDS("autodp.transport", "autodp.security"),
+                     "found nccl, but the run has %d hosts, and NCCL does not encrypt what "
+                     "it sends between them; allowed: auto or host, or "
+                     "autodp.security none in a network that you trust",
+                     hosts->n);
+}
+
+static fl_status check_devices(const fl_job *job, int n)
+{
     if (job->devices.count != FL_JOB_AUTO && job->devices.count != n) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.count"),
                              "found %lld, but the hosts have %d devices; allowed: auto, "
@@ -243,7 +252,8 @@ static fl_status check_cache(const fl_hosts *hosts, const fl_job *job)
 fl_status fl_hosts_take_job(const fl_hosts *hosts, fl_job *job)
 {
     const fl_host *last = &hosts->host[hosts->n - 1];
-    FL_TRY(check_devices(hosts, job, last->first + last->n));
+    FL_TRY(check_transport(hosts, job));
+    FL_TRY(check_devices(job, last->first + last->n));
     FL_TRY(check_cache(hosts, job));
     job->devices.count = last->first + last->n;
     return FL_OK;

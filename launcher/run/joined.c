@@ -186,7 +186,8 @@ static _Noreturn void refuse(int socket)
 
 static fl_status prepare_host(joined_host *h)
 {
-    h->p = (fl_preparation){.model = h->model, .dataset = &h->dataset, .job = &h->job};
+    h->p = (fl_preparation){
+        .model = h->model, .dataset = &h->dataset, .job = &h->job, .joined = &h->welcome->host};
     FL_TRY(fl_preparation_check(&h->p));
     FL_TRY(compare_facts(h));
     const fl_costs_options costs = fl_run_plan_costs(&h->p, NULL);
@@ -260,6 +261,7 @@ void fl_joined_serve(void *context, const fl_host_welcome *welcome, int job_fd, 
                                       .flight_ms = FLIGHT_MS,
                                       .signals = &h->signals,
                                       .endpoint = welcome->links,
+                                      .devices = &h->p.devices,
                                       .worker = fl_worker_run,
                                       .context = &h->worker};
     fl__agent_run(&options, socket, children);

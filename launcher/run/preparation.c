@@ -46,18 +46,45 @@ static int choose_count(const fl_preparation *p)
     return n < 1 ? 1 : n < most ? n : most;
 }
 
-/* Before anything takes time: whether there are devices for all workers, also for those that the
- * run may grow by. */
-static fl_status survey_devices(fl_preparation *p)
+/* This host, where the run has several; NULL: it has one. */
+static const fl_host *own_host(const fl_preparation *p)
+{
+    return p->joined != NULL ? p->joined : p->hosts != NULL ? &p->hosts->host[0] : NULL;
+}
+
+/* The devices of this host, of several. Ranks that the run may grow by are those of others. */
+static fl_status survey_host(fl_preparation *p, const fl_host *host)
+{
+    const fl_device_demand demand = {.kind = p->job->devices.kind,
+                                     .n_workers = host->n,
+                                     .count_field = "hosts",
+                                     .budget_bytes = (size_t)p->job->devices.memory_bytes,
+                                     .apart = true};
+    fl_status status = fl_device_survey_make(&demand, &p->devices);
+    p->devices.first = host->first;
+    return status == FL_OK ? FL_OK : fl_within(status, "host %s", host->name);
+}
+
+static fl_status survey_alone(fl_preparation *p)
 {
     const fl_job *job = p->job;
-    bool chosen = job->devices.count == FL_JOB_AUTO, grows = job->devices.max != FL_JOB_AUTO;
+    bool grows = job->devices.max != FL_JOB_AUTO;
     const fl_device_demand demand = {.kind = job->devices.kind,
                                      .n_workers =
                                          (int)(grows ? job->devices.max : job->devices.count),
                                      .count_field = grows ? "devices.max" : "devices.count",
                                      .budget_bytes = (size_t)job->devices.memory_bytes};
-    FL_TRY(fl_device_survey_make(&demand, &p->devices));
+    return fl_device_survey_make(&demand, &p->devices);
+}
+
+/* Before anything takes time: whether there are devices for all workers, also for those that the
+ * run may grow by. */
+static fl_status survey_devices(fl_preparation *p)
+{
+    const fl_job *job = p->job;
+    const fl_host *host = own_host(p);
+    bool chosen = job->devices.count == FL_JOB_AUTO, grows = job->devices.max != FL_JOB_AUTO;
+    FL_TRY(host != NULL ? survey_host(p, host) : survey_alone(p));
     p->n_workers = chosen ? choose_count(p) : (int)job->devices.count;
     p->n_ranks = grows ? (int)job->devices.max : p->n_workers;
     return FL_OK;
@@ -86,10 +113,12 @@ static fl_status try_nccl(fl_preparation *p)
     if (fl_nccl_is_usable(&p->nccl)) {
         return FL_OK;
     }
+    const fl_host *host = own_host(p);
     if (job->autodp.transport == FL_TRANSPORT_NCCL) {
-        return fl_fail_field(FL_ENOTSUP, FL_FIELDS("autodp.transport"),
-                             "found nccl, but %s; allowed on this machine: auto or host",
-                             p->nccl.reason);
+        fl_status status = fl_fail_field(
+            FL_ENOTSUP, FL_FIELDS("autodp.transport"),
+            "found nccl, but %s; allowed on this machine: auto or host", p->nccl.reason);
+        return host == NULL ? status : fl_within(status, "host %s", host->name);
     }
     if (p->nccl.is_broken || fl_nccl_is_named()) { /* every generation tells the other reasons */
         fl_log(FL_LOG_WARN, "%s; workers exchange data without it", p->nccl.reason);

@@ -35,6 +35,7 @@ typedef struct fl_preparation {
     int F;                         /* frozen blocks of the first plan */
     bool guesses_costs;            /* nothing is measured to choose the plan */
     const fl_hosts *hosts;         /* of the run, this one the first; NULL: this one alone */
+    const fl_host *joined;         /* this host, which has joined another one's run; NULL: no */
     const fl_cluster *cluster;     /* plans are for its devices; NULL: for this machine's */
     fl_host_link *links;           /* [n_links] between hosts, measured for this start */
     int n_links;
