@@ -12,7 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROGRAM_BYTES = 512 << 20, NAME_SIZE = FL_MANIFEST_NAME_MAX + 1, HOSTS_MAX = 128 };
+enum {
+    PROGRAM_BYTES = 512 << 20,
+    GPU_HOST_BYTES = 1 << 30,
+    NAME_SIZE = FL_MANIFEST_NAME_MAX + 1,
+    HOSTS_MAX = 128
+};
 
 #define NAME_ALLOWED                                                                               \
     "1 to 24 lower-case letters, digits and '-', the first a letter, the last not '-'"
@@ -137,10 +142,6 @@ static fl_status check_job(const fl_job *job, const fl_manifest *m)
         return fl_fail(FL_EINVAL, "--hosts: found %d hosts of %d devices, allowed: %d devices",
                        m->n_hosts, m->n_devices, FL_MAX_WORKERS);
     }
-    if (job->devices.kind == FL_DEVICE_CUDA) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.kind"),
-                             "found cuda, but the run has %d hosts; allowed: cpu", m->n_hosts);
-    }
     if (job->devices.count != FL_JOB_AUTO && job->devices.count != n) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.count"),
                              "found %lld, but %d hosts of %d have %lld; allowed: auto, %lld",
@@ -157,8 +158,11 @@ static fl_status check_job(const fl_job *job, const fl_manifest *m)
 
 static void count_resources(const fl_job *job, fl_manifest *m)
 {
+    bool own = job->devices.kind == FL_DEVICE_CUDA; /* a GPU's memory is not the pod's */
+    m->n_gpus = own ? m->n_devices : 0;
     m->cpus = m->n_devices * job->devices.cores;
-    m->memory_bytes = m->n_devices * job->devices.memory_bytes + PROGRAM_BYTES;
+    m->memory_bytes =
+        m->n_devices * (own ? GPU_HOST_BYTES : job->devices.memory_bytes) + PROGRAM_BYTES;
     if (job->cache.policy != FL_CACHE_OFF) {
         m->memory_bytes += job->cache.memory_bytes;
     }

@@ -22,8 +22,8 @@ typedef struct fl_manifest {
     const char *run_dir; /* relative to the working directory */
     const char *const *overrides;
     int n_overrides;
-    bool plain; /* an Indexed Job, not a JobSet */
-    int n_hosts, n_devices;
+    bool plain;                          /* an Indexed Job, not a JobSet */
+    int n_hosts, n_devices, n_gpus;      /* n_gpus: of a pod; 0: its devices are processors */
     int64_t cpus, memory_bytes, grace_s; /* of a pod; seconds between SIGTERM and SIGKILL less
                                             FL_MANIFEST_KILL_S */
 } fl_manifest;

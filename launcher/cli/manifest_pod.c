@@ -152,6 +152,11 @@ static void put_resources(fl_yaml_writer *w, const fl_manifest *m)
     fl_yaml_text(w, "cpu", cpus);
     fl_yaml_text(w, "memory", memory);
     fl_yaml_map_end(w);
+    if (m->n_gpus > 0) { /* Kubernetes takes the limit of such a resource as the request, too */
+        fl_yaml_map(w, "limits");
+        fl_yaml_integer(w, "nvidia.com/gpu", m->n_gpus);
+        fl_yaml_map_end(w);
+    }
     fl_yaml_map_end(w);
 }
 
@@ -192,6 +197,9 @@ static void put_container(fl_yaml_writer *w, const fl_manifest *m)
     put_mount(w, "work", WORK, NULL);
     put_mount(w, "job", JOB, "job.yaml");
     put_mount(w, "keys", KEYS, NULL);
+    if (m->n_gpus > 0) {
+        put_mount(w, "shm", "/dev/shm", NULL);
+    }
     fl_yaml_list_end(w);
     fl_yaml_map_end(w);
 }
@@ -222,6 +230,17 @@ static void put_keys(fl_yaml_writer *w, const fl_manifest *m)
     fl_yaml_map_end(w);
 }
 
+/* NCCL exchanges data through /dev/shm, of which a container has 64 MiB otherwise. */
+static void put_shared_memory(fl_yaml_writer *w)
+{
+    fl_yaml_map(w, NULL);
+    fl_yaml_text(w, "name", "shm");
+    fl_yaml_map(w, "emptyDir");
+    fl_yaml_text(w, "medium", "Memory");
+    fl_yaml_map_end(w);
+    fl_yaml_map_end(w);
+}
+
 static void put_volumes(fl_yaml_writer *w, const fl_manifest *m)
 {
     fl_yaml_list(w, "volumes");
@@ -240,6 +259,9 @@ static void put_volumes(fl_yaml_writer *w, const fl_manifest *m)
     fl_yaml_map_end(w);
     fl_yaml_map_end(w);
     put_keys(w, m);
+    if (m->n_gpus > 0) {
+        put_shared_memory(w);
+    }
     fl_yaml_list_end(w);
 }
 

@@ -10,7 +10,8 @@ if ! command -v kubernetes-validate >/dev/null; then
 fi
 rm -rf "$work"
 mkdir -p "$work"
-for options in "--set run.shared=false" "--claim disk --secret mine --grace 100"; do
+for options in "--set run.shared=false" "--claim disk --secret mine --grace 100" \
+    "--claim disk --set devices.kind=cuda"; do
     # shellcheck disable=SC2086
     "$build_dir/frostline" manifest "$1/configs/quickstart.yaml" --kind job --hosts 3 --devices 2 \
         --set devices.count=auto $options >"$work/job.yaml" || exit 1

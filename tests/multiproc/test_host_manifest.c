@@ -297,7 +297,6 @@ static void test_manifest__refuses(void **state)
         {"manifest JOB --hosts 2 --claim 'a b'", "--claim: found 'a b', allowed"},
         {"manifest JOB --hosts 2 --claim c --grace x", "--grace: found 'x', allowed"},
         {"manifest JOB --hosts 2 --claim c --set name=42", "allowed: --name NAME"},
-        {"manifest JOB --hosts 2 --claim c --set devices.kind=cuda", "devices.kind: found cuda"},
         {"run JOB --key KEY", "--key: the run has one host"},
         {"run JOB --hosts HOSTS --ssh --key KEY", "--key: --ssh is given, too"},
         {"run JOB --hosts HOSTS --listen tcp://127.0.0.1:5570 --set devices.count=auto --key KEY",

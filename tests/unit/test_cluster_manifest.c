@@ -90,6 +90,24 @@ static void check_policies(json_t *job)
     }
 }
 
+/* Catches pods without GPUs, and those in which NCCL has too little shared memory. */
+static void test_manifest__pods_with_gpus(void **state)
+{
+    (void)state;
+    fl_manifest m = small_manifest();
+    m.n_gpus = 2;
+    json_t *documents = write_and_read(&m), *set = yaml_of_kind(documents, "JobSet");
+    json_t *spec = yaml_at(set, "spec.replicatedJobs.0.template.spec");
+    check_pod(spec, "3");
+    json_t *limits = yaml_at(spec, BOX "resources.limits");
+    assert_string_equal(json_string_value(json_object_get(limits, "nvidia.com/gpu")), "2");
+    assert_string_equal(yaml_text(spec, BOX "volumeMounts.3.mountPath"), "/dev/shm");
+    assert_string_equal(yaml_text(spec, BOX "volumeMounts.3.name"), "shm");
+    assert_string_equal(yaml_text(spec, POD "volumes.3.name"), "shm");
+    assert_string_equal(yaml_text(spec, POD "volumes.3.emptyDir.medium"), "Memory");
+    json_decref(documents);
+}
+
 static void test_manifest__job_set(void **state)
 {
     (void)state;
@@ -188,6 +206,7 @@ static void test_manifest__keeps_hostile_texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_manifest__pods_with_gpus),
         cmocka_unit_test(test_manifest__job_set),
         cmocka_unit_test(test_manifest__keys_belong_together),
         cmocka_unit_test(test_manifest__job_with_secret_and_claim),
