@@ -115,6 +115,21 @@ static fl_status load_hosts(const fl_args *args, const fl_job *job, host_look *l
     return fl_alloc_array((size_t)l->n, sizeof *l->hosts, (void **)&l->hosts);
 }
 
+/* Of a job for GPUs: whether each host has those that it would use. */
+static void compare_gpus(const fl_job *job, host_look *l)
+{
+    const fl_cluster *c = &l->file.cluster;
+    int n_devices[FL_MAX_WORKERS] = {0};
+    for (int i = 0; i < c->n_devices; i++) {
+        n_devices[c->host_of[i]]++;
+    }
+    for (int i = 0; i < l->n && job->devices.kind == FL_DEVICE_CUDA; i++) {
+        if (i == 0 || l->hosts[i].answer != NULL) {
+            fl_doctor_compare_gpus(l->file.name[i], n_devices[i], &l->hosts[i].findings);
+        }
+    }
+}
+
 /* own: of this host, the first one. */
 static fl_status look_at_hosts(const fl_args *args, const fl_job *job, const fl_findings *own,
                                host_look *l, int *code)
@@ -122,6 +137,7 @@ static fl_status look_at_hosts(const fl_args *args, const fl_job *job, const fl_
     FL_TRY(load_hosts(args, job, l));
     l->hosts[0].findings = *own;
     fl_doctor_look_at_hosts(&l->file, l->hosts);
+    compare_gpus(job, l);
     fl_doctor_look_at_host_links(&l->file, fl_args_has(args, "--hosts") ? "--hosts" : "hosts",
                                  fl_args_value(args, "--listen"), job, l->hosts, &l->links,
                                  &l->of_links);

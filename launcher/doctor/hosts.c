@@ -3,6 +3,7 @@
 #include "control/events/json.h"
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/plural.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -93,6 +94,29 @@ void fl_doctor_take_answer(const char *text, size_t n, double now_s, fl_doctor_h
     }
     compare_version(text_of(host->answer, "version"), &host->findings);
     compare_clock(json_number_value(json_object_get(host->answer, "time")), now_s, &host->findings);
+}
+
+/* A GPU's line begins with its number; the line that says why there is none does not. */
+static bool is_gpu(const fl_finding *f)
+{
+    return strcmp(f->check, "GPUs") == 0 && f->found[0] >= '0' && f->found[0] <= '9';
+}
+
+void fl_doctor_compare_gpus(const char *host, int n_devices, fl_findings *findings)
+{
+    char gpus[FL_COUNT_BYTES], devices[FL_COUNT_BYTES];
+    int n = 0;
+    for (int i = 0; i < findings->n; i++) {
+        n += is_gpu(&findings->of[i]);
+    }
+    if (n >= n_devices) {
+        return;
+    }
+    fl_finding *f = fl_finding_add(
+        findings, FL_VERDICT_ERROR, "GPUs", "host %s has %s, and %s in the file of hosts", host,
+        fl_count(n, "GPU", gpus), fl_count(n_devices, "device", devices));
+    fl_finding_advise(f, "change its devices in the file; or see that the driver and "
+                         "CUDA_VISIBLE_DEVICES show all GPUs there");
 }
 
 /* ---- ssh ---- */

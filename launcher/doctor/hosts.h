@@ -24,6 +24,9 @@ void fl_doctor_hosts_fini(fl_doctor_host *hosts, int n);
  * with this host's. now_s: seconds since 1970, when it ended. Pure but for memory. */
 void fl_doctor_take_answer(const char *text, size_t n, double now_s, fl_doctor_host *host);
 
+/* Add an error if the checks of a host found fewer GPUs than the run has devices there. Pure. */
+void fl_doctor_compare_gpus(const char *host, int n_devices, fl_findings *findings);
+
 /* For people; for programs, as an array of the object that is open. */
 void fl_doctor_print_hosts(const fl_doctor_host *hosts, int n, FILE *out);
 void fl_doctor_host_fields(const fl_doctor_host *hosts, int n, fl_json *json);

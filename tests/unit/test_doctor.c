@@ -257,6 +257,25 @@ static fl_findings take(const char *answer)
     return findings;
 }
 
+/* Catches a host that has fewer GPUs than the run would use and passes, and the line that says why
+ * there is none which counts as one. */
+static void test_doctor__hosts_have_the_gpus_of_the_file(void **state)
+{
+    (void)state;
+    fl_findings f = {0};
+    fl_finding_add(&f, FL_VERDICT_OK, "GPUs", "0: Stand-in, 16 GiB");
+    fl_finding_add(&f, FL_VERDICT_OK, "memory", "1 GiB");
+    fl_doctor_compare_gpus("b", 1, &f);
+    assert_int_equal(f.n, 2);
+    fl_doctor_compare_gpus("b", 2, &f);
+    assert_int_equal(fl_findings_verdict(&f), FL_VERDICT_ERROR);
+    assert_string_equal(f.of[2].found, "host b has 1 GPU, and 2 devices in the file of hosts");
+    f = (fl_findings){0};
+    fl_finding_add(&f, FL_VERDICT_OK, "GPUs", "no NVIDIA driver");
+    fl_doctor_compare_gpus("c", 1, &f);
+    assert_string_equal(f.of[1].found, "host c has 0 GPUs, and 1 device in the file of hosts");
+}
+
 /* Would catch: a host with another version or another time that passes, and an answer that is
  * believed although it is none. */
 static void test_doctor__another_host_is_compared_with_this_one(void **state)
@@ -331,6 +350,7 @@ int main(void)
         cmocka_unit_test(test_doctor__folders_are_tried_and_left_empty),
         cmocka_unit_test(test_doctor__findings_are_printed),
         cmocka_unit_test(test_doctor__nccl_is_tried_as_a_run_does),
+        cmocka_unit_test(test_doctor__hosts_have_the_gpus_of_the_file),
         cmocka_unit_test(test_doctor__another_host_is_compared_with_this_one),
         cmocka_unit_test(test_doctor__links_between_hosts_are_compared_with_the_file),
     };
