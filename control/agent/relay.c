@@ -415,6 +415,9 @@ static bool read_agent(relay *r)
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
             return true;
         }
+        if (n < 0 && errno == ECONNRESET) {
+            continue; /* it has ended with frames unread, once; what it said lies behind */
+        }
         if (n <= 0) {
             return false;
         }
