@@ -5,7 +5,7 @@
 
 #include <frostline/plan.h>
 
-enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 8 };
+enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 9 };
 
 /* ---- bodies ---- */
 

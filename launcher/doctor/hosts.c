@@ -113,9 +113,9 @@ void fl_doctor_compare_gpus(const char *host, int n_devices, fl_findings *findin
         return;
     }
     fl_finding *f = fl_finding_add(
-        findings, FL_VERDICT_ERROR, "GPUs", "host %s has %s, and %s in the file of hosts", host,
-        fl_count(n, "GPU", gpus), fl_count(n_devices, "device", devices));
-    fl_finding_advise(f, "change its devices in the file; or see that the driver and "
+        findings, FL_VERDICT_ERROR, "GPUs", "found %s, but the run has %s on host %s",
+        fl_count(n, "GPU", gpus), fl_count(n_devices, "device", devices), host);
+    fl_finding_advise(f, "change the devices of this host; or see that the driver and "
                          "CUDA_VISIBLE_DEVICES show all GPUs there");
 }
 

@@ -206,16 +206,21 @@ static void test_cuda_hosts__refuse_a_head_that_lacks_something(void **state)
 
 #define ON(hosts, test) cmocka_unit_test_setup_teardown(test, hosts, net_hosts_tear_down)
 
+#define QUICK                                                                                      \
+    ON(make_hosts_of_1, test_cuda_hosts__change_plans_through_host_memory),                        \
+        ON(make_hosts_of_2, test_cuda_hosts__use_nccl_within_hosts),                               \
+        ON(make_hosts_of_2, test_cuda_hosts__refuse_a_host_that_lacks_something),                  \
+        ON(make_hosts_of_2, test_cuda_hosts__refuse_a_head_that_lacks_something)
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        ON(make_hosts_of_1, test_cuda_hosts__change_plans_through_host_memory),
-        ON(make_hosts_of_2, test_cuda_hosts__use_nccl_within_hosts),
+    const struct CMUnitTest few[] = {QUICK};
+    const struct CMUnitTest all[] = {
+        QUICK,
         ON(make_hosts_of_2, test_cuda_hosts__use_nccl_between_hosts_in_plain),
         ON(make_hosts_of_2, test_cuda_hosts__agree_on_the_transport),
         ON(make_hosts_of_1, test_cuda_hosts__go_on_without_a_worker),
-        ON(make_hosts_of_2, test_cuda_hosts__refuse_a_host_that_lacks_something),
-        ON(make_hosts_of_2, test_cuda_hosts__refuse_a_head_that_lacks_something),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return getenv("FL_TEST_MATRIX") != NULL ? cmocka_run_group_tests(all, NULL, NULL)
+                                            : cmocka_run_group_tests(few, NULL, NULL);
 }

@@ -269,11 +269,11 @@ static void test_doctor__hosts_have_the_gpus_of_the_file(void **state)
     assert_int_equal(f.n, 2);
     fl_doctor_compare_gpus("b", 2, &f);
     assert_int_equal(fl_findings_verdict(&f), FL_VERDICT_ERROR);
-    assert_string_equal(f.of[2].found, "host b has 1 GPU, and 2 devices in the file of hosts");
+    assert_string_equal(f.of[2].found, "found 1 GPU, but the run has 2 devices on host b");
     f = (fl_findings){0};
     fl_finding_add(&f, FL_VERDICT_OK, "GPUs", "no NVIDIA driver");
     fl_doctor_compare_gpus("c", 1, &f);
-    assert_string_equal(f.of[1].found, "host c has 0 GPUs, and 1 device in the file of hosts");
+    assert_string_equal(f.of[1].found, "found 0 GPUs, but the run has 1 device on host c");
 }
 
 /* Would catch: a host with another version or another time that passes, and an answer that is
