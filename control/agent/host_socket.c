@@ -17,7 +17,7 @@ bool fl_host_socket_open(const fl_hosts *hosts, fl_host_socket *out)
            fl_zmq_set(out->socket, ZMQ_LINGER, LINGER_MS) &&
            fl_zmq_set(out->socket, ZMQ_ROUTER_MANDATORY, 1) &&
            fl_zmq_limit_messages(out->socket, FL_HOST_MESSAGE_MAX) &&
-           zmq_bind(out->socket, hosts->agents) == 0;
+           fl_zap_auth_bind(out->guard, out->zmq, out->socket, hosts->agents) == FL_OK;
 }
 
 void fl_host_socket_close(fl_host_socket *s)

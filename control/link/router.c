@@ -57,11 +57,13 @@ fl_status fl_router_open(fl_router *router, int dir_fd, const char *run_dir, int
         return fl_fail(FL_EIO, "cannot open the control link in %s: %s", run_dir,
                        zmq_strerror(zmq_errno()));
     }
-    if (far != NULL && zmq_bind(router->socket, far->endpoint) != 0) {
-        return fl_fail(FL_EIO, "--listen: cannot wait for the workers of other hosts at %s: %s",
-                       far->endpoint, zmq_strerror(zmq_errno()));
-    }
-    return FL_OK;
+    fl_status status =
+        far == NULL ? FL_OK
+                    : fl_zap_auth_bind(router->guard, router->zmq, router->socket, far->endpoint);
+    return status == FL_OK
+               ? FL_OK
+               : fl_within(status, "--listen: cannot wait for the workers of other hosts at %s",
+                           far->endpoint);
 }
 
 void *fl_router_guard(const fl_router *router)

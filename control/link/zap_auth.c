@@ -1,7 +1,9 @@
 #include "control/link/zap_auth.h"
 
+#include "control/link/door.h"
 #include "control/link/zmq_socket.h"
 #include "device/alloc.h"
+#include "device/clock.h"
 #include "device/failure.h"
 #include "device/log.h"
 
@@ -11,6 +13,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <zmq.h>
+
+enum { TELL_EVERY_US = 10000000 };
 
 enum { ALLOWED_MAX = 256, LINE_BYTES = 256, KEY_BYTES = 32, FRAME_MAX = 256, ANSWERS_A_TURN = 64 };
 
@@ -23,6 +27,9 @@ struct fl_zap_auth {
     int n_allowed;
     char allowed[ALLOWED_MAX][FL_KEY_MAX];
     void *zap;
+    fl_door *door; /* NULL until a port is bound */
+    int n_refused; /* that no line tells of yet */
+    int64_t tell_us;
 };
 
 /* ---- keys ---- */
@@ -195,6 +202,7 @@ fl_status fl_zap_auth_open(fl_zap_auth *guard, void *zmq)
 
 void fl_zap_auth_close(fl_zap_auth *guard)
 {
+    fl_door_close(&guard->door);
     if (guard->zap != NULL) {
         zmq_close(guard->zap);
         guard->zap = NULL;
@@ -210,6 +218,16 @@ bool fl_zap_auth_protect(const fl_zap_auth *guard, void *socket)
            zmq_setsockopt(socket, ZMQ_HANDSHAKE_IVL, &handshake_ms, sizeof handshake_ms) == 0 &&
            zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, guard->secret, FL_KEY_MAX) == 0 &&
            zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, DOMAIN_NAME, strlen(DOMAIN_NAME)) == 0;
+}
+
+fl_status fl_zap_auth_bind(fl_zap_auth *guard, void *zmq, void *socket, const char *endpoint)
+{
+    if (guard->door == NULL) {
+        FL_TRY(fl_door_open(&guard->door));
+    }
+    return fl_door_bind(guard->door, zmq, socket, endpoint)
+               ? FL_OK
+               : fl_fail(FL_EIO, "%s", zmq_strerror(zmq_errno()));
 }
 
 void *fl_zap_auth_socket(const fl_zap_auth *guard)
@@ -257,6 +275,24 @@ static void reply(fl_zap_auth *guard, const frame *frames, bool allowed)
     zmq_send(guard->zap, "", 0, ZMQ_DONTWAIT);               /* metadata */
 }
 
+/* Strangers may come by the thousand: a line in ten seconds tells how many, and of the last. */
+static void tell_refused(fl_zap_auth *guard, const frame *address)
+{
+    int64_t now_us = fl_now_us();
+    char before[48] = "";
+    if (guard->tell_us > now_us) {
+        guard->n_refused++;
+        return;
+    }
+    if (guard->n_refused > 0) {
+        snprintf(before, sizeof before, " (and %d before)", guard->n_refused);
+    }
+    fl_log(FL_LOG_WARN, "refused a client from %.*s%s: its key is not %s", (int)address->n,
+           address->bytes, before, guard->of_run ? "one of this run" : "in control.allow");
+    guard->tell_us = now_us + TELL_EVERY_US;
+    guard->n_refused = 0;
+}
+
 /* Answer one request; false when none is waiting. Too many frames, or one too long: denied. */
 static bool answer_one(fl_zap_auth *guard)
 {
@@ -278,8 +314,7 @@ static bool answer_one(fl_zap_auth *guard)
     }
     bool allowed = sound && n == N_FRAMES && is_allowed(guard, frames);
     if (!allowed) {
-        fl_log(FL_LOG_WARN, "refused a client from %.*s: its key is not %s", (int)frames[ADDRESS].n,
-               frames[ADDRESS].bytes, guard->of_run ? "one of this run" : "in control.allow");
+        tell_refused(guard, &frames[ADDRESS]);
     }
     reply(guard, frames, allowed);
     return true;

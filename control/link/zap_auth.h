@@ -32,6 +32,11 @@ void fl_zap_auth_close(fl_zap_auth *guard);
 /* Make this socket a CURVE server that asks this module. */
 bool fl_zap_auth_protect(const fl_zap_auth *guard, void *socket);
 
+/* Bind it to a TCP endpoint of this context, which takes no more connections than the process has
+ * room for (door.h). FL_EIO, FL_ENOMEM; zmq_errno is set. */
+fl_status fl_zap_auth_bind(fl_zap_auth *guard, void *zmq, void *socket,
+                           const char *endpoint) FL_MUST_CHECK;
+
 /* The item to poll; and the function that answers the requests that have arrived. */
 void *fl_zap_auth_socket(const fl_zap_auth *guard);
 void fl_zap_auth_watch(fl_zap_auth *guard);

@@ -100,11 +100,12 @@ static bool open_near(fl_ctl *ctl, int dir_fd)
            bind_in_dir(ctl->events, dir_fd, FL_CTL_EVENTS_SOCKET);
 }
 
-static bool bind_far(const fl_zap_auth *guard, void *socket, const char *listen, int plus)
+static bool bind_far(fl_zap_auth *guard, void *zmq, void *socket, const char *listen, int plus)
 {
     char endpoint[FL_TEXT_MAX + 8];
     return socket != NULL && fl_zap_auth_endpoint(listen, plus, endpoint, sizeof endpoint) &&
-           fl_zap_auth_protect(guard, socket) && zmq_bind(socket, endpoint) == 0;
+           fl_zap_auth_protect(guard, socket) &&
+           fl_zap_auth_bind(guard, zmq, socket, endpoint) == FL_OK;
 }
 
 /* A network socket requires a key from every client. */
@@ -116,8 +117,8 @@ static fl_status open_far(fl_ctl *ctl, const char *listen)
     FL_TRY(fl_zap_auth_open(ctl->guard, ctl->zmq));
     ctl->far_requests = open_requests(ctl);
     ctl->far_events = open_events(ctl);
-    if (!bind_far(ctl->guard, ctl->far_requests, listen, 0) ||
-        !bind_far(ctl->guard, ctl->far_events, listen, 1)) {
+    if (!bind_far(ctl->guard, ctl->zmq, ctl->far_requests, listen, 0) ||
+        !bind_far(ctl->guard, ctl->zmq, ctl->far_events, listen, 1)) {
         return fl_fail_field(FL_EIO, FL_FIELDS("control.listen"),
                              "cannot listen at %s and the next port: %s", listen,
                              zmq_strerror(zmq_errno()));

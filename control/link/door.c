@@ -1,0 +1,215 @@
+#include "control/link/door.h"
+
+#include "control/link/zmq_socket.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/log.h"
+#include "device/thread.h"
+#include "device/thread_priority.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <zmq.h>
+
+/* Connections that wait for accept when ports are shut still come in: few may. */
+enum {
+    CONNECTIONS_MAX = 1024,
+    SPARE_MIN = 64,
+    BACKLOG = 8,
+    TURN_MS = 100,
+    TELL_EVERY_US = 10000000
+};
+
+struct fl_door {
+    pthread_t thread;
+    int epoll, end, most;
+    _Atomic int n;
+    int listener[FL_DOOR_PORTS_MAX];
+    bool shut;
+    int64_t told_us;
+};
+
+int fl_door_most(uint64_t limit, int open)
+{
+    int most = limit < INT32_MAX ? (int)limit : INT32_MAX;
+    int spare = most / 4 > SPARE_MIN ? most / 4 : SPARE_MIN;
+    most -= spare;
+    most = most < open + CONNECTIONS_MAX ? most : open + CONNECTIONS_MAX;
+    return most > open + SPARE_MIN ? most : open + SPARE_MIN; /* else nobody could come in */
+}
+
+/* The lowest number that is free; INT32_MAX: none is. */
+static int lowest_free(int fd)
+{
+    int lowest = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (lowest < 0) {
+        return INT32_MAX;
+    }
+    close(lowest);
+    return lowest;
+}
+
+/* ---- the thread ---- */
+
+static void set_shut(fl_door *d, bool shut)
+{
+    struct sock_filter nothing = {.code = BPF_RET | BPF_K};
+    const struct sock_fprog drop = {.len = 1, .filter = &nothing};
+    const int zero = 0;
+    int n = d->n;
+    for (int i = 0; i < n; i++) {
+        int failed =
+            shut ? setsockopt(d->listener[i], SOL_SOCKET, SO_ATTACH_FILTER, &drop, sizeof drop)
+                 : setsockopt(d->listener[i], SOL_SOCKET, SO_DETACH_FILTER, &zero, sizeof zero);
+        if (failed != 0 && errno != ENOENT) {
+            fl_log(FL_LOG_WARN, "cannot %s a port: %s", shut ? "shut" : "open", strerror(errno));
+        }
+    }
+    d->shut = shut;
+}
+
+static void look_at_files(fl_door *d)
+{
+    bool full = lowest_free(d->end) >= d->most;
+    if (full == d->shut) {
+        return;
+    }
+    set_shut(d, full);
+    int64_t now_us = fl_now_us();
+    if (full && now_us >= d->told_us) {
+        d->told_us = now_us + TELL_EVERY_US;
+        fl_log(FL_LOG_WARN,
+               "%d descriptors are in use: new connections wait until others are closed", d->most);
+    }
+}
+
+static void *watch_ports(void *door)
+{
+    fl_door *d = door;
+    struct epoll_event event;
+    uint64_t ends = 0;
+    fl_thread_raise_priority(true);
+    while (read(d->end, &ends, sizeof ends) < 0) {
+        (void)epoll_wait(d->epoll, &event, 1, d->shut ? TURN_MS : -1);
+        look_at_files(d);
+    }
+    return NULL;
+}
+
+/* ---- opening ---- */
+
+static bool watch_descriptor(fl_door *d, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    return fd >= 0 && epoll_ctl(d->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static fl_status start_thread(fl_door *d)
+{
+    struct rlimit limit;
+    d->epoll = epoll_create1(EPOLL_CLOEXEC);
+    d->end = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (d->epoll < 0 || !watch_descriptor(d, d->end) || getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return fl_fail(FL_EIO, "cannot watch ports: %s", strerror(errno));
+    }
+    d->most = fl_door_most(limit.rlim_cur, lowest_free(d->end));
+    return fl_thread_start(&d->thread, watch_ports, d, "the thread that watches ports");
+}
+
+static void give_back(fl_door *d)
+{
+    for (int i = 0; i < d->n; i++) {
+        close(d->listener[i]);
+    }
+    if (d->epoll >= 0) {
+        close(d->epoll);
+    }
+    if (d->end >= 0) {
+        close(d->end);
+    }
+    fl_free(d);
+}
+
+fl_status fl_door_open(fl_door **out)
+{
+    fl_door *d = NULL;
+    FL_TRY(fl_alloc(sizeof *d, (void **)&d));
+    d->epoll = d->end = -1;
+    fl_status status = start_thread(d);
+    if (status != FL_OK) {
+        give_back(d);
+        return status;
+    }
+    *out = d;
+    return FL_OK;
+}
+
+void fl_door_close(fl_door **door)
+{
+    fl_door *d = *door;
+    const uint64_t one = 1;
+    if (d != NULL) {
+        *door = NULL;
+        (void)!write(d->end, &one, sizeof one);
+        pthread_join(d->thread, NULL);
+        give_back(d);
+    }
+}
+
+/* ---- ports ---- */
+
+/* The event of ZeroMQ that tells the descriptor with which it listens: number and value in its
+ * first part. */
+static int read_listener(void *monitor)
+{
+    unsigned char event[6];
+    int fd = -1;
+    if (zmq_recv(monitor, event, sizeof event, ZMQ_DONTWAIT) == (int)sizeof event) {
+        memcpy(&fd, event + 2, sizeof fd);
+    }
+    return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
+static bool bind_and_watch(fl_door *d, void *socket, void *monitor, const char *endpoint)
+{
+    if (zmq_bind(socket, endpoint) != 0) {
+        return false;
+    }
+    int fd = read_listener(monitor);
+    if (!watch_descriptor(d, fd)) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return false;
+    }
+    d->listener[d->n] = fd;
+    d->n++; /* the thread reads it */
+    return true;
+}
+
+bool fl_door_bind(fl_door *d, void *zmq, void *socket, const char *endpoint)
+{
+    char name[48];
+    snprintf(name, sizeof name, "inproc://door-%p", socket);
+    void *monitor = d->n == FL_DOOR_PORTS_MAX ? NULL : zmq_socket(zmq, ZMQ_PAIR);
+    bool bound = monitor != NULL && fl_zmq_set(monitor, ZMQ_LINGER, 0) &&
+                 fl_zmq_set(socket, ZMQ_BACKLOG, BACKLOG) &&
+                 zmq_socket_monitor(socket, name, ZMQ_EVENT_LISTENING) == 0 &&
+                 zmq_connect(monitor, name) == 0 && bind_and_watch(d, socket, monitor, endpoint);
+    int error = zmq_errno();
+    if (monitor != NULL) {
+        (void)zmq_socket_monitor(socket, NULL, 0);
+        zmq_close(monitor);
+    }
+    errno = error;
+    return bound;
+}
