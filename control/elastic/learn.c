@@ -74,17 +74,33 @@ static fl_live_stage of_worker(const fl_learn_worker *w)
     return stage;
 }
 
-/* The mean of a stage's replicas: shares differ by a sample at most. */
+/* How fast a worker's device is, relative to the profile's; 0: it is of another kind, and its times
+ * say nothing of the profile. */
+static double speed_of(const fl_elastic *elastic, int rank)
+{
+    const fl_cluster *c = elastic->run->options->plan_input->cluster;
+    return c == NULL || rank >= c->n_devices ? 1.0 : c->kind_of[rank] > 0 ? 0.0 : c->speed[rank];
+}
+
+/* The mean of a stage's replicas on devices of the profile's kind: shares differ by a sample at
+ * most. */
 static fl_live_stage of_stage(const fl_elastic *elastic, int stage)
 {
     const fl_plan *plan = &elastic->plan;
     fl_live_stage all = {.n_steps = INT64_MAX};
+    int n = 0;
     for (int r = 0; r < plan->R; r++) {
-        fl_live_stage one = of_worker(&elastic->learn.of[fl_plan_rank(plan, r, stage)]);
-        all.n_steps = one.n_steps < all.n_steps ? one.n_steps : all.n_steps;
-        all.compute_us += one.compute_us / plan->R;
+        int rank = fl_plan_rank(plan, r, stage);
+        double speed = speed_of(elastic, rank);
+        fl_live_stage one = of_worker(&elastic->learn.of[rank]);
+        if (speed > 0.0) {
+            n++;
+            all.n_steps = one.n_steps < all.n_steps ? one.n_steps : all.n_steps;
+            all.compute_us += one.compute_us * speed;
+        }
     }
-    return all;
+    return n == 0 ? (fl_live_stage){.n_steps = 0}
+                  : (fl_live_stage){.n_steps = all.n_steps, .compute_us = all.compute_us / n};
 }
 
 /* The profile as corrected so far, for the event. */

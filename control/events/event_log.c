@@ -64,6 +64,23 @@ static void candidate_fields(fl_json *j, const fl_candidate *c)
     fl_json_close(j, '}');
 }
 
+static void put_kinds(fl_json *j, const fl_costs_origin *origin)
+{
+    if (origin->n_kinds == 0) {
+        return;
+    }
+    fl_json_array(j, "kinds");
+    for (int i = 0; i < origin->n_kinds; i++) {
+        fl_json_object(j, NULL);
+        fl_json_text(j, "host", origin->kinds[i].host);
+        fl_json_text(j, "file", origin->kinds[i].path);
+        fl_json_text(j, "measured", origin->kinds[i].measured);
+        fl_json_rounded(j, "speed", origin->kinds[i].speed, 3);
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+}
+
 void fl_event_log_costs(fl_event_log *log, const fl_costs_origin *origin)
 {
     if (origin == NULL) {
@@ -79,6 +96,7 @@ void fl_event_log_costs(fl_event_log *log, const fl_costs_origin *origin)
     if (origin->note != NULL) {
         fl_json_text(j, "file_refused", origin->note);
     }
+    put_kinds(j, origin);
     fl_event_log_end(log);
 }
 

@@ -82,6 +82,14 @@ static void clock_fields(int i, const fl_clock_estimate *clock, fl_json *j)
                     3);
 }
 
+/* Relative to the profile by which plans are chosen; null: of a host that plans do not know yet. */
+static void speed_field(const fl_plan_input *input, const fl_host *host, fl_json *j)
+{
+    const fl_cluster *cluster = input == NULL ? NULL : input->cluster;
+    bool known = cluster != NULL && host->first < cluster->n_devices;
+    fl_json_rounded(j, "speed", known ? fl_cluster_speed(cluster, host->first) : (double)NAN, 3);
+}
+
 static void host_fields(const fl_run_view *view, int i, fl_json *j)
 {
     const fl_host *host = &view->run->hosts->host[i];
@@ -92,6 +100,7 @@ static void host_fields(const fl_run_view *view, int i, fl_json *j)
     fl_json_text(j, "state", fl_host_state_text(r->state));
     fl_json_integer(j, "first_worker", host->first);
     fl_json_integer(j, "workers", host->n);
+    speed_field(view->run->options->plan_input, host, j);
     moment_field(view, j, "joined_at", r->joined_us);
     moment_field(view, j, "ended_at", r->ended_us);
     clock_fields(i, &r->clock, j);

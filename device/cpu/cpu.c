@@ -3,11 +3,14 @@
 
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/cpu_kernels.h"
 
 #include <errno.h>
 #include <omp.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -275,11 +278,35 @@ fl_status fl__cpu_isa_set(fl_device *d, const char *name)
     return fl_fail(FL_ENOTSUP, "no kernels for the instruction set %s on this processor", name);
 }
 
+/* The set that FROSTLINE_KERNELS names, where the processor has it; else the best. */
 const fl__isa *fl__cpu_best_isa(void)
 {
     const fl__isa *list[ISAS_MAX];
+    const char *named = getenv("FROSTLINE_KERNELS");
     usable_isas(list);
+    for (int i = 0; named != NULL && list[i] != NULL; i++) {
+        if (strcmp(list[i]->name, named) == 0) {
+            return list[i];
+        }
+    }
     return list[0];
+}
+
+fl_status fl_device_cpu_check_kernels(void)
+{
+    const fl__isa *list[ISAS_MAX];
+    char names[128] = "";
+    const char *named = getenv("FROSTLINE_KERNELS");
+    usable_isas(list);
+    for (int i = 0; list[i] != NULL; i++) {
+        size_t used = strlen(names);
+        if (named == NULL || strcmp(list[i]->name, named) == 0) {
+            return FL_OK;
+        }
+        snprintf(names + used, sizeof names - used, "%s%s", i == 0 ? "" : ", ", list[i]->name);
+    }
+    return fl_fail(FL_EINVAL, "FROSTLINE_KERNELS: found '%.32s', allowed on this processor: %s",
+                   named, names);
 }
 
 const char *fl_device_cpu_isa(void)
@@ -333,6 +360,7 @@ fl_status fl_device_cpu_create(int n_threads, const int *cpu_ids, size_t budget_
             return fl_fail(FL_EINVAL, "there is no processor %d", cpu_ids[i]);
         }
     }
+    FL_TRY(fl_device_cpu_check_kernels());
     FL_TRY(set_up_threads(n_threads, cpu_ids));
     void *memory = NULL;
     FL_TRY(fl_alloc(sizeof(fl__cpu), &memory));

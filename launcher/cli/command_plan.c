@@ -168,6 +168,11 @@ static void costs_seen(void *context, const fl_costs_origin *origin)
                : from_file          ? ", from %s\n"
                                     : ", kept in %s\n",
                origin->path);
+        for (int i = 0; i < origin->n_kinds; i++) {
+            const fl_kind_origin *kind = &origin->kinds[i];
+            printf("costs of host %s: %.3g times as fast, measured %s, from %s\n", kind->host,
+                   kind->speed, kind->measured, kind->path);
+        }
     }
 }
 
@@ -212,7 +217,7 @@ static fl_status show_plans(const fl_args *args, const fl_job_context *w,
     fl_plan_request request = {.frozen = frozen,
                                .n = n,
                                .profile = fl_args_value(args, "--profile"),
-                               .cluster = cluster == NULL ? NULL : &cluster->cluster,
+                               .cluster = cluster,
                                .costs = costs_seen,
                                .devices = devices_seen,
                                .seen = seen,

@@ -120,7 +120,7 @@ static fl_status continue_run(const fl_args *args, fl_resume *resume, fl_job_con
     FL_TRY(fl_resume_check_job(resume, &w->job)); /* before data of another job are read */
     FL_TRY(fl_job_context_make(w));
     return fl_run_continue(w->model, &w->dataset, &w->job, resume, hosts->hosts,
-                           hosts->hosts == NULL ? NULL : &hosts->file->cluster, result);
+                           hosts->hosts == NULL ? NULL : hosts->file, result);
 }
 
 static int resume_run(const fl_args *args, fl_run_hosts *hosts)
@@ -151,8 +151,8 @@ static fl_status run_new(const fl_args *args, const char *recorded_dir, fl_job_c
         return fl_run_again(w->model, &w->dataset, &w->job, run_dir, recorded_dir, result);
     }
     FL_TRY(fl_run_hosts_take(args, &w->job, hosts));
-    return fl_run_on_hosts(w->model, &w->dataset, &w->job, run_dir, hosts->hosts,
-                           &hosts->file->cluster, result);
+    return fl_run_on_hosts(w->model, &w->dataset, &w->job, run_dir, hosts->hosts, hosts->file,
+                           result);
 }
 
 /* The job of the command line, or that of the run which is repeated. */

@@ -14,7 +14,7 @@
 
 /* ---- what a mapping may have ---- */
 
-enum { HOST_KEYS = 6, LINK_KEYS = 3, KEYS_MAX = 6 };
+enum { HOST_KEYS = 7, LINK_KEYS = 3, KEYS_MAX = 7 };
 
 static const fl_field host_key[HOST_KEYS] = {
     {.path = "name", .type = FL_FIELD_TEXT},
@@ -23,6 +23,7 @@ static const fl_field host_key[HOST_KEYS] = {
     {.path = "memory", .type = FL_FIELD_SIZE, .least = 1 << 20, .most = (int64_t)1 << 50},
     {.path = "speed", .type = FL_FIELD_NUMBER, .low = 0.001, .high = 1000.0},
     {.path = "address", .type = FL_FIELD_TEXT, .unit = "an IPv4 address, as 10.0.0.1 (no IPv6)"},
+    {.path = "profile", .type = FL_FIELD_PATH},
 };
 
 static const fl_field link_key[LINK_KEYS] = {
@@ -164,6 +165,9 @@ static void add_devices(fl_cluster_file *out, const values *v)
         c->memory_bytes[d] = v->given[3] ? v->value[3].integer : 0;
         c->speed[d] = v->given[4] ? v->value[4].number : 1.0;
     }
+    if (v->given[6]) {
+        snprintf(out->profile[c->n_hosts - 1], FL_HOST_PROFILE_MAX, "%s", v->value[6].text);
+    }
 }
 
 static fl_status check_host(const cluster_reader *r, const yaml_node_t *node, const values *v)
@@ -181,6 +185,12 @@ static fl_status check_host(const cluster_reader *r, const yaml_node_t *node, co
             return at(r, node, "hosts.name",
                       fl_fail(FL_EINVAL, "found %s twice, allowed: names that differ", name));
         }
+    }
+    if (v->given[6] &&
+        (v->value[6].text[0] == '\0' || strlen(v->value[6].text) >= FL_HOST_PROFILE_MAX)) {
+        return at(r, node, "hosts.profile",
+                  fl_fail(FL_EINVAL, "found a path of %zu bytes, allowed: 1 .. %d",
+                          strlen(v->value[6].text), FL_HOST_PROFILE_MAX - 1));
     }
     if (n_sockets > n) {
         return at(r, node, "hosts.sockets",

@@ -4,6 +4,7 @@
  *     hosts:
  *       - {name: a, devices: 8, address: 10.0.0.1}
  *       - {name: b, devices: 8, address: 10.0.0.2, sockets: 2, memory: 40GiB, speed: 0.5}
+ *       - {name: c, devices: 4, address: 10.0.0.3, profile: old-hosts.yaml}
  *     links:
  *       within_host: {latency_us: 5, bandwidth: 8GiB}
  *       between_hosts: {latency_us: 30, bandwidth: 3GiB}
@@ -16,13 +17,15 @@
 
 #include <stddef.h>
 
-enum { FL_HOST_NAME_MAX = 64 };
+enum { FL_HOST_NAME_MAX = 64, FL_HOST_PROFILE_MAX = 256 };
 
-/* About 92 KiB. */
+/* About 350 KiB. */
 typedef struct fl_cluster_file {
-    fl_cluster cluster;                             /* passes fl_cluster_check */
-    char name[FL_MAX_WORKERS][FL_HOST_NAME_MAX];    /* of each host */
-    char address[FL_MAX_WORKERS][FL_HOST_NAME_MAX]; /* of each host; "": not given */
+    fl_cluster cluster;                                /* passes fl_cluster_check */
+    char name[FL_MAX_WORKERS][FL_HOST_NAME_MAX];       /* of each host */
+    char address[FL_MAX_WORKERS][FL_HOST_NAME_MAX];    /* of each host; "": not given */
+    char profile[FL_MAX_WORKERS][FL_HOST_PROFILE_MAX]; /* file with costs of layers there; "": the
+                                                          plan's own profile has them */
 } fl_cluster_file;
 
 /* Read the file. FL_EIO: it cannot be read; FL_EINVAL with "file:line:column: field: found ...,

@@ -1,5 +1,6 @@
 /* The checks and plans of a job without a run: the first two steps of run.c. */
 #include "launcher/run/islands.h"
+#include "launcher/run/kinds.h"
 #include "launcher/run/preparation.h"
 #include "launcher/run/run.h"
 #include "launcher/run/run_plan.h"
@@ -36,11 +37,12 @@ static fl_status some_fit(fl_preparation *p, const int *frozen, int n)
 }
 
 /* From here on, plans are for the devices of the cluster. */
-static void take_cluster(fl_preparation *p, const fl_cluster *cluster)
+static void take_cluster(fl_preparation *p, const fl_cluster_file *file)
 {
-    if (cluster != NULL) {
-        p->cluster = cluster;
-        p->n_workers = p->n_ranks = p->batches->stores.n_workers = cluster->n_devices;
+    if (file != NULL) {
+        p->cluster = &file->cluster;
+        p->cluster_file = file;
+        p->n_workers = p->n_ranks = p->batches->stores.n_workers = file->cluster.n_devices;
     }
 }
 
@@ -54,6 +56,7 @@ static fl_status plan_each(fl_preparation *p, const fl_plan_request *request)
     take_cluster(p, request->cluster);
     FL_TRY(some_fit(p, request->frozen, request->n));
     FL_TRY(fl_costs_get(&costs, p->costs, p->profile));
+    FL_TRY(fl_run_kinds_use(p));
     FL_TRY(fl_run_islands_use(p));
     request->costs(request->context, &p->costs->origin);
     request->devices(request->context, &p->devices, n_here);

@@ -7,6 +7,7 @@
 #include "control/state/early_stop.h"
 #include "data/loader.h"
 #include "device/alloc.h"
+#include "device/cpu_kernels.h"
 #include "device/device.h"
 #include "device/failure.h"
 #include "device/host_limits.h"
@@ -154,6 +155,11 @@ void fl_preparation_fini(fl_preparation *p)
     fl_free(p->links);
     p->links = NULL;
     p->n_links = 0;
+    if (p->kinds != NULL) {
+        p->cluster = &p->cluster_file->cluster;
+        fl_free(p->kinds);
+        p->kinds = NULL;
+    }
     if (p->islands != NULL) {
         p->cluster = NULL;
         fl_free(p->islands);
@@ -444,6 +450,7 @@ fl_status fl_preparation_check(fl_preparation *p)
     p->whole = p->dataset;
     FL_TRY(fl_job_check(p->job)); /* a job that a program filled in was not checked by the parser */
     FL_TRY(check_keys(p->job));
+    FL_TRY(fl_device_cpu_check_kernels());
     FL_TRY(survey_devices(p));
     FL_TRY(try_nccl(p));
     FL_TRY(fl_open_files_allow(p->n_ranks));

@@ -13,6 +13,7 @@
 #include "control/elastic/due_steps.h"
 #include "control/observe/metrics_http.h"
 #include "device/survey.h"
+#include "launcher/job/cluster_file.h"
 #include "launcher/run/costs.h"
 #include "launcher/run/recording_read.h"
 #include "launcher/worker/cores.h"
@@ -37,7 +38,9 @@ typedef struct fl_preparation {
     const fl_hosts *hosts;         /* of the run, this one the first; NULL: this one alone */
     const fl_host *joined;         /* this host, which has joined another one's run; NULL: no */
     const fl_cluster *cluster;     /* plans are for its devices; NULL: for this machine's */
-    fl_host_link *links;           /* [n_links] between hosts, measured for this start */
+    const fl_cluster_file *cluster_file; /* that it is from; NULL: it is from no file */
+    struct fl_run_kinds *kinds; /* cluster, with profiles of other kinds of hosts; NULL: none */
+    fl_host_link *links;        /* [n_links] between hosts, measured for this start */
     int n_links;
     fl_cluster *islands;     /* this machine's, where its links differ; NULL: they do not */
     const fl_dataset *whole; /* the data set as the caller gave it */

@@ -231,6 +231,7 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
                                   .callbacks = p->callbacks,
                                   .hosts = l->hosts,
                                   .cluster = p->cluster,
+                                  .cluster_file = p->cluster_file,
                                   .kept = &l->kept,
                                   .recovered = &l->sums,
                                   .losses = l};

@@ -423,18 +423,22 @@ fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *jo
 }
 
 fl_status fl_run_on_hosts(fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                          const char *run_dir, const fl_hosts *hosts, const fl_cluster *cluster,
-                          fl_run_result *result)
+                          const char *run_dir, const fl_hosts *hosts,
+                          const fl_cluster_file *cluster, fl_run_result *result)
 {
     fl_run_result own;
     FL_TRY(fl_preparation_check_arguments(model, dataset, job));
-    fl_preparation p = {
-        .model = model, .dataset = dataset, .job = job, .hosts = hosts, .cluster = cluster};
+    fl_preparation p = {.model = model,
+                        .dataset = dataset,
+                        .job = job,
+                        .hosts = hosts,
+                        .cluster = &cluster->cluster,
+                        .cluster_file = cluster};
     return run_prepared(&p, run_dir, result != NULL ? result : &own);
 }
 
 fl_status fl_run_continue(fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                          fl_resume *resume, const fl_hosts *hosts, const fl_cluster *cluster,
+                          fl_resume *resume, const fl_hosts *hosts, const fl_cluster_file *cluster,
                           fl_run_result *result)
 {
     fl_run_result own;
@@ -445,7 +449,8 @@ fl_status fl_run_continue(fl_model *model, const fl_dataset *dataset, const fl_j
                         .job = job,
                         .resume = resume,
                         .hosts = hosts,
-                        .cluster = cluster};
+                        .cluster = cluster == NULL ? NULL : &cluster->cluster,
+                        .cluster_file = cluster};
     return run_prepared(&p, NULL, result != NULL ? result : &own);
 }
 

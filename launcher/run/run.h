@@ -4,6 +4,7 @@
 
 #include "control/controller/run.h"
 #include "device/survey.h"
+#include "launcher/job/cluster_file.h"
 
 #include <frostline/run.h>
 
@@ -20,7 +21,8 @@ typedef struct fl_plan_request {
     const int *frozen; /* [n] numbers of frozen blocks, each planned in turn */
     int n;
     const char *profile; /* take the costs from this file, without measuring; NULL: as a run */
-    const fl_cluster *cluster; /* plan for its devices, in place of this machine's; NULL: none */
+    const fl_cluster_file
+        *cluster; /* plan for its devices, in place of this machine's; NULL: none */
     void (*costs)(void *context, const fl_costs_origin *origin); /* called once, before any plan */
     void (*devices)(void *context, const fl_device_survey *devices, int n_workers); /* then this */
     /* why_not: NULL, or why nothing fits (then only F of *plan is valid); candidates
@@ -42,10 +44,10 @@ fl_status fl_run_in(fl_model *model, const fl_dataset *dataset, const fl_job *jo
                     const char *run_dir, fl_run_result *result) FL_MUST_CHECK;
 
 /* The same on several hosts, of which this one is the first, and whose agents join (docs/hosts.md).
- * cluster: the devices and links of all of them. */
+ * cluster: the devices and links of all of them, and profiles of other kinds of hosts. */
 fl_status fl_run_on_hosts(fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                          const char *run_dir, const fl_hosts *hosts, const fl_cluster *cluster,
-                          fl_run_result *result) FL_MUST_CHECK;
+                          const char *run_dir, const fl_hosts *hosts,
+                          const fl_cluster_file *cluster, fl_run_result *result) FL_MUST_CHECK;
 
 /* fl_run_in, with all decisions of the run in `recorded_dir`, each at the step at which it took
  * effect there: equal to that run to the last bit on the same hardware. NULL: decide as usual. Also
@@ -59,6 +61,6 @@ fl_status fl_run_again(fl_model *model, const fl_dataset *dataset, const fl_job 
  * returns what fl_resume_choose returns. */
 fl_status fl_run_continue(fl_model *model, const fl_dataset *dataset, const fl_job *job,
                           struct fl_resume *resume, const fl_hosts *hosts,
-                          const fl_cluster *cluster, fl_run_result *result) FL_MUST_CHECK;
+                          const fl_cluster_file *cluster, fl_run_result *result) FL_MUST_CHECK;
 
 #endif

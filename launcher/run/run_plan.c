@@ -5,6 +5,7 @@
 #include "device/log.h"
 #include "launcher/job/job.h"
 #include "launcher/run/islands.h"
+#include "launcher/run/kinds.h"
 #include "launcher/run/resume.h"
 #include "launcher/run/run_links.h"
 #include "nn/model.h"
@@ -280,6 +281,7 @@ fl_status fl_run_plan_make(fl_preparation *p)
     FL_TRY(open_metrics(p));
     take_cores(p);
     FL_TRY(get_costs(p));
+    FL_TRY(fl_run_kinds_use(p));
     return fl_run_links_are_wanted(p) ? FL_OK : fl_run_plan_settle(p);
 }
 

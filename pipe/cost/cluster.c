@@ -63,7 +63,36 @@ int64_t fl_cluster_memory(const fl_cluster *c, const fl_job *job, int device)
 
 bool fl_cluster_is_alike(const fl_cluster *c, int a, int b)
 {
-    return c->memory_bytes[a] == c->memory_bytes[b] && c->speed[a] == c->speed[b];
+    return c->memory_bytes[a] == c->memory_bytes[b] && c->speed[a] == c->speed[b] &&
+           c->kind_of[a] == c->kind_of[b];
+}
+
+/* Forward and backward of one sample. */
+static double model_us(const fl_profile *p)
+{
+    double us = p->loss_us;
+    for (int i = 0; i < p->n_layers; i++) {
+        us += p->layer[i].fwd_us + p->layer[i].fwd_token_us + p->layer[i].bwd_us +
+              p->layer[i].bwd_token_us;
+    }
+    return us;
+}
+
+int fl_cluster_add_kind(fl_cluster *c, const fl_profile *plans, const fl_profile *profile)
+{
+    double us = model_us(profile);
+    if (c->n_kinds == FL_KINDS_MAX) {
+        return 0;
+    }
+    c->kind[c->n_kinds] = profile;
+    c->kind_speed[c->n_kinds] = us > 0.0 ? model_us(plans) / us : 1.0;
+    return ++c->n_kinds;
+}
+
+double fl_cluster_speed(const fl_cluster *c, int device)
+{
+    int kind = c->kind_of[device];
+    return c->speed[device] * (kind == 0 ? 1.0 : c->kind_speed[kind - 1]);
 }
 
 void fl_cluster_take(const fl_cluster *from, const int *kept, int n, fl_cluster *out)
@@ -77,6 +106,12 @@ void fl_cluster_take(const fl_cluster *from, const int *kept, int n, fl_cluster 
         out->socket_of[i] = from->socket_of[kept[i]];
         out->memory_bytes[i] = from->memory_bytes[kept[i]];
         out->speed[i] = from->speed[kept[i]];
+        out->kind_of[i] = from->kind_of[kept[i]];
+    }
+    out->n_kinds = from->n_kinds;
+    for (int i = 0; i < from->n_kinds; i++) {
+        out->kind[i] = from->kind[i];
+        out->kind_speed[i] = from->kind_speed[i];
     }
 }
 
@@ -123,6 +158,10 @@ static fl_status check_device(const fl_cluster *c, int d, int *host_of_socket)
                        "device %d has speed %g and %lld bytes; allowed: a speed above 0, and 0 "
                        "bytes or more",
                        d, c->speed[d], (long long)c->memory_bytes[d]);
+    }
+    if (c->kind_of[d] < 0 || c->kind_of[d] > c->n_kinds) {
+        return fl_fail(FL_EINVAL, "device %d is of kind %d; allowed: 0 .. %d", d, c->kind_of[d],
+                       c->n_kinds);
     }
     return FL_OK;
 }

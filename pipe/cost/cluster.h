@@ -21,14 +21,22 @@ typedef struct fl_link_cost {
     double reduce_bytes_per_us; /* all-reduce between two, payload bytes per time */
 } fl_link_cost;
 
-/* Device d is the worker of rank d. About 24 KiB. */
+enum { FL_KINDS_MAX = 8 };
+
+/* Device d is the worker of rank d. About 28 KiB. */
 typedef struct fl_cluster {
     int n_devices, n_hosts, n_sockets;
     int host_of[FL_MAX_WORKERS];          /* 0 .. n_hosts - 1 */
     int socket_of[FL_MAX_WORKERS];        /* 0 .. n_sockets - 1; each is in one host */
     int64_t memory_bytes[FL_MAX_WORKERS]; /* budget; 0: devices.memory of the job */
-    double speed[FL_MAX_WORKERS];         /* relative to the profile's device: 2 is twice as fast */
-    fl_link_cost link[FL_N_LINKS];        /* rates that are 0: as the profile has them */
+    double speed[FL_MAX_WORKERS];         /* relative to its kind's profile: 2 is twice as fast */
+    int kind_of[FL_MAX_WORKERS]; /* 0: the plan's profile is of this kind of device; i: kind[i - 1]
+                                  */
+    int n_kinds;
+    const fl_profile *kind[FL_KINDS_MAX]; /* [n_kinds] borrowed: costs of layers there */
+    double
+        kind_speed[FL_KINDS_MAX]; /* [n_kinds] of the whole model, relative to the plan's profile */
+    fl_link_cost link[FL_N_LINKS]; /* rates that are 0: as the profile has them */
 } fl_cluster;
 
 /* Devices that are alike: n_hosts hosts of `devices` each, one socket a host, speed 1, the job's
@@ -50,10 +58,17 @@ const char *fl_link_class_text(fl_link_class class);
 fl_link_cost fl_cluster_link(const fl_cluster *cluster, const fl_profile *profile,
                              fl_link_class class);
 
+/* Add a kind of device by its profile, which is of the same model as the plan's. Returns what
+ * kind_of has for its devices, or 0 when there are FL_KINDS_MAX others. Pure. */
+int fl_cluster_add_kind(fl_cluster *cluster, const fl_profile *plans, const fl_profile *profile);
+
+/* How fast a device computes the whole model, relative to the plan's profile. Pure. */
+double fl_cluster_speed(const fl_cluster *cluster, int device);
+
 /* The budget of a device, bytes. cluster NULL: the job's. Pure. */
 int64_t fl_cluster_memory(const fl_cluster *cluster, const fl_job *job, int device);
 
-/* Whether two devices have the same speed and budget. Pure. */
+/* Whether two devices have the same kind, speed and budget. Pure. */
 bool fl_cluster_is_alike(const fl_cluster *cluster, int a, int b);
 
 /* The n devices of [from->n_devices] in `kept`, in this order, as a cluster of their own: device i

@@ -19,7 +19,13 @@ bool fl__cost_is_frozen(const fl_plan_input *input, int layer)
 
 static double sample_us(const fl_cost_table *t, int layer)
 {
-    return t->fwd_us[layer + 1] - t->fwd_us[layer] + t->bwd_us[layer + 1] - t->bwd_us[layer];
+    const fl_layer_sums *s = &t->of[0];
+    return s->fwd_us[layer + 1] - s->fwd_us[layer] + s->bwd_us[layer + 1] - s->bwd_us[layer];
+}
+
+const fl_profile *fl__cost_profile(const fl_cost_table *t, int kind)
+{
+    return kind == 0 ? t->input->profile : t->input->cluster->kind[kind - 1];
 }
 
 /* Tokens of a sample in the mean; costs of tokens are 0 where all samples have one length. */
@@ -47,26 +53,25 @@ static bool has_frozen(const fl_layer_cost *c)
 /* Where there is a cache, a sample's frozen layers take what reading their output takes; in the
  * share of steps in which it is not there yet, what the layers above the kept ones take, and
  * reading these. Each where that is less. */
-static void read_frozen(fl_cost_table *t)
+static void read_frozen(const fl_plan_input *input, const fl_profile *profile, fl_layer_sums *s)
 {
-    const fl_plan_input *input = t->input;
-    int n = 0, kept = 0;
-    for (; n < t->n_layers && fl__cost_is_frozen(input, n); n++) {
+    int n = 0, kept = 0, n_layers = profile->n_layers;
+    for (; n < n_layers && fl__cost_is_frozen(input, n); n++) {
         kept += fl_model_block_of(input->model, n) <= input->kept;
     }
     if (input->cached_read == NULL || n == 0) {
         return;
     }
-    double read_us = input->cached_read->call_us +
-                     input->cached_read->us_per_byte * fl__cost_out_bytes(input, n - 1);
-    double there = 1.0 - input->missing, all_us = t->fwd_us[n], all_call_us = t->fwd_call_us[n];
-    double kept_us = kept > 0 ? t->fwd_us[kept] - read_us : 0.0;
+    const fl_read_cost *read = profile == input->profile ? input->cached_read : &profile->read;
+    double read_us = read->call_us + read->us_per_byte * fl__cost_out_bytes(input, n - 1);
+    double there = 1.0 - input->missing, all_us = s->fwd_us[n], all_call_us = s->fwd_call_us[n];
+    double kept_us = kept > 0 ? s->fwd_us[kept] - read_us : 0.0;
     double spared_us = there * (all_us - read_us) + input->missing * later(kept_us, 0.0);
-    double spared_call_us = there * all_call_us + input->missing * t->fwd_call_us[kept];
+    double spared_call_us = there * all_call_us + input->missing * s->fwd_call_us[kept];
     if (all_us > read_us) {
-        for (int i = 1; i <= t->n_layers; i++) {
-            t->fwd_us[i] = i < n ? 0.0 : t->fwd_us[i] - spared_us;
-            t->fwd_call_us[i] = i < n ? 0.0 : t->fwd_call_us[i] - spared_call_us;
+        for (int i = 1; i <= n_layers; i++) {
+            s->fwd_us[i] = i < n ? 0.0 : s->fwd_us[i] - spared_us;
+            s->fwd_call_us[i] = i < n ? 0.0 : s->fwd_call_us[i] - spared_call_us;
         }
     }
 }
@@ -81,12 +86,37 @@ static int64_t tied_params(const fl_model *model, int layer)
     return n;
 }
 
+/* No layer runs faster on this kind than by this factor. */
+static double fastest_ratio(const fl_cost_table *t, int kind)
+{
+    const fl_layer_sums *own = &t->of[0], *s = &t->of[kind];
+    const double *const sums[2][4] = {
+        {own->fwd_call_us, own->fwd_us, own->bwd_call_us, own->bwd_us},
+        {s->fwd_call_us, s->fwd_us, s->bwd_call_us, s->bwd_us}};
+    const fl_profile *a = t->input->profile, *b = fl__cost_profile(t, kind);
+    const double more[3][2] = {{a->loss_call_us, b->loss_call_us},
+                               {a->loss_us, b->loss_us},
+                               {a->optimizer_us_per_param, b->optimizer_us_per_param}};
+    double ratio = 0.0;
+    for (int i = 0; i < 3; i++) {
+        ratio = more[i][0] > 0.0 ? later(ratio, more[i][0] / more[i][1]) : ratio;
+    }
+    for (int i = 0; i < t->n_layers; i++) {
+        for (int k = 0; k < 4; k++) {
+            double mine = sums[0][k][i + 1] - sums[0][k][i];
+            ratio = mine > 0.0 ? later(ratio, mine / (sums[1][k][i + 1] - sums[1][k][i])) : ratio;
+        }
+    }
+    return ratio;
+}
+
 /* What bounds need of the devices. */
 static void init_devices(fl_cost_table *t)
 {
     const fl_cluster *c = t->input->cluster;
     const fl_profile *profile = t->input->profile;
     int n_on[FL_MAX_WORKERS] = {0};
+    double ratio[1 + FL_KINDS_MAX] = {1.0};
     t->fastest = 1.0;
     t->thinnest = 0.0;
     t->widest = FL_MAX_WORKERS;
@@ -94,12 +124,15 @@ static void init_devices(fl_cost_table *t)
     if (c == NULL) {
         return;
     }
+    for (int i = 1; i <= c->n_kinds; i++) {
+        ratio[i] = fastest_ratio(t, i);
+    }
     t->widest = 0;
-    t->fastest = c->speed[0];
+    t->fastest = c->speed[0] * ratio[c->kind_of[0]];
     for (int d = 0; d < c->n_devices; d++) {
         int n = ++n_on[c->host_of[d]];
         t->widest = n > t->widest ? n : t->widest;
-        t->fastest = later(t->fastest, c->speed[d]);
+        t->fastest = later(t->fastest, c->speed[d] * ratio[c->kind_of[d]]);
     }
     t->thinnest = fl__cost_out_bytes(t->input, 0);
     for (int i = 1; i + 1 < t->n_layers; i++) {
@@ -114,27 +147,38 @@ static void init_devices(fl_cost_table *t)
     }
 }
 
-void fl_cost_table_init(fl_cost_table *t, const fl_plan_input *input)
+static void sum_layers(const fl_plan_input *input, const fl_profile *profile, fl_layer_sums *s)
 {
     double tokens = mean_tokens(input);
+    s->fwd_call_us[0] = s->fwd_us[0] = s->bwd_call_us[0] = s->bwd_us[0] = 0.0;
+    for (int i = 0; i < profile->n_layers; i++) {
+        const fl_layer_cost *c = &profile->layer[i];
+        bool trains = !fl__cost_is_frozen(input, i), full = trains || !has_frozen(c);
+        s->fwd_call_us[i + 1] = s->fwd_call_us[i] + (full ? c->fwd_call_us : c->frozen_call_us);
+        s->fwd_us[i + 1] = s->fwd_us[i] + (full ? c->fwd_us + tokens * c->fwd_token_us
+                                                : c->frozen_us + tokens * c->frozen_token_us);
+        s->bwd_call_us[i + 1] = s->bwd_call_us[i] + (trains ? c->bwd_call_us : 0.0);
+        s->bwd_us[i + 1] = s->bwd_us[i] + (trains ? c->bwd_us + tokens * c->bwd_token_us : 0.0);
+    }
+    read_frozen(input, profile, s);
+}
+
+void fl_cost_table_init(fl_cost_table *t, const fl_plan_input *input)
+{
     t->input = input;
     t->n_layers = input->profile->n_layers;
     t->heaviest = 0;
-    t->fwd_call_us[0] = t->fwd_us[0] = t->bwd_call_us[0] = t->bwd_us[0] = 0.0;
     t->n_trainable[0] = t->n_in_buckets[0] = 0;
     for (int i = 0; i < t->n_layers; i++) {
-        const fl_layer_cost *c = &input->profile->layer[i];
-        bool trains = !fl__cost_is_frozen(input, i), full = trains || !has_frozen(c);
-        t->fwd_call_us[i + 1] = t->fwd_call_us[i] + (full ? c->fwd_call_us : c->frozen_call_us);
-        t->fwd_us[i + 1] = t->fwd_us[i] + (full ? c->fwd_us + tokens * c->fwd_token_us
-                                                : c->frozen_us + tokens * c->frozen_token_us);
-        t->bwd_call_us[i + 1] = t->bwd_call_us[i] + (trains ? c->bwd_call_us : 0.0);
-        t->bwd_us[i + 1] = t->bwd_us[i] + (trains ? c->bwd_us + tokens * c->bwd_token_us : 0.0);
-        t->n_trainable[i + 1] = t->n_trainable[i] + (trains ? c->n_params : 0);
+        int64_t n_params = input->profile->layer[i].n_params;
+        bool trains = !fl__cost_is_frozen(input, i);
+        t->n_trainable[i + 1] = t->n_trainable[i] + (trains ? n_params : 0);
         t->n_in_buckets[i + 1] =
-            t->n_in_buckets[i] + (trains ? c->n_params - tied_params(input->model, i) : 0);
+            t->n_in_buckets[i] + (trains ? n_params - tied_params(input->model, i) : 0);
     }
-    read_frozen(t);
+    for (int kind = 0; kind <= (input->cluster == NULL ? 0 : input->cluster->n_kinds); kind++) {
+        sum_layers(input, fl__cost_profile(t, kind), &t->of[kind]);
+    }
     init_devices(t);
     for (int i = 0; i < t->n_layers; i++) {
         t->heaviest = sample_us(t, i) > sample_us(t, t->heaviest) ? i : t->heaviest;
@@ -146,28 +190,52 @@ double fl__cost_micro_batch(const fl_cost_table *t, fl_grid grid)
     return (double)fl_split_work_max(fl_sampler_batch(t->input->job), grid.R) / grid.M;
 }
 
+double fl__cost_forward_us_of(const fl_cost_table *t, int kind, int first, int last, double n)
+{
+    const fl_layer_sums *s = &t->of[kind];
+    return s->fwd_call_us[last] - s->fwd_call_us[first] + n * (s->fwd_us[last] - s->fwd_us[first]);
+}
+
+double fl__cost_backward_us_of(const fl_cost_table *t, int kind, int first, int last, double n)
+{
+    const fl_layer_sums *s = &t->of[kind];
+    return s->bwd_call_us[last] - s->bwd_call_us[first] + n * (s->bwd_us[last] - s->bwd_us[first]);
+}
+
+double fl__cost_loss_us_of(const fl_cost_table *t, int kind, double n)
+{
+    const fl_profile *profile = fl__cost_profile(t, kind);
+    return profile->loss_call_us + n * profile->loss_us;
+}
+
 double fl__cost_forward_us(const fl_cost_table *t, int first, int last, double n)
 {
-    return t->fwd_call_us[last] - t->fwd_call_us[first] + n * (t->fwd_us[last] - t->fwd_us[first]);
+    return fl__cost_forward_us_of(t, 0, first, last, n);
 }
 
 double fl__cost_backward_us(const fl_cost_table *t, int first, int last, double n)
 {
-    return t->bwd_call_us[last] - t->bwd_call_us[first] + n * (t->bwd_us[last] - t->bwd_us[first]);
+    return fl__cost_backward_us_of(t, 0, first, last, n);
 }
 
 double fl__cost_loss_us(const fl_cost_table *t, double n)
 {
-    return t->input->profile->loss_call_us + n * t->input->profile->loss_us;
+    return fl__cost_loss_us_of(t, 0, n);
+}
+
+void fl_cost_model_layers_of(const fl_cost_table *t, int kind, fl_grid grid, double *cost)
+{
+    double n = fl__cost_micro_batch(t, grid);
+    for (int i = 0; i < t->n_layers; i++) {
+        cost[i] = fl__cost_forward_us_of(t, kind, i, i + 1, n) +
+                  fl__cost_backward_us_of(t, kind, i, i + 1, n);
+    }
+    cost[t->n_layers - 1] += fl__cost_loss_us_of(t, kind, n);
 }
 
 void fl_cost_model_layers(const fl_cost_table *t, fl_grid grid, double *cost)
 {
-    double n = fl__cost_micro_batch(t, grid);
-    for (int i = 0; i < t->n_layers; i++) {
-        cost[i] = fl__cost_forward_us(t, i, i + 1, n) + fl__cost_backward_us(t, i, i + 1, n);
-    }
-    cost[t->n_layers - 1] += fl__cost_loss_us(t, n);
+    fl_cost_model_layers_of(t, 0, grid, cost);
 }
 
 double fl_cost_model_compute(const fl_cost_table *t, fl_grid grid, const int *first, int stage)

@@ -45,13 +45,19 @@ typedef struct fl_candidate {
     fl_status why_not;    /* FL_OK, or why it cannot be */
 } fl_candidate;
 
-/* Sums of costs over runs of layers, each asked for in O(1). [i]: of the layers below i. */
+/* Sums over runs of layers on one kind of device. [i]: of the layers below i. */
+typedef struct fl_layer_sums {
+    double fwd_call_us[FL_MAX_LAYERS + 1], fwd_us[FL_MAX_LAYERS + 1];
+    double bwd_call_us[FL_MAX_LAYERS + 1], bwd_us[FL_MAX_LAYERS + 1];
+} fl_layer_sums;
+
+/* Sums of costs over runs of layers, each asked for in O(1). [i]: of the layers below i. About
+ * 160 KiB. */
 typedef struct fl_cost_table {
     const fl_plan_input *input; /* borrowed */
     int n_layers;
-    int heaviest; /* the layer that takes a sample longest */
-    double fwd_call_us[FL_MAX_LAYERS + 1], fwd_us[FL_MAX_LAYERS + 1];
-    double bwd_call_us[FL_MAX_LAYERS + 1], bwd_us[FL_MAX_LAYERS + 1];
+    int heaviest;                       /* the layer that takes a sample longest */
+    fl_layer_sums of[1 + FL_KINDS_MAX]; /* [0]: of the profile; others: kinds of the cluster */
     int64_t n_trainable[FL_MAX_LAYERS + 1];
     int64_t n_in_buckets[FL_MAX_LAYERS + 1]; /* the same without tied parameters */
     double fastest;                          /* of the devices, relative to the profile's */
@@ -66,6 +72,9 @@ void fl_cost_table_init(fl_cost_table *table, const fl_plan_input *input);
 /* cost [n_layers] out: one layer's forward and backward of one micro-batch, microseconds, the loss
  * with the last: what a partition balances. */
 void fl_cost_model_layers(const fl_cost_table *table, fl_grid grid, double *cost);
+
+/* The same on a kind of device of the input's cluster; 0: the profile's. */
+void fl_cost_model_layers_of(const fl_cost_table *table, int kind, fl_grid grid, double *cost);
 
 /* What stage `stage` computes in a step on the profile's device, microseconds: forward, backward,
  * and the loss with the last. first [K + 1]. */

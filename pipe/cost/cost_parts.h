@@ -18,4 +18,12 @@ double fl__cost_forward_us(const fl_cost_table *table, int first, int last, doub
 double fl__cost_backward_us(const fl_cost_table *table, int first, int last, double n);
 double fl__cost_loss_us(const fl_cost_table *table, double n);
 
+/* The same on a kind of device of the cluster; 0: the profile's. */
+double fl__cost_forward_us_of(const fl_cost_table *table, int kind, int first, int last, double n);
+double fl__cost_backward_us_of(const fl_cost_table *table, int kind, int first, int last, double n);
+double fl__cost_loss_us_of(const fl_cost_table *table, int kind, double n);
+
+/* The costs of that kind. */
+const fl_profile *fl__cost_profile(const fl_cost_table *table, int kind);
+
 #endif

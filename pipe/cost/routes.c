@@ -90,14 +90,9 @@ double fl_routes_speed(const fl_routes *r, int replica, int stage)
     return r->cluster == NULL ? 1.0 : r->cluster->speed[r->device_of[replica * r->K + stage]];
 }
 
-double fl_routes_slowest(const fl_routes *r, int stage)
+int fl_routes_kind(const fl_routes *r, int replica, int stage)
 {
-    double slowest = fl_routes_speed(r, 0, stage);
-    for (int i = 1; i < r->R && r->cluster != NULL; i++) {
-        double speed = fl_routes_speed(r, i, stage);
-        slowest = speed < slowest ? speed : slowest;
-    }
-    return slowest;
+    return r->cluster == NULL ? 0 : r->cluster->kind_of[r->device_of[replica * r->K + stage]];
 }
 
 double fl_routes_message_us(const fl_routes *r, int replica, int stage, double size_bytes)
@@ -116,6 +111,7 @@ bool fl_routes_is_same(const fl_routes *r, int a, int b)
         int x = a * r->K + k, y = b * r->K + k;
         bool is_last = k + 1 == r->K;
         if (fl_routes_speed(r, a, k) != fl_routes_speed(r, b, k) ||
+            fl_routes_kind(r, a, k) != fl_routes_kind(r, b, k) ||
             (!is_last && (r->class[x] != r->class[y] ||
                           (r->class[x] == FL_LINK_HOSTS && r->n_sharing[x] != r->n_sharing[y])))) {
             return false;

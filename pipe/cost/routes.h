@@ -34,10 +34,9 @@ typedef struct fl_routes {
 void fl_routes_init(fl_routes *routes, const fl_cluster *cluster, const fl_profile *profile, int K,
                     int R, const int *device_of);
 
+/* The speed of the device there, relative to its kind; and its kind. */
 double fl_routes_speed(const fl_routes *routes, int replica, int stage);
-
-/* The slowest device that has this stage. */
-double fl_routes_slowest(const fl_routes *routes, int stage);
+int fl_routes_kind(const fl_routes *routes, int replica, int stage);
 
 /* A message from this stage of this replica to the next one, or back, us. Replicas work in step, so
  * messages of one boundary between hosts are under way at the same time and share the interface. */

@@ -13,6 +13,7 @@
 
 #include "nn/model.h"
 
+#include <math.h>
 #include <string.h>
 
 static double later(double a, double b)
@@ -36,10 +37,11 @@ typedef struct step_parts {
 
 /* ---- 1 ---- */
 
-/* What a pipeline is played with. */
+/* What a pipeline is played with, by stage: a micro-batch, its message, and the optimizer. */
 typedef struct pipeline {
-    double slowness[FL_MAX_STAGES]; /* of each stage's device */
+    double fwd_us[FL_MAX_STAGES], bwd_us[FL_MAX_STAGES];
     double link_us[FL_MAX_STAGES];
+    double optimizer_us[FL_MAX_STAGES];
 } pipeline;
 
 static double link_us(const step_parts *p, int replica, int stage)
@@ -48,38 +50,40 @@ static double link_us(const step_parts *p, int replica, int stage)
     return fl_routes_message_us(&p->routes, replica, stage, size_bytes);
 }
 
-/* Every stage and link as slow as here or in this replica. */
+/* Every stage and link at least as slow as here in this replica. */
 static void slow_down(const step_parts *p, int replica, pipeline *worst)
 {
+    const fl_cost_table *t = p->table;
     for (int s = 0; s < p->grid.K; s++) {
-        double link = s == p->grid.K - 1 ? 0.0 : link_us(p, replica, s);
-        worst->slowness[s] =
-            later(worst->slowness[s], 1.0 / fl_routes_speed(&p->routes, replica, s));
-        worst->link_us[s] = later(worst->link_us[s], link);
+        int kind = fl_routes_kind(&p->routes, replica, s), first = p->first[s],
+            last = p->first[s + 1];
+        bool is_last = s == p->grid.K - 1;
+        double slowness = 1.0 / fl_routes_speed(&p->routes, replica, s);
+        double fwd = fl__cost_forward_us_of(t, kind, first, last, p->n);
+        double bwd = fl__cost_backward_us_of(t, kind, first, last, p->n) +
+                     (is_last ? fl__cost_loss_us_of(t, kind, p->n) : 0.0);
+        double optimizer = (double)(t->n_trainable[last] - t->n_trainable[first]) *
+                           fl__cost_profile(t, kind)->optimizer_us_per_param;
+        worst->fwd_us[s] = later(worst->fwd_us[s], fwd * slowness);
+        worst->bwd_us[s] = later(worst->bwd_us[s], bwd * slowness);
+        worst->optimizer_us[s] = later(worst->optimizer_us[s], optimizer * slowness);
+        worst->link_us[s] = later(worst->link_us[s], is_last ? 0.0 : link_us(p, replica, s));
     }
 }
 
 static void play_pipeline(step_parts *p, const pipeline *pipe)
 {
-    const fl_cost_table *t = p->table;
-    const int *first = p->first;
     int K = p->grid.K;
-    double fwd_us[FL_MAX_STAGES] = {0}, bwd_us[FL_MAX_STAGES] = {0}, end_us[FL_MAX_STAGES];
-    double n = p->n;
+    double end_us[FL_MAX_STAGES];
     p->work_us = 0.0;
     for (int s = 0; s < K; s++) {
-        fwd_us[s] = fl__cost_forward_us(t, first[s], first[s + 1], n) * pipe->slowness[s];
-        bwd_us[s] = fl__cost_backward_us(t, first[s], first[s + 1], n);
-        bwd_us[s] = (bwd_us[s] + (s == K - 1 ? fl__cost_loss_us(t, n) : 0.0)) * pipe->slowness[s];
-        double busy = p->grid.M * (fwd_us[s] + bwd_us[s]);
-        int64_t n_params = t->n_trainable[first[s + 1]] - t->n_trainable[first[s]];
-        double optimizer_us = (double)n_params * t->input->profile->optimizer_us_per_param;
+        double busy = p->grid.M * (pipe->fwd_us[s] + pipe->bwd_us[s]);
         p->busiest_us = later(p->busiest_us, busy);
         p->work_us += busy;
-        p->optimizer_us = later(p->optimizer_us, optimizer_us * pipe->slowness[s]);
+        p->optimizer_us = later(p->optimizer_us, pipe->optimizer_us[s]);
     }
-    fl_schedule_ends(t->input->job->pipe.schedule, K, p->grid.M, fwd_us, bwd_us, pipe->link_us,
-                     NULL, end_us);
+    fl_schedule_ends(p->table->input->job->pipe.schedule, K, p->grid.M, pipe->fwd_us, pipe->bwd_us,
+                     pipe->link_us, NULL, end_us);
     for (int s = 0; s < K; s++) {
         p->end_us[s] = later(p->end_us[s], end_us[s]);
         p->makespan_us = later(p->makespan_us, end_us[s]);
@@ -93,22 +97,24 @@ enum { PLAYED_ALONE = 4 };
 static void play_pipelines(step_parts *p)
 {
     int played[PLAYED_ALONE], n = 0;
-    pipeline others = {.slowness = {0}};
+    pipeline others = {.fwd_us = {0}};
+    bool has_others = false;
     for (int r = 0; r < p->grid.R; r++) {
         bool is_new = true;
         for (int i = n - 1; i >= 0 && is_new; i--) {
             is_new = !fl_routes_is_same(&p->routes, played[i], r);
         }
         if (is_new && n < PLAYED_ALONE) {
-            pipeline alone = {.slowness = {0}};
+            pipeline alone = {.fwd_us = {0}};
             slow_down(p, r, &alone);
             play_pipeline(p, &alone);
             played[n++] = r;
         } else if (is_new) {
             slow_down(p, r, &others);
+            has_others = true;
         }
     }
-    if (others.slowness[0] > 0.0) {
+    if (has_others) {
         play_pipeline(p, &others);
     }
 }
@@ -169,6 +175,21 @@ static sum_times sum_stage(const step_parts *p, const fl_ring *ring, double spee
     return sum;
 }
 
+/* How fast the slowest owner of a stage runs its backward, relative to the profile's device. */
+static double slowest_speed(const step_parts *p, int stage)
+{
+    int first = p->first[stage], last = p->first[stage + 1];
+    double own = fl__cost_backward_us(p->table, first, last, p->n), slowest = INFINITY;
+    for (int r = 0; r < (p->routes.cluster == NULL ? 1 : p->grid.R); r++) {
+        int kind = fl_routes_kind(&p->routes, r, stage);
+        double there = fl__cost_backward_us_of(p->table, kind, first, last, p->n);
+        double speed = fl_routes_speed(&p->routes, r, stage) *
+                       (kind > 0 && own > 0.0 && there > 0.0 ? own / there : 1.0);
+        slowest = speed < slowest ? speed : slowest;
+    }
+    return slowest;
+}
+
 /* Upper stages come first: their pipelines end first. */
 static void reduce_stages(step_parts *p)
 {
@@ -181,7 +202,7 @@ static void reduce_stages(step_parts *p)
         p->ready_us[s] = p->end_us[s];
         if (p->grid.R > 1) {
             fl_ring ring = fl_routes_ring(&p->routes, &s, 1);
-            double speed = fl_routes_slowest(&p->routes, s);
+            double speed = slowest_speed(p, s);
             sum_times sum = sum_stage(p, &ring, speed, s);
             p->ready_us[s] += sum.tail_us;
             if (sum.crossing_us > 0.0) {

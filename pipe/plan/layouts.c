@@ -38,7 +38,7 @@ static double key_of(const fl_layout_hosts *h, int host, host_key key)
     const fl_cluster *c = h->cluster;
     double speed = 0.0, memory = 0.0;
     for (int i = h->first[host]; i < h->first[host + 1]; i++) {
-        double s = c->speed[h->device[i]], m = (double)c->memory_bytes[h->device[i]];
+        double s = fl_cluster_speed(c, h->device[i]), m = (double)c->memory_bytes[h->device[i]];
         speed = i == h->first[host] || s < speed ? s : speed;
         memory = i == h->first[host] || m < memory ? m : memory;
     }
@@ -153,7 +153,7 @@ static void fill_blocks(const fl_layout_hosts *hosts, const int *order, int K, i
 
 /* ---- all of few ---- */
 
-/* Devices that can stand for each other: of one socket, speed and memory. */
+/* Devices that can stand for each other: of one socket, kind, speed and memory. */
 typedef struct group {
     int first, n; /* in hosts->device */
     bool is_host; /* it is all of its host */

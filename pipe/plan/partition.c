@@ -18,10 +18,10 @@ static fl_status check_counts(int n_layers, int n_stages)
  * 0 .. i - 1 make stages 0 .. k - 1 in the best way; cut[k][i] is where stage k - 1 begins then. */
 typedef struct table {
     int n_layers, n_stages;
-    double *before;         /* [n_layers + 1]: cost of the layers below */
-    double *slowest;        /* [n_stages + 1][n_layers + 1] */
-    int *cut;               /* [n_stages + 1][n_layers + 1] */
-    const double *slowness; /* [n_stages]; NULL: 1 */
+    double *before;  /* [n_kinds][n_layers + 1]: cost of the layers below */
+    double *slowest; /* [n_stages + 1][n_layers + 1] */
+    int *cut;        /* [n_stages + 1][n_layers + 1] */
+    const fl_stage_costs *costs;
     fl_stage_fits *fits;
     void *context;
 } table;
@@ -31,16 +31,23 @@ static size_t cell(const table *t, int k, int i)
     return (size_t)k * (size_t)(t->n_layers + 1) + (size_t)i;
 }
 
-static fl_status table_init(table *t, const double *cost)
+static fl_status table_init(table *t)
 {
     size_t n = (size_t)t->n_layers + 1;
     size_t n_cells = n * ((size_t)t->n_stages + 1);
-    FL_TRY(fl_alloc_array(n, sizeof *t->before, (void **)&t->before));
+    size_t n_kinds = (size_t)t->costs->n_kinds;
+    FL_TRY(fl_alloc_array(n * n_kinds, sizeof *t->before, (void **)&t->before));
     FL_TRY(fl_alloc_array(n_cells, sizeof *t->slowest, (void **)&t->slowest));
     FL_TRY(fl_alloc_array(n_cells, sizeof *t->cut, (void **)&t->cut));
     for (int i = 0; i < t->n_layers; i++) {
-        t->before[i + 1] = t->before[i] + cost[i];
         t->slowest[i + 1] = INFINITY;
+    }
+    for (size_t kind = 0; kind < n_kinds; kind++) {
+        double *before = t->before + kind * n;
+        const double *cost = t->costs->cost + kind * (n - 1);
+        for (int i = 0; i < t->n_layers; i++) {
+            before[i + 1] = before[i] + cost[i];
+        }
     }
     return FL_OK;
 }
@@ -57,10 +64,12 @@ static void table_fini(table *t)
  * an even share, which makes the whole about O(L^2 log K). */
 static void best_cut(table *t, int k, int i)
 {
-    double best = INFINITY, slowness = t->slowness == NULL ? 1.0 : t->slowness[k - 1];
+    const fl_stage_costs *c = t->costs;
+    const double *before = t->before + (c->kind == NULL ? 0 : cell(t, c->kind[k - 1], 0));
+    double best = INFINITY, slowness = c->slowness == NULL ? 1.0 : c->slowness[k - 1];
     int at = -1;
     for (int j = i - 1; j >= k - 1; j--) {
-        double mine = slowness * (t->before[i] - t->before[j]);
+        double mine = slowness * (before[i] - before[j]);
         if (mine >= best) {
             break;
         }
@@ -75,9 +84,9 @@ static void best_cut(table *t, int k, int i)
     t->cut[cell(t, k, i)] = at;
 }
 
-static fl_status solve(table *t, const double *cost, int *first)
+static fl_status solve(table *t, int *first)
 {
-    FL_TRY(table_init(t, cost));
+    FL_TRY(table_init(t));
     for (int k = 1; k <= t->n_stages; k++) {
         /* The last stage ends with the last layer; the others leave a layer for each after them. */
         int to = t->n_layers - (t->n_stages - k);
@@ -98,16 +107,16 @@ static fl_status solve(table *t, const double *cost, int *first)
     return FL_OK;
 }
 
-fl_status fl_partition_on(const double *cost, int n_layers, const double *slowness, int n_stages,
-                          fl_stage_fits *fits, void *context, int *first)
+fl_status fl_partition_on(const fl_stage_costs *costs, int n_stages, fl_stage_fits *fits,
+                          void *context, int *first)
 {
-    FL_TRY(check_counts(n_layers, n_stages));
-    table t = {.n_layers = n_layers,
+    FL_TRY(check_counts(costs->n_layers, n_stages));
+    table t = {.n_layers = costs->n_layers,
                .n_stages = n_stages,
-               .slowness = slowness,
+               .costs = costs,
                .fits = fits,
                .context = context};
-    fl_status status = solve(&t, cost, first);
+    fl_status status = solve(&t, first);
     table_fini(&t);
     return status;
 }
@@ -115,7 +124,8 @@ fl_status fl_partition_on(const double *cost, int n_layers, const double *slowne
 fl_status fl_partition_optimal(const double *cost, int n_layers, int n_stages, fl_stage_fits *fits,
                                void *context, int *first)
 {
-    return fl_partition_on(cost, n_layers, NULL, n_stages, fits, context, first);
+    const fl_stage_costs costs = {.n_layers = n_layers, .n_kinds = 1, .cost = cost};
+    return fl_partition_on(&costs, n_stages, fits, context, first);
 }
 
 /* ---- the paper's Algorithm 1 ---- */

@@ -16,10 +16,17 @@ typedef bool fl_stage_fits(void *context, int stage, int first, int last);
 fl_status fl_partition_optimal(const double *cost, int n_layers, int n_stages, fl_stage_fits *fits,
                                void *context, int *first) FL_MUST_CHECK;
 
-/* The same where stages run on devices of different speed: stage s takes slowness[s] times the
- * cost of its layers; [n_stages], each > 0; NULL: 1. */
-fl_status fl_partition_on(const double *cost, int n_layers, const double *slowness, int n_stages,
-                          fl_stage_fits *fits, void *context, int *first) FL_MUST_CHECK;
+/* What layers cost on each stage's device. */
+typedef struct fl_stage_costs {
+    int n_layers, n_kinds;
+    const double *cost;     /* [n_kinds * n_layers] one kind of device after the other */
+    const int *kind;        /* [n_stages] of each stage's device, 0 .. n_kinds - 1; NULL: 0 */
+    const double *slowness; /* [n_stages] times as long as its kind, each > 0; NULL: 1 */
+} fl_stage_costs;
+
+/* The same where stages run on different devices. */
+fl_status fl_partition_on(const fl_stage_costs *costs, int n_stages, fl_stage_fits *fits,
+                          void *context, int *first) FL_MUST_CHECK;
 
 /* The paper's Algorithm 1: by parameter count, frozen layers weighing lambda_frozen = 1/6 of it.
  * Each stage takes layers while it stays below its even share of what is left, plus the variance of

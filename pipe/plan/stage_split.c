@@ -15,15 +15,19 @@ static void init_stage(fl_stage_split *q, int stage)
     const fl_plan_input *input = q->tables->input;
     const fl_cluster *c = input->cluster;
     q->budget_bytes[stage] = input->job->devices.memory_bytes;
+    double slowest = 0.0;
     q->slowness[stage] = 1.0;
+    q->kind[stage] = 0;
     for (int r = 0; r < q->grid.R && c != NULL; r++) {
         int d = q->device_of[r * q->grid.K + stage];
         int64_t bytes = fl_cluster_memory(c, input->job, d);
-        double slowness = 1.0 / c->speed[d];
+        double slowness = 1.0 / fl_cluster_speed(c, d);
         bool is_least = r == 0 || bytes < q->budget_bytes[stage];
-        bool is_slowest = r == 0 || slowness > q->slowness[stage];
+        bool is_slowest = slowness > slowest;
+        slowest = is_slowest ? slowness : slowest;
         q->budget_bytes[stage] = is_least ? bytes : q->budget_bytes[stage];
-        q->slowness[stage] = is_slowest ? slowness : q->slowness[stage];
+        q->slowness[stage] = is_slowest ? 1.0 / c->speed[d] : q->slowness[stage];
+        q->kind[stage] = is_slowest ? c->kind_of[d] : q->kind[stage];
     }
 }
 
@@ -33,11 +37,9 @@ void fl_stage_split_init(fl_stage_split *q, const fl_stage_split_tables *tables,
     q->tables = tables;
     q->grid = grid;
     q->device_of = device_of;
-    q->has_slowness = false;
     q->n_units = q->n_samples = 0;
     for (int s = 0; s < grid.K; s++) {
         init_stage(q, s);
-        q->has_slowness = q->has_slowness || q->slowness[s] != q->slowness[0];
     }
 }
 
@@ -46,7 +48,8 @@ bool fl_stage_split_is_same(const fl_stage_split *a, const fl_stage_split *b)
     size_t n = (size_t)a->grid.K;
     return fl_grid_is_same(a->grid, b->grid) &&
            memcmp(a->budget_bytes, b->budget_bytes, n * sizeof *a->budget_bytes) == 0 &&
-           memcmp(a->slowness, b->slowness, n * sizeof *a->slowness) == 0;
+           memcmp(a->slowness, b->slowness, n * sizeof *a->slowness) == 0 &&
+           memcmp(a->kind, b->kind, n * sizeof *a->kind) == 0;
 }
 
 /* ---- memory ---- */
@@ -157,10 +160,18 @@ static fl_status split_greedy(const fl_stage_split *q, int *first)
 
 static fl_status split_optimal(const fl_stage_split *q, fl_stage_fits *fits, int *first)
 {
-    double cost[FL_MAX_LAYERS];
-    fl_cost_model_layers(q->tables->price, q->grid, cost);
-    return fl_partition_on(cost, q->tables->n_layers, q->has_slowness ? q->slowness : NULL,
-                           q->grid.K, fits, (void *)q, first);
+    double cost[(1 + FL_KINDS_MAX) * FL_MAX_LAYERS];
+    const fl_cluster *c = q->tables->input->cluster;
+    int n_layers = q->tables->n_layers, n_kinds = 1 + (c == NULL ? 0 : c->n_kinds);
+    for (int kind = 0; kind < n_kinds; kind++) {
+        fl_cost_model_layers_of(q->tables->price, kind, q->grid, cost + kind * n_layers);
+    }
+    const fl_stage_costs costs = {.n_layers = n_layers,
+                                  .n_kinds = n_kinds,
+                                  .cost = cost,
+                                  .kind = q->kind,
+                                  .slowness = q->slowness};
+    return fl_partition_on(&costs, q->grid.K, fits, (void *)q, first);
 }
 
 fl_status fl_stage_split_fast(const fl_stage_split *q, int *first)

@@ -29,8 +29,8 @@ typedef struct fl_stage_split {
     fl_grid grid;
     const int *device_of;                /* [K * R], borrowed; NULL without a cluster */
     int64_t budget_bytes[FL_MAX_STAGES]; /* of the device with least memory that has the stage */
-    double slowness[FL_MAX_STAGES];      /* of the slowest; 1: the profile's device */
-    bool has_slowness;
+    double slowness[FL_MAX_STAGES];      /* of the slowest, relative to its kind */
+    int kind[FL_MAX_STAGES];             /* of the slowest; 0: the profile's */
     int64_t n_units;   /* a micro-batch is n_units times what tables->memory holds */
     int64_t n_samples; /* of a micro-batch */
 } fl_stage_split;
@@ -39,7 +39,8 @@ typedef struct fl_stage_split {
 void fl_stage_split_init(fl_stage_split *q, const fl_stage_split_tables *tables, fl_grid grid,
                          const int *device_of);
 
-/* Whether stages have the same budgets and speeds on other devices: then cuts are the same. */
+/* Whether stages have the same budgets, kinds and speeds on other devices: then cuts are the same.
+ */
 bool fl_stage_split_is_same(const fl_stage_split *a, const fl_stage_split *b);
 
 /* The largest micro-batches, by bounds or exactly. FL_ENOMEM. */

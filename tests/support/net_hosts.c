@@ -249,6 +249,13 @@ void net_hosts_start_agent_with(net_hosts *h, int i, const char *shown, const ch
     start_agent(h, i, before, "run/hosts.key", "");
 }
 
+void net_hosts_start_agent_env(net_hosts *h, int i, const char *variable)
+{
+    char before[128];
+    snprintf(before, sizeof before, "exec env %s", variable);
+    start_agent(h, i, before, "run/hosts.key", "");
+}
+
 void net_hosts_start_agent_ahead(net_hosts *h, int i, int ahead_s)
 {
     char before[128];

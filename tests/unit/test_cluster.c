@@ -260,6 +260,64 @@ static void test_cluster__a_slow_device_gets_fewer_layers(void **state)
     situation_fini(&s);
 }
 
+/* A kind of device on which two layers of twelve take ten times as long, and the others as long as
+ * elsewhere. One factor for all its layers would give it a few of any; by its own costs it gets its
+ * half without these two. */
+static void test_cluster__a_kind_has_costs_of_its_own(void **state)
+{
+    (void)state;
+    situation s;
+    fl_cluster c;
+    situation_init(&s, 12, 2, 64);
+    fl_profile kind = s.profile;
+    cluster_between(&c, 2, 1, (fl_link_cost){0.0, 1e6, 1e6});
+    kind.layer[0].fwd_us *= 10;
+    kind.layer[0].bwd_us *= 10;
+    kind.layer[1] = kind.layer[0];
+    c.kind_of[1] = fl_cluster_add_kind(&c, &s.profile, &kind);
+    assert_int_equal(c.kind_of[1], 1);
+    assert_true(fabs(fl_cluster_speed(&c, 1) - 12.0 / 30.0) < 1e-9);
+    assert_true(fl_cluster_speed(&c, 0) == 1.0);
+    assert_int_equal(fl_cluster_check(&c), FL_OK);
+    s.input.cluster = &c;
+    s.job.pipe.k = 2;
+    fl_plan plan = chosen(&s);
+    assert_int_equal(plan.rank_of[1], 1);
+    assert_int_equal(plan.first[1], 6);
+    c.n_kinds = 0;
+    assert_int_equal(fl_cluster_check(&c), FL_EINVAL);
+    assert_non_null(strstr(fl_errmsg(), "kind"));
+    situation_fini(&s);
+}
+
+/* Replicas on devices of two kinds: the step is that of the slower one, and a part of the cluster
+ * keeps its kinds. */
+static void test_cluster__replicas_wait_for_the_slower_kind(void **state)
+{
+    (void)state;
+    situation s;
+    fl_cluster c, part;
+    static const int cuts[] = {0, 4};
+    situation_init(&s, 4, 2, 8);
+    fl_profile kind = s.profile;
+    cluster_between(&c, 2, 1, (fl_link_cost){0.0, 1e9, 1e9});
+    for (int i = 0; i < 4; i++) {
+        kind.layer[i].fwd_us *= 3;
+        kind.layer[i].bwd_us *= 3;
+    }
+    kind.optimizer_us_per_param *= 3;
+    s.input.cluster = &c;
+    double alike = priced(&s, 1, 2, 1, cuts, (int[]){0, 1});
+    c.kind_of[1] = fl_cluster_add_kind(&c, &s.profile, &kind);
+    double mixed = priced(&s, 1, 2, 1, cuts, (int[]){0, 1});
+    assert_true(fabs(mixed - 3.0 * alike) < 1e-3 * alike);
+    fl_cluster_take(&c, (int[]){1}, 1, &part);
+    assert_int_equal(part.kind_of[0], 1);
+    assert_ptr_equal(part.kind[0], &kind);
+    assert_false(fl_cluster_is_alike(&c, 0, 1));
+    situation_fini(&s);
+}
+
 /* So many splits that only the partition finds the cuts: 40 layers at the speeds 1, 1 and 1 / 2. */
 static void test_cluster__cuts_of_many_layers_follow_the_speeds(void **state)
 {
@@ -348,7 +406,24 @@ static void try_places(search *t, int place)
     }
 }
 
-static void draw_situation(situation *s, fl_cluster *c)
+/* A device of another kind: some layers are slower there, others faster. */
+static void draw_kind(const situation *s, fl_cluster *c, fl_profile *kind)
+{
+    *kind = s->profile;
+    for (int i = 0; i < kind->n_layers; i++) {
+        fl_layer_cost *l = &kind->layer[i];
+        l->fwd_us = draw(1, 20) * 0.5;
+        l->bwd_us = draw(1, 40) * 0.5;
+    }
+    kind->optimizer_us_per_param = draw(1, 4) * 1e-4;
+    kind->loss_us = draw(0, 4) * 0.5;
+    int number = fl_cluster_add_kind(c, &s->profile, kind);
+    for (int d = 1; d < c->n_devices; d++) {
+        c->kind_of[d] = draw(0, 1) ? number : 0;
+    }
+}
+
+static void draw_situation(situation *s, fl_cluster *c, fl_profile *kind)
 {
     int n_hosts = draw(2, 3), devices = n_hosts == 2 ? draw(1, 2) : 1, n_layers = draw(2, 5);
     situation_init(s, n_layers, n_hosts * devices, draw(1, 12));
@@ -366,6 +441,9 @@ static void draw_situation(situation *s, fl_cluster *c)
         l->out_bytes = draw(1, 400);
         l->n_params = draw(1, 20) * 100;
     }
+    if (draw(0, 1)) {
+        draw_kind(s, c, kind);
+    }
     s->profile.reduce_cpu_share = draw(0, 10) * 0.1;
     s->job.devices.memory_bytes = draw(30, 200) * (int64_t)1000;
     s->input.cluster = c;
@@ -381,8 +459,9 @@ static void test_cluster__chooses_as_brute_force(void **state)
         situation s;
         fl_cluster c;
         fl_plan plan = {0};
+        fl_profile kind;
         double best = INFINITY;
-        draw_situation(&s, &c);
+        draw_situation(&s, &c, &kind);
         s.job.pipe.m = draw(1, s.job.train.batch < 4 ? (int)s.job.train.batch : 4);
         fl_status status = fl_plan_choose(&s.input, &plan, NULL, 0, NULL);
         for (int K = 1; K <= s.profile.n_layers && K <= s.input.n_workers; K++) {
@@ -512,6 +591,8 @@ int main(void)
         cmocka_unit_test(test_cluster__one_host_is_as_none),
         cmocka_unit_test(test_cluster__pipelines_cross_only_where_it_is_faster),
         cmocka_unit_test(test_cluster__a_slow_device_gets_fewer_layers),
+        cmocka_unit_test(test_cluster__a_kind_has_costs_of_its_own),
+        cmocka_unit_test(test_cluster__replicas_wait_for_the_slower_kind),
         cmocka_unit_test(test_cluster__cuts_of_many_layers_follow_the_speeds),
         cmocka_unit_test(test_cluster__a_stage_fits_its_own_device),
         cmocka_unit_test(test_cluster__chooses_as_brute_force),

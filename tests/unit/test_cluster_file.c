@@ -23,7 +23,8 @@ static void test_cluster_file__reads_hosts_and_links(void **state)
     (void)state;
     assert_int_equal(parse("hosts:\n"
                            "  - {name: a, devices: 2}\n"
-                           "  - {name: b, devices: 3, sockets: 2, memory: 4GiB, speed: 0.5}\n"
+                           "  - {name: b, devices: 3, sockets: 2, memory: 4GiB, speed: 0.5, "
+                           "profile: b.yaml}\n"
                            "links:\n"
                            "  within_host: {latency_us: 5, bandwidth: 8GiB, all_reduce: 2GiB}\n"
                            "  between_hosts: {latency_us: 30.5, bandwidth: 1000000B}\n"),
@@ -37,6 +38,8 @@ static void test_cluster_file__reads_hosts_and_links(void **state)
     assert_true(c->speed[1] == 1.0 && c->speed[4] == 0.5);
     assert_true(c->memory_bytes[0] == 0 && c->memory_bytes[2] == (int64_t)4 << 30);
     assert_string_equal(file.name[1], "b");
+    assert_string_equal(file.profile[0], "");
+    assert_string_equal(file.profile[1], "b.yaml");
     assert_true(c->link[FL_LINK_SOCKET].bytes_per_us == 0.0); /* the profile's */
     assert_true(c->link[FL_LINK_HOSTS].latency_us == 30.5);
     assert_true(fabs(c->link[FL_LINK_HOSTS].bytes_per_us - 1.0) < 1e-12);
