@@ -2,7 +2,9 @@
  * and TLS. Both are open at the same time and take turns, so that the machine's other work meets
  * both.
  *
- *   build/release/bench/bench_net [ROUNDS [ADDRESS]]       5 rounds, over 127.0.0.1
+ *   build/release/bench/bench_net [ROUNDS [ADDRESS [WAY [BYTES]]]]       5 rounds, over 127.0.0.1
+ *
+ * WAY gloo or tls, and BYTES of a message: only this one, for a profile.
  *
  * For each size of messages: the time of a message and its answer, halved; how fast messages go in
  * one direction, three of them under way; the same in both directions at once; and the processor
@@ -23,6 +25,8 @@ enum { N_SIZES = sizeof sizes / sizeof *sizes };
 typedef struct bench_options {
     int rounds;
     const char *address;
+    const char *way;   /* NULL: both */
+    size_t size_bytes; /* 0: all of `sizes` */
 } bench_options;
 
 /* One transport, and memory for messages. */
@@ -181,26 +185,50 @@ static void print_row(size_t size_bytes, const way *w, const measure *all, int n
            median(all, n, offsetof(measure, cpu_s)));
 }
 
+/* The ways that are asked for; returns how many. */
+static int open_ways(const rank_env *env, way *ways)
+{
+    const bench_options *o = env->context;
+    fl_net_transport tls;
+    const struct {
+        const char *name;
+        const fl_net_transport *transport;
+    } all[N_WAYS] = {{"gloo", NULL}, {"tls", &tls}};
+    int n = 0;
+    RANK_OK(fl_tls_transport("bench", &tls));
+    for (int i = 0; i < N_WAYS; i++) {
+        if (o->way == NULL || strcmp(o->way, all[i].name) == 0) {
+            open_way(env, &ways[n++], all[i].name, all[i].transport);
+        }
+    }
+    return n;
+}
+
+static void bench_size(const rank_env *env, way *ways, int n_ways, size_t size_bytes)
+{
+    static measure measured[N_WAYS][MOST_ROUNDS];
+    const bench_options *o = env->context;
+    for (int round = 0; round < o->rounds * n_ways; round++) {
+        int which = round % n_ways;
+        measured[which][round / n_ways] = measure_way(&ways[which], env->rank, size_bytes);
+    }
+    for (int i = 0; i < n_ways && env->rank == 0; i++) {
+        print_row(size_bytes, &ways[i], measured[i], o->rounds);
+    }
+    fflush(stdout);
+}
+
 static void bench(const rank_env *env)
 {
     const bench_options *o = env->context;
-    static measure measured[N_WAYS][MOST_ROUNDS];
-    fl_net_transport tls;
     way ways[N_WAYS] = {{0}, {0}};
-    RANK_OK(fl_tls_transport("bench", &tls));
-    open_way(env, &ways[0], "gloo", NULL);
-    open_way(env, &ways[1], "tls", &tls);
+    int n_ways = open_ways(env, ways);
     for (size_t s = 0; s < N_SIZES; s++) {
-        for (int round = 0; round < o->rounds * N_WAYS; round++) {
-            int which = round % N_WAYS;
-            measured[which][round / N_WAYS] = measure_way(&ways[which], env->rank, sizes[s]);
+        if (o->size_bytes == 0 || o->size_bytes == sizes[s]) {
+            bench_size(env, ways, n_ways, sizes[s]);
         }
-        for (int i = 0; i < N_WAYS && env->rank == 0; i++) {
-            print_row(sizes[s], &ways[i], measured[i], o->rounds);
-        }
-        fflush(stdout);
     }
-    for (int i = 0; i < N_WAYS; i++) {
+    for (int i = 0; i < n_ways; i++) {
         close_way(&ways[i]);
     }
 }
@@ -208,7 +236,9 @@ static void bench(const rank_env *env)
 int main(int argc, char **argv)
 {
     bench_options o = {.rounds = argc > 1 ? atoi(argv[1]) : 5,
-                       .address = argc > 2 ? argv[2] : "127.0.0.1"};
+                       .address = argc > 2 ? argv[2] : "127.0.0.1",
+                       .way = argc > 3 ? argv[3] : NULL,
+                       .size_bytes = argc > 4 ? (size_t)atol(argv[4]) : 0};
     if (o.rounds < 1 || o.rounds > MOST_ROUNDS) {
         fprintf(stderr, "bench_net: found %s rounds, allowed: 1 to %d\n", argv[1], MOST_ROUNDS);
         return 2;

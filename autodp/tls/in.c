@@ -150,8 +150,8 @@ static ptrdiff_t read_payload(fl__tls_net *net, fl__tls_in *in)
     unsigned char *to = wanted ? in->op->data + in->payload_at : scrap;
     in->busy = true;
     pthread_mutex_unlock(&net->mutex);
-    ptrdiff_t n =
-        fl__tls_stream_read(&in->stream, to, wanted || left < sizeof scrap ? left : sizeof scrap);
+    size_t most = wanted ? TURN_BYTES : sizeof scrap;
+    ptrdiff_t n = fl__tls_stream_read(&in->stream, to, left < most ? left : most);
     pthread_mutex_lock(&net->mutex);
     in->busy = false;
     pthread_cond_broadcast(&net->idle);
@@ -172,6 +172,12 @@ static void end(fl__tls_net *net, fl__tls_peer *p)
     }
 }
 
+/* All that has come was read. */
+static void expect_more(fl__tls_in *in)
+{
+    fl__tls_stream_expect(&in->stream, in->in_payload ? in->frame.size_bytes - in->payload_at : 0);
+}
+
 void fl__tls_in_event(fl__tls_net *net, fl__tls_peer *p)
 {
     fl__tls_in *in = &p->in;
@@ -179,11 +185,12 @@ void fl__tls_in_event(fl__tls_net *net, fl__tls_peer *p)
     in->more = false;
     for (ptrdiff_t turn = 0; turn < TURN_BYTES; turn += n) {
         n = in->in_payload ? read_payload(net, in) : read_head(in);
-        if (n == 0) {
-            return;
-        }
         if (n < 0) {
             end(net, p);
+            return;
+        }
+        if (in->stream.dry && !in->stream.ended) {
+            expect_more(in);
             return;
         }
         if (in->in_payload && in->payload_at == in->frame.size_bytes) {

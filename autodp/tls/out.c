@@ -25,6 +25,7 @@ enum {
     MOST_PAUSE_MS = 500,
     ATTEMPT_MS = 10000,
     JUDGE_MS = 500,
+    MOST_AT_ONCE = 128 * 1024,
 };
 
 /* ---- (1) and (2) ---- */
@@ -223,7 +224,7 @@ static void fill_stage(fl__tls_net *net, fl__tls_peer *p)
 static bool next_bytes(fl__tls_net *net, fl__tls_peer *p, const unsigned char **from, size_t *n)
 {
     fl__tls_out *out = &p->out;
-    if (out->stage_at == out->stage_bytes && out->current == NULL) {
+    if (out->stage_at == out->stage_bytes && out->current == NULL && !out->renews) {
         fill_stage(net, p);
     }
     if (out->stage_at < out->stage_bytes) {
@@ -236,13 +237,13 @@ static bool next_bytes(fl__tls_net *net, fl__tls_peer *p, const unsigned char **
     }
     size_t left = out->current->frame.size_bytes - out->current_at;
     *from = out->current->data + out->current_at;
-    *n = left < FL__TLS_STAGE_BYTES ? left : FL__TLS_STAGE_BYTES;
+    *n = left < MOST_AT_ONCE ? left : MOST_AT_ONCE;
     return true;
 }
 
 static void note_written(fl__tls_net *net, fl__tls_out *out, size_t n)
 {
-    out->n_records++;
+    out->n_records += (n + FL__TLS_RECORD_BYTES - 1) / FL__TLS_RECORD_BYTES;
     if (out->stage_at < out->stage_bytes) {
         out->stage_at += n;
         return;
@@ -297,9 +298,18 @@ static void write_some(fl__tls_net *net, fl__tls_peer *p, const unsigned char *f
         fl__tls_watch(net, out->stream.fd, false, FL__TLS_OUT, p->rank, true);
     } else {
         note_written(net, out, (size_t)n);
-        if (out->renews && out->stage_at == out->stage_bytes) {
-            renew(net, p);
-        }
+    }
+}
+
+/* What was written lies in the stream still, because the socket took no more. */
+static void flush(fl__tls_net *net, fl__tls_peer *p)
+{
+    int rc = fl__tls_stream_flush(&p->out.stream);
+    if (rc < 0) {
+        p->out.state = FL__TLS_ENDED;
+    } else if (rc == 0) {
+        p->out.blocked = true;
+        fl__tls_watch(net, p->out.stream.fd, false, FL__TLS_OUT, p->rank, true);
     }
 }
 
@@ -313,6 +323,10 @@ static void write_on(fl__tls_net *net, fl__tls_peer *p)
             look_back(net, p);
         } else if (next_bytes(net, p, &from, &size_bytes)) {
             write_some(net, p, from, size_bytes);
+        } else if (!fl__tls_stream_is_flushed(&out->stream)) {
+            flush(net, p);
+        } else if (out->renews) {
+            renew(net, p);
         } else {
             return;
         }
@@ -411,5 +425,6 @@ bool fl__tls_out_is_done(const fl__tls_peer *p)
 {
     const fl__tls_out *out = &p->out;
     return out->state != FL__TLS_OPEN ||
-           (!out->bye && !out->busy && out->current == NULL && out->stage_at == out->stage_bytes);
+           (!out->bye && !out->busy && out->current == NULL && out->stage_at == out->stage_bytes &&
+            fl__tls_stream_is_flushed(&out->stream));
 }

@@ -10,8 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { READ_AHEAD_BYTES = 64 * 1024 };
-
 /* TLS_AES_128_GCM_SHA256: the one cipher, so that it never depends on what the other end asks for.
  */
 static const unsigned char cipher_id[2] = {0x13, 0x01};
@@ -111,8 +109,6 @@ static bool set_up(SSL_CTX *c)
     SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_verify(c, SSL_VERIFY_PEER, NULL); /* no certificate is ever trusted */
-    SSL_CTX_set_read_ahead(c, 1);
-    SSL_CTX_set_default_read_buffer_len(c, READ_AHEAD_BYTES);
     SSL_CTX_set_psk_use_session_callback(c, use_key);
     SSL_CTX_set_psk_find_session_callback(c, find_key);
     return SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION) == 1 &&
@@ -136,7 +132,8 @@ fl_status fl__tls_identity_open(fl__tls_identity *identity, const fl_net_options
     }
     OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG, NULL); /* the user's settings are for others */
     identity->context = SSL_CTX_new(TLS_method());
-    if (identity->context == NULL || !set_up(identity->context)) {
+    identity->batches = fl__tls_batch_method();
+    if (identity->context == NULL || identity->batches == NULL || !set_up(identity->context)) {
         return fl_fail(FL_EINTERNAL, "OpenSSL does not do TLS 1.3 with %s", cipher_name);
     }
     return FL_OK;
@@ -145,6 +142,7 @@ fl_status fl__tls_identity_open(fl__tls_identity *identity, const fl_net_options
 void fl__tls_identity_close(fl__tls_identity *identity)
 {
     SSL_CTX_free(identity->context);
+    BIO_meth_free(identity->batches);
     OPENSSL_cleanse(identity, sizeof *identity);
 }
 
@@ -173,6 +171,7 @@ void fl__tls_stream_close(fl__tls_stream *s)
 {
     SSL_free(s->ssl);
     s->ssl = NULL;
+    fl__tls_batch_close(&s->batch);
     if (s->fd >= 0) {
         close(s->fd);
     }
@@ -209,6 +208,29 @@ static int explain(fl__tls_stream *s, int rc, int error_number)
     return -1;
 }
 
+/* What the kernel does not encrypt goes through a batch from now on. */
+static bool use_batch(fl__tls_stream *s)
+{
+    BIO *bio = NULL;
+    bool reads = !fl__tls_stream_in_kernel(s, false), writes = !fl__tls_stream_in_kernel(s, true);
+    if (!reads && !writes) {
+        return true;
+    }
+    if (fl__tls_batch_open(s->identity->batches, s->fd, &s->batch, &bio) != FL_OK) {
+        return false;
+    }
+    if (reads) {
+        BIO_up_ref(bio);
+        SSL_set0_rbio(s->ssl, bio);
+    }
+    if (writes) {
+        BIO_up_ref(bio);
+        SSL_set0_wbio(s->ssl, bio);
+    }
+    BIO_free(bio);
+    return true;
+}
+
 int fl__tls_stream_shake(fl__tls_stream *s)
 {
     ERR_clear_error();
@@ -222,25 +244,81 @@ int fl__tls_stream_shake(fl__tls_stream *s)
         snprintf(s->why, sizeof s->why, "the other end has not proved which member it is");
         return -1;
     }
+    if (s->batch == NULL && !use_batch(s)) {
+        snprintf(s->why, sizeof s->why, "out of memory");
+        return -1;
+    }
     return 1;
 }
 
 ptrdiff_t fl__tls_stream_read(fl__tls_stream *s, void *to, size_t size_bytes)
 {
-    size_t n = 0;
+    size_t n = 0, n_record = 0;
+    int rc = 1;
+    if (s->ended) {
+        return -1;
+    }
+    if (s->batch != NULL) {
+        fl__tls_batch_look(s->batch);
+    }
     ERR_clear_error();
+    for (; n < size_bytes && rc > 0; n += rc > 0 ? n_record : 0) {
+        errno = 0;
+        rc = SSL_read_ex(s->ssl, (unsigned char *)to + n, size_bytes - n, &n_record);
+    }
+    s->dry = rc <= 0;
+    s->ended = s->dry && explain(s, rc, errno) < 0;
+    return s->ended && n == 0 ? -1 : (ptrdiff_t)n;
+}
+
+/* One record at most; 0 or -1 as the functions of the header. */
+static ptrdiff_t write_record(fl__tls_stream *s, const unsigned char *from, size_t size_bytes)
+{
+    size_t n = 0;
     errno = 0;
-    int rc = SSL_read_ex(s->ssl, to, size_bytes, &n);
+    int rc = SSL_write_ex(
+        s->ssl, from, size_bytes < FL__TLS_RECORD_BYTES ? size_bytes : FL__TLS_RECORD_BYTES, &n);
     return rc > 0 ? (ptrdiff_t)n : explain(s, rc, errno);
 }
 
 ptrdiff_t fl__tls_stream_write(fl__tls_stream *s, const void *from, size_t size_bytes)
 {
     size_t n = 0;
+    int flushed = fl__tls_stream_flush(s);
+    if (flushed <= 0) {
+        return flushed;
+    }
     ERR_clear_error();
-    errno = 0;
-    int rc = SSL_write_ex(s->ssl, from, size_bytes, &n);
-    return rc > 0 ? (ptrdiff_t)n : explain(s, rc, errno);
+    while (n < size_bytes && (s->batch == NULL || fl__tls_batch_has_room(s->batch))) {
+        ptrdiff_t more = write_record(s, (const unsigned char *)from + n, size_bytes - n);
+        if (more <= 0) {
+            return n > 0 ? (ptrdiff_t)n : more;
+        }
+        n += (size_t)more;
+    }
+    return fl__tls_stream_flush(s) < 0 ? -1 : (ptrdiff_t)n;
+}
+
+int fl__tls_stream_flush(fl__tls_stream *s)
+{
+    int rc = s->batch == NULL ? 1 : fl__tls_batch_flush(s->batch);
+    if (rc < 0) {
+        s->hung_up = true;
+        snprintf(s->why, sizeof s->why, "%s", strerror(errno));
+    }
+    return rc;
+}
+
+bool fl__tls_stream_is_flushed(const fl__tls_stream *s)
+{
+    return s->batch == NULL || fl__tls_batch_is_empty(s->batch);
+}
+
+void fl__tls_stream_expect(fl__tls_stream *s, size_t size_bytes)
+{
+    if (s->batch != NULL) {
+        fl__tls_batch_expect(s->batch, size_bytes);
+    }
 }
 
 bool fl__tls_stream_in_kernel(const fl__tls_stream *s, bool writing)
