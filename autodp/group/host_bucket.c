@@ -31,17 +31,17 @@ void fl__host_add(float *restrict to, const float *restrict from, int64_t n)
     }
 }
 
-span fl__bucket_part(const host_bucket *b, int part)
+span fl__span_part(span whole, int part, int n_parts)
 {
-    int64_t n = b->base.n, places = b->base.n_owners, at = part % places;
-    int64_t begin = n * at / places;
-    return (span){begin, n * (at + 1) / places - begin};
+    int64_t at = part % n_parts, begin = whole.n * at / n_parts;
+    return (span){whole.first + begin, whole.n * (at + 1) / n_parts - begin};
 }
 
 void fl__host_bucket_part(const fl_bucket *bucket, int place, int64_t *first, int64_t *n)
 {
     const host_bucket *b = (const host_bucket *)bucket;
-    span part = fl__bucket_part(b, b->ops == NULL ? place : place + b->ops->part_shift);
+    span part = b->ops != NULL ? b->ops->part(b, place)
+                               : fl__span_part((span){0, bucket->n}, place, bucket->n_owners);
     *first = part.first;
     *n = part.n;
 }
@@ -55,7 +55,7 @@ static span whole_of(const host_bucket *b)
 
 static span my_part(const host_bucket *b)
 {
-    return fl__bucket_part(b, b->base.my_place + b->ops->part_shift);
+    return b->ops->part(b, b->base.my_place);
 }
 
 /* Copy these elements between the device and where they are staged. */

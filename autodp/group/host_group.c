@@ -35,24 +35,32 @@ static fl_status open_sums(host_group *g)
                                 fl_tag(FL_TAG_GROUP_ALL_REDUCE, 0), sum_bytes, &g->sums);
 }
 
-/* Whether these members all share their segments with each other. members NULL: 0 .. n - 1. */
-static bool all_shared(const host_group *g, const int *members, int n)
+/* How many pairs of these members share their segments. members NULL: 0 .. n - 1. */
+static int count_shared(const host_group *g, const int *members, int n)
 {
-    for (int i = 0; i < n * n; i++) {
-        int a = members == NULL ? i / n : members[i / n],
-            b = members == NULL ? i % n : members[i % n];
-        if (!fl_shm_segment_is_shared(g->segment, a, b)) {
-            return false;
+    int n_shared = 0;
+    for (int i = 1; i < n; i++) {
+        for (int j = 0; j < i; j++) {
+            n_shared += fl_shm_segment_is_shared(g->segment, members == NULL ? i : members[i],
+                                                 members == NULL ? j : members[j]);
         }
     }
-    return true;
+    return n_shared;
+}
+
+static bool all_shared(const host_group *g, const int *members, int n)
+{
+    return g->segment != NULL && count_shared(g, members, n) == n * (n - 1) / 2;
 }
 
 const host_transport *fl__host_transport_of(const host_group *g, const int *members, int n)
 {
     static const host_transport gloo = {&fl__gloo_channels, &fl__gloo_buckets};
     static const host_transport shm = {&fl__shm_channels, &fl__shm_buckets};
-    return all_shared(g, members, n) ? &shm : &gloo;
+    static const host_transport two_levels = {&fl__gloo_channels, &fl__two_level_buckets};
+    return all_shared(g, members, n)          ? &shm
+           : count_shared(g, members, n) == 0 ? &gloo
+                                              : &two_levels;
 }
 
 static fl_status open_segment(host_group *g, const char *host)

@@ -3,7 +3,8 @@
  *   group.h          device memory, streams                       any device
  *   host_channel.c   a message's copy to or from a buffer here    copy_queue.c waits for it
  *   host_bucket.c    the communication thread; data staged here   staging.c lends the memory
- *   host_transport   host memory here and there                   gloo_*.c sockets, shm_*.c memory
+ *   host_transport   host memory here and there                   gloo_*.c sockets, shm_*.c memory,
+ *                                                                 two_level_bucket.c both
  *
  * A device that computes in host memory needs no copy for buckets, and one less for each message:
  * the transport works on the device's memory itself. host_group.c chooses the transport of each
@@ -17,6 +18,11 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+/* Elements first .. first + n - 1 of a bucket. */
+typedef struct span {
+    int64_t first, n;
+} span;
 
 typedef struct host_channel host_channel;
 typedef struct host_bucket host_bucket;
@@ -38,7 +44,7 @@ typedef struct host_channel_ops {
 typedef struct host_bucket_ops {
     size_t size_bytes; /* of its struct */
     bool shares_data;  /* other owners read a bucket's data where it lies */
-    int part_shift;    /* the owner at place p has part p + part_shift */
+    span (*part)(const host_bucket *b, int place); /* of the owner at this place */
     fl_status (*open)(host_bucket *b, const int *owners);
     void (*close)(host_bucket *b);    /* also after a failed open */
     fl_status (*run)(host_bucket *b); /* b->op, in place; on the communication thread */
@@ -50,7 +56,7 @@ typedef struct host_transport {
 } host_transport;
 
 extern const host_channel_ops fl__gloo_channels, fl__shm_channels;
-extern const host_bucket_ops fl__gloo_buckets, fl__shm_buckets;
+extern const host_bucket_ops fl__gloo_buckets, fl__shm_buckets, fl__two_level_buckets;
 
 /* ---- queues ---- */
 
@@ -189,13 +195,8 @@ struct host_bucket {
     char message[512]; /* its failure's message, for the thread that waits */
 };
 
-/* Elements first .. first + n - 1 of a bucket. */
-typedef struct span {
-    int64_t first, n;
-} span;
-
-/* Part `part` of the bucket, modulo the number of owners. */
-span fl__bucket_part(const host_bucket *b, int part);
+/* Part `part`, modulo n_parts, of `whole` in parts of about the same length. */
+span fl__span_part(span whole, int part, int n_parts);
 
 /* to[n] += from[n] */
 void fl__host_add(float *restrict to, const float *restrict from, int64_t n);

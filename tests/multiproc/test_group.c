@@ -23,8 +23,15 @@ static int64_t soon(void)
     return fl_deadline_us(TIMEOUT_MS);
 }
 
-/* Set before forking. */
-static bool sockets_only, sharing;
+/* Set before forking. hosts: two members on each but the last, which may have one. */
+static bool sockets_only, sharing, hosts;
+
+/* The addresses of this machine are hosts to a group. */
+static const char *address_of(int rank)
+{
+    static const char *const address[] = {"127.0.0.1", "127.0.0.2", "127.0.0.3"};
+    return hosts ? address[rank / 2] : NULL;
+}
 
 /* How many ways there are to go through host memory; NCCL has one. */
 static int n_ways(int through_host)
@@ -46,6 +53,7 @@ static fl_group *open_group(const rank_env *env, uint32_t generation)
                                       .index = env->rank,
                                       .size = env->size,
                                       .kv = env->kv,
+                                      .host = address_of(env->rank),
                                       .open_timeout_ms = TIMEOUT_MS,
                                       .wait_timeout_ms = TIMEOUT_MS,
                                       .sockets_only = sockets_only,
@@ -173,12 +181,13 @@ static void sum_buckets(const rank_env *env)
 static void test_bucket__sums_over_all_owners(void **state)
 {
     (void)state;
-    for (int way = 0; way < n_ways(3); way++) {
+    for (int way = 0; way < n_ways(4); way++) {
         sockets_only = way == 1;
         sharing = way == 2;
+        hosts = way == 3;
         for_sizes(sum_buckets, NULL);
     }
-    sockets_only = sharing = false;
+    sockets_only = sharing = hosts = false;
 }
 
 /* Sums that depend on the order of additions: bits that agree are no accident. */
@@ -244,11 +253,45 @@ static void compare_operations(const rank_env *env)
 static void test_bucket__reduce_scatter_and_all_gather_are_an_all_reduce(void **state)
 {
     (void)state;
-    for (int way = 0; way < n_ways(2); way++) {
+    for (int way = 0; way < n_ways(3); way++) {
         sockets_only = way == 1;
+        hosts = way == 2;
         for_sizes(compare_operations, NULL);
     }
-    sockets_only = false;
+    sockets_only = hosts = false;
+}
+
+/* How many bytes of sums a group sends between its hosts: all that its members send, without what
+ * they read in the memory of their host. */
+static void count_crossing(const rank_env *env)
+{
+    enum { N = 1 << 20 };
+    static const int owners[] = {0, 1, 2, 3};
+    fl_group *group = open_group(env, 1);
+    group_data all = group_data_take(N * sizeof(float));
+    fl_bucket *bucket = create_bucket(group, 0, owners, env->size, &all, N);
+    run_bucket(bucket, FL_ALL_REDUCE, &all);
+    fl_group_stats stats;
+    fl_group_stats_get(group, &stats);
+    double sent[] = {(double)stats.sent_bytes};
+    RANK_OK(fl_group_all_reduce(group, sent, 1, soon()));
+    /* In memory: half of the data of the other one, once to add and once to copy. Between hosts:
+     * half of the half, twice. */
+    double bytes = (double)(N * sizeof(float)), memory = 4 * bytes, between = 2 * bytes;
+    RANK_CHECK(sent[0] == memory + between);
+    fl_bucket_destroy(&bucket);
+    group_data_give(&all);
+    fl_group_close(&group);
+}
+
+/* Catches a sum that crosses between two hosts of two members as often as it has members: in one
+ * ring of all four, each of the two ways between the hosts takes 1.5 times the data, not once. */
+static void test_bucket__crosses_between_hosts_once(void **state)
+{
+    (void)state;
+    hosts = n_ways(2) == 2;
+    assert_int_equal(hosts ? ranks_run(4, count_crossing, NULL, 3 * TIMEOUT_MS) : 0, 0);
+    hosts = false;
 }
 
 /* Two replicas of two stages: members 0, 2 own bucket 1, members 1, 3 own bucket 2. */
@@ -672,6 +715,7 @@ int main(void)
         cmocka_unit_test(test_group_ops__are_refused_unless_of_this_build),
         cmocka_unit_test(test_bucket__sums_over_all_owners),
         cmocka_unit_test(test_bucket__reduce_scatter_and_all_gather_are_an_all_reduce),
+        cmocka_unit_test(test_bucket__crosses_between_hosts_once),
         cmocka_unit_test(test_bucket__belongs_to_its_owners),
         cmocka_unit_test(test_bucket__refuses_owners_and_types_that_it_has_not),
         cmocka_unit_test(test_group_sum__gives_everybody_the_same_bits),
