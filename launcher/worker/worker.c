@@ -114,6 +114,7 @@ static fl_status run_step(worker *w, const fl_stream_batch *next, fl_control_mes
     w->n_skipped = result.finite ? 0 : w->n_skipped;
     FL_TRY(fl_worker_hash_weights(w));
     w->end_step = ends ? w->step : w->end_step;
+    fl_crowding_check(&w->crowding);
     fl__reach("step", w);
     what->step = w->step;
     *any = result.flags > 0.0;

@@ -51,6 +51,7 @@ static fl_status open_device(worker *w)
         fl_log(FL_LOG_INFO, "on processor %d%s", mine[i],
                all->mark[first + i] < 0 && all->n_shared > 0 ? ", as is another run" : "");
     }
+    fl_crowding_init(&w->crowding, mine, cores);
     const fl_device_options device = {.kind = job->devices.kind,
                                       .n_threads = cores,
                                       .cpu_ids = mine,

@@ -6,6 +6,7 @@
 #include "autodp/sampler.h"
 #include "control/link/link.h"
 #include "launcher/worker/batch_stream.h"
+#include "launcher/worker/crowding.h"
 #include "launcher/worker/generation.h"
 #include "launcher/worker/kept_reports.h"
 #include "pipe/plan/evaluation.h"
@@ -42,6 +43,7 @@ typedef struct fl_worker_state {
     int rank;
     bool leads; /* the leader of the group: it reports steps and broadcasts commands */
     fl_device *device;
+    fl_crowding crowding; /* of the processors that `device` is pinned to */
     fl_net_transport tls;
     const fl_net_transport *transport; /* between hosts: `tls`, or NULL: in plain */
     fl_comm_keeper keeper;             /* while a generation opens, of its thread */
