@@ -20,18 +20,19 @@
 #include <unistd.h>
 #include <zmq.h>
 
-/* Connections that wait for accept when ports are shut still come in: few may. */
 enum {
     CONNECTIONS_MAX = 1024,
     SPARE_MIN = 64,
-    BACKLOG = 8,
+    BACKLOG_MIN = 8,
+    BACKLOG_MAX = 128, /* workers that start at once are not sent away for a second */
+    PORTS_OF_A_RUN = 6,
     TURN_MS = 100,
     TELL_EVERY_US = 10000000
 };
 
 struct fl_door {
     pthread_t thread;
-    int epoll, end, most;
+    int epoll, end, most, backlog;
     _Atomic int n;
     int listener[FL_DOOR_PORTS_MAX];
     bool shut;
@@ -45,6 +46,12 @@ int fl_door_most(uint64_t limit, int open)
     most -= spare;
     most = most < open + CONNECTIONS_MAX ? most : open + CONNECTIONS_MAX;
     return most > open + SPARE_MIN ? most : open + SPARE_MIN; /* else nobody could come in */
+}
+
+int fl_door_backlog(uint64_t limit, int most)
+{
+    uint64_t fair = limit > (uint64_t)most ? (limit - (uint64_t)most) / PORTS_OF_A_RUN : 0;
+    return fair < BACKLOG_MIN ? BACKLOG_MIN : fair > BACKLOG_MAX ? BACKLOG_MAX : (int)fair;
 }
 
 /* The lowest number that is free; INT32_MAX: none is. */
@@ -122,6 +129,7 @@ static fl_status start_thread(fl_door *d)
         return fl_fail(FL_EIO, "cannot watch ports: %s", strerror(errno));
     }
     d->most = fl_door_most(limit.rlim_cur, lowest_free(d->end));
+    d->backlog = fl_door_backlog(limit.rlim_cur, d->most);
     return fl_thread_start(&d->thread, watch_ports, d, "the thread that watches ports");
 }
 
@@ -202,7 +210,7 @@ bool fl_door_bind(fl_door *d, void *zmq, void *socket, const char *endpoint)
     snprintf(name, sizeof name, "inproc://door-%p", socket);
     void *monitor = d->n == FL_DOOR_PORTS_MAX ? NULL : zmq_socket(zmq, ZMQ_PAIR);
     bool bound = monitor != NULL && fl_zmq_set(monitor, ZMQ_LINGER, 0) &&
-                 fl_zmq_set(socket, ZMQ_BACKLOG, BACKLOG) &&
+                 fl_zmq_set(socket, ZMQ_BACKLOG, d->backlog) &&
                  zmq_socket_monitor(socket, name, ZMQ_EVENT_LISTENING) == 0 &&
                  zmq_connect(monitor, name) == 0 && bind_and_watch(d, socket, monitor, endpoint);
     int error = zmq_errno();

@@ -32,4 +32,10 @@ bool fl_door_bind(fl_door *door, void *zmq, void *socket, const char *endpoint);
  * Pure. */
 int fl_door_most(uint64_t limit, int open);
 
+/* How many connections may wait for accept at each port. Those still come in when ports are shut,
+ * so they share the descriptors that are left then.
+ * most  of fl_door_most
+ * Pure. */
+int fl_door_backlog(uint64_t limit, int most);
+
 #endif
