@@ -18,6 +18,7 @@ typedef enum fl_tag_kind {
     FL_TAG_NCCL_BUCKET,
     FL_TAG_NCCL_PARENT,
     FL_TAG_NCCL_STATE,
+    FL_TAG_PIECES, /* in the background of the message group */
 } fl_tag_kind;
 
 static inline uint64_t fl_tag(fl_tag_kind kind, uint32_t id)

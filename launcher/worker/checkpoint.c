@@ -256,6 +256,13 @@ void fl_worker_checkpoint_regroup(fl_worker_state *w, int64_t step, bool saved)
     }
 }
 
+void fl_worker_checkpoint_leave(fl_worker_state *w, bool give_up)
+{
+    if (w->writer != NULL) {
+        fl_checkpoint_writer_leave_messages(w->writer, give_up);
+    }
+}
+
 void fl_worker_checkpoint_settle(fl_worker_state *w)
 {
     fl_checkpoint_part_report report = {.step = w->saved_step,

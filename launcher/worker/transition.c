@@ -400,6 +400,7 @@ static void change_messages(fl_worker_state *w, fl_generation *old)
     if (before != NULL) {
         fl_message_counts counts = fl_message_count(before);
         fl_message_follow(w->next->messages, &counts);
+        fl_worker_checkpoint_leave(w, false);
     }
     w->messages = w->next->messages;
     w->next->messages = NULL;
@@ -515,6 +516,7 @@ static fl_status open_forced(fl_worker_state *w, const fl_plan *plan, const bool
     if (w->now->pipeline != NULL) {
         fl_pipeline_strip(w->now->pipeline);
     }
+    fl_worker_checkpoint_leave(w, true);
     /* Its operations are counted anew: a loss leaves members with different counts. */
     FL_TRY(fl_worker_open_messages(w, plan, &w->messages));
     fl_message_close(&before);

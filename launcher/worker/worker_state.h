@@ -257,6 +257,10 @@ fl_status fl_worker_checkpoint_last(fl_worker_state *w) FL_MUST_CHECK;
  * else this worker's part of it is written again, if there is to be one. */
 void fl_worker_checkpoint_regroup(fl_worker_state *w, int64_t step, bool saved);
 
+/* Before the message group is closed: files that are on their way to the head arrive first; with
+ * give_up, after a loss, their checkpoint fails. */
+void fl_worker_checkpoint_leave(fl_worker_state *w, bool give_up);
+
 /* Wait until this worker's part of the last checkpoint is on the disk. What is not there within
  * fault.deadline is given up, and reported as a failure. */
 void fl_worker_checkpoint_settle(fl_worker_state *w);

@@ -1,5 +1,7 @@
 /* ③ and ④: the files of a checkpoint are written or linked, and wait for the disk. */
+#include "autodp/message_pieces.h"
 #include "device/clock.h"
+#include "device/failure.h"
 #include "pipe/state/checkpoint_file.h"
 #include "pipe/state/checkpoint_writer_parts.h"
 
@@ -173,16 +175,44 @@ static fl_status open_folders(const fl_checkpoint_writer *w, output *out)
     return FL_OK;
 }
 
+/* ---- between hosts ---- */
+
+static fl_status move_file(const fl_checkpoint_writer *w, const fl__checkpoint_item *file)
+{
+    bool sends = file->from == w->o.rank;
+    return fl_message_pieces(w->far.messages, sends ? file->to : file->from, sends,
+                             (uint32_t)fl__checkpoint_index_of(w, file), w->buffer + file->at,
+                             (size_t)fl__checkpoint_layout_of(w, file)->total_bytes,
+                             w->far.deadline_ms);
+}
+
+static fl_status make_files(fl_checkpoint_writer *w, output *out, const fl__checkpoint_item *file)
+{
+    if (file->to == w->o.rank && out->folder_fd < 0) {
+        FL_TRY(open_folders(w, out));
+    }
+    return file->to == w->o.rank ? write_item(w, out, file) : FL_OK;
+}
+
+/* After a failure, it still takes what others send, so that they do not wait. */
 static fl_status write_files(fl_checkpoint_writer *w, output *out)
 {
-    FL_TRY(open_folders(w, out));
+    fl_failure failure = {.status = FL_OK};
     for (int i = 0; i < w->n_items; i++) {
-        FL_TRY(write_item(w, out, &w->items[i]));
+        const fl__checkpoint_item *file = &w->items[i];
+        fl_status status = file->from == file->to ? FL_OK : move_file(w, file);
+        if (failure.status == FL_OK && status == FL_OK) {
+            status = make_files(w, out, file);
+        }
+        if (failure.status == FL_OK && status != FL_OK) {
+            fl_failure_keep(&failure, status);
+        }
     }
-    while (out->n > 0) {
-        FL_TRY(finish_oldest(w, out));
+    fl__checkpoint_end_exchange(w);
+    while (failure.status == FL_OK && out->n > 0) {
+        fl_failure_keep(&failure, finish_oldest(w, out));
     }
-    return FL_OK;
+    return fl_failure_raise(&failure);
 }
 
 void fl__checkpoint_report_failure(const fl_checkpoint_writer *w, fl_checkpoint_part_report *report,

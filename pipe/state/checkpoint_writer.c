@@ -1,7 +1,5 @@
 #include "pipe/state/checkpoint_writer_parts.h"
 
-#include "autodp/transfer.h"
-
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/failure.h"
@@ -216,36 +214,40 @@ static fl_status copy_files(const fl_checkpoint_writer *w, const fl_checkpoint_s
     return failure.status == FL_OK ? synced : fl_failure_raise(&failure);
 }
 
-/* Files go to the workers that write them. */
-static fl_status exchange_files(fl_checkpoint_writer *w, const fl_checkpoint_far *far)
+/* ---- the exchange with other hosts ---- */
+
+/* Before the thread begins. Its report comes from other hosts' workers, too, once all has gone. */
+static void begin_exchange(fl_checkpoint_writer *w, const fl_checkpoint_far *far)
 {
-    fl_transfer *list = NULL;
-    fl_transfers *transfers = NULL;
-    const fl_transfers_options options = {.messages = far->messages, .device = w->o.device};
-    int n = 0;
-    FL_TRY(fl_alloc_array((size_t)w->n_items + 1, sizeof *list, (void **)&list));
+    bool any = false;
     for (int i = 0; i < w->n_items; i++) {
-        const fl__checkpoint_item *file = &w->items[i];
-        bool sends = file->from == w->o.rank;
-        if (file->from != file->to) {
-            list[n++] =
-                (fl_transfer){.peer = sends ? file->to : file->from,
-                              .sending = sends,
-                              .id = (uint32_t)fl__checkpoint_index_of(w, file),
-                              .data = w->buffer + file->at,
-                              .size_bytes = (size_t)fl__checkpoint_layout_of(w, file)->total_bytes,
-                              .on_host = true,
-                              .host_end = true};
-        }
+        any = any || w->items[i].from != w->items[i].to;
     }
-    fl_status status = n == 0 ? FL_OK : fl_transfers_open(&options, list, n, &transfers);
-    if (status == FL_OK && n > 0) {
-        status = fl_transfers_run(transfers, fl_deadline_us(far->deadline_ms));
-        fl_transfers_close(&transfers);
+    pthread_mutex_lock(&w->lock);
+    w->exchanges = any;
+    w->far = *far;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void fl__checkpoint_end_exchange(fl_checkpoint_writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->exchanges = false;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* The thread's waits end with the group's: by an abort, or when the exchange is complete. */
+void fl_checkpoint_writer_leave_messages(fl_checkpoint_writer *w, bool give_up)
+{
+    pthread_mutex_lock(&w->lock);
+    if (give_up && w->exchanges) {
+        fl_message_abort(w->far.messages, FL_ESTALE);
     }
-    fl_free(list);
-    w->n_items = w->o.rank < far->n_head ? w->n_items : 0;
-    return status;
+    while (w->exchanges) {
+        pthread_cond_wait(&w->changed, &w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
 }
 
 /* ---- the thread ---- */
@@ -348,6 +350,7 @@ void fl_checkpoint_writer_destroy(fl_checkpoint_writer **writer)
     atomic_store(&w->closing, true);
     pthread_mutex_unlock(&w->report_lock);
     if (w->started) {
+        fl_checkpoint_writer_leave_messages(w, true);
         pthread_mutex_lock(&w->lock);
         pthread_cond_broadcast(&w->changed);
         pthread_mutex_unlock(&w->lock);
@@ -450,13 +453,16 @@ static fl_status copy_state(fl_checkpoint_writer *w, const fl_checkpoint_state *
     fl_status status = take_room(w);
     if (status == FL_OK) {
         FL_TRY(copy_files(w, state));
-        FL_TRY(state->far == NULL ? FL_OK : exchange_files(w, state->far));
+        if (state->far != NULL) {
+            begin_exchange(w, state->far);
+        }
         w->copied_us = fl_now_us();
         w->report.copy_us = w->copied_us - started_us;
         w->report.buffer_bytes = w->memory_bytes;
         status = w->n_items == 0 ? FL_OK : give_work(w, FL__CHECKPOINT_WRITE);
     }
     if (status != FL_OK && state->far != NULL) {
+        fl__checkpoint_end_exchange(w);
         return status; /* others wait for its files */
     }
     if (status != FL_OK || w->n_items == 0) {

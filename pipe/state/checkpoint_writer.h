@@ -6,7 +6,10 @@
  *                      ④ report each file that is on the disk, then the    on_file, on_part
  *                        part
  *
- * Training stands still for ① and ② only. The files of a layer that has been frozen since before
+ * Training stands still for ① and ② only. Where the hosts of a run share no files, the thread of a
+ * worker on another host sends its files in ③, and that of a worker on the head receives each one
+ * before it writes it. All list their files in one order, so that no two wait for each other. The
+ * files of a layer that has been frozen since before
  * the newest durable checkpoint are linked to that checkpoint's files; where the file system links
  * no files, they are copied. Before ③ links a file, it compares the file's bytes with the hash in
  * that checkpoint's manifest. A file that is missing is written from memory. One that is damaged
@@ -42,9 +45,9 @@ typedef struct fl_checkpoint_writer_options {
 /* Of a run whose hosts share no files: workers of other hosts send their files to workers of the
  * head, which write them (fl_head_keeper). All members begin a checkpoint together. */
 typedef struct fl_checkpoint_far {
-    int n_head; /* ranks below it are on the head */
-    fl_message_group *messages;
-    int64_t deadline_ms;
+    int n_head;                 /* ranks below it are on the head */
+    fl_message_group *messages; /* until fl_checkpoint_writer_leave_messages */
+    int64_t deadline_ms;        /* for each piece of a file */
 } fl_checkpoint_far;
 
 /* What a worker has of the run's state at a control point. */
@@ -76,7 +79,7 @@ void fl_checkpoint_writer_prepare(fl_checkpoint_writer *writer, const fl_checkpo
 
 /* ① and ② of a checkpoint after `step` steps, which then continues in the background. A checkpoint
  * that cannot be written, or that comes while another is being written, ends with a report; only a
- * failure of the device is returned, and with `far`, one of the message group and FL_ENOMEM. */
+ * failure of the device is returned, and with `far`, one for which others would wait: FL_ENOMEM. */
 fl_status fl_checkpoint_writer_begin(fl_checkpoint_writer *writer, const fl_checkpoint_state *state,
                                      int64_t step) FL_MUST_CHECK;
 
@@ -89,6 +92,11 @@ void fl_checkpoint_writer_check_links(fl_checkpoint_writer *writer,
 /* The checkpoint after `step` steps was given up, and may be written again: files that it has left
  * are replaced. Without this, they make its part fail with FL_EBUSY. */
 void fl_checkpoint_writer_replace(fl_checkpoint_writer *writer, int64_t step);
+
+/* Before the message group is closed: wait until the writer does not use it. give_up: the
+ * checkpoint whose files are on their way fails, and the message group is broken; otherwise they
+ * arrive first. */
+void fl_checkpoint_writer_leave_messages(fl_checkpoint_writer *writer, bool give_up);
 
 /* Whether a checkpoint is being written. */
 bool fl_checkpoint_writer_is_busy(fl_checkpoint_writer *writer);

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* One file that this worker writes. */
+/* One file that this worker writes, or sends to the worker that writes it. */
 typedef struct fl__checkpoint_item {
     fl_checkpoint_part part;
     int layer;
@@ -41,6 +41,7 @@ struct fl_checkpoint_writer {
     int64_t memory_bytes;
     char *buffer; /* the files, one after the other: in `memory`, on FL_CHECKPOINT_ALIGNMENT */
     int64_t copied_us;
+    fl_checkpoint_far far; /* while it exchanges */
     fl_checkpoint_part_report report;
 
     pthread_t thread;
@@ -50,6 +51,7 @@ struct fl_checkpoint_writer {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     fl__checkpoint_work work; /* under the lock */
+    bool exchanges;           /* the same: the thread uses the message group */
 };
 
 /* ---- checkpoint_writer.c ---- */
@@ -61,6 +63,9 @@ fl_st_layout *fl__checkpoint_layout_of(const fl_checkpoint_writer *w,
 
 /* The folder of the checkpoint to whose files items are linked; -1: nothing can be linked. */
 int fl__checkpoint_open_kept(const fl_checkpoint_writer *w);
+
+/* The thread does not use the message group any more. */
+void fl__checkpoint_end_exchange(fl_checkpoint_writer *w);
 
 /* ---- checkpoint_output.c ---- */
 

@@ -242,11 +242,11 @@ void saved_check(const saved_run *run, int64_t step, const fl_state_source *trut
     int fd = openat(run->store->dir_fd, fl_checkpoint_folder_name(step, name), O_RDONLY);
     assert_true(fd >= 0);
     fl_state_source saved = fl_checkpoint_source_open(run->model, fd, SAVED_MOMENTS, &source);
-    for (int rank = 0; rank < run->plan.n_workers; rank++) {
-        assert_string_equal(run->part[rank].text, "");
-        assert_int_equal(run->part[rank].status, FL_OK);
-        assert_int_equal(run->part[rank].step, step);
-        assert_int_equal(run->part[rank].generation, run->plan.generation);
+    for (int i = 0; i < run->n_parts; i++) {
+        assert_string_equal(run->part[i].text, "");
+        assert_int_equal(run->part[i].status, FL_OK);
+        assert_int_equal(run->part[i].step, step);
+        assert_int_equal(run->part[i].generation, run->plan.generation);
     }
     for (int layer = 0; layer < run->plan.n_layers; layer++) {
         for (int part = 0; part < FL_CHECKPOINT_PARTS; part++) {
