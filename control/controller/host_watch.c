@@ -266,6 +266,29 @@ static void drive_drain(fl_controller *controller, int i, int64_t now_us)
     }
 }
 
+/* The training is over, or is to stop: no drain begins any more. One that has taken effect, because
+ * the plan needs nothing of the host, is done. */
+static void end_drain(fl_controller *controller, int i, int64_t now_us)
+{
+    fl_host_record *r = &controller->hosts.records[i];
+    fl_host_drain *d = &controller->hosts.drains[i];
+    if (d->step == FL_HOST_DRAIN_ASKED) {
+        await_outcome(controller, i, now_us);
+    }
+    if (d->step == FL_HOST_DRAIN_ASKED && owns_nothing(controller, i)) {
+        d->step = FL_HOST_DRAIN_LEAVING; /* its own workers have not reported yet */
+    }
+    bool over = controller->shutdown.phase.state == FL_CONTROLLER_FINISHING ||
+                controller->shutdown.phase.state == FL_CONTROLLER_OVER;
+    if (r->state == FL_HOST_STATE_DRAINING && d->step == FL_HOST_DRAIN_LEAVING && over) {
+        r->state = FL_HOST_STATE_DRAINED;
+        r->ended_us = now_us;
+    }
+    if (d->step == FL_HOST_DRAIN_LEAVING) {
+        await_exits(controller, i, now_us); /* its agent learns it, too */
+    }
+}
+
 fl_status fl_host_watch_ask(fl_controller *controller, int i, int64_t now_us)
 {
     const char *name = hosts_of(controller)->host[i].name;
@@ -387,6 +410,8 @@ void fl_host_watch_turn(fl_controller *controller, int64_t now_us)
         if (i > 0 && trains) {
             drive_start(controller, i, now_us);
             drive_drain(controller, i, now_us);
+        } else if (i > 0 && phase->lost < 0) {
+            end_drain(controller, i, now_us);
         }
         report_state(controller, i, now_us);
     }
