@@ -101,6 +101,7 @@ static _Noreturn void become_agent(const fl_relay_options *o, int job_fd, int so
     } head;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_DFL); /* the relay may have a handler */
     signal(SIGHUP, SIG_IGN);
     sigprocmask(SIG_SETMASK, before, NULL);
     ssize_t n;
@@ -502,8 +503,8 @@ static fl_status watch_clock(relay *r, int64_t now_us)
         ask_to_join(r, now_us);
         return silence_us < r->join_ms * 1000
                    ? FL_OK
-                   : fl_fail(r->again ? FL_EPEER : FL_EIO, "--join: no answer from %s in %lld s",
-                             r->o->endpoint, (long long)r->join_ms / 1000);
+                   : fl_fail(FL_EPEER, "--join: no answer from %s in %lld s", r->o->endpoint,
+                             (long long)r->join_ms / 1000);
     }
     if (now_us - r->alive_us > r->silence_ms * 1000 / ALIVES) {
         send_message(r, &(fl_host_message){.type = FL_HOST_ALIVE});

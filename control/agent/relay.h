@@ -38,8 +38,8 @@ typedef struct fl_relay_end {
 
 /* Join the run, and serve it until it is over, or until the run has drained this host (*end):
  * FL_OK. The first SIGTERM has the host drained. The caller has no threads.
- * FL_EINVAL: the head refuses the name; FL_EIO: it cannot be reached, or refuses the key; FL_EPEER:
- * the head was lost, and the workers of this host have been ended; FL_ESTOPPED: by SIGINT, or by
+ * FL_EINVAL: the head refuses the name; FL_EIO: it refuses the key; FL_EPEER: it does not answer,
+ * or the head was lost, and the workers of this host have been ended; FL_ESTOPPED: by SIGINT, or by
  * a SIGTERM after which the host could not be drained; FL_EFAILED: the agent ended with an exit
  * code, after it said why. */
 fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end) FL_MUST_CHECK;

@@ -1,6 +1,7 @@
 #include "control/link/zap_auth.h"
 
 #include "control/link/door.h"
+#include "control/link/key_file.h"
 #include "control/link/zmq_socket.h"
 #include "device/alloc.h"
 #include "device/clock.h"
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <zmq.h>
 
 enum { TELL_EVERY_US = 10000000 };
@@ -63,14 +63,14 @@ static bool next_line(FILE *file, char line[LINE_BYTES])
 
 static fl_status open_file(const char *path, bool secret, FILE **out)
 {
-    struct stat info;
     FILE *file = fopen(path, "re");
     if (file == NULL) {
         return fl_fail(FL_EINVAL, "%s: %s", path, strerror(errno));
     }
-    if (secret && (fstat(fileno(file), &info) != 0 || (info.st_mode & 077) != 0)) {
+    fl_status status = secret ? fl_key_file_check(fileno(file), path) : FL_OK;
+    if (status != FL_OK) {
         fclose(file);
-        return fl_fail(FL_EINVAL, "%s: others may read this secret; allowed: mode 0600", path);
+        return status;
     }
     *out = file;
     return FL_OK;

@@ -1,5 +1,6 @@
 /* frostline agent: this host in a run that another one leads. */
 #include "launcher/cli/agent_join.h"
+#include "launcher/cli/early_signals.h"
 #include "launcher/run/host_address.h"
 #include "launcher/run/host_names.h"
 #include "launcher/run/hosts.h"
@@ -97,6 +98,7 @@ static fl_status join_run(const fl_args *args, fl_curve_keys *keys, fl_relay_end
     FL_TRY(read_options(args, name, keys));
     FL_TRY(read_devices(args, &host.n_devices));
     FL_TRY(fl_agent_read_grace(args, &grace_ms));
+    fl_early_signals_take(); /* the name may have no address for long */
     FL_TRY(await_head(args, &host.wait_ms));
     FL_TRY(read_address(args, address));
     host.address_chosen = fl_args_has(args, "--address");

@@ -1,9 +1,9 @@
 /* frostline run and frostline validate: the same way, to its end or to the last check. */
-#include "control/agent/signals.h"
 #include "device/alloc.h"
 #include "device/log.h"
 #include "device/plural.h"
 #include "launcher/cli/cli.h"
+#include "launcher/cli/early_signals.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/cli/run_continue.h"
 #include "launcher/cli/run_hosts.h"
@@ -20,31 +20,12 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define RESUME_OPTION                                                                              \
     {                                                                                              \
         "--resume", 0, "RUN", "continue this run, which was interrupted"                           \
     }
 static const fl_cli_option resume_option = RESUME_OPTION;
-
-/* Until the run takes signals itself there is nothing to end but this process. */
-static void end_process(int number)
-{
-    static const char text[] = "frostline: stopped before the training began\n";
-    (void)!write(STDERR_FILENO, text, sizeof text - 1);
-    _exit(number == SIGTERM ? FL_EXIT_TERMINATED : FL_EXIT_STOPPED);
-}
-
-/* What does not ask for an end waits for the run, which warns of it. */
-static void take_early_signals(void)
-{
-    sigset_t later;
-    fl_signals_others(&later);
-    sigprocmask(SIG_BLOCK, &later, NULL);
-    signal(SIGTERM, end_process);
-    signal(SIGINT, end_process);
-}
 
 /* ---- --resume ---- */
 
@@ -224,7 +205,7 @@ static int run_task(const fl_args *args, fl_run_hosts *hosts)
     if (hosts->task.rank > 0) {
         return fl_run_hosts_serve(args, hosts);
     }
-    take_early_signals();
+    fl_early_signals_take();
     int code = run_or_continue(args, hosts);
     fl_run_hosts_end(hosts, code);
     return code;

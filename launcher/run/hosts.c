@@ -1,5 +1,6 @@
 #include "launcher/run/hosts.h"
 
+#include "control/link/key_file.h"
 #include "control/link/zap_auth.h"
 #include "device/alloc.h"
 #include "device/failure.h"
@@ -12,7 +13,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -350,18 +350,16 @@ static bool read_lines(FILE *file, fl_curve_keys *out, char *head)
 
 static fl_status read_file(const char *path, fl_curve_keys *out, char *head)
 {
-    struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
     if (file == NULL) {
         return fl_fail(FL_EINVAL, "%s: %s", path, strerror(errno));
     }
-    bool is_private = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & 077) == 0;
-    bool good = is_private && read_lines(file, out, head);
+    fl_status status = fl_key_file_check(fd, path);
+    bool good = status == FL_OK && read_lines(file, out, head);
     fclose(file);
-    if (!is_private) {
-        return fl_fail(FL_EINVAL, "%s: others may read this secret; allowed: a file of mode 0600",
-                       path);
+    if (status != FL_OK) {
+        return status;
     }
     return good ? FL_OK
                 : fl_fail(FL_EINVAL, "%s: no keys found; allowed: the file %s", path,

@@ -97,7 +97,10 @@ static void write_pod(const net_hosts *h, json_t *spec, int i, const char *hostn
             "rm -f $root/etc/hosts && touch $root/etc/hosts $root/etc/frostline/job.yaml\n"
             "mount --bind %s/names $root/etc/hosts\nmount --bind %s/work-%s $root/work\n"
             "mount --bind %s/job.yaml $root/etc/frostline/job.yaml\n"
-            "mount --bind %s/keys-%s $root/etc/frostline/keys\n"
+            "mount -t tmpfs none $root/etc/frostline/keys\n"
+            "cp %s/keys-%s/* $root/etc/frostline/keys/\n"
+            "chown 0:4242 $root/etc/frostline/keys/*\n" /* as with fsGroup */
+            "chmod 0440 $root/etc/frostline/keys/*\n"
             "cp '%s/frostline' $root/program/\n"
             "exec chroot $root env -i PATH=/program:/usr/bin:/bin HOME=/work "
             "JOB_COMPLETION_INDEX=%d sh -c 'cd \"$0\" && exec \"$@\"'",

@@ -162,6 +162,28 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
     }
 }
 
+/* An agent that waits for a head that is not there. Would catch: a SIGTERM that it does not hear,
+ * and a code that keeps a scheduler from another try. */
+static void test_hosts_refused__a_head_that_is_not_there(void **state)
+{
+    net_hosts *h = *state;
+    char arguments[NET_HOSTS_TEXT];
+    assert_true(net_hosts_shell("cd %s && '%s/frostline' key k && cat k.pub k > keys && "
+                                "chmod 600 keys",
+                                h->dir, FL_BINARY_DIR));
+    snprintf(arguments, sizeof arguments, "agent --key %s/keys --join tcp://127.0.0.1:1 --wait 1",
+             h->dir);
+    pid_t agent = net_hosts_start(h, 1, "b.log", arguments);
+    assert_int_equal(net_hosts_await_exit(&agent), 3);
+    assert_true(net_hosts_log_has(h, "b.log", "no answer from tcp://127.0.0.1:1 in 1 s"));
+    snprintf(arguments, sizeof arguments,
+             "agent --key %s/keys --join tcp://head.invalid:5570 --wait 600", h->dir);
+    agent = net_hosts_start(h, 1, "b.log", arguments);
+    NET_AWAIT(net_hosts_log_has(h, "b.log", "waits for the address of head.invalid"));
+    kill(agent, SIGTERM);
+    assert_int_equal(net_hosts_await_exit(&agent), 5);
+}
+
 #define LOOPBACK(test) cmocka_unit_test_setup_teardown(test, make_loopback, net_hosts_tear_down)
 
 int main(void)
@@ -169,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LOOPBACK(test_hosts_refused__strangers_are_refused),
         LOOPBACK(test_hosts_refused__bad_input_is_refused),
+        LOOPBACK(test_hosts_refused__a_head_that_is_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
