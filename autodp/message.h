@@ -61,7 +61,8 @@ fl_status fl_message_broadcast(fl_message_group *group, int root, uint32_t gener
 fl_status fl_message_all_gather(fl_message_group *group, uint32_t generation, const void *mine,
                                 size_t size_bytes, void *all, int64_t deadline_us) FL_MUST_CHECK;
 
-/* For transfer.c and message_pieces.c: the group's net, and the index of a member in it; -1: not a member. */
+/* For transfer.c and message_pieces.c: the group's net, and the index of a member in it; -1: not a
+ * member. */
 fl_net *fl__message_net(const fl_message_group *group);
 int fl__message_index(const fl_message_group *group, int rank);
 
