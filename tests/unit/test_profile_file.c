@@ -158,7 +158,7 @@ static void test_profile_file__reads_the_format_before(void **state)
         end = tokens == NULL ? at + length : strchr(tokens, '}');
         at = end;
     }
-    char *format = strstr(old, "format: 7");
+    char *format = strstr(old, "format: 8");
     assert_non_null(format);
     format[strlen("format: ")] = '4';
     assert_int_equal(parse(&r, old, n), FL_EFORMAT); /* that has costs of tokens */
@@ -202,8 +202,8 @@ static void test_profile_file__tells_what_is_wrong(void **state)
     static char text[TEXT_MAX];
     static const change cases[] = {
         {"# A profile", "# No profile", FL_EFORMAT, "this is no profile"},
-        {"format: 7", "format: 2", FL_EINVAL, "format 2; this program reads 3 to 7"},
-        {"format: 7", "format: one", FL_EFORMAT, "format: found 'one', allowed: a whole number"},
+        {"format: 8", "format: 2", FL_EINVAL, "format 2; this program reads 3 to 8"},
+        {"format: 8", "format: one", FL_EFORMAT, "format: found 'one', allowed: a whole number"},
         {"precision: \"fp32, cached as fp32\"", "precision: \"bf16\"", FL_EINVAL,
          "of another precision: 'bf16', not 'fp32, cached as fp32'"},
         {"2 at once", "4 at once", FL_EINVAL, "of another device"},
