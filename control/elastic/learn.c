@@ -99,8 +99,9 @@ static fl_live_stage of_stage(const fl_elastic *elastic, int stage)
             all.compute_us += one.compute_us * speed;
         }
     }
-    return n == 0 ? (fl_live_stage){.n_steps = 0}
-                  : (fl_live_stage){.n_steps = all.n_steps, .compute_us = all.compute_us / n};
+    const fl_live_stage none = {.n_steps = 0};
+    all.compute_us /= n == 0 ? 1 : n;
+    return n == 0 ? none : all;
 }
 
 /* The profile as corrected so far, for the event. */
