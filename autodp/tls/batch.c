@@ -15,7 +15,7 @@ enum {
 
 struct fl__tls_batch {
     int fd;
-    int low_water; /* of the socket: it reports so many bytes at once */
+    int low_water; /* SO_RCVLOWAT: the socket is readable from this many bytes on */
     bool drained;  /* the socket has no more to read */
     bool ended;    /* the other end has closed it */
     size_t in_at, in_end, out_at, out_end;

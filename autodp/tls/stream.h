@@ -65,8 +65,8 @@ ptrdiff_t fl__tls_stream_write(fl__tls_stream *s, const void *from, size_t size_
 int fl__tls_stream_flush(fl__tls_stream *s);
 bool fl__tls_stream_is_flushed(const fl__tls_stream *s);
 
-/* After a read that found no more: so many bytes will follow in any case. The socket is then
- * reported as ready once a good part of them has come, not for each packet. */
+/* Call it after a read that found no more. size_bytes: how many bytes are sure to follow. The
+ * socket is then reported as ready once a good part of them has come, not for each packet. */
 void fl__tls_stream_expect(fl__tls_stream *s, size_t size_bytes);
 
 /* Whether the kernel encrypts what is written, and decrypts what is read. */

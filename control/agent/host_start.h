@@ -17,7 +17,7 @@ enum { FL_HOST_COMMAND_MAX = 16 * 1024, FL_HOST_SAID_MAX = 120, FL_HOST_STARTER_
 bool fl_host_start_command(const fl_hosts *hosts, int i, const char *program, const char *run_dir,
                            const char *cwd, char text[FL_HOST_COMMAND_MAX]);
 
-/* An ssh that starts an agent. A struct of zeros is none. */
+/* An ssh process that starts an agent. All zeros: there is no such process. */
 typedef struct fl_host_starter {
     pid_t pid;                       /* 0: none, or it has ended */
     int said_fd;                     /* what it and the agent say; 0: that has ended */

@@ -1,9 +1,13 @@
 /* The head's part in measuring the links between the hosts of a run, before the gate opens:
  *
- *     ① agents join, as they join the gate; by ssh, or by hand
- *     ② once all are there, or time is up: an order to each (host_probe.h); this host is one of
- * them ③ a store, at the address of the workers' links, lets pairs find each other ④ results come;
- * agents by ssh are told to end, others ask to join the gate next */
+ *     ① agents join, as they join the gate, whether ssh or a user starts them
+ *
+ *     ② once all are there, or time is up, each gets an order (host_probe.h), and so does a process
+ *       of this host
+ *
+ *     ③ a store, at the address of the workers' links, lets pairs find each other
+ *
+ *     ④ results come; agents that ssh started are told to end, others ask to join the gate next */
 #ifndef FL_CONTROL_AGENT_HOST_SURVEY_H
 #define FL_CONTROL_AGENT_HOST_SURVEY_H
 

@@ -28,7 +28,7 @@ struct fl_zap_auth {
     char allowed[ALLOWED_MAX][FL_KEY_MAX];
     void *zap;
     fl_door *door; /* NULL until a port is bound */
-    int n_refused; /* that no line tells of yet */
+    int n_refused; /* since the last line of the log about them */
     int64_t tell_us;
 };
 

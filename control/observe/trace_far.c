@@ -2,10 +2,10 @@
  *
  *     ① what it has done in the steps of the trace since the last answer
  *     ② an answer goes into the trace, with the times of that host's clock
- *     ③ once the steps are over, an answer to a question of later that has all is the last one
+ *     ③ after the last step, the first complete answer to a question that was asked later ends it
  *     ④ at the end, the clock as it was measured first and last puts the times right
  *
- * A host that does not answer for ANSWER_US then is left out, and the trace says so. */
+ * A host that does not answer within ANSWER_US is left out of the trace, which names it. */
 #include "control/observe/trace_far.h"
 
 #include "device/alloc.h"

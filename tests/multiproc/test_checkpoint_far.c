@@ -2,10 +2,10 @@
  * host and sends. Would catch: training that stands still until the head has taken the files, files
  * that are mixed up or cut, and a message group that is closed while the writer's thread uses it.
  */
-#include "autodp/message.h"
 #include "device/clock.h"
 #include "pipe/cost/plan.h"
 #include "support/folder.h"
+#include "support/messages.h"
 #include "support/ranks.h"
 #include "support/saved_state.h"
 #include "support/toy.h"
@@ -25,20 +25,6 @@ enum { BLOCKS = 4, PATIENCE_MS = 60000, STEP = 5, GENERATION = 3 };
 
 static char folder[FOLDER_SIZE];
 static saved_run run; /* large */
-
-static fl_message_group *open_messages(const rank_env *env)
-{
-    const fl_message_options options = {.transport = test_net_transport(),
-                                        .membership = 1,
-                                        .rank = env->rank,
-                                        .size = env->size,
-                                        .kv = env->kv,
-                                        .open_timeout_ms = PATIENCE_MS,
-                                        .wait_timeout_ms = PATIENCE_MS};
-    fl_message_group *group = NULL;
-    RANK_OK(fl_message_open(&options, &group));
-    return group;
-}
 
 static fl_status meet(const rank_env *env, fl_message_group *group)
 {
@@ -70,7 +56,7 @@ static void open_state(const rank_env *env, rank_state *s)
     s->source = saved_truth_source(&s->truth);
     fl_plan plan = saved_plan(s->model, 0, 2, 1, 2);
     saved_run_open(&run, s->model, s->cpu, &s->store, &plan, -1, 0, &s->source);
-    s->messages = open_messages(env);
+    s->messages = rank_messages(env, PATIENCE_MS, PATIENCE_MS);
     s->writer = run.worker[env->rank].writer;
     s->far = (fl_checkpoint_far){.n_head = 1, .messages = s->messages, .deadline_ms = PATIENCE_MS};
     s->state = (fl_checkpoint_state){.plan = &run.plan,

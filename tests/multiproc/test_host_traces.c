@@ -3,10 +3,10 @@
  * times that are not on one line, a report that gets bubbles wrong for them, and a run or a trace
  * that waits for an agent that does not answer. Hosts are network name spaces, and a time name
  * space; without the right to make them, the tests are skipped. */
-#include "control/observe/trace.h"
 #include "support/lines.h"
 #include "support/net_hosts.h"
 #include "support/shell.h"
+#include "support/traces.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -29,45 +29,16 @@ enum { M = 4, STEPS = 5, AHEAD_S = 86400 };
 
 static int make_two(void **state)
 {
-    net_hosts *h = calloc(1, sizeof *h);
-    net_hosts_make(h, 2, (const int[]){1, 1});
-    *state = h;
-    return 0;
-}
-
-static int remove_hosts(void **state)
-{
-    int failed = net_hosts_remove(*state);
-    free(*state);
-    return failed;
+    return net_hosts_set_up(state, 2, (const int[]){1, 1});
 }
 
 /* ---- a trace ---- */
 
-static fl_trace_data *read_trace(const net_hosts *h, const char *name)
+static fl_trace_data *trace_of(const net_hosts *h, const char *name)
 {
     char path[FOLDER_SIZE + 64];
-    fl_trace_data *trace = calloc(1, sizeof *trace);
     snprintf(path, sizeof path, "%s/run/%s", h->dir, name);
-    if (fl_trace_read(path, trace) != FL_OK) {
-        fail_msg("%s", fl_errmsg());
-    }
-    return trace;
-}
-
-static void drop(fl_trace_data *trace)
-{
-    fl_trace_fini(trace);
-    free(trace);
-}
-
-static int count(const fl_trace_data *trace, int rank, fl_flight_kind kind)
-{
-    int n = 0;
-    for (size_t i = 0; i < trace->n; i++) {
-        n += trace->events[i].rank == rank && trace->events[i].e.kind == kind;
-    }
-    return n;
+    return read_trace(path);
 }
 
 /* The same message at its other end. */
@@ -120,15 +91,15 @@ static void check_clock(const fl_trace_data *trace)
 
 static void check_trace(const net_hosts *h, const char *name)
 {
-    fl_trace_data *trace = read_trace(h, name);
+    fl_trace_data *trace = trace_of(h, name);
     fl_trace_report report;
     check_clock(trace);
     assert_int_equal(trace->about.lost, 0);
     for (int rank = 0; rank < 2; rank++) {
         int n_layers = trace->about.plan[0].first[rank + 1] - trace->about.plan[0].first[rank];
-        assert_int_equal(count(trace, rank, FL_FLIGHT_FORWARD), STEPS * M * n_layers);
-        assert_int_equal(count(trace, rank, FL_FLIGHT_STEP), STEPS);
-        assert_int_equal(count(trace, rank, FL_FLIGHT_OPTIMIZER), STEPS);
+        assert_int_equal(count_operations(trace, rank, FL_FLIGHT_FORWARD), STEPS * M * n_layers);
+        assert_int_equal(count_operations(trace, rank, FL_FLIGHT_STEP), STEPS);
+        assert_int_equal(count_operations(trace, rank, FL_FLIGHT_OPTIMIZER), STEPS);
     }
     assert_int_equal(fl_trace_analyse(trace, &report), FL_OK);
     assert_int_equal(report.n_pipelines, STEPS);
@@ -136,7 +107,7 @@ static void check_trace(const net_hosts *h, const char *name)
     double longer = (double)report.worker[1].wall_ns / (double)report.worker[0].wall_ns;
     assert_true(longer > 0.5 && longer < 2.0); /* a step ends on both at the same sum */
     fl_trace_report_fini(&report);
-    drop(trace);
+    drop_trace(trace);
 }
 
 /* ---- the flight recorder ---- */
@@ -237,7 +208,7 @@ static void test_host_traces__go_on_without_an_agent_that_does_not_answer(void *
     assert_non_null(strstr(net_hosts_said(), "host b: worker 1, missing: its agent did not"));
 }
 
-#define TWO(test) cmocka_unit_test_setup_teardown(test, make_two, remove_hosts)
+#define TWO(test) cmocka_unit_test_setup_teardown(test, make_two, net_hosts_tear_down)
 
 int main(void)
 {

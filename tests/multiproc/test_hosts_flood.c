@@ -7,7 +7,6 @@
 #include "support/net_hosts.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -108,21 +107,6 @@ static pid_t start_stranger(const net_hosts *h)
 
 /* ---- the run ---- */
 
-static int count_files(pid_t pid)
-{
-    char path[64];
-    int n = 0;
-    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
-    DIR *folder = opendir(path);
-    while (folder != NULL && readdir(folder) != NULL) {
-        n++;
-    }
-    if (folder != NULL) {
-        closedir(folder);
-    }
-    return n;
-}
-
 /* The processes of the head have few descriptors: it has started none yet. */
 static void start_head(net_hosts *h)
 {
@@ -184,7 +168,7 @@ static void test_hosts_flood__leaves_room_for_the_run(void **state)
     int checkpoints = net_hosts_n_events(h, "checkpoint.written", "");
     go_on(h, FURTHER);
     NET_AWAIT(net_hosts_n_events(h, "checkpoint.written", "") > checkpoints + 1);
-    int files = count_files(h->head);
+    int files = net_hosts_n_files(h->head);
     print_message("%d descriptors of %d\n", files, FILES);
     assert_true(files < FILES);
     assert_int_equal(net_hosts_n_events(h, "checkpoint.failed", ""), 0);

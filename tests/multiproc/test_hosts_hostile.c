@@ -9,7 +9,6 @@
 #include "support/net_hosts.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -283,21 +282,6 @@ static _Noreturn void run_stranger(const net_hosts *h, shared *s, const char *ke
 
 /* ---- what the head has ---- */
 
-static int count_files(pid_t pid)
-{
-    char path[64];
-    int n = 0;
-    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
-    DIR *folder = opendir(path);
-    while (folder != NULL && readdir(folder) != NULL) {
-        n++;
-    }
-    if (folder != NULL) {
-        closedir(folder);
-    }
-    return n;
-}
-
 static long resident_mib(pid_t pid)
 {
     char path[64];
@@ -368,14 +352,14 @@ static void test_hosts_hostile__strangers_change_nothing(void **state)
     start_recorded_agent(&h);
     await_training(&h);
     read_public_key(&h, key);
-    int files = count_files(h.head), most_files = files;
+    int files = net_hosts_n_files(h.head), most_files = files;
     long mib = resident_mib(h.head), most_mib = mib;
     pid_t stranger = fork_on(&h, 2);
     if (stranger == 0) {
         run_stranger(&h, s, key);
     }
     while (net_hosts_n_steps(&h) < steps && !has_ended(h.head)) {
-        int now = count_files(h.head);
+        int now = net_hosts_n_files(h.head);
         long now_mib = resident_mib(h.head);
         most_files = now > most_files ? now : most_files;
         most_mib = now_mib > most_mib ? now_mib : most_mib;
@@ -438,15 +422,15 @@ static void test_hosts_hostile__silent_connections_are_closed(void **state)
                                      "--set autodp.r=2 --set pipe.m=1");
     net_hosts_start_agent(&h, 1);
     NET_AWAIT(net_hosts_n_steps(&h) > 0);
-    int files = count_files(h.head);
+    int files = net_hosts_n_files(h.head);
     pid_t stranger = fork_on(&h, 2);
     if (stranger == 0) {
         connect_and_stay_silent(&h, s);
     }
     NET_AWAIT(atomic_load(&s->n_connections) == HELD);
-    NET_AWAIT(count_files(h.head) >= files + HELD / 2);
+    NET_AWAIT(net_hosts_n_files(h.head) >= files + HELD / 2);
     int64_t closed_us = fl_deadline_us(CLOSED_MS);
-    NET_AWAIT(count_files(h.head) <= files + SOME);
+    NET_AWAIT(net_hosts_n_files(h.head) <= files + SOME);
     bool in_time = fl_left_ms(closed_us) > 0;
     int steps = net_hosts_n_steps(&h);
     NET_AWAIT(net_hosts_n_steps(&h) > steps);

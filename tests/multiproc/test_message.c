@@ -1,7 +1,6 @@
 /* The message group: telling, gathering, and refusing what bears another generation. */
-#include "autodp/message.h"
-
 #include "device/clock.h"
+#include "support/messages.h"
 #include "support/ranks.h"
 #include "support/transport.h"
 
@@ -23,20 +22,6 @@ static int64_t soon(void)
     return fl_deadline_us(PATIENCE_MS);
 }
 
-static fl_message_group *open_messages(const rank_env *env, int64_t wait_ms)
-{
-    const fl_message_options options = {.transport = test_net_transport(),
-                                        .membership = 1,
-                                        .rank = env->rank,
-                                        .size = env->size,
-                                        .kv = env->kv,
-                                        .open_timeout_ms = PATIENCE_MS,
-                                        .wait_timeout_ms = wait_ms};
-    fl_message_group *group = NULL;
-    RANK_OK(fl_message_open(&options, &group));
-    return group;
-}
-
 static unsigned char byte_of(int rank, size_t i)
 {
     return (unsigned char)((size_t)rank * 89 + i * 3 + 1);
@@ -46,7 +31,7 @@ static void tell_from_each(const rank_env *env)
 {
     static const size_t sizes[] = {0, 1, 1000, FL_MESSAGE_MAX_BYTES};
     static unsigned char data[FL_MESSAGE_MAX_BYTES];
-    fl_message_group *group = open_messages(env, PATIENCE_MS);
+    fl_message_group *group = rank_messages(env, PATIENCE_MS, PATIENCE_MS);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         for (int root = 0; root < env->size; root++) {
             size_t size_bytes = env->rank == root ? sizes[s] : 12345;
@@ -72,7 +57,7 @@ static void gather(const rank_env *env)
 {
     static const size_t sizes[] = {0, 1, 33, GATHER_MAX};
     static unsigned char mine[GATHER_MAX], all[MOST_RANKS * GATHER_MAX];
-    fl_message_group *group = open_messages(env, PATIENCE_MS);
+    fl_message_group *group = rank_messages(env, PATIENCE_MS, PATIENCE_MS);
     for (int round = 0; round < 40; round++) {
         size_t size_bytes = sizes[round % 4];
         for (size_t i = 0; i < size_bytes; i++) {
@@ -102,7 +87,7 @@ static void test_message__tells_and_gathers(void **state)
 /* Rank 1 has missed a transition: it is in generation 4 and receives a message of generation 5. */
 static void meet_stale(const rank_env *env)
 {
-    fl_message_group *group = open_messages(env, PATIENCE_MS);
+    fl_message_group *group = rank_messages(env, PATIENCE_MS, PATIENCE_MS);
     static char data[FL_MESSAGE_MAX_BYTES];
     snprintf(data, sizeof data, "%s", env->rank == 0 ? "plan" : "mine");
     size_t size_bytes = 5;
@@ -141,7 +126,7 @@ typedef struct fall_case {
 static void lose_root(const rank_env *env)
 {
     const fall_case *c = env->context;
-    fl_message_group *group = open_messages(env, c->wait_ms);
+    fl_message_group *group = rank_messages(env, PATIENCE_MS, c->wait_ms);
     char mine = 'x', all[MOST_RANKS];
     int64_t deadline_us = fl_deadline_us(BEYOND_MS);
     /* The root may fall before its last answer is out. */
@@ -187,7 +172,7 @@ static void lose_spare(const rank_env *env)
     const spare_case *c = env->context;
     const int n_stay = env->size < 2 ? 1 : env->size - 1, last = n_stay;
     bool spare[MOST_RANKS] = {false}, nobody[MOST_RANKS] = {false};
-    fl_message_group *group = open_messages(env, PATIENCE_MS);
+    fl_message_group *group = rank_messages(env, PATIENCE_MS, PATIENCE_MS);
     int mine = env->rank + 1, all[MOST_RANKS];
     spare[last] = true;
     RANK_OK(fl_message_release(group, spare));

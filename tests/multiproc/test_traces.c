@@ -3,10 +3,10 @@
  * and in the run's events. How close the measured bubble is to the schedule's is a matter of time:
  * bench/trace_bubble.sh. */
 #include "control/observe/slow.h"
-#include "control/observe/trace.h"
 #include "support/lines.h"
 #include "support/nap.h"
 #include "support/scenario.h"
+#include "support/traces.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,29 +56,8 @@ static fl_trace_data *trace_of(const traced *t, scenario *s)
                     .at_operation = take_time,
                     .context = t};
     scenario_run(s);
-    fl_trace_data *trace = calloc(1, sizeof *trace);
-    assert_non_null(trace);
     snprintf(path, sizeof path, "%s/trace-%d-%d.json", s->dir, START, START + STEPS - 1);
-    if (fl_trace_read(path, trace) != FL_OK) {
-        fail_msg("%s", fl_errmsg());
-    }
-    return trace;
-}
-
-static void drop(fl_trace_data *trace)
-{
-    fl_trace_fini(trace);
-    free(trace);
-}
-
-/* Operations of one kind of one worker. */
-static int count(const fl_trace_data *trace, int rank, fl_flight_kind kind)
-{
-    int n = 0;
-    for (size_t i = 0; i < trace->n; i++) {
-        n += trace->events[i].rank == rank && trace->events[i].e.kind == kind;
-    }
-    return n;
+    return read_trace(path);
 }
 
 /* Would catch: a part of a step that is not recorded, an operation that is lost or counted twice, a
@@ -96,14 +75,14 @@ static void test_traces__times_add_up(void **state)
     const fl_plan *plan = &trace->about.plan[0];
     for (int rank = 0; rank < 2; rank++) {
         int n_layers = plan->first[rank + 1] - plan->first[rank];
-        assert_int_equal(count(trace, rank, FL_FLIGHT_STEP), STEPS);
-        assert_int_equal(count(trace, rank, FL_FLIGHT_SUM), STEPS);
-        assert_int_equal(count(trace, rank, FL_FLIGHT_OPTIMIZER), STEPS);
-        assert_int_equal(count(trace, rank, FL_FLIGHT_FORWARD), STEPS * M * n_layers);
-        assert_int_equal(count(trace, rank, FL_FLIGHT_BACKWARD), STEPS * M * n_layers);
+        assert_int_equal(count_operations(trace, rank, FL_FLIGHT_STEP), STEPS);
+        assert_int_equal(count_operations(trace, rank, FL_FLIGHT_SUM), STEPS);
+        assert_int_equal(count_operations(trace, rank, FL_FLIGHT_OPTIMIZER), STEPS);
+        assert_int_equal(count_operations(trace, rank, FL_FLIGHT_FORWARD), STEPS * M * n_layers);
+        assert_int_equal(count_operations(trace, rank, FL_FLIGHT_BACKWARD), STEPS * M * n_layers);
     }
-    assert_int_equal(count(trace, 0, FL_FLIGHT_SEND), STEPS * M);
-    assert_int_equal(count(trace, 1, FL_FLIGHT_RECEIVE), STEPS * M);
+    assert_int_equal(count_operations(trace, 0, FL_FLIGHT_SEND), STEPS * M);
+    assert_int_equal(count_operations(trace, 1, FL_FLIGHT_RECEIVE), STEPS * M);
     assert_int_equal(fl_trace_analyse(trace, &r), FL_OK);
     assert_int_equal(r.n_pipelines, STEPS);
     assert_true(r.bubble > 0.0 && r.bubble < 1.0);
@@ -122,7 +101,7 @@ static void test_traces__times_add_up(void **state)
         assert_int_equal(all_ns, w->wall_ns);
     }
     fl_trace_report_fini(&r);
-    drop(trace);
+    drop_trace(trace);
 }
 
 static int count_on_device(const fl_trace_data *trace, int rank, fl_flight_kind kind)
@@ -176,7 +155,7 @@ static void test_traces__tell_what_a_device_computed(void **state)
     assert_true(r.worker[0].has_device && r.worker[0].device_ns > 0);
     assert_true(r.worker[0].expected_us > 0.0);
     fl_trace_report_fini(&r);
-    drop(trace);
+    drop_trace(trace);
 }
 
 /* Would catch: naming a worker that only waited as the slow one. */
@@ -195,7 +174,7 @@ static void test_traces__a_slowed_worker_is_named(void **state)
     assert_int_equal(count_events(s.dir, "\"worker.slow\"", ""), 1);
     assert_int_equal(count_events(s.dir, "\"worker.recovered\"", ""), 0);
     fl_trace_report_fini(&r);
-    drop(trace);
+    drop_trace(trace);
 }
 
 int main(void)

@@ -7,6 +7,7 @@
 #include "device/alloc.h"
 #include "device/async/async.h"
 #include "device/clock.h"
+#include "support/messages.h"
 #include "support/ranks.h"
 #include "support/transport.h"
 
@@ -38,19 +39,6 @@ static fl_device *the_device(void)
         RANK_OK(fl_device_open(&options, &device));
     }
     return device;
-}
-
-static fl_message_group *open_messages(const rank_env *env, int64_t wait_timeout_ms)
-{
-    fl_message_group *group = NULL;
-    const fl_message_options options = {.transport = test_net_transport(),
-                                        .rank = env->rank,
-                                        .size = env->size,
-                                        .kv = env->kv,
-                                        .open_timeout_ms = TIMEOUT_MS,
-                                        .wait_timeout_ms = wait_timeout_ms};
-    RANK_OK(fl_message_open(&options, &group));
-    return group;
 }
 
 /* The training group beside the message group, not yet connected; NULL: none. */
@@ -201,7 +189,7 @@ static void check_parts(const rank_env *env, const fl_transfers *transfers, cons
 static void exchange(const rank_env *env)
 {
     RANK_CHECK(setenv("FROSTLINE_STANDIN", env->rank == 0 && fault != NULL ? fault : "", 1) == 0);
-    fl_message_group *group = open_messages(env, TIMEOUT_MS);
+    fl_message_group *group = rank_messages(env, TIMEOUT_MS, TIMEOUT_MS);
     fl_transfer list[2 * MOST_RANKS * PER_PAIR];
     fl_transfers *transfers = NULL;
     fl_group *next = open_group(env, "", TIMEOUT_MS);
@@ -240,7 +228,7 @@ static void test_transfer__moves_state_between_all_ranks(void **state)
 
 static void refuse_stranger(const rank_env *env)
 {
-    fl_message_group *group = open_messages(env, TIMEOUT_MS);
+    fl_message_group *group = rank_messages(env, TIMEOUT_MS, TIMEOUT_MS);
     fl_transfers *transfers = NULL;
     const fl_transfers_options options = {.messages = group, .device = the_device()};
     float data[4] = {0};
@@ -261,7 +249,7 @@ static void test_transfer__refuses_a_rank_that_is_no_member(void **state)
 static void wait_for_lost(const rank_env *env)
 {
     enum { SIZE_BYTES = 9 << 20 };
-    fl_message_group *group = open_messages(env, BEYOND_MS);
+    fl_message_group *group = rank_messages(env, TIMEOUT_MS, BEYOND_MS);
     fl_transfers *transfers = NULL;
     void *data = NULL;
     if (env->rank == 1) {
@@ -293,7 +281,7 @@ static void test_transfer__ends_when_the_peer_is_lost(void **state)
 static void fail_in_copy(const rank_env *env)
 {
     enum { SIZE_BYTES = 9 << 20 };
-    fl_message_group *group = open_messages(env, BEYOND_MS);
+    fl_message_group *group = rank_messages(env, TIMEOUT_MS, BEYOND_MS);
     fl_transfers *transfers = NULL;
     void *data = NULL;
     RANK_OK(fl_device_alloc(the_device(), SIZE_BYTES, "state", &data));
@@ -372,7 +360,7 @@ static int list_both_ways(const rank_env *env, fl_transfer *list)
 static void fail_over_nccl(const rank_env *env)
 {
     const nccl_case *c = env->context;
-    fl_message_group *messages = open_messages(env, BEYOND_MS);
+    fl_message_group *messages = rank_messages(env, TIMEOUT_MS, BEYOND_MS);
     fl_group *next =
         open_group(env, env->rank == 0 && c->fault != NULL ? c->fault : "", TIMEOUT_MS);
     const fl_transfers_options options = {

@@ -3,6 +3,7 @@
 #include "support/lines.h"
 #include "support/shell.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -357,6 +358,21 @@ pid_t net_hosts_worker_pid(const net_hosts *h, int rank)
     json_decref(events);
     assert_true(pid > 0);
     return pid;
+}
+
+int net_hosts_n_files(pid_t pid)
+{
+    char path[64];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    DIR *folder = opendir(path);
+    while (folder != NULL && readdir(folder) != NULL) {
+        n++;
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    return n;
 }
 
 void net_hosts_check(const net_hosts *h, int n_steps, int compared)

@@ -121,6 +121,9 @@ int net_hosts_n_events(const net_hosts *h, const char *event, const char *text);
 /* The process that the worker had at the start of the run, or when it continued. */
 pid_t net_hosts_worker_pid(const net_hosts *h, int rank);
 
+/* How many descriptors a process has, and two more. */
+int net_hosts_n_files(pid_t pid);
+
 /* DIR/run has n_steps steps, DIR/alone `compared` or more; their losses differ by 1e-5 at most in
  * the first `compared`; its ledger proves every sample, and its model is there. */
 void net_hosts_check(const net_hosts *h, int n_steps, int compared);

@@ -1,0 +1,52 @@
+/* What the two files of a survey share: host_survey.c has its steps, host_survey_turn.c what
+ * arrives meanwhile. */
+#ifndef FL_CONTROL_AGENT_HOST_SURVEY_PARTS_H
+#define FL_CONTROL_AGENT_HOST_SURVEY_PARTS_H
+
+#include "autodp/net/store.h"
+#include "control/agent/host_socket.h"
+#include "control/agent/host_start.h"
+#include "control/agent/host_survey.h"
+
+#include <sys/types.h>
+
+typedef struct fl__survey_host {
+    bool joined, gone;
+    fl_host_peer peer;
+    char address[FL_HOST_TEXT]; /* that it has now */
+    fl_host_starter starter;
+} fl__survey_host;
+
+typedef struct fl__survey {
+    const fl_host_survey_options *o;
+    fl_host_survey *out;
+    fl__survey_host *host; /* [n] */
+    fl_host_probe_order order;
+    fl_host_socket socket;
+    void *links; /* of the store */
+    fl_store *store;
+    int own, signal_fd; /* the socket of this host's process */
+    pid_t pid;
+    int stopped;
+} fl__survey;
+
+/* Start the process that measures for this host. Before there are threads. */
+bool fl__survey_fork(fl__survey *s);
+
+/* Poll once, for at most a twentieth of a second, and take all that has come. */
+void fl__survey_turn(fl__survey *s);
+
+void fl__survey_send_text(const fl__survey *s, const fl_host_peer *to, fl_host_type type,
+                          const char *text);
+
+/* Host i takes no part any more. */
+void fl__survey_note_gone(fl__survey *s, int i, const char *why);
+
+/* The result of this pair, a < b; NULL: there is none yet. */
+fl_host_link *fl__survey_find_pair(fl__survey *s, int a, int b);
+
+/* Whether host i is measured, once orders have been given; how many are. */
+bool fl__survey_has_part(const fl__survey *s, int i);
+int fl__survey_count_parts(const fl__survey *s);
+
+#endif

@@ -1,0 +1,257 @@
+#include "control/agent/host_survey_parts.h"
+#include "control/agent/join_address.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum { TURN_MS = 50, STORE_PARTS = 3 };
+
+/* ---- this host's process ---- */
+
+static void tell_result(void *context, const fl_host_link *result)
+{
+    const int *socket = context;
+    (void)send(*socket, result, sizeof *result, MSG_NOSIGNAL);
+}
+
+static _Noreturn void become_probe(const fl__survey *s, int socket, pid_t parent)
+{
+    fl_host_probe_order order;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent && recv(socket, &order, sizeof order, 0) == (ssize_t)sizeof order) {
+        fl_host_probe(&order, &s->o->hosts->keys, tell_result, &socket);
+    }
+    _exit(0);
+}
+
+/* Before there are threads. */
+bool fl__survey_fork(fl__survey *s)
+{
+    int ends[2];
+    pid_t self = getpid();
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+        return false;
+    }
+    fflush(NULL);
+    s->own = ends[0];
+    s->pid = fork();
+    if (s->pid == 0) {
+        close(ends[0]);
+        become_probe(s, ends[1], self);
+    }
+    close(ends[1]);
+    return s->pid > 0;
+}
+
+/* ---- ① ---- */
+
+void fl__survey_send_text(const fl__survey *s, const fl_host_peer *to, fl_host_type type,
+                          const char *text)
+{
+    fl_host_message message = {.type = type};
+    snprintf(message.text, sizeof message.text, "%s", text);
+    (void)fl_host_socket_send(&s->socket, to, &message);
+}
+
+void fl__survey_note_gone(fl__survey *s, int i, const char *why)
+{
+    s->host[i].joined = s->out->host[i].joined = false;
+    s->host[i].gone = true;
+    snprintf(s->out->host[i].why, sizeof s->out->host[i].why, "%s", why);
+}
+
+/* A host that the run does not know is not measured: it waits for the gate. */
+static void take_join(fl__survey *s, const fl_host_peer *from, const fl_host_join *join)
+{
+    char why[FL_HOST_WHY_MAX + 1];
+    int i = fl_hosts_find(s->o->hosts, join->name);
+    bool known = i > 0 && !s->o->hosts->host[i].absent;
+    if (known && strcmp(join->version, FL_VERSION) != 0) {
+        snprintf(why, sizeof why, "it has frostline %.60s, and the head %s", join->version,
+                 FL_VERSION);
+        fl__survey_send_text(s, from, FL_HOST_REFUSE, why);
+        fl__survey_note_gone(s, i, why);
+        return;
+    }
+    if (known) { /* its last connection counts */
+        s->host[i].joined = s->out->host[i].joined = true;
+        s->host[i].gone = false;
+        s->host[i].peer = *from;
+        snprintf(s->host[i].address, sizeof s->host[i].address, "%s",
+                 fl_join_address(&s->o->hosts->host[i], join));
+    }
+    fl__survey_send_text(s, from, FL_HOST_ALIVE, "");
+}
+
+static int find_peer(const fl__survey *s, const fl_host_peer *from)
+{
+    for (int i = 1; i < s->out->n; i++) {
+        const fl__survey_host *h = &s->host[i];
+        if (h->joined && h->peer.n == from->n && memcmp(h->peer.bytes, from->bytes, from->n) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* ---- ④ ---- */
+
+fl_host_link *fl__survey_find_pair(fl__survey *s, int a, int b)
+{
+    for (int i = 0; i < s->out->n_pairs; i++) {
+        if (s->out->pair[i].a == a && s->out->pair[i].b == b) {
+            return &s->out->pair[i];
+        }
+    }
+    return NULL;
+}
+
+/* What one of the two has seen of a failure stands; of a measured pair there is one result. */
+static void take_result(fl__survey *s, int i, const fl_host_link *result)
+{
+    bool is_own = result->a == i || (result->b == i && !result->reached);
+    if (!is_own || result->b >= s->out->n ||
+        fl__survey_find_pair(s, result->a, result->b) != NULL) {
+        return;
+    }
+    s->out->pair[s->out->n_pairs++] = *result;
+}
+
+bool fl__survey_has_part(const fl__survey *s, int i)
+{
+    return i == 0 || !s->order.absent[i];
+}
+
+int fl__survey_count_parts(const fl__survey *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->out->n; i++) {
+        n += fl__survey_has_part(s, i);
+    }
+    return n;
+}
+
+/* ---- messages ---- */
+
+static void take_message(fl__survey *s, const fl_host_peer *from, const unsigned char *bytes,
+                         size_t n)
+{
+    fl_host_message m;
+    int i = find_peer(s, from);
+    fl_status status = fl_host_wire_get(bytes, n, &m);
+    if (status == FL_ENOTSUP) {
+        char why[FL_HOST_TEXT_MAX + 1];
+        snprintf(why, sizeof why, "it has another version of frostline: %.150s", fl_errmsg());
+        fl__survey_send_text(s, from, FL_HOST_REFUSE, why);
+    } else if (status != FL_OK) {
+        fl_log(FL_LOG_WARN, "dropped a message from a host: %s", fl_errmsg());
+    } else if (m.type == FL_HOST_JOIN) {
+        take_join(s, from, &m.join);
+    } else if (m.type == FL_HOST_PROBED && i > 0) {
+        take_result(s, i, &m.probed);
+    } else if (m.type == FL_HOST_LEAVE && i > 0) {
+        fl__survey_note_gone(s, i, m.text[0] == '\0' ? "its agent has ended" : m.text);
+    }
+}
+
+static void read_hosts(fl__survey *s)
+{
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_peer from;
+    size_t n;
+    while (fl_host_socket_read(&s->socket, &from, bytes, &n)) {
+        take_message(s, &from, bytes, n);
+    }
+}
+
+/* ③ */
+static void answer_store(void *context, const void *to, size_t to_bytes, const void *message,
+                         size_t size_bytes)
+{
+    const fl__survey *s = context;
+    if (zmq_send(s->links, to, to_bytes, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
+        zmq_send(s->links, "store", 5, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
+        (void)zmq_send(s->links, message, size_bytes, ZMQ_DONTWAIT);
+    }
+}
+
+static void read_store(fl__survey *s)
+{
+    zmq_msg_t part[STORE_PARTS];
+    int n = 0, more = 1;
+    for (int i = 0; i < STORE_PARTS; i++) {
+        zmq_msg_init(&part[i]);
+    }
+    while (more) {
+        zmq_msg_t *into = &part[n < STORE_PARTS ? n : STORE_PARTS - 1];
+        if (zmq_msg_recv(into, s->links, ZMQ_DONTWAIT) < 0) {
+            break;
+        }
+        more = zmq_msg_more(into);
+        n++;
+    }
+    if (n == STORE_PARTS && !more && zmq_msg_size(&part[1]) == 5 &&
+        memcmp(zmq_msg_data(&part[1]), "store", 5) == 0) {
+        fl_store_handle(s->store, zmq_msg_data(&part[0]), zmq_msg_size(&part[0]),
+                        zmq_msg_data(&part[2]), zmq_msg_size(&part[2]), answer_store, s);
+    }
+    for (int i = 0; i < STORE_PARTS; i++) {
+        zmq_msg_close(&part[i]);
+    }
+}
+
+static void read_own(fl__survey *s)
+{
+    fl_host_link result;
+    ssize_t n = 0;
+    while (s->own >= 0 &&
+           (n = recv(s->own, &result, sizeof result, MSG_DONTWAIT)) == (ssize_t)sizeof result) {
+        take_result(s, 0, &result);
+    }
+    if (s->own >= 0 && (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))) {
+        close(s->own); /* it has ended */
+        s->own = -1;
+    }
+}
+
+static void watch_starters(fl__survey *s)
+{
+    for (int i = 1; i < s->out->n; i++) {
+        char why[FL_HOST_STARTER_WHY];
+        fl_host_starter_read(&s->host[i].starter, !s->o->quiet);
+        if (fl_host_starter_ended(&s->host[i].starter, s->o->hosts->ssh[i], !s->o->quiet, why) &&
+            !s->host[i].gone) {
+            fl__survey_note_gone(s, i, why);
+        }
+    }
+}
+
+void fl__survey_turn(fl__survey *s)
+{
+    struct signalfd_siginfo info;
+    zmq_pollitem_t items[] = {{fl_zap_auth_socket(s->socket.guard), 0, ZMQ_POLLIN, 0},
+                              {s->socket.socket, 0, ZMQ_POLLIN, 0},
+                              {s->links, 0, ZMQ_POLLIN, 0},
+                              {NULL, s->signal_fd, ZMQ_POLLIN, 0},
+                              {NULL, s->own, ZMQ_POLLIN, 0}};
+    zmq_poll(items, s->own < 0 ? 4 : 5, TURN_MS);
+    fl_zap_auth_watch(s->socket.guard);
+    read_hosts(s);
+    for (int i = 0; i < 64 && (zmq_poll(&items[2], 1, 0) > 0); i++) {
+        read_store(s);
+    }
+    read_own(s);
+    watch_starters(s);
+    if (read(s->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        s->stopped = (int)info.ssi_signo;
+    }
+}
