@@ -15,17 +15,10 @@ static void put_threads(fl_writer *w, const fl_thread_look *look)
     fl_put(w, look->is_runnable, 1);
 }
 
-static bool get_bool(fl_reader *r, bool *value)
-{
-    uint64_t byte = fl_get(r, 1);
-    *value = byte == 1;
-    return byte <= 1;
-}
-
 static bool get_threads(fl_reader *r, fl_thread_look *look)
 {
     look->n_major_faults = fl_get_i64(r);
-    return get_bool(r, &look->is_runnable);
+    return fl_get_bool(r, &look->is_runnable);
 }
 
 static void put_birth(fl_writer *w, const fl_worker_birth *b)
@@ -63,14 +56,14 @@ static bool get_birth(fl_reader *r, fl_agent_frame *f)
     fl_worker_birth *b = &f->birth;
     b->rank = f->rank;
     b->incarnation = f->incarnation;
-    bool good = get_bool(r, &b->joins);
+    bool good = fl_get_bool(r, &b->joins);
     b->step = fl_get_i64(r);
     b->cursor.epoch = fl_get_i64(r);
     b->cursor.position = fl_get_i64(r);
     b->lr_factor = fl_get_f64(r);
     b->end_step = fl_get_i64(r);
     b->n_skipped = fl_get_i32(r);
-    return good && get_bool(r, &b->paused) && get_bool(r, &b->evaluates) &&
+    return good && fl_get_bool(r, &b->paused) && fl_get_bool(r, &b->evaluates) &&
            fl_wire_get_plan(r, &b->plan) && get_parked(r, b) && b->step >= 0 &&
            b->cursor.epoch >= 0 && b->cursor.position >= 0 && b->end_step >= 0 &&
            b->n_skipped >= 0 && f->rank < b->plan.n_workers;
@@ -159,7 +152,7 @@ static bool get_spawned(fl_reader *r, fl_agent_frame *f)
 
 static bool get_looked(fl_reader *r, fl_agent_frame *f)
 {
-    bool good = get_bool(r, &f->looked.is_known);
+    bool good = fl_get_bool(r, &f->looked.is_known);
     f->looked.process.cpu_us = fl_get_i64(r);
     return get_threads(r, &f->looked.process.work) && get_threads(r, &f->looked.process.link) &&
            good;
@@ -168,7 +161,7 @@ static bool get_looked(fl_reader *r, fl_agent_frame *f)
 static bool get_clock(fl_reader *r, fl_agent_frame *f)
 {
     fl_clock_estimate *c = &f->host.clock;
-    bool good = get_bool(r, &c->known);
+    bool good = fl_get_bool(r, &c->known);
     c->offset_ns = fl_get_i64(r);
     c->wall_offset_ns = fl_get_i64(r);
     c->round_trip_ns = fl_get_i64(r);

@@ -167,11 +167,9 @@ bool fl_flight_get_records(fl_reader *r, fl_flight_records *records)
     int n = 0;
     records->number = (uint32_t)fl_get(r, 4);
     records->step = fl_get_i64(r);
-    uint64_t all = fl_get(r, 1);
-    records->all = all == 1;
+    bool good = fl_get_bool(r, &records->all);
     records->n_lost = fl_get_i64(r);
-    bool good =
-        records->step >= 0 && all <= 1 && records->n_lost >= 0 && records->n_lost <= INT64_MAX / 4;
+    good = good && records->step >= 0 && records->n_lost >= 0 && records->n_lost <= INT64_MAX / 4;
     for (int i = 0; i < FL_FLIGHT_TRACKS && good; i++) {
         records->cursor[i] = fl_get(r, 8);
         good = get_role(r, &records->role[i]);

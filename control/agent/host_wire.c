@@ -90,14 +90,13 @@ static bool get_welcome(fl_reader *r, fl_host_welcome *v)
            fl_get_text(r, v->links, sizeof v->links - 1);
     v->silence_ms = fl_get_i64(r);
     good = get_facts(r, &v->facts) && good;
-    uint64_t continues = fl_get(r, 1), from_snapshot = fl_get(r, 1);
-    v->continues = continues == 1;
-    v->from_snapshot = from_snapshot == 1;
+    good = fl_get_bool(r, &v->continues) && good;
+    good = fl_get_bool(r, &v->from_snapshot) && good;
     v->state_step = fl_get_i64(r);
-    return good && get_hosts(r, v) && continues <= 1 && from_snapshot <= 1 && v->state_step >= -1 &&
-           (v->continues || v->state_step < 0) && v->host.first >= 0 && v->host.n >= 1 &&
-           v->host.first < FL_MAX_WORKERS && v->host.n <= FL_MAX_WORKERS - v->host.first &&
-           v->run_dir[0] == '/' && v->cwd[0] == '/' && v->silence_ms > 0;
+    return good && get_hosts(r, v) && v->state_step >= -1 && (v->continues || v->state_step < 0) &&
+           v->host.first >= 0 && v->host.n >= 1 && v->host.first < FL_MAX_WORKERS &&
+           v->host.n <= FL_MAX_WORKERS - v->host.first && v->run_dir[0] == '/' &&
+           v->cwd[0] == '/' && v->silence_ms > 0;
 }
 
 /* ---- join ---- */
@@ -121,8 +120,7 @@ static bool get_join(fl_reader *r, fl_host_join *v)
                 fl_get_text(r, v->address, sizeof v->address - 1) &&
                 fl_get_text(r, v->version, sizeof v->version - 1);
     v->n_devices = fl_get_i32(r);
-    uint64_t chosen = fl_get(r, 1);
-    v->chosen = chosen == 1;
+    good = fl_get_bool(r, &v->chosen) && good;
     v->n_own = fl_get_i32(r);
     if (v->n_own < 0 || v->n_own > FL_HOST_OWN_MAX) {
         return false;
@@ -130,8 +128,7 @@ static bool get_join(fl_reader *r, fl_host_join *v)
     for (int i = 0; i < v->n_own; i++) {
         v->own[i] = (uint32_t)fl_get(r, 4);
     }
-    return good && chosen <= 1 && v->name[0] != '\0' && v->n_devices >= 1 &&
-           v->n_devices <= FL_MAX_WORKERS;
+    return good && v->name[0] != '\0' && v->n_devices >= 1 && v->n_devices <= FL_MAX_WORKERS;
 }
 
 /* ---- links between hosts ---- */
@@ -159,12 +156,12 @@ static bool get_order(fl_reader *r, fl_host_probe_order *v)
     if (v->n < 2 || v->n > FL_MAX_WORKERS || v->index < 0 || v->index >= v->n) {
         return false;
     }
+    bool good = true;
     for (int i = 0; i < v->n; i++) {
-        v->absent[i] = fl_get(r, 1) != 0;
+        good = fl_get_bool(r, &v->absent[i]) && good;
     }
-    bool good = fl_get_text(r, v->address, sizeof v->address - 1) &&
-                fl_get_text(r, v->links, sizeof v->links - 1);
-    v->plain = fl_get(r, 1) != 0;
+    good = good && fl_get_text(r, v->address, sizeof v->address - 1) &&
+           fl_get_text(r, v->links, sizeof v->links - 1) && fl_get_bool(r, &v->plain);
     v->number = fl_get(r, 8);
     v->pair_ms = fl_get_i64(r);
     v->all_ms = fl_get_i64(r);
@@ -194,12 +191,12 @@ static bool get_result(fl_reader *r, fl_host_link *v)
     memset(v, 0, sizeof *v);
     v->a = fl_get_i32(r);
     v->b = fl_get_i32(r);
-    v->reached = fl_get(r, 1) != 0;
+    bool good = fl_get_bool(r, &v->reached);
     v->link.latency_us = fl_get_f64(r);
     v->link.bytes_per_us[0] = fl_get_f64(r);
     v->link.bytes_per_us[1] = fl_get_f64(r);
     v->link.reduce_bytes_per_us = fl_get_f64(r);
-    bool good = fl_get_text(r, v->why, FL_HOST_LINK_WHY);
+    good = good && fl_get_text(r, v->why, FL_HOST_LINK_WHY);
     bool measured = is_rate(v->link.latency_us) && is_rate(v->link.bytes_per_us[0]) &&
                     is_rate(v->link.bytes_per_us[1]) && is_rate(v->link.reduce_bytes_per_us);
     return good && v->a >= 0 && v->b > v->a && v->b < FL_MAX_WORKERS && (measured || !v->reached);

@@ -79,6 +79,14 @@ static inline double fl_get_f64(fl_reader *r)
     return value;
 }
 
+/* False when the byte is neither 0 nor 1: one value has one form. */
+static inline bool fl_get_bool(fl_reader *r, bool *value)
+{
+    uint64_t byte = fl_get(r, 1);
+    *value = byte == 1;
+    return byte <= 1;
+}
+
 /* False when the text is longer than `max`, is incomplete, or contains a zero byte. */
 static inline bool fl_get_text(fl_reader *r, char *text, size_t max)
 {

@@ -157,6 +157,9 @@ static void test_host_wire__keeps_an_order_to_measure_and_its_results(void **sta
     for (size_t cut = 0; cut < n; cut++) {
         assert_int_equal(get(bytes, cut, &read), FL_EFORMAT);
     }
+    enum { FIRST_FLAG = 8 + 2 * sizeof(uint32_t) };
+    bytes[FIRST_FLAG] = 2; /* neither false nor true */
+    assert_int_equal(get(bytes, n, &read), FL_EFORMAT);
     m.order.index = 3;
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
     m = probe_order();
