@@ -54,6 +54,7 @@ typedef struct generation {
     bool falls;       /* the victim dies in its first step: all leave it */
     bool third_falls; /* the same of rank 3 */
     bool after_loss;  /* it is opened after one that the victim has left by dying */
+    bool may_shrink;  /* as the others may have heard of that before they gave up the parent */
     call_end call;    /* what becomes of the victim in a call of its opening */
 } generation;
 
@@ -229,7 +230,8 @@ static void live_in(member *m, const generation *g)
         RANK_CHECK(fl_status_is_regroup(status));
     } else {
         RANK_OK(status);
-        RANK_CHECK(fl_group_comm_get(m->group)->way == g->way);
+        fl_comm_way way = fl_group_comm_get(m->group)->way;
+        RANK_CHECK(way == g->way || (g->may_shrink && way == FL_COMM_SHRINK));
         RANK_CHECK(fl_group_comm_get(m->group)->us > 0);
         /* As slow as it was: how it is chosen by time is a matter of test_nccl_survey. */
         memset(m->keeper.took_us, 0, sizeof m->keeper.took_us);
@@ -430,7 +432,8 @@ static script script_of(const call_fault *f, const generation *before, int n_bef
                                                  : strlen(members) == 4 ? "302"
                                                                         : "30",
                                       .way = f->end == BEARS_IT ? FL_COMM_SPLIT : FL_COMM_REBUILD,
-                                      .after_loss = !stays};
+                                      .after_loss = !stays,
+                                      .may_shrink = !stays && n_before > 0};
     return s;
 }
 
