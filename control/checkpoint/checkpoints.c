@@ -124,29 +124,43 @@ void fl_checkpoints_watch(fl_checkpoints *c, bool paused, int64_t now_us)
 
 /* ---- the end ---- */
 
+static const char second_signal[] = "a second signal ended the run before it was written";
+
 /* Wait for the commit. A disk that does not return keeps neither the run nor the user. */
 static bool await_commit(fl_checkpoints *c)
 {
     int64_t deadline_us = fl_deadline_us(c->run->options->job->fault.deadline_ms);
-    bool ended = fl_commit_wait(c->commit, LOOK_MS);
+    bool ended = fl_commit_wait(c->commit, 0);
     while (!ended && fl_left_ms(deadline_us) > 0 && !c->hurried(c->context)) {
         ended = fl_commit_wait(c->commit, LOOK_MS);
     }
     return ended;
 }
 
+/* Their folders are removed with those that are no checkpoints (fl_checkpoint_tidy). */
+static void drop_unwritten(fl_checkpoints *c, int64_t step, const char *why)
+{
+    while (c->n_open > 0) {
+        fl__checkpoints_drop_open(c, 0);
+    }
+    fl__checkpoints_fail_ticket(c, step, why);
+}
+
 static void abandon_commit(fl_checkpoints *c)
 {
     int64_t step = c->commit->step;
+    bool is_checkpoint = c->settled != NULL || c->n_open > 0; /* else it removes a folder */
+    bool hurried = c->hurried(c->context);
     fl_commit_abandon(c->commit);
     c->commit = NULL; /* the thread's */
     c->committing = false;
     fl_free(c->settled);
     c->settled = NULL;
-    while (c->n_open > 0) {
-        fl__checkpoints_drop_open(c, 0);
+    if (is_checkpoint) {
+        drop_unwritten(c, step,
+                       hurried ? second_signal
+                               : "the disk has not taken it until the run had to end");
     }
-    fl__checkpoints_fail_ticket(c, step, "the disk has not taken it until the run had to end");
 }
 
 /* The schedule asked for a checkpoint at the step after which the run ended early: it was captured
@@ -209,6 +223,8 @@ void fl_checkpoints_finish(fl_checkpoints *c)
         }
         if (c->committing) {
             fl__checkpoints_finish_commit(c);
+        } else if (c->hurried(c->context)) {
+            drop_unwritten(c, c->open[0]->step, second_signal);
         } else if (fl__checkpoints_is_complete(c, c->open[0], INT64_MAX)) {
             fl__checkpoints_settle(c);
         } else {
@@ -218,7 +234,7 @@ void fl_checkpoints_finish(fl_checkpoints *c)
     if (c->ticket_wanted >= c->ticket) {
         fl__checkpoints_fail_ticket(c, -1, "the run ended before it could be written");
     }
-    if (lacks_the_end(c)) {
+    if (lacks_the_end(c) && !c->hurried(c->context)) {
         renew_newest(c);
     }
     fl_checkpoint_tidy(c->store->dir_fd, c->newest == NULL ? -1 : c->newest->step);

@@ -183,6 +183,59 @@ static void test_last_checkpoint__a_complete_run_does_not_go_back(void **state)
     }
 }
 
+/* As a busy controller, which reads what the workers report only after the second signal. */
+static void hold_the_controller(fl_worker_state *w)
+{
+    (void)w;
+    kill(controller_here(), SIGSTOP);
+}
+
+static bool has_ended(pid_t pid)
+{
+    char path[64], line[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    bool ended =
+        file == NULL || fgets(line, sizeof line, file) == NULL || strstr(line, ") Z ") != NULL;
+    if (file != NULL) {
+        fclose(file);
+    }
+    return ended;
+}
+
+static void await_both_ended(const scenario *s)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        pid_t pid;
+        while ((pid = atomic_load(&s->outcome->pid[rank])) == 0 || !has_ended(pid)) {
+            nap(2000);
+        }
+    }
+}
+
+/* Would catch: a checkpoint that is written after the second Ctrl-C, because all its parts are
+ * there. */
+static void test_last_checkpoint__a_second_signal_ends_the_run_without_it(void **state)
+{
+    (void)state;
+    scenario s = {
+        .name = "hurried",
+        .sets =
+            JOB_SETS(REPLICAS, "train.evaluate", "false", "devices.count", "2", "autodp.r", "2"),
+        .more = JOB_SETS("fault.detect", "20s"),
+        .n_samples = N_SAMPLES,
+        .at = {{.point = "met", .who = 1, .act = hold_the_controller},
+               {.point = "step", .who = EVERYBODY, .step = STOP, .act = interrupt_after_step}}};
+    scenario_start(&s);
+    await_both_ended(&s);
+    kill(s.controller, SIGINT);
+    kill(s.controller, SIGCONT);
+    expect_end(&s, FL_ESTOPPED);
+    assert_int_equal(count_events(s.dir, "\"checkpoint.written\"", ""), 0);
+    assert_int_equal(count_events(s.dir, "\"checkpoint.failed\"", "a second signal"), 1);
+    scenario_forget(&s);
+}
+
 static int set_up(void **state)
 {
     if (make_root(state) != 0) {
@@ -205,6 +258,7 @@ int main(void)
         cmocka_unit_test(test_last_checkpoint__survivors_write_what_a_run_leaves),
         cmocka_unit_test(test_last_checkpoint__without_an_owner_the_run_goes_back),
         cmocka_unit_test(test_last_checkpoint__a_complete_run_does_not_go_back),
+        cmocka_unit_test(test_last_checkpoint__a_second_signal_ends_the_run_without_it),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
