@@ -185,6 +185,7 @@ static void take_frame(fl_agent *agent, const fl_agent_frame *frame)
     case FL_AGENT_EXITED:
         w->exited_us = fl_now_us();
         w->wait_status = frame->wait_status;
+        fl_host_news_of_worker(agent->hosts, agent->host_records, w);
         break;
     case FL_AGENT_LOOKED:
         take_look(&agent->requests[frame->rank], frame);

@@ -5,7 +5,7 @@
 
 #include <frostline/plan.h>
 
-enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 9 };
+enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 10 };
 
 /* ---- bodies ---- */
 
@@ -113,6 +113,7 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
     case FL_AGENT_HOST:
         fl_put(w, (uint64_t)f->host.news, 1);
         fl_put_i64(w, f->host.grace_ms);
+        fl_put_i64(w, f->host.silent_ms);
         fl_put_text(w, f->host.text, FL_HOST_WHY_MAX);
         fl_put_text(w, f->host.name, FL_HOST_TEXT - 1);
         fl_put_text(w, f->host.address, FL_HOST_TEXT - 1);
@@ -187,9 +188,11 @@ static bool get_host(fl_reader *r, fl_agent_frame *f)
     uint64_t news = fl_get(r, 1);
     f->host.news = (fl_host_news)news;
     f->host.grace_ms = fl_get_i64(r);
+    f->host.silent_ms = fl_get_i64(r);
     return news < FL_HOST_NEWS_KINDS && f->host.grace_ms >= 0 &&
            f->host.grace_ms <= FL_HOST_GRACE_MAX_MS &&
-           (f->host.grace_ms > 0) == (news == FL_HOST_NEWS_NOTICE) &&
+           (f->host.grace_ms > 0) == (news == FL_HOST_NEWS_NOTICE) && f->host.silent_ms >= 0 &&
+           (f->host.silent_ms == 0 || news == FL_HOST_NEWS_LOST) &&
            fl_get_text(r, f->host.text, FL_HOST_WHY_MAX) && get_new_host(r, f) && get_clock(r, f);
 }
 

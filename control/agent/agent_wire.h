@@ -83,6 +83,7 @@ typedef struct fl_agent_frame {
         struct {
             fl_host_news news;
             int64_t grace_ms;               /* NOTICE: until the agent ends; otherwise 0 */
+            int64_t silent_ms;              /* LOST: it had not answered for so long, or 0 */
             char text[FL_HOST_WHY_MAX + 1]; /* LOST: why; otherwise "" */
             char name[FL_HOST_TEXT];        /* JOINED: of the host, which may be a new one */
             char address[FL_HOST_TEXT];     /* JOINED: of its data plane */

@@ -21,6 +21,7 @@ enum {
     ALIVES = 8,          /* in the time after which silence counts as loss */
     CLOCK_US = 250000,   /* between two looks at the hosts' clocks, at most */
     CLOCK_FIRST = 8,     /* looks at the clock of a host that has joined just now */
+    CLOSED_US = 100000,  /* to read what came before a connection was closed */
     AGAIN_US = 20000000, /* for a host that was in the run to join it again */
     STARTERS_MS = 2000,  /* for ssh to end after its agent */
     HEAD_PATIENCE = 2, /* a host that has lost the head ends more than one that the head has lost */
@@ -65,6 +66,7 @@ static bool send_news(const fl__gate *g)
             fl_agent_frame frame = {.type = FL_AGENT_HOST, .rank = host->first};
             frame.host.news = (fl_host_news)news;
             frame.host.grace_ms = news == FL_HOST_NEWS_NOTICE ? r->grace_ms : 0;
+            frame.host.silent_ms = news == FL_HOST_NEWS_LOST ? r->silent_ms : 0;
             snprintf(frame.host.text, sizeof frame.host.text, "%s",
                      news == FL_HOST_NEWS_LOST ? r->why : "");
             if (news == FL_HOST_NEWS_JOINED) {
@@ -127,6 +129,7 @@ static void lose_host(fl__gate *g, int i, const char *why)
     const fl_host *host = &g->hosts->host[i];
     fl__remote_host *r = &g->remote[i];
     r->owes[FL_HOST_NEWS_LOST] = !r->released;
+    r->silent_ms = 0;
     snprintf(r->why, sizeof r->why, "%s", why);
     if (g->end_us == 0 && !r->released) {
         fl_log(FL_LOG_WARN, "host %s (%s) is lost, and its workers %d .. %d with it: %s",
@@ -258,6 +261,7 @@ static void take_in(fl__gate *g, int i, const fl_host_peer *peer)
     fl__remote_host *r = &g->remote[i];
     r->peer = *peer;
     r->heard_us = fl_now_us();
+    r->closed_us = 0;
     r->state = FL__HOST_JOINED;
     r->released = false;
     r->other_us = 0;
@@ -487,23 +491,53 @@ static int64_t between_pings_us(const fl__gate *g)
     return us < CLOCK_US ? us : CLOCK_US;
 }
 
+/* Its network may be cut, or its machine off: nobody can tell. */
+static void lose_silent_host(fl__gate *g, int i, int64_t now_us)
+{
+    fl__remote_host *r = &g->remote[i];
+    char why[64];
+    int64_t silent_us = now_us - r->heard_us;
+    snprintf(why, sizeof why, "it has not answered for %.1f s", (double)silent_us * 1e-6);
+    lose_host(g, i, why);
+    r->silent_ms = silent_us / 1000;
+}
+
+/* Their answers show that they live. The kernel of a host whose agent was killed closes its
+ * connection. */
+static void ping_hosts(fl__gate *g, int64_t now_us)
+{
+    fl_host_message ping = {.type = FL_HOST_PING, .clock = {.sent_ns = fl_now_ns()}};
+    for (int i = 1; i < g->hosts->n; i++) {
+        fl__remote_host *r = &g->remote[i];
+        if (r->state == FL__HOST_JOINED && !send_to_host(g, r, &ping) &&
+            fl_host_socket_found_closed() && r->closed_us == 0) {
+            r->closed_us = now_us;
+        }
+    }
+}
+
+static void watch_host(fl__gate *g, int i, int64_t now_us)
+{
+    const fl__remote_host *r = &g->remote[i];
+    bool joined = r->state == FL__HOST_JOINED;
+    if (joined && r->closed_us != 0 && now_us - r->closed_us > CLOSED_US) {
+        lose_host(g, i, "the connection of its agent was closed");
+    } else if (joined && now_us - r->heard_us > g->hosts->silence_ms * 1000) {
+        lose_silent_host(g, i, now_us);
+    } else if (r->state == FL__HOST_AWAITED && g->hosts->again &&
+               now_us - g->opened_us > AGAIN_US) {
+        lose_host(g, i, "it has not joined again");
+    }
+}
+
 static void watch_clock(fl__gate *g, int64_t now_us)
 {
-    int64_t silence_us = g->hosts->silence_ms * 1000;
     if (now_us - g->alive_us > between_pings_us(g)) {
-        fl__gate_tell_hosts(
-            g, &(fl_host_message){.type = FL_HOST_PING, .clock = {.sent_ns = fl_now_ns()}});
+        ping_hosts(g, now_us);
         g->alive_us = now_us;
     }
     for (int i = 1; i < g->hosts->n; i++) {
-        if (g->remote[i].state == FL__HOST_JOINED && now_us - g->remote[i].heard_us > silence_us) {
-            char why[64];
-            snprintf(why, sizeof why, "it has been silent for %.1f s", (double)silence_us * 1e-6);
-            lose_host(g, i, why);
-        } else if (g->remote[i].state == FL__HOST_AWAITED && g->hosts->again &&
-                   now_us - g->opened_us > AGAIN_US) {
-            lose_host(g, i, "it has not joined again");
-        }
+        watch_host(g, i, now_us);
     }
 }
 

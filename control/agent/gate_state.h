@@ -14,9 +14,11 @@ typedef struct fl__remote_host {
     fl_host_peer peer;
     fl_host_starter starter; /* ssh, which started its agent */
     int64_t heard_us;
+    int64_t closed_us;             /* its connection was found to be closed then; 0: it is not */
     bool owes[FL_HOST_NEWS_KINDS]; /* news that the controller has not got yet */
     int64_t grace_ms;              /* of the notice */
-    char why[FL_HOST_WHY_MAX + 1]; /* it is lost */
+    char why[FL_HOST_WHY_MAX + 1]; /* it is lost, */
+    int64_t silent_ms;             /* after it had not answered for this long; 0: otherwise */
     bool released;                 /* the run goes on without it: its end is no loss */
     bool was_in;                   /* it had joined before, or is new: its workers join the run */
     fl_host_peer other;            /* another agent with its name asks to join, */

@@ -21,6 +21,17 @@ static int find_host(fl_hosts *hosts, int n_workers, const fl_agent_frame *frame
     return is_next ? fl_hosts_add(hosts, frame->host.name, frame->host.address, frame->host.n) : -1;
 }
 
+void fl_host_news_of_worker(const fl_hosts *hosts, const fl_host_record *records, fl_worker *w)
+{
+    int i = hosts == NULL ? -1 : fl_hosts_of(hosts, w->rank);
+    if (i <= 0 || records[i].state != FL_HOST_STATE_LOST) {
+        return;
+    }
+    snprintf(w->host_why, sizeof w->host_why, "with host %s (%s): %s", hosts->host[i].name,
+             hosts->host[i].address, records[i].why);
+    w->missed_us = w->missed_us != 0 ? w->missed_us : records[i].silent_us;
+}
+
 void fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
                        const fl_agent_frame *frame)
 {
@@ -42,6 +53,7 @@ void fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
     } else {
         r->state = FL_HOST_STATE_LOST;
         r->ended_us = fl_now_us();
+        r->silent_us = frame->host.silent_ms * 1000;
         snprintf(r->why, sizeof r->why, "%s", frame->host.text);
     }
 }

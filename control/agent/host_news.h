@@ -5,6 +5,7 @@
 #include "control/agent/agent_wire.h"
 #include "control/state/host_record.h"
 #include "control/state/hosts.h"
+#include "control/state/worker.h"
 
 /* Take a frame HOST into hosts, of which the run may have n_workers ranks, and records [n_workers].
  * A host that has joined and is none of them is added. One about no first rank of another host than
@@ -12,5 +13,10 @@
  * dropped. */
 void fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
                        const fl_agent_frame *frame);
+
+/* The process of this worker has ended for the run. If its host is lost, note that as the reason,
+ * and since when the host had not answered. */
+void fl_host_news_of_worker(const fl_hosts *hosts, const fl_host_record *records,
+                            fl_worker *worker);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "control/link/zmq_socket.h"
 
+#include <errno.h>
 #include <zmq.h>
 
 enum { LINGER_MS = 200 };
@@ -42,6 +43,11 @@ bool fl_host_socket_send(const fl_host_socket *s, const fl_host_peer *to,
     size_t n = fl_host_wire_put(message, bytes);
     return zmq_send(s->socket, to->bytes, to->n, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
            zmq_send(s->socket, bytes, n, ZMQ_DONTWAIT) >= 0;
+}
+
+bool fl_host_socket_found_closed(void)
+{
+    return zmq_errno() == EHOSTUNREACH; /* ZMQ_ROUTER_MANDATORY */
 }
 
 bool fl_host_socket_read(const fl_host_socket *s, fl_host_peer *from,

@@ -29,6 +29,9 @@ void fl_host_socket_close(fl_host_socket *socket);
 bool fl_host_socket_send(const fl_host_socket *socket, const fl_host_peer *to,
                          const fl_host_message *message);
 
+/* Whether the send that has failed just now found its connection closed. */
+bool fl_host_socket_found_closed(void);
+
 /* One message: *n bytes, 0 if it had too many parts or bytes. Never waits; false when none is
  * there.
  */

@@ -157,6 +157,7 @@ static void log_early_end(fl_controller *controller, int rank, int64_t now_us)
     char text[FL_WIRE_TEXT_MAX + 256];
     fl_joining_worker *j = &controller->joining[rank];
     fl_loss_kind kind = j->late != FL_LOSS_NONE       ? j->late
+                        : w->host_why[0] != '\0'      ? FL_LOSS_HOST
                         : WIFSIGNALED(w->wait_status) ? FL_LOSS_KILLED
                         : w->failed_us != 0           ? FL_LOSS_REPORTED
                                                       : FL_LOSS_EXITED;

@@ -35,7 +35,7 @@ static fl_loss_kind symptom(const fl_worker *w, const fl_watch_limits *limits, i
     }
     if (w->exited_us != 0 && WIFSIGNALED(w->wait_status)) {
         *since_us = w->exited_us;
-        return FL_LOSS_KILLED;
+        return w->host_why[0] != '\0' ? FL_LOSS_HOST : FL_LOSS_KILLED;
     }
     if (w->failed_us != 0) {
         *since_us = w->failed_us;
@@ -65,11 +65,12 @@ static bool is_consequence(const fl_worker *w, fl_loss_kind kind)
     return kind == FL_LOSS_REPORTED && fl_status_is_regroup(w->failure);
 }
 
-/* A death by a signal explains more than a report of a process, and both more than silence or a
- * standstill. */
+/* A death by a signal, or the loss of a host, explains more than a report of a process, and all of
+ * them more than silence or a standstill. */
 static int class_of(fl_loss_kind kind)
 {
-    return kind == FL_LOSS_KILLED ? 0 : kind == FL_LOSS_SILENT || kind == FL_LOSS_HUNG ? 2 : 1;
+    bool died = kind == FL_LOSS_KILLED || kind == FL_LOSS_HOST;
+    return died ? 0 : kind == FL_LOSS_SILENT || kind == FL_LOSS_HUNG ? 2 : 1;
 }
 
 /* Whether `a` is the likelier cause of a stall. A standby worker takes part in no step, so it is
@@ -172,6 +173,8 @@ const char *fl_watch_kind_text(fl_loss_kind kind)
         break;
     case FL_LOSS_KILLED:
         return "killed";
+    case FL_LOSS_HOST:
+        return "host lost";
     case FL_LOSS_EXITED:
         return "exited";
     case FL_LOSS_REPORTED:
@@ -201,6 +204,9 @@ static void describe_loss(const fl_worker *w, fl_loss_kind kind, int64_t now_us,
     case FL_LOSS_KILLED:
         snprintf(text, size, "was killed by signal %d (%s)", WTERMSIG(w->wait_status),
                  strsignal(WTERMSIG(w->wait_status)));
+        break;
+    case FL_LOSS_HOST:
+        snprintf(text, size, "was lost");
         break;
     case FL_LOSS_EXITED:
         snprintf(text, size, "ended without finishing (exit code %d)", WEXITSTATUS(w->wait_status));
@@ -245,6 +251,8 @@ const char *fl_watch_text(const fl_worker *worker, fl_loss_kind kind, int64_t no
         snprintf(when, sizeof when, "at step %lld", (long long)worker->steps);
     }
     describe_loss(worker, kind, now_us, how, sizeof how);
-    snprintf(text, size_bytes, "worker %d (%s) %s %s", worker->rank, where, how, when);
+    const char *with = kind == FL_LOSS_HOST ? worker->host_why : "";
+    snprintf(text, size_bytes, "worker %d (%s) %s %s%s%s", worker->rank, where, how, when,
+             with[0] == '\0' ? "" : ", ", with);
     return text;
 }

@@ -8,6 +8,8 @@
 
 #include <sys/types.h>
 
+enum { FL_WORKER_HOST_WHY_MAX = 511 };
+
 /* The controller's record of one worker. Times are fl_now_us; 0 means not yet. A rank of which no
  * process was started is a worker that has departed and exited, with incarnation 0. */
 typedef struct fl_worker {
@@ -30,19 +32,22 @@ typedef struct fl_worker {
     fl_memory_report memory;
     fl_graph_sums graphs;
     int64_t exited_us;
-    int wait_status;     /* as waitpid gives it; holds when exited_us is set */
-    bool killed;         /* killed by the controller */
-    int64_t restarts_us; /* it was lost, and is to be started again then */
+    int wait_status; /* as waitpid gives it; holds when exited_us is set */
+    char host_why[FL_WORKER_HOST_WHY_MAX + 1]; /* its process is lost with its host: "with host b
+                                                  (10.0.0.2): why"; "": it is not */
+    bool killed;                               /* killed by the controller */
+    int64_t restarts_us;                       /* it was lost, and is to be started again then */
     /* Since its training thread last entered or left an operation: control/controller/standstill.h
      */
-    int64_t waits_us;        /* it has waited for other workers */
-    int64_t still_us;        /* it has been in an operation of its own, */
-    int64_t asleep_us;       /* for this long asleep, in one that waits for no disk */
-    bool hung;               /* longer than it may */
-    int64_t missed_us;       /* its silence or standstill when it counted as lost */
-    bool lost;               /* the run goes on without it; then it has departed, too */
-    int64_t left_us;         /* it has left its generation, and nothing explains that yet */
-    int64_t broken_us;       /* it has reported where it stands, and waits to regroup */
+    int64_t waits_us;  /* it has waited for other workers */
+    int64_t still_us;  /* it has been in an operation of its own, */
+    int64_t asleep_us; /* for this long asleep, in one that waits for no disk */
+    bool hung;         /* longer than it may */
+    int64_t missed_us; /* its silence or standstill, or the silence of its host, when it counted as
+                          lost */
+    bool lost;         /* the run goes on without it; then it has departed, too */
+    int64_t left_us;   /* it has left its generation, and nothing explains that yet */
+    int64_t broken_us; /* it has reported where it stands, and waits to regroup */
     fl_broken_report broken; /* valid if broken_us is set */
     int64_t failed_us;       /* it reported a failure */
     fl_status failure;
@@ -53,6 +58,7 @@ typedef struct fl_worker {
 typedef enum fl_loss_kind {
     FL_LOSS_NONE = 0,
     FL_LOSS_KILLED,      /* by a signal */
+    FL_LOSS_HOST,        /* with its host: nobody knows how its process ended, or whether it did */
     FL_LOSS_EXITED,      /* without fl_link_done, and without reporting a failure */
     FL_LOSS_REPORTED,    /* it reported a failure of its own */
     FL_LOSS_SILENT,      /* no heartbeat */

@@ -89,6 +89,8 @@ static void test_hosts_lost__throws_out_a_remote_worker_that_hangs(void **state)
     check_long(h);
 }
 
+/* Would catch: a loss that is noticed only after fault.detect, and workers of a lost host that are
+ * reported as killed by a signal. */
 static void test_hosts_lost__goes_on_without_a_host(void **state)
 {
     net_hosts *h = *state;
@@ -100,6 +102,8 @@ static void test_hosts_lost__goes_on_without_a_host(void **state)
     NET_AWAIT(kill(worker, 0) != 0 && errno == ESRCH);
     assert_true(n_lost(h) > 0);
     assert_true(net_hosts_log_has(h, "head.log", "host b (10.213.8.2) is lost"));
+    assert_true(net_hosts_log_has(h, "head.log", "the connection of its agent was closed"));
+    assert_int_equal(net_hosts_n_events(h, "worker.lost", "\"how\": \"host lost\""), 1);
     check_long(h);
 }
 
@@ -212,7 +216,7 @@ static void test_hosts_lost__notices_a_cut_cable(void **state)
     assert_true(net_hosts_shell("ip -n %s link set fl0 down", h->host[1].space));
     net_hosts_expect_codes(h, 0, 3);
     assert_true(n_lost(h) > 0);
-    assert_true(net_hosts_log_has(h, "head.log", "it has been silent for"));
+    assert_true(net_hosts_log_has(h, "head.log", "it has not answered for"));
     assert_true(net_hosts_log_has(h, "b.log", "the head at tcp://10.213.8.1:5570 has been silent"));
     check_long(h);
 }

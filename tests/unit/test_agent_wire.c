@@ -108,6 +108,9 @@ static const fl_agent_frame frames[] = {
                  .entry = {{.kind = FL_FLIGHT_FORWARD, .step = 5, .left_ns = 20},
                            {.kind = FL_FLIGHT_BACKWARD, .entered_ns = 20, .left_ns = 20},
                            {.kind = FL_FLIGHT_REDUCE, .entered_ns = 4, .left_ns = 30}}}},
+    {.type = FL_AGENT_HOST,
+     .rank = 4,
+     .host = {.news = FL_HOST_NEWS_LOST, .silent_ms = 5012, .text = "silent"}},
     {.type = FL_AGENT_SPAWNED,
      .rank = 3,
      .incarnation = 1,
@@ -273,7 +276,8 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     assert_refused_with(11, FL_AGENT_HEADER_BYTES, 3);        /* no kind of news */
     assert_refused_with(11, FL_AGENT_HEADER_BYTES, 2);        /* a loss with a grace time */
     assert_refused_with(11, FL_AGENT_HEADER_BYTES + 7, 1);    /* 2 million years */
-    assert_refused_with(12, FL_AGENT_HEADER_BYTES + 9, 99);   /* a text that is not there */
+    assert_refused_with(11, FL_AGENT_HEADER_BYTES + 9, 1);    /* a notice after silence */
+    assert_refused_with(12, FL_AGENT_HEADER_BYTES + 17, 99);  /* a text that is not there */
     assert_refused_with(13, FL_AGENT_HEADER_BYTES, 2);        /* neither true nor false */
 }
 

@@ -80,6 +80,8 @@ static void test_watch__names_each_kind(void **state)
     make_well(w);
     died(&w[2], 0, SIGKILL);
     assert_judged(w, FL_LOSS_KILLED, 2);
+    snprintf(w[2].host_why, sizeof w[2].host_why, "with host b");
+    assert_judged(w, FL_LOSS_HOST, 2);
     make_well(w);
     exited(&w[1], 300000, 1);
     assert_judged(w, FL_LOSS_EXITED, 1);
@@ -257,6 +259,11 @@ static void test_watch__says_it_in_words(void **state)
     died(&w[1], 0, SIGKILL);
     assert_text(&w[1], FL_LOSS_KILLED,
                 "worker 1 (stage 1 of replica 0) was killed by signal 9 (Killed) at step 10");
+    snprintf(w[1].host_why, sizeof w[1].host_why,
+             "with host b (10.0.0.2): it has not answered for 5.0 s");
+    assert_text(&w[1], FL_LOSS_HOST,
+                "worker 1 (stage 1 of replica 0) was lost at step 10, with host b (10.0.0.2): it "
+                "has not answered for 5.0 s");
     exited(&w[1], 0, 3);
     w[1].place.active = false;
     assert_text(&w[1], FL_LOSS_EXITED,
