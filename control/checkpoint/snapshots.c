@@ -9,9 +9,10 @@
 
 enum {
     AUTO_LEAST_MS = 5000,
-    AUTO_SHARE = 100, /* of the time: 1 % */
-    MOST_EARLY = 8,   /* intervals that may be owed for snapshots taken at once */
-    AT_ONCE_LEAD = 2, /* steps */
+    AUTO_SHARE = 100,    /* of the time: 1 % */
+    AUTO_FAR_SHARE = 10, /* while one goes from host to host: 10 % */
+    MOST_EARLY = 8,      /* intervals that may be owed for snapshots taken at once */
+    AT_ONCE_LEAD = 2,    /* steps */
 };
 
 void fl_kept_snapshot_fini(fl_kept_snapshot *kept)
@@ -114,7 +115,7 @@ static void ask_workers(fl_snapshots *s, int64_t step, int64_t now_us)
     s->last_us = now_us + early_us(s, now_us);
     s->last_step = step;
     s->n_reports = 0;
-    s->failed = false;
+    s->failed = s->moves = false;
     s->bytes = s->copy_us = 0;
     memset(s->reported, 0, sizeof s->reported);
     fl_snapshot_want(&s->kept->memory, ++s->serial, s->slot);
@@ -202,9 +203,10 @@ void fl_snapshots_reported(fl_snapshots *s, int rank, const fl_snapshot_report *
     }
     s->failed = s->failed || report->status != FL_OK || report->step != s->target ||
                 report->generation != s->generation;
-    s->reported[rank] = true;
-    s->bytes += report->bytes;
     s->copy_us = report->copy_us > s->copy_us ? report->copy_us : s->copy_us;
+    s->moves = s->moves || report->moves;
+    s->reported[rank] = !report->moves;
+    s->bytes += report->moves ? 0 : report->bytes;
 }
 
 static bool is_complete(const fl_snapshots *s)
@@ -228,7 +230,17 @@ static void tell_taken(const fl_snapshots *s)
     fl_event_log_end(s->log);
 }
 
-static void keep_copy(fl_snapshots *s)
+/* auto: from one to the next, after this one. What goes from host to host in the background takes a
+ * share of the link, and of the processors. */
+static int64_t choose_interval_ms(const fl_snapshots *s, int64_t now_us)
+{
+    int64_t copies_ms = s->copy_us * AUTO_SHARE / 1000;
+    int64_t whole_ms = (now_us - s->asked_us) * AUTO_FAR_SHARE / 1000;
+    int64_t ms = copies_ms > whole_ms ? copies_ms : whole_ms;
+    return ms > AUTO_LEAST_MS ? ms : AUTO_LEAST_MS;
+}
+
+static void keep_copy(fl_snapshots *s, int64_t now_us)
 {
     s->kept->older = s->kept->checkpoint;
     s->kept->checkpoint = s->captured;
@@ -238,20 +250,20 @@ static void keep_copy(fl_snapshots *s)
     s->n_late = s->at_once ? 0 : s->n_late; /* it was asked for as if it were late */
     s->at_once = false;
     if (s->is_auto) {
-        int64_t ms = s->copy_us * AUTO_SHARE / 1000;
-        s->schedule.every.ms = ms > AUTO_LEAST_MS ? ms : AUTO_LEAST_MS;
+        s->schedule.every.ms = choose_interval_ms(s, now_us);
     }
     tell_taken(s);
 }
 
-/* A request that no worker answers is given up. The time counts from the step asked for. */
+/* A request that no worker answers is given up. The time counts from the step asked for. What goes
+ * between hosts may take longer: it ends by itself, or with the loss of a worker. */
 static void settle_request(fl_snapshots *s, int64_t now_us)
 {
     bool ahead = s->n_reports == 0 && s->run->stats->steps < s->target;
-    bool late = now_us - s->asked_us > s->run->options->job->fault.deadline_ms * 1000;
+    bool late = !s->moves && now_us - s->asked_us > s->run->options->job->fault.deadline_ms * 1000;
     s->asked_us = ahead ? now_us : s->asked_us;
     if (!s->failed && is_complete(s) && s->captured->plan.generation == s->generation) {
-        keep_copy(s);
+        keep_copy(s, now_us);
         end_request(s);
     } else if (s->failed || is_complete(s) || (late && !ahead)) {
         end_request(s);

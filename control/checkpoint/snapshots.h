@@ -4,7 +4,8 @@
  *
  *     due ① ──> command to the leader, for a step ahead
  *     the reports of all steps before it are counted ② ──> the controller's state is captured
- *     every worker has copied its layers ③ ──> complete: it takes the place of the one before ④
+ *     every worker has copied its layers, and those of other hosts are on the head ③ ──> complete:
+ * it takes the place of the one before ④
  *
  * A snapshot whose workers were further than asked for, or that a loss or a change of the plan came
  * across, is dropped; the one before stays, and the next one comes when it is due.
@@ -12,9 +13,10 @@
  * The snapshot before the newest one stays until its slot is needed: the run goes back to it if the
  * newest one turns out to be damaged (fl_kept_snapshot_check).
  *
- * `auto` takes them as often as costs less than 1 % of the time, at most every 5 s, and while the
- * plan has one replica: with more, each layer has another owner. When a loss or a change of the
- * plan leaves one replica, it takes one at once, and the next one so much later. */
+ * `auto` takes them as often as costs less than 1 % of the time, so that one goes from host to host
+ * for at most 10 % of it, at most every 5 s, and while the plan has one replica: with more, each
+ * layer has another owner. When a loss or a change of the plan leaves one replica, it takes one at
+ * once, and the next one so much later. */
 #ifndef FL_CONTROL_CHECKPOINT_SNAPSHOTS_H
 #define FL_CONTROL_CHECKPOINT_SNAPSHOTS_H
 
@@ -63,6 +65,7 @@ typedef struct fl_snapshots {
     int n_reports;
     bool reported[FL_MAX_WORKERS]; /* ③ by rank */
     bool failed;                   /* this one cannot become complete */
+    bool moves;                    /* parts of it go from host to host */
     uint32_t generation;
     int64_t bytes, copy_us; /* copy_us: the longest of any worker */
 

@@ -63,6 +63,7 @@ void fl_wire_put_snapshot(fl_writer *w, const fl_snapshot_report *report)
     fl_put_i64(w, report->bytes);
     fl_put_i64(w, report->copy_us);
     fl_put_i64(w, report->serial);
+    fl_put(w, report->moves, 1);
     fl_put(w, (uint32_t)report->status, 4);
 }
 
@@ -72,6 +73,6 @@ bool fl_wire_get_snapshot(fl_reader *r, uint32_t generation, fl_snapshot_report 
     s->bytes = fl_get_i64(r);
     s->copy_us = fl_get_i64(r);
     s->serial = fl_get_i64(r);
-    return fl_wire_get_status(r, &s->status) && s->step >= 0 && s->bytes >= 0 && s->copy_us >= 0 &&
-           s->serial > 0;
+    return fl_get_bool(r, &s->moves) && fl_wire_get_status(r, &s->status) && s->step >= 0 &&
+           s->bytes >= 0 && s->copy_us >= 0 && s->serial > 0;
 }

@@ -10,7 +10,7 @@ void fl_wire_put_checkpoint_file(fl_writer *w, const fl_checkpoint_file_report *
 bool fl_wire_get_checkpoint_file(fl_reader *r, uint32_t generation,
                                  fl_checkpoint_file_report *report);
 
-enum { FL_WIRE_SNAPSHOT_BYTES = 4 * 8 + 4 };
+enum { FL_WIRE_SNAPSHOT_BYTES = 4 * 8 + 1 + 4 };
 void fl_wire_put_snapshot(fl_writer *w, const fl_snapshot_report *report);
 bool fl_wire_get_snapshot(fl_reader *r, uint32_t generation, fl_snapshot_report *report);
 

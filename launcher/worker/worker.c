@@ -256,9 +256,11 @@ static fl_status finish_run(worker *w)
     if (fl_worker_departs(w)) {
         fl_log(FL_LOG_INFO, "leaves the run, which goes on with generation %u",
                w->now->plan.generation);
+        fl_worker_snapshots_end(w);
         fl_worker_checkpoint_settle(w);
         return FL_OK;
     }
+    fl_worker_snapshots_end(w);
     FL_TRY(fl_worker_checkpoint_last(w));
     FL_TRY(write_model(w));
     FL_TRY(fl_worker_collect_model(w));

@@ -231,6 +231,7 @@ fl_status fl_worker_open(worker *w, const char *endpoint)
     }
     FL_TRY(open_member(w));
     FL_TRY(fl_worker_checkpoint_open(w));
+    FL_TRY(fl_worker_snapshots_open(w));
     return open_batches(w);
 }
 
@@ -249,6 +250,7 @@ void fl_worker_close(worker *w)
 {
     fl_transition_settle(w);
     fl_checkpoint_writer_destroy(&w->writer);
+    fl_snapshot_writer_destroy(&w->snapshots);
     close_member(&w->now);
     fl_comm_keeper_clear(&w->keeper);
     fl_message_close(&w->messages);

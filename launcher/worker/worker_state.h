@@ -12,6 +12,7 @@
 #include "pipe/plan/evaluation.h"
 #include "pipe/state/checkpoint_writer.h"
 #include "pipe/state/migrate.h"
+#include "pipe/state/snapshot_writer.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -58,8 +59,9 @@ typedef struct fl_worker_state {
     fl_parked parked;
     fl_checkpoint_far far; /* of the checkpoint that begins, where the hosts share no files */
     fl_checkpoint_writer *writer; /* NULL: the run has no folder for checkpoints */
-    int64_t saved_step;           /* of the last checkpoint that this worker began, -1: none */
-    int64_t step;                 /* the next step */
+    fl_snapshot_writer *snapshots;
+    int64_t saved_step; /* of the last checkpoint that this worker began, -1: none */
+    int64_t step;       /* the next step */
     int64_t held_us; /* since when all workers have waited at a step for an answer; 0: they train */
     int64_t n_commands;   /* that were applied; the same on every member of the run */
     int64_t last_setting; /* the serial number of the last setting that was applied */
@@ -233,23 +235,6 @@ void fl_worker_checkpoint_follow(fl_worker_state *w, int64_t step);
  * a failure to write does not end the run. Fails with the device. */
 fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step) FL_MUST_CHECK;
 
-/* Copy this worker's part of the state after `step` steps into the snapshot that was requested with
- * this serial number, and report it. Returns a failure of the device. */
-fl_status fl_worker_snapshot(fl_worker_state *w, int64_t step, int64_t serial) FL_MUST_CHECK;
-
-/* The same of the checkpoint that the head has, where the hosts share no files. */
-fl_status fl_worker_get_saved(fl_worker_state *w, const fl_state_source *saved,
-                              fl_snapshot *own) FL_MUST_CHECK;
-
-/* Where the hosts share no files: send the trained weights to the head, or write those of other
- * hosts into the model's file. All members call it at the end of the run. */
-fl_status fl_worker_collect_model(fl_worker_state *w) FL_MUST_CHECK;
-
-/* A run on several hosts goes back to the snapshot that the head has: send or get the layers of the
- * workers of other hosts. *own: slot 0 has what this worker needs, unless it is on the head;
- * fl_snapshot_close it, after a failure, too. */
-fl_status fl_worker_get_snapshot(fl_worker_state *w, fl_snapshot *own) FL_MUST_CHECK;
-
 /* The same at the end of the run, if it keeps checkpoints and this step has none yet. */
 fl_status fl_worker_checkpoint_last(fl_worker_state *w) FL_MUST_CHECK;
 
@@ -258,12 +243,44 @@ fl_status fl_worker_checkpoint_last(fl_worker_state *w) FL_MUST_CHECK;
 void fl_worker_checkpoint_regroup(fl_worker_state *w, int64_t step, bool saved);
 
 /* Before the message group is closed: files that are on their way to the head arrive first; with
- * give_up, after a loss, their checkpoint fails. */
+ * give_up, after a loss, their checkpoint fails. A snapshot that is on its way is dropped. */
 void fl_worker_checkpoint_leave(fl_worker_state *w, bool give_up);
 
 /* Wait until this worker's part of the last checkpoint is on the disk. What is not there within
  * fault.deadline is given up, and reported as a failure. */
 void fl_worker_checkpoint_settle(fl_worker_state *w);
+
+/* What this worker has of the run's state now. */
+fl_checkpoint_state fl_worker_saved_state(fl_worker_state *w);
+
+/* Whether `mine` holds on all members, standby ones too; those that were lost do not count. */
+fl_status fl_worker_agree(const fl_worker_state *w, bool mine, bool *all) FL_MUST_CHECK;
+
+/* ---- snapshots.c ---- */
+
+/* Make what takes part in snapshots. */
+fl_status fl_worker_snapshots_open(fl_worker_state *w) FL_MUST_CHECK;
+
+/* Copy this worker's part of the state after `step` steps into the snapshot that was requested with
+ * this serial number. What goes between hosts follows in the background, then the report. Returns a
+ * failure of the device or of the message group. */
+fl_status fl_worker_snapshot(fl_worker_state *w, int64_t step, int64_t serial) FL_MUST_CHECK;
+
+/* At the end of the run, on all members: a snapshot that is still on its way is dropped. */
+void fl_worker_snapshots_end(fl_worker_state *w);
+
+/* A run on several hosts goes back to the snapshot that the head has: send or get the layers of the
+ * workers of other hosts. *own: slot 0 has what this worker needs, unless it is on the head;
+ * fl_snapshot_close it, after a failure, too. */
+fl_status fl_worker_get_snapshot(fl_worker_state *w, fl_snapshot *own) FL_MUST_CHECK;
+
+/* The same of the checkpoint that the head has, where the hosts share no files. */
+fl_status fl_worker_get_saved(fl_worker_state *w, const fl_state_source *saved,
+                              fl_snapshot *own) FL_MUST_CHECK;
+
+/* Where the hosts share no files: send the trained weights to the head, or write those of other
+ * hosts into the model's file. All members call it at the end of the run. */
+fl_status fl_worker_collect_model(fl_worker_state *w) FL_MUST_CHECK;
 
 /* ---- rejoin.c ---- */
 

@@ -56,12 +56,14 @@ typedef struct fl_checkpoint_part_report {
 } fl_checkpoint_part_report;
 
 /* A worker has copied its part of a snapshot in memory, or failed to. Every member of the run sends
- * it once for each snapshot. copy_us: for which training stood still. */
+ * it once for each snapshot, when the part is on the head. copy_us: for which training stood still.
+ * moves: one more before that, as parts are still to go between hosts. */
 typedef struct fl_snapshot_report {
     int64_t step;        /* finished steps */
     uint32_t generation; /* of the plan whose state it is */
     int64_t serial;      /* of the request */
     int64_t bytes, copy_us;
+    bool moves;
     fl_status status;
 } fl_snapshot_report;
 

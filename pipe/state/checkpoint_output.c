@@ -208,7 +208,7 @@ static fl_status write_files(fl_checkpoint_writer *w, output *out)
             fl_failure_keep(&failure, status);
         }
     }
-    fl__checkpoint_end_exchange(w);
+    fl_background_use(&w->background, NULL);
     while (failure.status == FL_OK && out->n > 0) {
         fl_failure_keep(&failure, finish_oldest(w, out));
     }

@@ -3,8 +3,6 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/failure.h"
-#include "device/thread.h"
-#include "device/thread_priority.h"
 #include "pipe/cost/layout.h"
 #include "pipe/cost/plan.h"
 #include "pipe/state/checkpoint_file.h"
@@ -12,13 +10,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { DESTROY_MS = 5000 };
 
 /* ---- ① ---- */
 
@@ -214,7 +209,7 @@ static fl_status copy_files(const fl_checkpoint_writer *w, const fl_checkpoint_s
     return failure.status == FL_OK ? synced : fl_failure_raise(&failure);
 }
 
-/* ---- the exchange with other hosts ---- */
+/* ---- the thread ---- */
 
 /* Before the thread begins. Its report comes from other hosts' workers, too, once all has gone. */
 static void begin_exchange(fl_checkpoint_writer *w, const fl_checkpoint_far *far)
@@ -223,81 +218,23 @@ static void begin_exchange(fl_checkpoint_writer *w, const fl_checkpoint_far *far
     for (int i = 0; i < w->n_items; i++) {
         any = any || w->items[i].from != w->items[i].to;
     }
-    pthread_mutex_lock(&w->lock);
-    w->exchanges = any;
     w->far = *far;
-    pthread_mutex_unlock(&w->lock);
+    fl_background_use(&w->background, any ? far->messages : NULL);
 }
 
-void fl__checkpoint_end_exchange(fl_checkpoint_writer *w)
-{
-    pthread_mutex_lock(&w->lock);
-    w->exchanges = false;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->lock);
-}
-
-/* The thread's waits end with the group's: by an abort, or when the exchange is complete. */
 void fl_checkpoint_writer_leave_messages(fl_checkpoint_writer *w, bool give_up)
 {
-    pthread_mutex_lock(&w->lock);
-    if (give_up && w->exchanges) {
-        fl_message_abort(w->far.messages, FL_ESTALE);
-    }
-    while (w->exchanges) {
-        pthread_cond_wait(&w->changed, &w->lock);
-    }
-    pthread_mutex_unlock(&w->lock);
+    fl_background_leave(&w->background, give_up);
 }
 
-/* ---- the thread ---- */
-
-static void *writer_main(void *argument)
+static void take_room_ahead(void *writer)
 {
-    fl_checkpoint_writer *w = argument;
-    fl_thread_lower_priority();
-    pthread_mutex_lock(&w->lock);
-    while (!atomic_load(&w->closing) || w->work != FL__CHECKPOINT_IDLE) {
-        fl__checkpoint_work now = w->work;
-        if (now == FL__CHECKPOINT_IDLE) {
-            pthread_cond_wait(&w->changed, &w->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&w->lock);
-        if (now == FL__CHECKPOINT_WRITE) {
-            fl__checkpoint_write(w);
-        } else {
-            (void)!take_room(w); /* begin tries again, and reports */
-        }
-        pthread_mutex_lock(&w->lock);
-        w->work = FL__CHECKPOINT_IDLE;
-        pthread_cond_broadcast(&w->changed);
-    }
-    pthread_mutex_unlock(&w->lock);
-    return NULL;
+    (void)!take_room(writer); /* begin tries again, and reports */
 }
 
-static fl__checkpoint_work work_of(fl_checkpoint_writer *w)
+static void write_part(void *writer)
 {
-    pthread_mutex_lock(&w->lock);
-    fl__checkpoint_work now = w->work;
-    pthread_mutex_unlock(&w->lock);
-    return now;
-}
-
-/* Only while the thread is idle. */
-static fl_status give_work(fl_checkpoint_writer *w, fl__checkpoint_work what)
-{
-    if (!w->started) {
-        FL_TRY(fl_thread_start(&w->thread, writer_main, w, "the checkpoint's thread"));
-        pthread_setname_np(w->thread, "fl-checkpoint");
-        w->started = true;
-    }
-    pthread_mutex_lock(&w->lock);
-    w->work = what;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->lock);
-    return FL_OK;
+    fl__checkpoint_write(writer);
 }
 
 /* ---- what the training thread calls ---- */
@@ -312,8 +249,7 @@ fl_status fl_checkpoint_writer_create(const fl_checkpoint_writer_options *option
     w->o = *options;
     w->n_layers = (int)n_layers;
     pthread_mutex_init(&w->report_lock, NULL);
-    pthread_mutex_init(&w->lock, NULL);
-    fl_condition_init(&w->changed);
+    fl_background_init(&w->background, "fl-checkpoint", w);
     fl_status status = fl_alloc_array(n_layers, sizeof *w->frozen_since, (void **)&w->frozen_since);
     if (status == FL_OK) {
         status = fl_alloc_array(n_files, sizeof *w->layout, (void **)&w->layout);
@@ -349,23 +285,13 @@ void fl_checkpoint_writer_destroy(fl_checkpoint_writer **writer)
     pthread_mutex_lock(&w->report_lock);
     atomic_store(&w->closing, true);
     pthread_mutex_unlock(&w->report_lock);
-    if (w->started) {
-        fl_checkpoint_writer_leave_messages(w, true);
-        pthread_mutex_lock(&w->lock);
-        pthread_cond_broadcast(&w->changed);
-        pthread_mutex_unlock(&w->lock);
-        if (fl_checkpoint_writer_wait(w, fl_deadline_us(DESTROY_MS)) != FL_OK) {
-            pthread_detach(w->thread); /* a disk that does not return */
-            return;
-        }
-        pthread_join(w->thread, NULL);
+    if (!fl_background_fini(&w->background)) {
+        return; /* a disk that does not return */
     }
     for (int i = 0; w->layout != NULL && i < FL_CHECKPOINT_PARTS * w->n_layers; i++) {
         fl_st_layout_fini(&w->layout[i]);
     }
     give_buffer(w);
-    pthread_cond_destroy(&w->changed);
-    pthread_mutex_destroy(&w->lock);
     pthread_mutex_destroy(&w->report_lock);
     fl_free(w->layout);
     fl_free(w->items);
@@ -393,9 +319,9 @@ void fl_checkpoint_writer_replace(fl_checkpoint_writer *w, int64_t step)
 
 void fl_checkpoint_writer_prepare(fl_checkpoint_writer *w, const fl_checkpoint_state *state)
 {
-    if (work_of(w) == FL__CHECKPOINT_IDLE) {
+    if (fl_background_now(&w->background) == NULL) {
         list_items(w, state);
-        (void)!give_work(w, FL__CHECKPOINT_TAKE_ROOM); /* begin tries again, and reports */
+        (void)!fl_background_start(&w->background, take_room_ahead); /* begin tries again */
     }
 }
 
@@ -420,20 +346,15 @@ void fl_checkpoint_writer_check_links(fl_checkpoint_writer *w, const fl_checkpoi
 
 bool fl_checkpoint_writer_is_busy(fl_checkpoint_writer *w)
 {
-    return work_of(w) == FL__CHECKPOINT_WRITE;
+    return fl_background_now(&w->background) == write_part;
 }
 
 fl_status fl_checkpoint_writer_wait(fl_checkpoint_writer *w, int64_t deadline_us)
 {
-    pthread_mutex_lock(&w->lock);
-    while (w->work != FL__CHECKPOINT_IDLE &&
-           fl_condition_wait_until(&w->changed, &w->lock, deadline_us)) {
-    }
-    bool idle = w->work == FL__CHECKPOINT_IDLE;
-    pthread_mutex_unlock(&w->lock);
-    return idle ? FL_OK
-                : fl_fail(FL_EDEADLINE, "the checkpoint after step %lld is not on the disk yet",
-                          (long long)w->report.step);
+    return fl_background_wait(&w->background, deadline_us)
+               ? FL_OK
+               : fl_fail(FL_EDEADLINE, "the checkpoint after step %lld is not on the disk yet",
+                         (long long)w->report.step);
 }
 
 /* A part that ends before anything is written. */
@@ -459,10 +380,10 @@ static fl_status copy_state(fl_checkpoint_writer *w, const fl_checkpoint_state *
         w->copied_us = fl_now_us();
         w->report.copy_us = w->copied_us - started_us;
         w->report.buffer_bytes = w->memory_bytes;
-        status = w->n_items == 0 ? FL_OK : give_work(w, FL__CHECKPOINT_WRITE);
+        status = w->n_items == 0 ? FL_OK : fl_background_start(&w->background, write_part);
     }
     if (status != FL_OK && state->far != NULL) {
-        fl__checkpoint_end_exchange(w);
+        fl_background_use(&w->background, NULL);
         return status; /* others wait for its files */
     }
     if (status != FL_OK || w->n_items == 0) {
@@ -476,13 +397,8 @@ fl_status fl_checkpoint_writer_begin(fl_checkpoint_writer *w, const fl_checkpoin
 {
     int64_t started_us = fl_now_us();
     fl_checkpoint_part_report report = {.step = step, .generation = state->plan->generation};
-    pthread_mutex_lock(&w->lock);
-    while (w->work == FL__CHECKPOINT_TAKE_ROOM) {
-        pthread_cond_wait(&w->changed, &w->lock);
-    }
-    bool busy = w->work == FL__CHECKPOINT_WRITE;
-    pthread_mutex_unlock(&w->lock);
-    if (busy) {
+    fl_background_await(&w->background, take_room_ahead);
+    if (fl_checkpoint_writer_is_busy(w)) {
         end_part(w, &report, fl_fail(FL_EBUSY, "the checkpoint before is still being written"));
         return FL_OK;
     }

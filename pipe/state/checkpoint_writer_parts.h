@@ -3,6 +3,7 @@
 #ifndef FL_PIPE_STATE_CHECKPOINT_WRITER_PARTS_H
 #define FL_PIPE_STATE_CHECKPOINT_WRITER_PARTS_H
 
+#include "pipe/state/background.h"
 #include "pipe/state/checkpoint_writer.h"
 
 #include <pthread.h>
@@ -16,13 +17,6 @@ typedef struct fl__checkpoint_item {
     bool linked;
     int64_t at; /* where its contents lie in the buffer */
 } fl__checkpoint_item;
-
-/* What the writer's thread has to do. */
-typedef enum fl__checkpoint_work {
-    FL__CHECKPOINT_IDLE,
-    FL__CHECKPOINT_TAKE_ROOM,
-    FL__CHECKPOINT_WRITE,
-} fl__checkpoint_work;
 
 struct fl_checkpoint_writer {
     fl_checkpoint_writer_options o;
@@ -44,14 +38,9 @@ struct fl_checkpoint_writer {
     fl_checkpoint_far far; /* while it exchanges */
     fl_checkpoint_part_report report;
 
-    pthread_t thread;
-    bool started;
+    fl_background background;
     atomic_bool closing;
     pthread_mutex_t report_lock; /* held for each report, and to end them */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    fl__checkpoint_work work; /* under the lock */
-    bool exchanges;           /* the same: the thread uses the message group */
 };
 
 /* ---- checkpoint_writer.c ---- */
@@ -63,9 +52,6 @@ fl_st_layout *fl__checkpoint_layout_of(const fl_checkpoint_writer *w,
 
 /* The folder of the checkpoint to whose files items are linked; -1: nothing can be linked. */
 int fl__checkpoint_open_kept(const fl_checkpoint_writer *w);
-
-/* The thread does not use the message group any more. */
-void fl__checkpoint_end_exchange(fl_checkpoint_writer *w);
 
 /* ---- checkpoint_output.c ---- */
 

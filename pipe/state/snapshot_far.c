@@ -71,103 +71,25 @@ static fl_status run_list(const fl_snapshot_far *far, const transfer_list *list,
 
 /* ---- collect ---- */
 
-static bool is_sent(const fl_snapshot_far *far, int layer, int part)
+static int writer_of(const fl_snapshot_far *far, int layer)
 {
-    return fl__snapshot_writer(far->snapshot, far->plan, far->parked, layer, part) >= far->n_head;
+    return fl__snapshot_writer(far->snapshot, far->plan, far->parked, layer, 0);
 }
 
-/* into: elements for all parts that come, where they must not go into the slot; NULL: they do. */
-static void list_collected(const fl_snapshot_far *far, int slot, int n_parts, float *into,
-                           transfer_list *list)
+static bool is_sent(const fl_snapshot_far *far, int layer)
+{
+    return writer_of(far, layer) >= far->n_head;
+}
+
+static void list_collected(const fl_snapshot_far *far, transfer_list *list)
 {
     for (int layer = 0; layer < fl_model_n_layers(far->snapshot->model); layer++) {
-        for (int part = 0; part < n_parts; part++) {
-            int64_t n;
-            float *data = fl__snapshot_part(far->snapshot, slot, layer, part, &n);
-            int from = fl__snapshot_writer(far->snapshot, far->plan, far->parked, layer, part);
-            int before = list->n;
-            if (is_sent(far, layer, part)) {
-                add_transfer(far, list, layer, part, from, keeper_of(far, layer),
-                             into == NULL ? data : into);
-            }
-            into = into == NULL || list->n == before ? into : into + n;
+        int64_t n;
+        float *data = fl__snapshot_part(far->snapshot, 0, layer, 0, &n);
+        if (is_sent(far, layer)) {
+            add_transfer(far, list, layer, 0, writer_of(far, layer), keeper_of(far, layer), data);
         }
     }
-}
-
-/* Parts that are not wanted any more have to be received all the same. */
-static int64_t count_received(const fl_snapshot_far *far)
-{
-    int64_t all = 0;
-    for (int layer = 0; layer < fl_model_n_layers(far->snapshot->model); layer++) {
-        for (int part = 0; part < FL_SNAPSHOT_PARTS; part++) {
-            int64_t n;
-            (void)fl__snapshot_part(far->snapshot, 0, layer, part, &n);
-            all += is_sent(far, layer, part) && keeper_of(far, layer) == far->rank ? n : 0;
-        }
-    }
-    return all;
-}
-
-static void seal_received(const fl_snapshot_far *far, int slot, int64_t serial)
-{
-    for (int layer = 0; layer < fl_model_n_layers(far->snapshot->model); layer++) {
-        for (int part = 0; part < FL_SNAPSHOT_PARTS; part++) {
-            if (is_sent(far, layer, part) && keeper_of(far, layer) == far->rank) {
-                fl__snapshot_seal(far->snapshot, slot, serial, layer, part);
-            }
-        }
-    }
-}
-
-static fl_status send_layers(const fl_snapshot_far *far, const fl_checkpoint_state *state,
-                             transfer_list *list, int64_t deadline_us)
-{
-    int64_t n = 0;
-    FL_TRY(fl__snapshot_copy(far->snapshot, 0, state, far->rank, &n));
-    list_collected(far, 0, FL_SNAPSHOT_PARTS, NULL, list);
-    return run_list(far, list, deadline_us);
-}
-
-static fl_status receive_layers(const fl_snapshot_far *far, int64_t serial,
-                                const fl_checkpoint_state *state, transfer_list *list,
-                                int64_t deadline_us, int64_t *bytes)
-{
-    float *aside = NULL;
-    int slot = atomic_load(&far->snapshot->wanted->slot);
-    int64_t n = count_received(far);
-    fl_status own = fl_snapshot_put(far->snapshot, serial, state, far->rank, bytes);
-    if (own != FL_OK && own != FL_ESTALE) {
-        return own;
-    }
-    if (own == FL_ESTALE && n > 0) {
-        FL_TRY(fl_alloc_array((size_t)n, sizeof *aside, (void **)&aside));
-    }
-    list_collected(far, slot, FL_SNAPSHOT_PARTS, aside, list);
-    fl_status status = run_list(far, list, deadline_us);
-    fl_free(aside);
-    if (status != FL_OK || own != FL_OK || atomic_load(&far->snapshot->wanted->serial) != serial) {
-        return status != FL_OK ? status : FL_ESTALE;
-    }
-    seal_received(far, slot, serial);
-    *bytes += n * (int64_t)sizeof(float);
-    return FL_OK;
-}
-
-fl_status fl_snapshot_collect(const fl_snapshot_far *far, int64_t serial,
-                              const fl_checkpoint_state *state, int64_t deadline_us, int64_t *bytes)
-{
-    transfer_list list;
-    *bytes = 0;
-    if (keeper_of(far, 0) < 0) {
-        return FL_ESTALE;
-    }
-    FL_TRY(make_list(far, &list));
-    fl_status status = far->rank < far->n_head
-                           ? receive_layers(far, serial, state, &list, deadline_us, bytes)
-                           : send_layers(far, state, &list, deadline_us);
-    fl_free(list.at);
-    return status;
 }
 
 fl_status fl_snapshot_collect_weights(const fl_snapshot_far *far, const fl_checkpoint_state *state,
@@ -179,7 +101,7 @@ fl_status fl_snapshot_collect_weights(const fl_snapshot_far *far, const fl_check
     FL_TRY(make_list(far, &list));
     fl_status status = sends ? fl__snapshot_copy(far->snapshot, 0, state, far->rank, &n) : FL_OK;
     if (status == FL_OK) {
-        list_collected(far, 0, 1, NULL, &list);
+        list_collected(far, &list);
         status = run_list(far, &list, deadline_us);
     }
     fl_free(list.at);
@@ -188,7 +110,7 @@ fl_status fl_snapshot_collect_weights(const fl_snapshot_far *far, const fl_check
 
 bool fl_snapshot_is_kept(const fl_snapshot_far *far, int layer)
 {
-    return far->rank < far->n_head && is_sent(far, layer, 0) && keeper_of(far, layer) == far->rank;
+    return far->rank < far->n_head && is_sent(far, layer) && keeper_of(far, layer) == far->rank;
 }
 
 const float *fl_snapshot_weights(const fl_snapshot_far *far, int layer)

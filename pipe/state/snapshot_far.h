@@ -1,10 +1,10 @@
-/* Snapshots of a run on several hosts. The head's memory has the whole state
- * (pipe/state/snapshot.h): a host that is lost takes nothing of it along, and the run does not
- * outlive its head. Workers of other hosts send their layers there at the control point of the
- * snapshot, and get theirs from there when the run goes back.
+/* Layers that go between the head and the other hosts while all workers wait: what they begin with
+ * when a run goes back to a snapshot, which the head has, or continues a checkpoint that the others
+ * cannot read; and the weights of the trained model. What goes to the head while training continues
+ * is in pipe/state/snapshot_writer.h.
  *
- *     collect:  worker of another host ──layers──> a worker of the head ──> the slot, sealed
  *     deliver:  the slot ──> a worker of the head ──layers──> worker of another host
+ *     collect:  worker of another host ──weights──> a worker of the head
  *
  * The layers are divided among the head's workers. All members call each function at the same
  * place, because they all know the plan from which the list of transfers follows. */
@@ -27,13 +27,6 @@ typedef struct fl_snapshot_far {
 /* The worker of the head that takes this layer from another host, the members of the plan in turn;
  * -1: the head has none. n_head: ranks below it are on the head. Pure. */
 int fl_head_keeper(const fl_plan *plan, int n_head, int layer);
-
-/* Copy this worker's layers, and those that come from other hosts, into the slot of the request.
- * *bytes: copied on the head. FL_ESTALE, without a message, if it is not wanted any more; what the
- * device and the message group return. */
-fl_status fl_snapshot_collect(const fl_snapshot_far *far, int64_t serial,
-                              const fl_checkpoint_state *state, int64_t deadline_us,
-                              int64_t *bytes) FL_MUST_CHECK;
 
 /* On the head: send from this slot what workers of other hosts need under the plan. Elsewhere:
  * receive it into slot 0, from which fl_snapshot_source reads it; slot is not used. */

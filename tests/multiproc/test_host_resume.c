@@ -64,7 +64,9 @@ static void test_host_resume__on_other_hosts(void **state)
 
 /* ---- going back ---- */
 
-enum { MANY = 300, KILL_AT = 30 };
+/* COMPARED: of the larger model, whose rounding comes to 1e-5 after 200 steps. */
+enum { MANY = 300, KILL_AT = 30, COMPARED = 100 };
+#define LARGER "--set model.dim=64 --set model.blocks=4 "
 
 /* Hosts a, b and c, in one pipeline with a checkpoint after every fifth step. */
 static void start_pipeline(net_hosts *h, const char *more)
@@ -122,6 +124,25 @@ static void test_host_resume__goes_back_to_the_snapshot_of_the_head(void **state
     check_long(h);
 }
 
+/* With one after every step there is always one on its way: its layers are 2 MB, those of a step a
+ * few. The worker that sends its part dies in between. */
+static void test_host_resume__goes_back_while_a_snapshot_is_on_its_way(void **state)
+{
+    net_hosts *h = *state;
+    char job[256];
+    NET_NEED(h);
+    start_pipeline(h, LARGER "--set checkpoint.every=none --set 'fault.snapshot=1 steps'");
+    NET_AWAIT(net_hosts_n_events(h, "snapshot.taken", "") > 0);
+    kill(net_hosts_worker_pid(h, 1), SIGKILL);
+    net_hosts_expect(h, 0);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "the snapshot in memory"), 1);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "\"refused\": []"), 1);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "\"repeated_steps\": 0"), 0);
+    snprintf(job, sizeof job, LARGER "--set train.max_steps=%d", COMPARED);
+    net_hosts_run_alone(h, job);
+    net_hosts_check(h, MANY, COMPARED);
+}
+
 /* Its agent starts it again, in a new process of the agent. There is no checkpoint yet. */
 static void test_host_resume__goes_back_to_the_start_with_all_hosts(void **state)
 {
@@ -159,6 +180,7 @@ int main(void)
         HOSTS(test_host_resume__on_other_hosts),
         HOSTS(test_host_resume__goes_back_on_the_hosts_that_are_left),
         HOSTS(test_host_resume__goes_back_to_the_snapshot_of_the_head),
+        HOSTS(test_host_resume__goes_back_while_a_snapshot_is_on_its_way),
         HOSTS(test_host_resume__goes_back_to_the_start_with_all_hosts),
         HOSTS(test_host_resume__ends_where_the_hosts_left_do_not_suffice),
     };

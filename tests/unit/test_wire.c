@@ -160,7 +160,7 @@ static fl_wire_message frame_of(fl_wire_type type)
         break;
     case FL_WIRE_SNAPSHOT:
         f.snapshot = (fl_snapshot_report){
-            .step = 500, .generation = 7, .serial = 3, .bytes = 4096, .copy_us = 12};
+            .step = 500, .generation = 7, .serial = 3, .bytes = 4096, .copy_us = 12, .moves = true};
         break;
     case FL_WIRE_NONFINITE:
         f.nonfinite = (fl_nonfinite_report){.step = 37,
@@ -482,7 +482,8 @@ static void test_wire__refuses_checkpoints_that_cannot_be(void **state)
     refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 44, 1);    /* no status */
     refuses_with(FL_WIRE_SNAPSHOT, BODY + 15, 0x80);        /* negative bytes */
     refuses_with(FL_WIRE_SNAPSHOT, BODY + 31, 0x80);        /* a negative serial number */
-    refuses_with(FL_WIRE_SNAPSHOT, BODY + 32, 1);           /* no status */
+    refuses_with(FL_WIRE_SNAPSHOT, BODY + 32, 2);           /* neither moves nor does not */
+    refuses_with(FL_WIRE_SNAPSHOT, BODY + 33, 1);           /* no status */
     fl_wire_message frame = {.type = FL_WIRE_COMMAND,
                              .command = {.kind = FL_COMMAND_CHECKPOINT, .due_step = -1}};
     fl_wire_message back;
