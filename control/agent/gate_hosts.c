@@ -342,13 +342,8 @@ static bool take_address(fl__gate *g, int i, const fl_host_join *join,
  */
 static int add_host(fl__gate *g, const fl_host_join *join, char why[FL_HOST_TEXT_MAX + 1])
 {
-    int first = fl_hosts_n_ranks(g->hosts), left = g->o->n_workers - first;
     unsigned char bytes[sizeof(struct in_addr)];
-    if (join->n_devices > left) {
-        snprintf(why, FL_HOST_TEXT_MAX + 1,
-                 "the run has no host of this name, and for a new one with %d device%s only %d of "
-                 "%d ranks are left (devices.max)",
-                 join->n_devices, join->n_devices == 1 ? "" : "s", left, g->o->n_workers);
+    if (!fl_join_has_ranks(g->hosts, join, g->o->n_workers, why)) {
         return -1;
     }
     if (inet_pton(AF_INET, join->address, bytes) != 1) {

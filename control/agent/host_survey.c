@@ -224,6 +224,9 @@ static void close_survey(fl__survey *s, const char *why)
     if (s->signal_fd >= 0) {
         close(s->signal_fd);
     }
+    for (int i = 0; s->host != NULL && i < s->out->n; i++) {
+        fl_host_profile_fini(&s->host[i].profile);
+    }
     fl_free(s->host);
 }
 
@@ -235,9 +238,10 @@ static void announce(const fl__survey *s)
         n += !hosts->host[i].absent;
     }
     fl_log(FL_LOG_INFO,
-           "measures the links between hosts; waits for %d other host%s: frostline agent --join %s "
+           "%s; waits for %d other host%s: frostline agent --join %s "
            "--key %s/" FL_HOSTS_KEY_FILE " --name NAME",
-           n, n == 1 ? "" : "s", hosts->agents, s->o->run_dir);
+           s->o->links ? "measures the links between hosts" : "compares the kinds of hosts", n,
+           n == 1 ? "" : "s", hosts->agents, s->o->run_dir);
 }
 
 static fl_status survey_hosts(fl__survey *s)
@@ -248,7 +252,10 @@ static fl_status survey_hosts(fl__survey *s)
     FL_TRY(fl_alloc_array((size_t)s->out->n, sizeof *s->host, (void **)&s->host));
     FL_TRY(open_survey(s));
     FL_TRY(gather_hosts(s));
-    return s->stopped == 0 ? measure_pairs(s) : FL_OK;
+    if (s->stopped == 0 && s->o->measuring != NULL) {
+        FL_TRY(fl__survey_measure_costs(s));
+    }
+    return s->stopped == 0 && s->o->links ? measure_pairs(s) : FL_OK;
 }
 
 fl_status fl_host_survey_run(const fl_host_survey_options *options, fl_host_survey *out,

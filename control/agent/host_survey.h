@@ -1,6 +1,8 @@
-/* The head's part in measuring the links between the hosts of a run, before the gate opens:
+/* The head's part in measuring hosts and the links between them, before the gate opens:
  *
  *     ① agents join, as they join the gate, whether ssh or a user starts them
+ *
+ *     ⑤ hosts of other kinds measure what layers cost there, at the same time (host_measure.h)
  *
  *     ② once all are there, or time is up, each gets an order (host_probe.h), and so does a process
  *       of this host
@@ -11,17 +13,36 @@
 #ifndef FL_CONTROL_AGENT_HOST_SURVEY_H
 #define FL_CONTROL_AGENT_HOST_SURVEY_H
 
+#include "control/agent/host_measure.h"
 #include "control/agent/host_probe.h"
 #include "control/state/host_record.h"
+#include "device/machine_kind.h"
+
+/* What layers cost on hosts of other kinds. */
+typedef struct fl_host_measuring {
+    const char *job; /* [job_bytes] text of the job */
+    size_t job_bytes;
+    const char *cwd; /* to which its paths are relative */
+    int64_t all_ms;  /* for a host to measure, 1 .. FL_HOST_MEASURE_MS_MAX */
+    int own_fd;      /* readable once this host has measured its own; -1: it need not */
+    void *context;
+    /* Once hosts have joined, for each of them in turn: whether it is to measure. */
+    bool (*wants)(void *context, int host, const fl_machine_kind *kind);
+    /* What a host that was to measure has sent, [n] not checked; NULL: nothing, because of why. */
+    void (*take)(void *context, int host, const char *text, size_t n, const char *why);
+} fl_host_measuring;
 
 typedef struct fl_host_survey_options {
     const fl_hosts *hosts; /* absent ones take no part */
+    int n_ranks;           /* that the run may have: a host that it does not know needs some */
     const char *run_dir;   /* with hosts.key, absolute; with hosts->apart it may be "" */
     int64_t join_ms;       /* to wait for hosts */
-    bool plain;            /* as the run's own links between hosts are */
-    bool partial;          /* measure those that have joined */
-    bool dismiss;          /* agents end: nothing follows */
-    bool quiet;            /* nothing is said, and what agents say is not shown */
+    bool links;            /* measure them */
+    const fl_host_measuring *measuring; /* NULL: what layers cost is not asked */
+    bool plain;                         /* as the run's own links between hosts are */
+    bool partial;                       /* measure those that have joined */
+    bool dismiss;                       /* agents end: nothing follows */
+    bool quiet;                         /* nothing is said, and what agents say is not shown */
 } fl_host_survey_options;
 
 typedef struct fl_host_survey {

@@ -1,5 +1,5 @@
-/* What the two files of a survey share: host_survey.c has its steps, host_survey_turn.c what
- * arrives meanwhile. */
+/* What the files of a survey share: host_survey.c has its steps, host_survey_kinds.c the one that
+ * measures what layers cost, host_survey_turn.c what arrives meanwhile. */
 #ifndef FL_CONTROL_AGENT_HOST_SURVEY_PARTS_H
 #define FL_CONTROL_AGENT_HOST_SURVEY_PARTS_H
 
@@ -14,6 +14,11 @@ typedef struct fl__survey_host {
     bool joined, gone;
     fl_host_peer peer;
     char address[FL_HOST_TEXT]; /* that it has now */
+    int64_t heard_us;           /* when it last said something */
+    fl_machine_kind kind;
+    bool measures; /* it is to send a profile */
+    fl_host_profile profile;
+    char unmeasured[FL_HOST_WHY_MAX + 1]; /* why it sends none; "": not known so far */
     fl_host_starter starter;
 } fl__survey_host;
 
@@ -22,6 +27,7 @@ typedef struct fl__survey {
     fl_host_survey *out;
     fl__survey_host *host; /* [n] */
     fl_host_probe_order order;
+    uint64_t measure_number; /* of the orders to measure what layers cost */
     fl_host_socket socket;
     void *links; /* of the store */
     fl_store *store;
@@ -41,6 +47,14 @@ void fl__survey_send_text(const fl__survey *s, const fl_host_peer *to, fl_host_t
 
 /* Host i takes no part any more. */
 void fl__survey_note_gone(fl__survey *s, int i, const char *why);
+
+/* ⑤ Have hosts of other kinds measure, and wait for them and for this host. FL_EPEER: one was lost
+ * meanwhile. What else fails goes to measuring->take. */
+fl_status fl__survey_measure_costs(fl__survey *s) FL_MUST_CHECK;
+
+/* A message about it from host i. */
+void fl__survey_take_profile(fl__survey *s, int i, const fl_host_profile_piece *piece);
+void fl__survey_take_unmeasured(fl__survey *s, int i, uint64_t number, const char *why);
 
 /* The result of this pair, a < b; NULL: there is none yet. */
 fl_host_link *fl__survey_find_pair(fl__survey *s, int a, int b);

@@ -1,5 +1,6 @@
 #include "control/agent/host_survey_parts.h"
 #include "control/agent/join_address.h"
+#include "device/clock.h"
 #include "device/log.h"
 
 #include <errno.h>
@@ -69,25 +70,54 @@ void fl__survey_note_gone(fl__survey *s, int i, const char *why)
     snprintf(s->out->host[i].why, sizeof s->out->host[i].why, "%s", why);
 }
 
-/* A host that the run does not know is not measured: it waits for the gate. */
+static void refuse_host(const fl__survey *s, const fl_host_peer *from, const char *why)
+{
+    if (!s->o->quiet) {
+        fl_log(FL_LOG_WARN, "refused a host: %s", why);
+    }
+    fl__survey_send_text(s, from, FL_HOST_REFUSE, why);
+}
+
+static bool is_same(const fl_host_peer *a, const fl_host_peer *b)
+{
+    return a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0;
+}
+
+/* A host that the run knows. Its last connection counts. */
+static void take_known(fl__survey *s, int i, const fl_host_peer *from, const fl_host_join *join)
+{
+    fl__survey_host *h = &s->host[i];
+    if (h->measures && !is_same(&h->peer, from)) {
+        fl__survey_take_unmeasured(s, i, s->measure_number, "its agent was started again");
+    }
+    h->joined = s->out->host[i].joined = true;
+    h->gone = false;
+    h->kind = join->kind;
+    h->heard_us = fl_now_us();
+    h->peer = *from;
+    snprintf(h->address, sizeof h->address, "%s", fl_join_address(&s->o->hosts->host[i], join));
+}
+
+/* A host that the run does not know is not measured: it waits for the gate, if the run can grow by
+ * it. */
 static void take_join(fl__survey *s, const fl_host_peer *from, const fl_host_join *join)
 {
-    char why[FL_HOST_WHY_MAX + 1];
+    char why[FL_HOST_TEXT_MAX + 1] = "a host of this name has joined already";
     int i = fl_hosts_find(s->o->hosts, join->name);
     bool known = i > 0 && !s->o->hosts->host[i].absent;
     if (known && strcmp(join->version, FL_VERSION) != 0) {
         snprintf(why, sizeof why, "it has frostline %.60s, and the head %s", join->version,
                  FL_VERSION);
-        fl__survey_send_text(s, from, FL_HOST_REFUSE, why);
+        refuse_host(s, from, why);
         fl__survey_note_gone(s, i, why);
         return;
     }
-    if (known) { /* its last connection counts */
-        s->host[i].joined = s->out->host[i].joined = true;
-        s->host[i].gone = false;
-        s->host[i].peer = *from;
-        snprintf(s->host[i].address, sizeof s->host[i].address, "%s",
-                 fl_join_address(&s->o->hosts->host[i], join));
+    if (i == 0 || (i < 0 && !fl_join_has_ranks(s->o->hosts, join, s->o->n_ranks, why))) {
+        refuse_host(s, from, why);
+        return;
+    }
+    if (known) {
+        take_known(s, i, from, join);
     }
     fl__survey_send_text(s, from, FL_HOST_ALIVE, "");
 }
@@ -95,8 +125,7 @@ static void take_join(fl__survey *s, const fl_host_peer *from, const fl_host_joi
 static int find_peer(const fl__survey *s, const fl_host_peer *from)
 {
     for (int i = 1; i < s->out->n; i++) {
-        const fl__survey_host *h = &s->host[i];
-        if (h->joined && h->peer.n == from->n && memcmp(h->peer.bytes, from->bytes, from->n) == 0) {
+        if (s->host[i].joined && is_same(&s->host[i].peer, from)) {
             return i;
         }
     }
@@ -158,6 +187,10 @@ static void take_message(fl__survey *s, const fl_host_peer *from, const unsigned
         take_join(s, from, &m.join);
     } else if (m.type == FL_HOST_PROBED && i > 0) {
         take_result(s, i, &m.probed);
+    } else if (m.type == FL_HOST_PROFILE && i > 0) {
+        fl__survey_take_profile(s, i, &m.profile);
+    } else if (m.type == FL_HOST_UNMEASURED && i > 0) {
+        fl__survey_take_unmeasured(s, i, m.unmeasured.number, m.unmeasured.text);
     } else if (m.type == FL_HOST_LEAVE && i > 0) {
         fl__survey_note_gone(s, i, m.text[0] == '\0' ? "its agent has ended" : m.text);
     }

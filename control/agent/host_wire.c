@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 11 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 12 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
                    FL_HOST_MESSAGE_MAX,
@@ -112,6 +112,8 @@ static void put_join(fl_writer *w, const fl_host_join *v)
     for (int i = 0; i < v->n_own; i++) {
         fl_put(w, v->own[i], 4);
     }
+    fl_put_text(w, v->kind.processor, FL_MACHINE_KIND_TEXT - 1);
+    fl_put_text(w, v->kind.gpus, FL_MACHINE_KIND_TEXT - 1);
 }
 
 static bool get_join(fl_reader *r, fl_host_join *v)
@@ -128,6 +130,8 @@ static bool get_join(fl_reader *r, fl_host_join *v)
     for (int i = 0; i < v->n_own; i++) {
         v->own[i] = (uint32_t)fl_get(r, 4);
     }
+    good = fl_get_text(r, v->kind.processor, FL_MACHINE_KIND_TEXT - 1) && good;
+    good = fl_get_text(r, v->kind.gpus, FL_MACHINE_KIND_TEXT - 1) && good;
     return good && v->name[0] != '\0' && v->n_devices >= 1 && v->n_devices <= FL_MAX_WORKERS;
 }
 
@@ -202,6 +206,61 @@ static bool get_result(fl_reader *r, fl_host_link *v)
     return good && v->a >= 0 && v->b > v->a && v->b < FL_MAX_WORKERS && (measured || !v->reached);
 }
 
+/* ---- what layers cost ---- */
+
+static void put_measure(fl_writer *w, const fl_host_measure_order *v)
+{
+    fl_put(w, v->number, 8);
+    fl_put_text(w, v->host.name, sizeof v->host.name - 1);
+    fl_put_text(w, v->host.address, sizeof v->host.address - 1);
+    fl_put(w, (uint32_t)v->host.first, 4);
+    fl_put(w, (uint32_t)v->host.n, 4);
+    fl_put_text(w, v->run_dir, sizeof v->run_dir - 1);
+    fl_put_text(w, v->cwd, sizeof v->cwd - 1);
+    fl_put_i64(w, v->job_bytes);
+    fl_put_i64(w, v->all_ms);
+}
+
+static bool get_measure(fl_reader *r, fl_host_measure_order *v)
+{
+    memset(v, 0, sizeof *v);
+    v->number = fl_get(r, 8);
+    bool good = fl_get_text(r, v->host.name, sizeof v->host.name - 1) &&
+                fl_get_text(r, v->host.address, sizeof v->host.address - 1);
+    v->host.first = fl_get_i32(r);
+    v->host.n = fl_get_i32(r);
+    good = good && fl_get_text(r, v->run_dir, sizeof v->run_dir - 1) &&
+           fl_get_text(r, v->cwd, sizeof v->cwd - 1);
+    v->job_bytes = fl_get_i64(r);
+    v->all_ms = fl_get_i64(r);
+    return good && v->host.first >= 1 && v->host.first < FL_MAX_WORKERS && v->host.n >= 1 &&
+           v->host.n <= FL_MAX_WORKERS - v->host.first && v->run_dir[0] == '/' &&
+           v->cwd[0] == '/' && v->job_bytes >= 1 && v->job_bytes <= FL_HOST_JOB_MAX &&
+           v->all_ms >= 1 && v->all_ms <= FL_HOST_MEASURE_MS_MAX;
+}
+
+static void put_profile(fl_writer *w, const fl_host_profile_piece *v)
+{
+    fl_put(w, v->number, 8);
+    fl_put(w, (uint32_t)v->size_bytes, 4);
+    fl_put(w, (uint32_t)v->at, 4);
+    memcpy(w->at, v->bytes, v->n);
+    w->at += v->n;
+}
+
+static bool get_profile(fl_reader *r, fl_host_profile_piece *v)
+{
+    v->number = fl_get(r, 8);
+    v->size_bytes = fl_get_i32(r);
+    v->at = fl_get_i32(r);
+    v->bytes = r->at;
+    v->n = r->left;
+    r->left = 0;
+    return v->n >= 1 && v->n <= FL_HOST_PROFILE_PIECE && v->size_bytes >= 1 &&
+           v->size_bytes <= FL_HOST_PROFILE_BYTES && v->at >= 0 && v->at < v->size_bytes &&
+           v->n <= (size_t)(v->size_bytes - v->at);
+}
+
 /* ---- messages ---- */
 
 size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESSAGE_MAX])
@@ -248,6 +307,16 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
     case FL_HOST_PROBED:
         put_result(&w, &m->probed);
         break;
+    case FL_HOST_MEASURE:
+        put_measure(&w, &m->measure);
+        break;
+    case FL_HOST_PROFILE:
+        put_profile(&w, &m->profile);
+        break;
+    case FL_HOST_UNMEASURED:
+        fl_put(&w, m->unmeasured.number, 8);
+        fl_put_text(&w, m->unmeasured.text, FL_HOST_TEXT_MAX);
+        break;
     }
     return (size_t)(w.at - out);
 }
@@ -292,6 +361,13 @@ static bool get_body(fl_reader *r, fl_host_message *m)
         return get_order(r, &m->order);
     case FL_HOST_PROBED:
         return get_result(r, &m->probed);
+    case FL_HOST_MEASURE:
+        return get_measure(r, &m->measure);
+    case FL_HOST_PROFILE:
+        return get_profile(r, &m->profile);
+    case FL_HOST_UNMEASURED:
+        m->unmeasured.number = fl_get(r, 8);
+        return fl_get_text(r, m->unmeasured.text, FL_HOST_TEXT_MAX);
     }
     return false;
 }

@@ -8,9 +8,11 @@
 #define FL_CONTROL_AGENT_HOST_WIRE_H
 
 #include "control/agent/agent_wire.h"
+#include "control/agent/host_measure.h"
 #include "control/agent/host_probe.h"
 #include "control/state/host_facts.h"
 #include "control/state/hosts.h"
+#include "device/machine_kind.h"
 
 #include <limits.h>
 
@@ -29,10 +31,12 @@ typedef enum fl_host_type {
     FL_HOST_ALIVE = 2, /* nothing to say */
     FL_HOST_LEAVE = 3, /* the sender ends; why, "": because the run is over */
     /* from the host to the head */
-    FL_HOST_JOIN = 32,   /* take me in as a host of the run */
-    FL_HOST_DRAIN = 33,  /* this host must end soon: go on without it */
-    FL_HOST_PONG = 34,   /* the answer to PING */
-    FL_HOST_PROBED = 35, /* the links between this host and another one */
+    FL_HOST_JOIN = 32,       /* take me in as a host of the run */
+    FL_HOST_DRAIN = 33,      /* this host must end soon: go on without it */
+    FL_HOST_PONG = 34,       /* the answer to PING */
+    FL_HOST_PROBED = 35,     /* the links between this host and another one */
+    FL_HOST_PROFILE = 36,    /* the next bytes of the costs that were measured here */
+    FL_HOST_UNMEASURED = 37, /* why there are none */
     /* from the head to the host */
     FL_HOST_WELCOME = 64,
     FL_HOST_REFUSE = 65,  /* why */
@@ -41,6 +45,7 @@ typedef enum fl_host_type {
     FL_HOST_PING = 69,    /* what is the time there? In place of ALIVE */
     FL_HOST_STOP = 70,    /* as LEAVE: SIGTERM has ended the run before it was over */
     FL_HOST_PROBE = 71,   /* before the welcome: measure the links to the other hosts */
+    FL_HOST_MEASURE = 72, /* before the welcome, after the job: measure what layers cost */
     FL_HOST_RELEASE = 66, /* the host's workers have left the run: end; or why it must do without */
 } fl_host_type;
 
@@ -54,6 +59,7 @@ typedef struct fl_host_join {
     uint32_t own[FL_HOST_OWN_MAX]; /* [n_own] its IPv4 addresses: 0x0a000001 is 10.0.0.1 */
     char version[FL_HOST_TEXT];    /* of its program */
     int n_devices;                 /* that a new host offers, 1 .. FL_MAX_WORKERS */
+    fl_machine_kind kind;
 } fl_host_join;
 
 /* What a host gets to know of the run that it has joined. */
@@ -92,8 +98,14 @@ typedef struct fl_host_message {
             int64_t there_ns, wall_ns; /* PONG: fl_now_ns of the host, its time of day */
         } clock;
         fl_host_welcome welcome;
-        fl_host_probe_order order; /* PROBE */
-        fl_host_link probed;       /* PROBED */
+        fl_host_probe_order order;     /* PROBE */
+        fl_host_link probed;           /* PROBED */
+        fl_host_measure_order measure; /* MEASURE */
+        fl_host_profile_piece profile; /* PROFILE */
+        struct {
+            uint64_t number; /* of the order */
+            char text[FL_HOST_TEXT_MAX + 1];
+        } unmeasured;
     };
 } fl_host_message;
 

@@ -1,6 +1,7 @@
 #include "control/agent/join_address.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A host has all addresses of its loopback interface: 127.0.0.0/8. */
@@ -23,4 +24,18 @@ const char *fl_join_address(const fl_host *host, const fl_host_join *join)
     bool usable = inet_pton(AF_INET, join->address, &in) == 1;
     return usable && (join->chosen || !has_address(join, host->address)) ? join->address
                                                                          : host->address;
+}
+
+bool fl_join_has_ranks(const fl_hosts *hosts, const fl_host_join *join, int n_ranks,
+                       char why[FL_HOST_TEXT_MAX + 1])
+{
+    int left = n_ranks - fl_hosts_n_ranks(hosts);
+    if (join->n_devices <= left) {
+        return true;
+    }
+    snprintf(why, FL_HOST_TEXT_MAX + 1,
+             "the run has no host of this name, and for a new one with %d device%s only %d of "
+             "%d ranks are left (devices.max)",
+             join->n_devices, join->n_devices == 1 ? "" : "s", left, n_ranks);
+    return false;
 }

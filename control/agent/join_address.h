@@ -1,4 +1,4 @@
-/* Which address a host gets that joins a run. */
+/* Which address a host gets that joins a run, and whether there are ranks for a new one. */
 #ifndef FL_CONTROL_AGENT_JOIN_ADDRESS_H
 #define FL_CONTROL_AGENT_JOIN_ADDRESS_H
 
@@ -9,5 +9,10 @@
  * the one from which the host reaches the head, as that of a pod that was made again. Borrowed from
  * the arguments. Pure. */
 const char *fl_join_address(const fl_host *host, const fl_host_join *join);
+
+/* Whether a run of at most n_ranks workers has ranks left for this host, which it does not know;
+ * else why not. Pure. */
+bool fl_join_has_ranks(const fl_hosts *hosts, const fl_host_join *join, int n_ranks,
+                       char why[FL_HOST_TEXT_MAX + 1]);
 
 #endif

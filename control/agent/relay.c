@@ -1,7 +1,8 @@
 /* The loop of the relay.
  *
  *     ① JOIN to the head, until WELCOME or REFUSE; the welcome goes to the agent's process. Before
- *       it, the head may have the links between hosts measured: PROBE to that process, PROBED back
+ *       it, the head may have the links between hosts measured: PROBE to that process, PROBED back;
+ *       and what layers cost here: MEASURE to that process, PROFILE or UNMEASURED back
  *     ② frames go both ways
  *     ③ LEAVE from the head: the run is over; END to the agent
  *     ④ the head is silent, or a signal: the agent's process is killed, and its workers with it
@@ -10,6 +11,7 @@
  *     ⑥ the first SIGTERM: DRAIN to the head, until RELEASE, which is as ③; without it as ④ */
 #include "control/agent/relay.h"
 
+#include "control/agent/relay_child.h"
 #include "control/link/zmq_socket.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -66,57 +68,6 @@ typedef struct relay {
 
 /* ---- the agent's process ---- */
 
-_Static_assert(sizeof(fl_host_probe_order) != sizeof(fl_host_welcome) &&
-                   sizeof(fl_host_link) != sizeof(fl_host_welcome),
-               "their sizes tell them apart");
-
-static void tell_result(void *context, const fl_host_link *result)
-{
-    const int *socket = context;
-    (void)send(*socket, result, sizeof *result, MSG_NOSIGNAL);
-}
-
-/* In a process of its own, whose threads end with it. */
-static void probe_links(const fl_relay_options *o, const fl_host_probe_order *order, int socket)
-{
-    pid_t self = getpid(), pid = fork();
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() == self) {
-            fl_host_probe(order, o->keys, tell_result, &socket);
-        }
-        _exit(0);
-    }
-    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
-    }
-}
-
-/* Signals from the terminal are the relay's; a SIGTERM for this process alone ends it. */
-static _Noreturn void become_agent(const fl_relay_options *o, int job_fd, int socket, pid_t parent,
-                                   const sigset_t *before)
-{
-    union {
-        fl_host_welcome welcome;
-        fl_host_probe_order order;
-    } head;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    signal(SIGINT, SIG_IGN);
-    signal(SIGTERM, SIG_DFL); /* the relay may have a handler */
-    signal(SIGHUP, SIG_IGN);
-    sigprocmask(SIG_SETMASK, before, NULL);
-    ssize_t n;
-    do {
-        n = recv(socket, &head, sizeof head, 0);
-        if (n == (ssize_t)sizeof head.order) {
-            probe_links(o, &head.order, socket);
-        }
-    } while ((n < 0 && errno == EINTR) || n == (ssize_t)sizeof head.order);
-    if (getppid() == parent && n == (ssize_t)sizeof head.welcome) {
-        o->serve(o->context, &head.welcome, job_fd, socket);
-    }
-    _exit(0); /* it has not joined */
-}
-
 static fl_status fork_agent(relay *r, const sigset_t *before)
 {
     int sockets[2];
@@ -132,7 +83,7 @@ static fl_status fork_agent(relay *r, const sigset_t *before)
     if (r->agent == 0) {
         close(sockets[0]);
         close(r->signal_fd);
-        become_agent(r->o, r->job_fd, sockets[1], self, before);
+        fl__relay_child(r->o, r->job_fd, sockets[1], self, before);
     }
     int error = errno;
     close(sockets[1]);
@@ -227,6 +178,7 @@ static void send_join(const relay *r)
     message.join.n_own = r->o->n_own;
     memcpy(message.join.own, r->o->own, (size_t)r->o->n_own * sizeof *r->o->own);
     snprintf(message.join.version, sizeof message.join.version, "%s", FL_VERSION);
+    message.join.kind = r->o->kind;
     send_message(r, &message);
 }
 
@@ -320,6 +272,33 @@ static void take_job(relay *r, const unsigned char *bytes, size_t n)
     }
 }
 
+/* Before the welcome: an order for the agent's process. */
+static void pass_order(relay *r, const void *order, size_t size_bytes)
+{
+    if (!r->joined) {
+        r->surveyed = true;
+        (void)send(r->socket, order, size_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+}
+
+/* The job has come before it, and comes again before the welcome. */
+static void take_measure(relay *r, const fl_host_measure_order *order)
+{
+    bool is_there = r->job_bytes == order->job_bytes;
+    if (r->joined) {
+        return;
+    }
+    r->job_bytes = 0;
+    if (is_there) {
+        fl_log(FL_LOG_INFO, "measures what the layers of the job cost on this host");
+        pass_order(r, order, sizeof *order);
+        return;
+    }
+    send_message(r, &(fl_host_message){.type = FL_HOST_UNMEASURED,
+                                       .unmeasured = {.number = order->number,
+                                                      .text = "the job has not come whole"}});
+}
+
 static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
 {
     fl_host_message m;
@@ -369,10 +348,10 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
         send_time(r, m.clock.sent_ns);
         break;
     case FL_HOST_PROBE:
-        if (!r->joined) {
-            r->surveyed = true;
-            (void)send(r->socket, &m.order, sizeof m.order, MSG_DONTWAIT | MSG_NOSIGNAL);
-        }
+        pass_order(r, &m.order, sizeof m.order);
+        break;
+    case FL_HOST_MEASURE:
+        take_measure(r, &m.measure);
         break;
     case FL_HOST_ALIVE: /* before the welcome: the head waits for other hosts */
         r->surveyed = r->surveyed || !r->joined;
@@ -381,6 +360,8 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
     case FL_HOST_PONG:
     case FL_HOST_DRAIN:
     case FL_HOST_PROBED:
+    case FL_HOST_PROFILE:
+    case FL_HOST_UNMEASURED:
         break;
     }
     return FL_OK;
@@ -407,6 +388,26 @@ static fl_status read_head(relay *r)
 
 /* ---- ② and ⑤ ---- */
 
+/* What the agent's process has measured before the host joins goes to the head as it is. */
+static bool pass_measured(const relay *r, const unsigned char *bytes, size_t n)
+{
+    fl_host_message m;
+    if (r->joined) {
+        return false;
+    }
+    bool is_one = fl_host_wire_get(bytes, n, &m) == FL_OK &&
+                  (m.type == FL_HOST_PROFILE || m.type == FL_HOST_UNMEASURED);
+    if (!is_one && n == sizeof m.probed) {
+        m.type = FL_HOST_PROBED;
+        memcpy(&m.probed, bytes, n);
+        is_one = true;
+    }
+    if (is_one) {
+        send_message(r, &m);
+    }
+    return is_one;
+}
+
 /* False: the agent has ended, or closes. */
 static bool read_agent(relay *r)
 {
@@ -423,10 +424,7 @@ static bool read_agent(relay *r)
             return false;
         }
         fl_agent_frame frame;
-        if (!r->joined && n == (ssize_t)sizeof(fl_host_link)) {
-            fl_host_message probed = {.type = FL_HOST_PROBED};
-            memcpy(&probed.probed, bytes, sizeof probed.probed);
-            send_message(r, &probed);
+        if (pass_measured(r, bytes, (size_t)n)) {
             continue;
         }
         if (fl_agent_wire_get(bytes, (size_t)n, &frame) == FL_OK && frame.type == FL_AGENT_REFUSE) {

@@ -14,6 +14,11 @@
  * cannot, it says why on standard error and ends with an exit code. Never returns. */
 typedef void fl_host_serve(void *context, const fl_host_welcome *welcome, int job_fd, int socket);
 
+/* The body of a process that measures what the layers of the job cost on this host, and sends the
+ * profile into the socket: the bytes of messages PROFILE, or of one UNMEASURED. */
+typedef void fl_host_measure(void *context, const fl_host_measure_order *order, int job_fd,
+                             int socket);
+
 typedef struct fl_relay_options {
     const char *endpoint;      /* of the head, "tcp://ADDRESS:PORT" */
     const fl_curve_keys *keys; /* borrowed */
@@ -22,10 +27,12 @@ typedef struct fl_relay_options {
     bool address_chosen;       /* by the user */
     const uint32_t *own;       /* [n_own] the addresses of this host (fl_host_join) */
     int n_own;
-    int n_devices;    /* that it offers then */
-    int64_t join_ms;  /* to wait for the head's answer */
-    int64_t grace_ms; /* after SIGTERM, for the head to drain this host */
+    int n_devices;        /* that it offers then */
+    int64_t join_ms;      /* to wait for the head's answer */
+    int64_t grace_ms;     /* after SIGTERM, for the head to drain this host */
+    fl_machine_kind kind; /* of this host */
     fl_host_serve *serve;
+    fl_host_measure *measure; /* NULL: it measures nothing */
     void *context;
 } fl_relay_options;
 

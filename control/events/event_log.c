@@ -73,7 +73,10 @@ static void put_kinds(fl_json *j, const fl_costs_origin *origin)
     for (int i = 0; i < origin->n_kinds; i++) {
         fl_json_object(j, NULL);
         fl_json_text(j, "host", origin->kinds[i].host);
-        fl_json_text(j, "file", origin->kinds[i].path);
+        fl_json_text(j, "from", origin->kinds[i].from);
+        if (origin->kinds[i].path != NULL) {
+            fl_json_text(j, "file", origin->kinds[i].path);
+        }
         fl_json_text(j, "measured", origin->kinds[i].measured);
         fl_json_rounded(j, "speed", origin->kinds[i].speed, 3);
         fl_json_close(j, '}');

@@ -90,6 +90,13 @@ static void speed_field(const fl_plan_input *input, const fl_host *host, fl_json
     fl_json_rounded(j, "speed", known ? fl_cluster_speed(cluster, host->first) : (double)NAN, 3);
 }
 
+static void profile_field(const fl_controller_options *o, const fl_host *host, fl_json *j)
+{
+    const fl_plan_input *input = o->plan_input;
+    fl_json_text(j, "profile",
+                 fl_costs_origin_of_host(o->costs, input == NULL ? NULL : input->cluster, host));
+}
+
 static void host_fields(const fl_run_view *view, int i, fl_json *j)
 {
     const fl_host *host = &view->run->hosts->host[i];
@@ -101,6 +108,7 @@ static void host_fields(const fl_run_view *view, int i, fl_json *j)
     fl_json_integer(j, "first_worker", host->first);
     fl_json_integer(j, "workers", host->n);
     speed_field(view->run->options->plan_input, host, j);
+    profile_field(view->run->options, host, j);
     moment_field(view, j, "joined_at", r->joined_us);
     moment_field(view, j, "ended_at", r->ended_us);
     clock_fields(i, &r->clock, j);

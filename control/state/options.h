@@ -3,6 +3,7 @@
 #define FL_CONTROL_STATE_OPTIONS_H
 
 #include "control/state/birth.h"
+#include "control/state/costs_origin.h"
 #include "control/state/host_facts.h"
 #include "control/state/host_links.h"
 #include "control/state/hosts.h"
@@ -16,24 +17,6 @@
 
 /* The body of a forked worker; returns its exit code. Called in the child. */
 typedef int fl_worker_main(void *context, const fl_worker_birth *birth, const char *endpoint);
-
-/* The origin of those of hosts of another kind. All borrowed. */
-typedef struct fl_kind_origin {
-    const char *host;     /* the first one of the kind */
-    const char *path;     /* of its profile */
-    const char *measured; /* when */
-    double speed;         /* of the whole model, relative to the head's profile */
-} fl_kind_origin;
-
-/* The origin of the costs by which plans are chosen, for events.jsonl. */
-typedef struct fl_costs_origin {
-    const char *from;            /* "file" or "measured" */
-    const char *path;            /* of the profile file; NULL: no file is kept */
-    const char *measured, *note; /* when it was measured; what was wrong with the file, or NULL */
-    int64_t live_steps;
-    const fl_kind_origin *kinds; /* [n_kinds] */
-    int n_kinds;
-} fl_costs_origin;
 
 /* A checkpoint or a snapshot that cannot be used, and why. */
 typedef struct fl_refused_checkpoint {

@@ -2,6 +2,7 @@
 
 #include "launcher/run/host_address.h"
 #include "launcher/run/joined.h"
+#include "launcher/run/joined_measure.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -45,18 +46,20 @@ fl_status fl_agent_join(const char *endpoint, const fl_curve_keys *keys, const f
     fl_curve_keys own = *keys; /* the agent's process gets it as its context */
     uint32_t own_addresses[FL_HOST_OWN_MAX];
     int n_own = fl_host_address_all(own_addresses, FL_HOST_OWN_MAX);
-    const fl_relay_options relay = {.endpoint = endpoint,
-                                    .keys = &own,
-                                    .name = host->name,
-                                    .address = host->address,
-                                    .address_chosen = host->address_chosen,
-                                    .own = own_addresses,
-                                    .n_own = n_own,
-                                    .n_devices = host->n_devices,
-                                    .join_ms = host->wait_ms > 0 ? host->wait_ms : JOIN_MS,
-                                    .grace_ms = grace_ms,
-                                    .serve = fl_joined_serve,
-                                    .context = &own};
+    fl_relay_options relay = {.endpoint = endpoint,
+                              .keys = &own,
+                              .name = host->name,
+                              .address = host->address,
+                              .address_chosen = host->address_chosen,
+                              .own = own_addresses,
+                              .n_own = n_own,
+                              .n_devices = host->n_devices,
+                              .join_ms = host->wait_ms > 0 ? host->wait_ms : JOIN_MS,
+                              .grace_ms = grace_ms,
+                              .serve = fl_joined_serve,
+                              .measure = fl_joined_measure,
+                              .context = &own};
+    fl_machine_kind_read("", &relay.kind);
     fl_status status = fl_relay_run(&relay, end);
     explicit_bzero(&own, sizeof own);
     return status;

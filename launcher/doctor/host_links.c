@@ -54,6 +54,7 @@ static fl_status measure_pairs(const fl_cluster_file *file, const fl_hosts_sourc
                                             .run_dir = "",
                                             .join_ms = JOIN_MS,
                                             .plain = job->autodp.security == FL_SECURITY_NONE,
+                                            .links = true,
                                             .partial = true,
                                             .dismiss = true,
                                             .quiet = true};

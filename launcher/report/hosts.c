@@ -39,12 +39,14 @@ static void list_hosts(fl_html *html, const json_t *hosts)
     const json_t *host;
     size_t i;
     fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th class=\"text\">host</th><th class="
-                      "\"text\">address</th><th>workers</th></tr>\n");
+                      "\"text\">address</th><th>workers</th><th class=\"text\">profile</th>"
+                      "</tr>\n");
     json_array_foreach(hosts, i, host)
     {
         if (i < ROWS_MAX) {
             fl_html_add(html, "<tr>");
             host_cells(html, host);
+            fl_page_cell(html, fl_line_text(host, "profile"));
             fl_html_add(html, "</tr>\n");
         }
     }

@@ -17,19 +17,27 @@ static bool is_kept(const fl_costs *costs)
     return costs->path[0] != '\0';
 }
 
+void fl_costs_cache_path(const fl_profile_key *key, char path[FL_COSTS_PATH_MAX])
+{
+    char folder[PATH_MAX];
+    path[0] = '\0';
+    if (fl_folders_cache(folder)) {
+        int n =
+            snprintf(path, FL_COSTS_PATH_MAX, "%s/profile-%016" PRIx64 ".yaml", folder, key->hash);
+        path[0] = n < 0 || n >= FL_COSTS_PATH_MAX ? '\0' : path[0];
+    }
+}
+
 static void find_path(const fl_costs_options *o, fl_costs *costs)
 {
     const char *given = o->job->pipe.profile;
-    char folder[PATH_MAX];
     if (strcmp(given, "none") == 0) {
         return;
     }
     if (given[0] != '\0') {
         snprintf(costs->path, sizeof costs->path, "%s", given);
-    } else if (fl_folders_cache(folder)) {
-        int n = snprintf(costs->path, sizeof costs->path, "%s/profile-%016" PRIx64 ".yaml", folder,
-                         costs->key.hash);
-        costs->path[0] = n < 0 || (size_t)n >= sizeof costs->path ? '\0' : costs->path[0];
+    } else {
+        fl_costs_cache_path(&costs->key, costs->path);
     }
 }
 
@@ -40,7 +48,7 @@ static void find_algorithms(const fl_costs_options *o, fl_costs *costs)
     }
 }
 
-static void tell_time(fl_profile_about *about)
+void fl_costs_tell_time(fl_profile_about *about)
 {
     struct tm utc;
     time_t now = time(NULL);
@@ -108,31 +116,18 @@ static bool read_of_run(const fl_costs_options *o, fl_costs *costs, fl_profile *
     return false;
 }
 
-static fl_status get_costs(const fl_costs_options *o, fl_costs *costs, fl_profile *profile)
+/* From the run that continues, or from the file. */
+static bool read_known(const fl_costs_options *o, fl_costs *costs, fl_profile *profile)
 {
-    if (o->only != NULL) {
-        return read_only_one(o, costs, profile);
-    }
     if (o->run_dir != NULL && read_of_run(o, costs, profile)) {
         costs->origin.from = "run";
-        return FL_OK;
+        return true;
     }
     if (is_kept(costs) && read_kept(o, costs, profile)) {
         costs->origin.from = "file";
-        return FL_OK;
+        return true;
     }
-    costs->origin.from = "measured";
-    FL_TRY(fl_profile_measure(o->model, o->dataset, o->job, o->devices, &costs->nccl,
-                              PROFILE_TIMEOUT_MS, profile));
-    tell_time(&costs->about);
-    if (fl_nccl_is_usable(o->nccl) && !fl_nccl_is_usable(&costs->nccl)) {
-        if (o->job->autodp.transport == FL_TRANSPORT_AUTO) { /* else the run does not start */
-            fl_log(FL_LOG_WARN, "%s; workers exchange data without it", costs->nccl.reason);
-        }
-        costs->path[0] = '\0'; /* NCCL may work the next time: these costs are not kept */
-    }
-    fl_costs_keep(o, costs, profile);
-    return FL_OK;
+    return false;
 }
 
 void fl_costs_find(const fl_costs_options *o, fl_costs *costs)
@@ -146,13 +141,53 @@ void fl_costs_find(const fl_costs_options *o, fl_costs *costs)
     }
 }
 
-fl_status fl_costs_get(const fl_costs_options *options, fl_costs *costs, fl_profile *profile)
+/* What the event tells. */
+static void note_origin(fl_costs *costs, const fl_profile *profile)
 {
-    fl_costs_find(options, costs);
-    fl_status status = get_costs(options, costs, profile);
     costs->origin.path = is_kept(costs) ? costs->path : NULL;
     costs->origin.measured = costs->about.measured;
     costs->origin.live_steps = profile->live_steps;
     costs->origin.note = costs->note[0] == '\0' ? NULL : costs->note;
-    return status;
+}
+
+bool fl_costs_look(const fl_costs_options *o, fl_costs *costs, fl_profile *profile)
+{
+    fl_costs_find(o, costs);
+    bool known = read_known(o, costs, profile);
+    note_origin(costs, profile);
+    return known;
+}
+
+fl_status fl_costs_measure(const fl_costs_options *o, fl_costs *costs, fl_profile *profile)
+{
+    costs->origin.from = "measured";
+    FL_TRY(fl_profile_measure(o->model, o->dataset, o->job, o->devices, o->n_workers, &costs->nccl,
+                              PROFILE_TIMEOUT_MS, profile));
+    fl_costs_tell_time(&costs->about);
+    if (fl_nccl_is_usable(o->nccl) && !fl_nccl_is_usable(&costs->nccl)) {
+        if (o->job->autodp.transport == FL_TRANSPORT_AUTO) { /* else the run does not start */
+            fl_log(FL_LOG_WARN, "%s; workers exchange data without it", costs->nccl.reason);
+        }
+        costs->path[0] = '\0'; /* NCCL may work the next time: these costs are not kept */
+    }
+    return FL_OK;
+}
+
+void fl_costs_take(const fl_costs_options *o, fl_costs *costs, const fl_profile *profile)
+{
+    fl_costs_keep(o, costs, profile);
+    note_origin(costs, profile);
+}
+
+fl_status fl_costs_get(const fl_costs_options *options, fl_costs *costs, fl_profile *profile)
+{
+    if (options->only != NULL) {
+        fl_costs_find(options, costs);
+        FL_TRY(read_only_one(options, costs, profile));
+    } else if (!fl_costs_look(options, costs, profile)) {
+        FL_TRY(fl_costs_measure(options, costs, profile));
+        fl_costs_keep(options, costs, profile);
+    }
+    note_origin(costs, profile);
+    return FL_OK;
 }

@@ -20,7 +20,7 @@ typedef struct fl_costs_options {
     const fl_sample_sizes *sizes;      /* where samples differ in length; otherwise NULL */
     const fl_device_survey *devices;
     const fl_nccl_trial *nccl; /* of this host */
-    int n_workers;
+    int n_workers;             /* of this host, which run at once */
     const char *run_dir; /* of a run that continues: its own costs are taken if they fit; or NULL */
     const char *only;    /* plan from this profile, of any device, without measuring; or NULL */
 } fl_costs_options;
@@ -45,6 +45,19 @@ void fl_costs_find(const fl_costs_options *options, fl_costs *costs);
  * Returns FL_EINVAL when `only` cannot be used, and what fl_profile_measure returns. */
 fl_status fl_costs_get(const fl_costs_options *options, fl_costs *costs,
                        fl_profile *profile) FL_MUST_CHECK;
+
+/* The parts of it. look: whether they are known; then they are read. measure: after find or look;
+ * nothing is kept. take: keep what was measured. */
+bool fl_costs_look(const fl_costs_options *options, fl_costs *costs, fl_profile *profile);
+fl_status fl_costs_measure(const fl_costs_options *options, fl_costs *costs,
+                           fl_profile *profile) FL_MUST_CHECK;
+void fl_costs_take(const fl_costs_options *options, fl_costs *costs, const fl_profile *profile);
+
+/* Where the user's cache keeps the profile of this key; "": there is no cache. */
+void fl_costs_cache_path(const fl_profile_key *key, char path[FL_COSTS_PATH_MAX]);
+
+/* It is measured now. */
+void fl_costs_tell_time(fl_profile_about *about);
 
 /* Write the costs that a run begins with into its directory: a run that continues decides by them.
  * A file that cannot be written causes a warning. */

@@ -12,8 +12,8 @@
 #include "device/log.h"
 #include "launcher/job/job.h"
 #include "launcher/run/host_facts.h"
-#include "launcher/run/hosts.h"
 #include "launcher/run/instantiate.h"
+#include "launcher/run/joined_open.h"
 #include "launcher/run/preparation.h"
 #include "launcher/run/run_plan.h"
 #include "launcher/worker/worker.h"
@@ -47,29 +47,6 @@ typedef struct joined_host {
     fl_signals signals;
 } joined_host;
 
-/* The keys prove that this is the run's own directory, and not one of the same path. */
-static fl_status open_shared(joined_host *h)
-{
-    char path[PATH_MAX + sizeof FL_HOSTS_KEY_FILE + 1];
-    fl_curve_keys there;
-    const char *dir = h->welcome->run_dir;
-    snprintf(path, sizeof path, "%s/" FL_HOSTS_KEY_FILE, dir);
-    h->dir_fd = open(dir, O_RDONLY | O_DIRECTORY);
-    if (h->dir_fd < 0 || fl_hosts_read_key(path, &there) != FL_OK ||
-        strcmp(there.server, h->keys->server) != 0) {
-        return fl_fail(FL_EINVAL,
-                       "--join: %s is not the head's run directory here; allowed: a run.dir on a "
-                       "file system that all hosts share, or run.shared false",
-                       dir);
-    }
-    return chdir(h->welcome->cwd) == 0
-               ? FL_OK
-               : fl_fail(FL_EINVAL,
-                         "--join: the head runs in %s, to which the job's paths are "
-                         "relative: %s",
-                         h->welcome->cwd, strerror(errno));
-}
-
 /* This host has a directory of its own for the logs of its workers: RUN.DIR/RUN-HOST, below the
  * working directory of the agent, to which the job's paths are relative. */
 static fl_status open_own(joined_host *h)
@@ -87,22 +64,12 @@ static fl_status open_own(joined_host *h)
     return FL_OK;
 }
 
-static fl_status read_job(joined_host *h, int job_fd)
-{
-    size_t n = (size_t)h->welcome->job_bytes;
-    char *text = NULL;
-    FL_TRY(fl_alloc(n + 1, (void **)&text));
-    fl_status status = pread(job_fd, text, n, 0) == (ssize_t)n
-                           ? fl_job_parse("job.yaml of the head", text, n, NULL, 0, &h->job)
-                           : fl_fail(FL_EIO, "the job of the head: %s", strerror(errno));
-    fl_free(text);
-    return status;
-}
-
 static fl_status load_job(joined_host *h, int job_fd)
 {
-    FL_TRY(read_job(h, job_fd));
-    FL_TRY(h->job.run.shared ? open_shared(h) : open_own(h));
+    const fl_host_welcome *w = h->welcome;
+    FL_TRY(fl_joined_read_job(job_fd, w->job_bytes, &h->job));
+    FL_TRY(h->job.run.shared ? fl_joined_open_shared(w->run_dir, w->cwd, h->keys, &h->dir_fd)
+                             : open_own(h));
     return fl_job_locate(&h->job, fl_instantiate(&h->job, &h->model, &h->dataset));
 }
 

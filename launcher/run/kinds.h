@@ -10,11 +10,16 @@ typedef struct fl_run_kinds {
     fl_cluster cluster;
     fl_profile profile[FL_KINDS_MAX]; /* [cluster.n_kinds] */
     fl_profile_about about[FL_KINDS_MAX];
-    fl_kind_origin origin[FL_KINDS_MAX]; /* borrows from here and from the file of hosts */
+    fl_kind_origin origin[FL_KINDS_MAX]; /* borrows from here, from p->found and from the file of
+                                            hosts */
 } fl_run_kinds;
 
-/* Read the profiles that the file of hosts names: from here on, plans are for devices of these
- * kinds. After the run's own profile is known. Returns FL_EINVAL with the host and the file. */
+/* Read the profiles that the file of hosts names, and take those of p->found: from here on, plans
+ * are for devices of these kinds. Once more when p->profile or p->found has changed. Returns
+ * FL_EINVAL with the host and the file. */
 fl_status fl_run_kinds_use(fl_preparation *p) FL_MUST_CHECK;
+
+/* Plans are for devices of the head's kind. */
+void fl_run_kinds_drop(fl_preparation *p);
 
 #endif

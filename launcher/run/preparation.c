@@ -17,6 +17,7 @@
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 #include "launcher/run/job_demand.h"
+#include "launcher/run/kinds.h"
 #include "launcher/run/open_files.h"
 #include "launcher/run/resume.h"
 #include "launcher/run/saved_model.h"
@@ -147,6 +148,7 @@ void fl_preparation_fini(fl_preparation *p)
     fl_sample_sizes_destroy(&p->sizes);
     fl_free(p->batches);
     fl_free(p->memory_one);
+    fl_run_kinds_drop(p);
     fl_free(p->profile);
     fl_free(p->learned);
     fl_free(p->costs);
@@ -155,11 +157,6 @@ void fl_preparation_fini(fl_preparation *p)
     fl_free(p->links);
     p->links = NULL;
     p->n_links = 0;
-    if (p->kinds != NULL) {
-        p->cluster = &p->cluster_file->cluster;
-        fl_free(p->kinds);
-        p->kinds = NULL;
-    }
     if (p->islands != NULL) {
         p->cluster = NULL;
         fl_free(p->islands);

@@ -39,8 +39,10 @@ typedef struct fl_preparation {
     const fl_host *joined;         /* this host, which has joined another one's run; NULL: no */
     const fl_cluster *cluster;     /* plans are for its devices; NULL: for this machine's */
     const fl_cluster_file *cluster_file; /* that it is from; NULL: it is from no file */
-    struct fl_run_kinds *kinds; /* cluster, with profiles of other kinds of hosts; NULL: none */
-    fl_host_link *links;        /* [n_links] between hosts, measured for this start */
+    struct fl_run_kinds *kinds;   /* cluster, with profiles of other kinds of hosts; NULL: none */
+    struct fl_found_kinds *found; /* kinds of hosts that runs find; NULL: they look for none */
+    bool own_costs_unknown;       /* this host has to measure them, after fl_run_plan_make */
+    fl_host_link *links;          /* [n_links] between hosts, measured for this start */
     int n_links;
     fl_cluster *islands;     /* this machine's, where its links differ; NULL: they do not */
     const fl_dataset *whole; /* the data set as the caller gave it */

@@ -29,6 +29,11 @@ fl_status fl_profile_parse(const char *name, const char *text, size_t size_bytes
 fl_status fl_profile_write(const char *path, const fl_profile_key *key, const fl_model *model,
                            const fl_profile *profile, const fl_profile_about *about) FL_MUST_CHECK;
 
+/* The same as a text, [*size_bytes]; the caller frees it with free. FL_ENOMEM */
+fl_status fl_profile_print(const fl_profile_key *key, const fl_model *model,
+                           const fl_profile *profile, const fl_profile_about *about, char **text,
+                           size_t *size_bytes) FL_MUST_CHECK;
+
 /* Whether `text` starts as fl_profile_write starts a file. */
 bool fl_profile_is_one(const char *text, size_t size_bytes);
 

@@ -106,6 +106,29 @@ static void make_plain(char *text)
     }
 }
 
+static void put_devices(const fl_job *job, const char *devices, int n_workers, char *text)
+{
+    snprintf(text, FL_PROFILE_KEY_TEXT_MAX, "%s, %.200s, %" PRId64 " cores each, %d at once",
+             fl_device_kind_name(job->devices.kind), devices, job->devices.cores, n_workers);
+}
+
+static void finish_key(fl_profile_key *key)
+{
+    key->hash = 0;
+    for (int i = 0; i < FL_PROFILE_KEY_PARTS; i++) {
+        make_plain(key->text[i]);
+        key->hash = mix_text(key->hash, key->text[i]);
+    }
+}
+
+void fl_profile_key_of_kind(const fl_profile_key *own, const fl_job *job, const char *devices,
+                            int n_workers, fl_profile_key *key)
+{
+    *key = *own;
+    put_devices(job, devices, n_workers, key->text[FL_PROFILE_KEY_DEVICE]);
+    finish_key(key);
+}
+
 void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_memory *memory_one,
                        const fl_sample_sizes *sizes, const fl_device_survey *devices,
                        const fl_nccl_trial *nccl, int n_workers, fl_profile_key *key)
@@ -118,10 +141,9 @@ void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_
     put_program(key->text[0], size);
     put_model(model, job, memory_one, key->text[1], size);
     put_lengths(sizes, key->text[1], size);
-    snprintf(key->text[2], size, "%s, %.200s, %" PRId64 " cores each, %d at once",
-             fl_device_kind_name(job->devices.kind), fl_device_survey_text(devices, text),
-             job->devices.cores, n_workers);
-    put_islands(devices, key->text[2], size);
+    put_devices(job, fl_device_survey_text(devices, text), n_workers,
+                key->text[FL_PROFILE_KEY_DEVICE]);
+    put_islands(devices, key->text[FL_PROFILE_KEY_DEVICE], size);
     fl_field_format(fl_schema_field(fl_schema_find("train.precision")), job, precision);
     snprintf(key->text[3], size, "%.16s, cached as %s", precision,
              fl_dtype_name(fl_job_cache_dtype(job)));
@@ -129,9 +151,6 @@ void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_
              job->train.optimizer == FL_SGD ? "sgd" : "adamw", fl_job_dropout(job),
              job->autodp.bucket_bytes);
     put_transport(job, nccl, key->text[4], size);
-    for (int i = 0; i < FL_PROFILE_KEY_PARTS; i++) {
-        key->name[i] = names[i];
-        make_plain(key->text[i]);
-        key->hash = mix_text(key->hash, key->text[i]);
-    }
+    memcpy(key->name, names, sizeof names);
+    finish_key(key);
 }

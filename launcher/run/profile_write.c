@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -130,4 +131,23 @@ fl_status fl_profile_write(const char *path, const fl_profile_key *key, const fl
     FL_TRY(make_folder_of(path));
     FL_TRY(check_place(path));
     return write_temporary(path, temporary, key, model, profile, about);
+}
+
+fl_status fl_profile_print(const fl_profile_key *key, const fl_model *model,
+                           const fl_profile *profile, const fl_profile_about *about, char **text,
+                           size_t *size_bytes)
+{
+    *text = NULL;
+    FILE *file = open_memstream(text, size_bytes);
+    if (file == NULL) {
+        return fl_fail(FL_ENOMEM, "no memory for the text of a profile");
+    }
+    put_all(file, key, model, profile, about);
+    bool good = ferror(file) == 0;
+    good = fclose(file) == 0 && good;
+    if (!good) {
+        free(*text);
+        *text = NULL;
+    }
+    return good ? FL_OK : fl_fail(FL_ENOMEM, "no memory for the text of a profile");
 }

@@ -232,6 +232,7 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
                                   .hosts = l->hosts,
                                   .cluster = p->cluster,
                                   .cluster_file = p->cluster_file,
+                                  .found = p->found,
                                   .kept = &l->kept,
                                   .recovered = &l->sums,
                                   .losses = l};

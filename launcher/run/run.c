@@ -2,8 +2,9 @@
  *   ① check model, data and job against each other     fl_preparation_check
  *   ② count memory, measure costs, choose the plan     fl_run_plan_make
  *   ③ the run directory and the resolved job           fl_run_dir_open
- *     on several hosts whose links nothing states:
- *     they are measured, and then comes the plan       fl_run_links_measure
+ *     on several hosts, whose links nothing states
+ *     or whose kinds have no profile: they are
+ *     measured, and then comes the plan                fl_run_survey
  *   ④ fork the workers and watch them                  fl_controller_run
  *     again from ①, from the newest snapshot or
  *     checkpoint, or with the first step, when a
@@ -19,14 +20,15 @@
 #include "launcher/hf/hf_files.h"
 #include "launcher/job/job.h"
 #include "launcher/run/checkpoint_folder.h"
+#include "launcher/run/found_kinds.h"
 #include "launcher/run/host_facts.h"
 #include "launcher/run/hosts.h"
 #include "launcher/run/model_config.h"
 #include "launcher/run/resume.h"
 #include "launcher/run/returns.h"
 #include "launcher/run/run_dir.h"
-#include "launcher/run/run_links.h"
 #include "launcher/run/run_plan.h"
+#include "launcher/run/run_survey.h"
 #include "launcher/run/runs.h"
 #include "launcher/worker/worker.h"
 #include "nn/optimizer.h"
@@ -280,10 +282,10 @@ static fl_controller_options controller_of(fl_preparation *p, run_files *f,
 }
 
 /* Agents find the keys in the run directory, so it is there before the plan is. */
-static fl_status measure_links(fl_preparation *p, const run_files *f, fl_run_result *result)
+static fl_status survey_hosts(fl_preparation *p, const run_files *f, fl_run_result *result)
 {
     int stopped = 0;
-    fl_status status = fl_run_links_measure(p, f->path, &stopped);
+    fl_status status = fl_run_survey(p, f->path, &stopped);
     result->terminated = stopped == SIGTERM;
     return status == FL_OK ? fl_run_plan_settle(p) : status;
 }
@@ -293,8 +295,8 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
     run_files files;
     fl_failure failure; /* closing may fail at something, too */
     fl_status status = open_files(p, run_dir, &files);
-    if (status == FL_OK && fl_run_links_are_wanted(p)) {
-        status = measure_links(p, &files, result);
+    if (status == FL_OK && fl_run_survey_is_wanted(p)) {
+        status = survey_hosts(p, &files, result);
     }
     if (status == FL_OK) {
         result->K = p->plan->K;
@@ -398,11 +400,16 @@ static fl_status run_once(fl_preparation *p, const char *run_dir, fl_run_result 
 static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
     fl_run_losses losses = {.most = (int)p->job->fault.restarts, .held_fd = -1};
-    if (p->recorded_dir != NULL || p->job->fault.on_loss == FL_ON_LOSS_STOP) {
-        return run_once(p, run_dir, result);
+    void *found = NULL;
+    if (p->hosts != NULL) {
+        FL_TRY(fl_alloc(sizeof *p->found, &found));
+        p->found = found;
     }
-    fl_status status = fl_returns_run(p, run_dir, result, &losses, run_once);
+    bool stops = p->recorded_dir != NULL || p->job->fault.on_loss == FL_ON_LOSS_STOP;
+    fl_status status = stops ? run_once(p, run_dir, result)
+                             : fl_returns_run(p, run_dir, result, &losses, run_once);
     fl_kept_snapshot_fini(&losses.kept);
+    fl_free(found);
     return status;
 }
 

@@ -4,10 +4,11 @@
 #include "device/failure.h"
 #include "device/log.h"
 #include "launcher/job/job.h"
+#include "launcher/run/found_kinds.h"
 #include "launcher/run/islands.h"
 #include "launcher/run/kinds.h"
 #include "launcher/run/resume.h"
-#include "launcher/run/run_links.h"
+#include "launcher/run/run_survey.h"
 #include "nn/model.h"
 
 #include <sched.h>
@@ -100,6 +101,12 @@ void fl_run_plan_guess(fl_preparation *p)
     }
 }
 
+/* Workers of this host, which run at once. */
+static int count_here(const fl_preparation *p)
+{
+    return p->hosts != NULL ? p->hosts->host[0].n : p->joined != NULL ? p->joined->n : p->n_workers;
+}
+
 fl_costs_options fl_run_plan_costs(const fl_preparation *p, const char *only)
 {
     return (fl_costs_options){.model = p->model,
@@ -109,7 +116,7 @@ fl_costs_options fl_run_plan_costs(const fl_preparation *p, const char *only)
                               .sizes = p->sizes->equal ? NULL : p->sizes,
                               .devices = &p->devices,
                               .nccl = &p->nccl,
-                              .n_workers = p->n_workers,
+                              .n_workers = count_here(p),
                               .only = only};
 }
 
@@ -136,6 +143,10 @@ static fl_status get_costs(fl_preparation *p)
     costs.run_dir = p->resume == NULL ? NULL : p->resume->dir;
     if (p->guesses_costs) {
         fl_costs_find(&costs, p->costs);
+        return FL_OK;
+    }
+    if (fl_found_kinds_are_wanted(p)) { /* it measures while other hosts do */
+        p->own_costs_unknown = !fl_costs_look(&costs, p->costs, p->profile);
         return FL_OK;
     }
     fl_cores_confine(&p->cores, &before);
@@ -281,12 +292,14 @@ fl_status fl_run_plan_make(fl_preparation *p)
     FL_TRY(open_metrics(p));
     take_cores(p);
     FL_TRY(get_costs(p));
-    FL_TRY(fl_run_kinds_use(p));
-    return fl_run_links_are_wanted(p) ? FL_OK : fl_run_plan_settle(p);
+    FL_TRY(
+        fl_run_kinds_use(p)); /* profiles that are stated and cannot be used end the start here */
+    return fl_run_survey_is_wanted(p) ? FL_OK : fl_run_plan_settle(p);
 }
 
 fl_status fl_run_plan_settle(fl_preparation *p)
 {
+    FL_TRY(fl_run_kinds_use(p));
     FL_TRY(fl_run_islands_use(p));
     FL_TRY(fl_resume_has_state(p) ? choose_next(p) : choose_first(p));
     FL_TRY(fl_run_plan_check_transport(p));

@@ -26,8 +26,8 @@ fl_status fl_run_plan_open_cache(fl_preparation *p) FL_MUST_CHECK;
 fl_costs_options fl_run_plan_costs(const fl_preparation *p, const char *only);
 
 /* Everything from the recording to the plan and its due steps: open, take, measure and choose. A
- * job without a plan is refused before anything is measured. Where the links between hosts are to
- * be measured first (fl_run_links_are_wanted), fl_run_plan_settle chooses the plan later. */
+ * job without a plan is refused before anything is measured. Where hosts or the links between them
+ * are to be measured first (fl_run_survey_is_wanted), fl_run_plan_settle chooses the plan later. */
 fl_status fl_run_plan_make(fl_preparation *p) FL_MUST_CHECK;
 
 /* Choose the plan from all that was measured. */

@@ -82,21 +82,23 @@ static void find_processors(profiler *p)
     }
 }
 
-/* One child per worker, but at most as many as can run at the same time, and at least two if there
- * are links to measure. Of those that would share a device, one measures what it does alone: how
- * they get in each other's way is the planner's to predict. */
-static void choose_children(profiler *p)
+/* One child per worker of this host, but at most as many as can run at the same time, and at least
+ * two if there are links to measure. Of those that would share a device, one measures what it does
+ * alone: how they get in each other's way is the planner's to predict. */
+static void choose_children(profiler *p, int n_at_once)
 {
     int at_once = p->devices->n > 0 ? p->devices->n : p->n_cpus / (int)p->job->devices.cores;
     at_once = at_once < 1 ? 1 : at_once;
     p->n_workers = p->job->devices.count != FL_JOB_AUTO ? (int)p->job->devices.count
                    : p->devices->n > 0                  ? p->devices->n
                                                         : at_once;
-    p->n_children = p->n_workers < at_once ? p->n_workers : at_once;
+    int n_here = n_at_once > 0 && n_at_once < p->n_workers ? n_at_once : p->n_workers;
+    p->n_children = n_here < at_once ? n_here : at_once;
     p->n_children = p->n_workers > 1 && p->n_children < 2 ? 2 : p->n_children;
     p->n_children = p->n_children > MAX_CHILDREN ? MAX_CHILDREN : p->n_children;
     bool shared = p->devices->n > 0 && p->devices->n < p->n_children;
     p->n_measuring = shared ? p->devices->n : p->n_children;
+    p->n_measuring = n_here < p->n_measuring ? n_here : p->n_measuring;
 }
 
 /* A pair of each class of links. Child i has device i, unless they share them. */
@@ -496,7 +498,7 @@ static void return_signals(profiler *p)
 }
 
 fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                             const fl_device_survey *devices, fl_nccl_trial *nccl,
+                             const fl_device_survey *devices, int n_at_once, fl_nccl_trial *nccl,
                              int64_t timeout_ms, fl_profile *out)
 {
     profiler p = {.model = model,
@@ -511,7 +513,7 @@ fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, c
     }
     memset(p.end, -1, sizeof p.end);
     find_processors(&p);
-    choose_children(&p);
+    choose_children(&p, n_at_once);
     choose_pairs(&p);
     p.segment =
         mmap(NULL, sizeof *p.segment, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -7,7 +7,8 @@
 
 #include <frostline/plan.h>
 
-/* Runs every distinct layer (same kind, same parameter shapes, same input shape) for real in a
+/* n_at_once: the workers of this host, which compute at the same time; 0: as many as the job has.
+ * Runs every distinct layer (same kind, same parameter shapes, same input shape) for real in a
  * forked child on one device's cores, and a ping-pong and an all-reduce between two children for
  * the link, each within timeout_ms. The caller must not have threads yet.
  * The link is measured through host memory, and then over NCCL where the job and *nccl allow that.
@@ -18,7 +19,7 @@
  * fault.deadline and 5 s, FL_ESTOPPED on SIGINT, SIGTERM or SIGHUP to the caller;
  * a SIGTERM is then raised again. */
 fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                             const fl_device_survey *devices, fl_nccl_trial *nccl,
+                             const fl_device_survey *devices, int n_at_once, fl_nccl_trial *nccl,
                              int64_t timeout_ms, fl_profile *out) FL_MUST_CHECK;
 
 #endif

@@ -83,8 +83,8 @@ static void measure_toy(int64_t n_workers)
     fl_model *model = NULL;
     rig_init(&r, n_workers);
     assert_int_equal(fl_toy_model(4, 0.1f, &model), FL_OK);
-    fl_status status =
-        fl_profile_measure(model, &r.dataset, &r.job, &processors, &no_nccl, PLENTY_MS, r.profile);
+    fl_status status = fl_profile_measure(model, &r.dataset, &r.job, &processors, 0, &no_nccl,
+                                          PLENTY_MS, r.profile);
     if (status != FL_OK) {
         print_message("%s\n", fl_errmsg());
     }
@@ -177,9 +177,9 @@ static void check_misdeed(misdeed what, int64_t timeout_ms, fl_status expected, 
     assert_int_equal(fl_model_add(model, FL_BLOCK_HEAD, classifier), FL_OK);
     assert_int_equal(fl_loss_cross_entropy(4, &loss), FL_OK);
     assert_int_equal(fl_model_set_loss(model, loss), FL_OK);
-    assert_int_equal(
-        fl_profile_measure(model, &r.dataset, &r.job, &processors, &no_nccl, timeout_ms, r.profile),
-        expected);
+    assert_int_equal(fl_profile_measure(model, &r.dataset, &r.job, &processors, 0, &no_nccl,
+                                        timeout_ms, r.profile),
+                     expected);
     if (strncmp(fl_errmsg(), message, strlen(message)) != 0) {
         assert_string_equal(fl_errmsg(), message);
     }
@@ -295,7 +295,7 @@ static void measure_over_nccl(const nccl_case *c)
     r.job.autodp.transport = c->wants_nccl ? FL_TRANSPORT_NCCL : FL_TRANSPORT_AUTO;
     assert_int_equal(setenv("FROSTLINE_NCCL_STANDIN", c->options, 1), 0);
     assert_int_equal(fl_toy_model(1, 0.1f, &model), FL_OK);
-    fl_status status = fl_profile_measure(model, &r.dataset, &r.job, &device, &nccl,
+    fl_status status = fl_profile_measure(model, &r.dataset, &r.job, &device, 0, &nccl,
                                           waits ? LIMIT_MS : PLENTY_MS, r.profile);
     bool fails = c->wants_nccl && c->reason != NULL;
     const char *found = fails ? fl_errmsg() : nccl.reason;

@@ -76,7 +76,8 @@ static void test_host_wire__keeps_every_field(void **state)
                                    .n_devices = 3,
                                    .chosen = true,
                                    .n_own = 2,
-                                   .own = {0x7f000001, 0x0a000002}}};
+                                   .own = {0x7f000001, 0x0a000002},
+                                   .kind = {.processor = "P, avx2", .gpus = "G"}}};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_JOIN);
     assert_string_equal(read.join.name, "host b");
@@ -86,6 +87,8 @@ static void test_host_wire__keeps_every_field(void **state)
     assert_true(read.join.chosen);
     assert_int_equal(read.join.n_own, 2);
     assert_int_equal(read.join.own[1], 0x0a000002);
+    assert_string_equal(read.join.kind.processor, "P, avx2");
+    assert_string_equal(read.join.kind.gpus, "G");
     m = (fl_host_message){.type = FL_HOST_ALIVE};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_ALIVE);
@@ -182,6 +185,106 @@ static void test_host_wire__keeps_an_order_to_measure_and_its_results(void **sta
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     m.probed.b = 1;
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
+}
+
+static fl_host_message measure_order(void)
+{
+    return (fl_host_message){
+        .type = FL_HOST_MEASURE,
+        .measure = {.number = UINT64_MAX,
+                    .host = {.name = "b", .address = "10.0.0.2", .first = 2, .n = 3},
+                    .run_dir = "/runs/one",
+                    .cwd = "/home/me",
+                    .job_bytes = 4000,
+                    .all_ms = 60000}};
+}
+
+static void test_host_wire__keeps_an_order_to_measure_costs(void **state)
+{
+    (void)state;
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_message m = measure_order(), read;
+    size_t n = fl_host_wire_put(&m, bytes);
+    assert_int_equal(get(bytes, n, &read), FL_OK);
+    assert_memory_equal(&read.measure, &m.measure, sizeof read.measure);
+    for (size_t cut = 0; cut < n; cut++) {
+        assert_int_equal(get(bytes, cut, &read), FL_EFORMAT);
+    }
+    for (int i = 0; i < 5; i++) {
+        m = measure_order();
+        m.measure.host.first = i == 0 ? 0 : 2; /* the head has worker 0 */
+        m.measure.host.n = i == 1 ? FL_MAX_WORKERS : 3;
+        m.measure.run_dir[0] = i == 2 ? 'r' : '/';
+        m.measure.job_bytes = i == 3 ? FL_HOST_JOB_MAX + 1 : 1;
+        m.measure.all_ms = i == 4 ? 0 : 1;
+        assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
+    }
+    m = (fl_host_message){.type = FL_HOST_UNMEASURED,
+                          .unmeasured = {.number = 7, .text = "no memory"}};
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_int_equal(read.unmeasured.number, 7);
+    assert_string_equal(read.unmeasured.text, "no memory");
+}
+
+/* Would catch: a profile whose last piece is lost, and pieces from a network that go beyond it. */
+static void test_host_wire__carries_a_profile_in_pieces(void **state)
+{
+    (void)state;
+    enum { SIZE = 3 * FL_HOST_PROFILE_PIECE + 5 };
+    static char text[SIZE];
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_profile whole = {.text = NULL};
+    fl_host_message m = {.type = FL_HOST_PROFILE}, read;
+    for (int i = 0; i < SIZE; i++) {
+        text[i] = (char)(i % 251);
+    }
+    for (size_t at = 0; at < SIZE; at += FL_HOST_PROFILE_PIECE) {
+        assert_false(fl_host_profile_is_whole(&whole));
+        m.profile = fl_host_profile_cut(text, SIZE, at);
+        m.profile.number = 9;
+        size_t n = fl_host_wire_put(&m, bytes);
+        assert_int_equal(fl_host_wire_get(bytes, n, &read), FL_OK);
+        assert_int_equal(read.profile.number, 9);
+        assert_int_equal(fl_host_profile_add(&whole, &read.profile), FL_OK);
+        assert_int_equal(fl_host_profile_add(&whole, &read.profile), FL_EFORMAT); /* once more */
+    }
+    assert_true(fl_host_profile_is_whole(&whole));
+    assert_memory_equal(whole.text, text, SIZE);
+    m.profile = fl_host_profile_cut(text, SIZE, 0);
+    m.profile.size_bytes = SIZE + 1; /* of another whole */
+    m.profile.at = SIZE;
+    m.profile.n = 1;
+    assert_int_equal(fl_host_profile_add(&whole, &m.profile), FL_EFORMAT);
+    fl_host_profile_fini(&whole);
+    assert_null(whole.text);
+}
+
+static void test_host_wire__refuses_pieces_that_do_not_fit(void **state)
+{
+    (void)state;
+    static const char text[FL_HOST_PROFILE_PIECE + 1];
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_message read;
+    const struct {
+        int32_t size_bytes, at;
+        size_t n;
+    } bad[] = {{0, 0, 1},
+               {10, -1, 1},
+               {10, 10, 1},
+               {10, 4, 7},
+               {FL_HOST_PROFILE_BYTES + 1, 0, 8},
+               {10, 0, 0},
+               {-5, 0, 1},
+               {INT32_MAX, 0, 8},
+               {2 * FL_HOST_PROFILE_PIECE, 0, FL_HOST_PROFILE_PIECE + 1}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fl_host_message m = {.type = FL_HOST_PROFILE,
+                             .profile = {.size_bytes = bad[i].size_bytes,
+                                         .at = bad[i].at,
+                                         .bytes = (const unsigned char *)text,
+                                         .n = bad[i].n}};
+        assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
+    }
 }
 
 /* Would catch: a pair that is measured twice or never, and a host that waits for one that does not
@@ -296,6 +399,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_host_wire__keeps_every_field),
         cmocka_unit_test(test_host_wire__keeps_an_order_to_measure_and_its_results),
+        cmocka_unit_test(test_host_wire__keeps_an_order_to_measure_costs),
+        cmocka_unit_test(test_host_wire__carries_a_profile_in_pieces),
+        cmocka_unit_test(test_host_wire__refuses_pieces_that_do_not_fit),
         cmocka_unit_test(test_host_wire__each_pair_of_hosts_meets_once),
         cmocka_unit_test(test_host_wire__a_welcome_of_the_longest_texts_fits),
         cmocka_unit_test(test_host_wire__refuses_what_is_cut_or_longer),

@@ -1,0 +1,143 @@
+#include "control/agent/relay_child.h"
+
+#include "device/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef union head_message {
+    fl_host_welcome welcome;
+    fl_host_probe_order probe;
+    fl_host_measure_order measure;
+} head_message;
+
+_Static_assert(sizeof(fl_host_probe_order) != sizeof(fl_host_welcome) &&
+                   sizeof(fl_host_measure_order) != sizeof(fl_host_welcome) &&
+                   sizeof(fl_host_measure_order) != sizeof(fl_host_probe_order),
+               "their sizes tell them apart");
+
+/* ---- links ---- */
+
+static void tell_result(void *context, const fl_host_link *result)
+{
+    const int *socket = context;
+    (void)send(*socket, result, sizeof *result, MSG_NOSIGNAL);
+}
+
+/* In a process of its own, whose threads end with it. */
+static void probe_links(const fl_relay_options *o, const fl_host_probe_order *order, int socket)
+{
+    pid_t self = getpid(), pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() == self) {
+            fl_host_probe(order, o->keys, tell_result, &socket);
+        }
+        _exit(0);
+    }
+    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+}
+
+/* ---- what layers cost ---- */
+
+static void tell_unmeasured(int socket, uint64_t number, const char *why)
+{
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_message m = {.type = FL_HOST_UNMEASURED, .unmeasured = {.number = number}};
+    snprintf(m.unmeasured.text, sizeof m.unmeasured.text, "%s", why);
+    (void)send(socket, bytes, fl_host_wire_put(&m, bytes), MSG_NOSIGNAL);
+}
+
+/* Wait until the measuring process closes its pipe. It is not waited for any longer when the head
+ * says something else, or closes. *why: it took too long; unchanged otherwise. */
+static void await_end(int socket, int pipe_fd, int64_t all_ms, const char **why)
+{
+    struct pollfd items[] = {{.fd = pipe_fd, .events = POLLIN}, {.fd = socket, .events = POLLIN}};
+    int64_t until_us = fl_deadline_us(all_ms);
+    int n;
+    do {
+        n = poll(items, 2, (int)fl_left_ms(until_us));
+    } while (n < 0 && errno == EINTR);
+    if (n == 0) {
+        *why = "it took too long";
+    }
+}
+
+static void measure_costs(const fl_relay_options *o, const fl_host_measure_order *order, int job_fd,
+                          int socket)
+{
+    const char *why = NULL;
+    int ends[2], how = 0;
+    pid_t self = getpid(), pid;
+    if (o->measure == NULL || pipe2(ends, O_CLOEXEC) != 0) {
+        tell_unmeasured(socket, order->number, "it cannot measure");
+        return;
+    }
+    pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(ends[0]);
+        if (getppid() == self) {
+            o->measure(o->context, order, job_fd, socket);
+        }
+        _exit(0);
+    }
+    close(ends[1]);
+    if (pid > 0) {
+        await_end(socket, ends[0], order->all_ms, &why);
+        kill(pid, SIGKILL); /* and, by the kernel, what it has forked */
+        while (waitpid(pid, &how, 0) < 0 && errno == EINTR) {
+        }
+    }
+    close(ends[0]);
+    if (pid < 0) {
+        tell_unmeasured(socket, order->number, strerror(errno));
+    } else if (why != NULL || WIFSIGNALED(how)) {
+        tell_unmeasured(socket, order->number,
+                        why != NULL ? why : "the process that measured was killed");
+    }
+}
+
+/* ---- the process ---- */
+
+/* Signals from the terminal are the relay's; a SIGTERM for this process alone ends it. */
+static void take_signals(const sigset_t *before)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_DFL); /* the relay may have a handler */
+    signal(SIGHUP, SIG_IGN);
+    sigprocmask(SIG_SETMASK, before, NULL);
+}
+
+_Noreturn void fl__relay_child(const fl_relay_options *o, int job_fd, int socket, pid_t parent,
+                               const sigset_t *before)
+{
+    head_message head;
+    ssize_t n;
+    bool goes_on;
+    take_signals(before);
+    do {
+        n = recv(socket, &head, sizeof head, 0);
+        goes_on = n < 0 && errno == EINTR;
+        if (n == (ssize_t)sizeof head.probe) {
+            probe_links(o, &head.probe, socket);
+            goes_on = true;
+        } else if (n == (ssize_t)sizeof head.measure) {
+            measure_costs(o, &head.measure, job_fd, socket);
+            goes_on = true;
+        }
+    } while (goes_on);
+    if (getppid() == parent && n == (ssize_t)sizeof head.welcome) {
+        o->serve(o->context, &head.welcome, job_fd, socket);
+    }
+    _exit(0); /* it has not joined */
+}

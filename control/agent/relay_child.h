@@ -1,0 +1,18 @@
+/* The process of the relay that becomes the agent of its host. Until the host has joined, it does
+ * what the head orders: it has links measured (host_probe.h), and what layers cost
+ * (host_measure.h). */
+#ifndef FL_CONTROL_AGENT_RELAY_CHILD_H
+#define FL_CONTROL_AGENT_RELAY_CHILD_H
+
+#include "control/agent/relay.h"
+
+#include <signal.h>
+#include <sys/types.h>
+
+/* The body of the process. It reads orders and the welcome from the socket; their sizes tell them
+ * apart. Messages to the head go into it: fl_host_link, or the bytes of a fl_host_message.
+ * before: the signals that it has blocked. */
+_Noreturn void fl__relay_child(const fl_relay_options *o, int job_fd, int socket, pid_t parent,
+                               const sigset_t *before);
+
+#endif

@@ -1,0 +1,9 @@
+#include "control/state/costs_origin.h"
+
+const char *fl_costs_origin_of_host(const fl_costs_origin *origin, const fl_cluster *cluster,
+                                    const fl_host *host)
+{
+    bool known = origin != NULL && cluster != NULL && host->first < cluster->n_devices;
+    int kind = known ? cluster->kind_of[host->first] : 0;
+    return kind > 0 && kind <= origin->n_kinds ? origin->kinds[kind - 1].from : "the head's";
+}

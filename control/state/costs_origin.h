@@ -1,0 +1,31 @@
+/* The origin of the costs by which plans are chosen, for events.jsonl and status. */
+#ifndef FL_CONTROL_STATE_COSTS_ORIGIN_H
+#define FL_CONTROL_STATE_COSTS_ORIGIN_H
+
+#include "control/state/hosts.h"
+#include "pipe/cost/cluster.h"
+
+/* The origin of those of hosts of another kind. All borrowed. */
+typedef struct fl_kind_origin {
+    const char *host;     /* the first one of the kind */
+    const char *from;     /* "stated", "cached" or "measured" */
+    const char *path;     /* of its profile; NULL: no file keeps it */
+    const char *measured; /* when */
+    double speed;         /* of the whole model, relative to the head's profile */
+} fl_kind_origin;
+
+typedef struct fl_costs_origin {
+    const char *from;            /* "file" or "measured" */
+    const char *path;            /* of the profile file; NULL: no file is kept */
+    const char *measured, *note; /* when it was measured; what was wrong with the file, or NULL */
+    int64_t live_steps;
+    const fl_kind_origin *kinds; /* [n_kinds] */
+    int n_kinds;
+} fl_costs_origin;
+
+/* Which profile plans use for the devices of this host: "stated", "cached" or "measured" for its
+ * kind, else "the head's". cluster, origin: may be NULL. Pure. */
+const char *fl_costs_origin_of_host(const fl_costs_origin *origin, const fl_cluster *cluster,
+                                    const fl_host *host);
+
+#endif
