@@ -478,8 +478,10 @@ void fl_preparation_warn(const fl_preparation *p)
 {
     fl_host_limits machine;
     char text[2][512];
+    const fl_host *host = own_host(p);
     fl_host_limits_read("", &machine);
-    fl_job_demand_compare(&machine, p->job, p->n_ranks, text[0], text[1], sizeof text[0]);
+    fl_job_demand_compare(&machine, p->job, host != NULL ? host->n : p->n_ranks, text[0], text[1],
+                          sizeof text[0]);
     for (int i = 0; i < 2; i++) {
         if (text[i][0] != 0) {
             fl_log(FL_LOG_WARN, "%s", text[i]);
