@@ -155,6 +155,7 @@ static bool has_ended(const fl__gate *g)
 static void turn_gate(fl__gate *g)
 {
     bool takes = is_writable(g->controller);
+    int64_t begun_us = fl_now_us();
     zmq_pollitem_t items[] = {
         {fl_zap_auth_socket(g->socket.guard), 0, ZMQ_POLLIN, 0},
         {g->socket.socket, 0, (short)(takes ? ZMQ_POLLIN : 0), 0},
@@ -169,6 +170,9 @@ static void turn_gate(fl__gate *g)
     }
     for (int i = 0; i < MESSAGES_A_TURN && is_writable(g->controller) && fl__gate_read_host(g);
          i++) {
+    }
+    if (!takes) {
+        fl__gate_excuse_hosts(g, fl_now_us() - begun_us);
     }
     fl__gate_watch_hosts(g, fl_now_us());
     fl__gate_send_owed(g);

@@ -474,6 +474,15 @@ bool fl__gate_read_host(fl__gate *g)
     return true;
 }
 
+void fl__gate_excuse_hosts(fl__gate *g, int64_t us)
+{
+    int64_t now_us = fl_now_us();
+    for (int i = 1; i < g->hosts->n; i++) {
+        int64_t heard_us = g->remote[i].heard_us + us;
+        g->remote[i].heard_us = heard_us < now_us ? heard_us : now_us;
+    }
+}
+
 /* The time between two messages to all hosts, whose answers also tell their clocks. */
 static int64_t between_pings_us(const fl__gate *g)
 {

@@ -1,6 +1,7 @@
 /* Hosts and their workers that a run of two hosts loses, and hosts that are drained. Would catch: a
  * run that ends with a worker or a host that it can do without, a step or a sample that a drain
  * loses, and workers that outlive the head. */
+#include "device/clock.h"
 #include "support/net_hosts.h"
 
 #include <errno.h>
@@ -232,6 +233,25 @@ static void test_hosts_lost__workers_end_with_the_head(void **state)
     NET_AWAIT(kill(worker, 0) != 0 && errno == ESRCH);
 }
 
+/* Its process stands still for three times the silence that is a loss, as one does that waits for a
+ * slow disk. Hosts that nobody listened to were not silent. */
+static void test_hosts_lost__a_controller_that_pauses_loses_no_host(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_long(h);
+    kill(h->head, SIGSTOP);
+    for (int64_t until_us = fl_deadline_us(6000); fl_left_ms(until_us) > 0;) {
+        nap(50000);
+        assert_int_equal(waitpid(h->host[1].agent, NULL, WNOHANG), 0);
+    }
+    kill(h->head, SIGCONT);
+    net_hosts_expect_codes(h, 0, 0);
+    assert_int_equal(n_lost(h), 0);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", ""), 0);
+    check_long(h);
+}
+
 #define SPACES(test) cmocka_unit_test_setup_teardown(test, make_two, net_hosts_tear_down)
 
 int main(void)
@@ -246,6 +266,7 @@ int main(void)
         SPACES(test_hosts_lost__a_second_notice_ends_a_host_at_once),
         SPACES(test_hosts_lost__a_host_that_is_not_drained_in_time_is_lost),
         SPACES(test_hosts_lost__notices_a_cut_cable),
+        SPACES(test_hosts_lost__a_controller_that_pauses_loses_no_host),
         SPACES(test_hosts_lost__workers_end_with_the_head),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
