@@ -64,10 +64,22 @@ static bool has_checkpoint(const char *dir)
     return n_whole > 0;
 }
 
+/* It was killed before its first event, or begins just now. */
+static bool has_events(const char *dir)
+{
+    char path[PATH_MAX];
+    return snprintf(path, sizeof path, "%s/events.jsonl", dir) >= (int)sizeof path ||
+           access(path, F_OK) == 0;
+}
+
 /* A run that lives is refused by --resume, which says how to end it. */
 static fl_status look_at_run(const char *dir, fl_run_begin *out)
 {
     fl_run_entry *entry = NULL;
+    if (!has_events(dir) && !fl_run_is_held(dir)) {
+        *out = FL_RUN_BEGIN_NEW;
+        return move_aside(dir);
+    }
     FL_TRY(fl_alloc(sizeof *entry, (void **)&entry));
     fl_status status = fl_run_look(dir, entry);
     fl_run_state state = entry->state;

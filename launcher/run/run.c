@@ -72,6 +72,7 @@ typedef struct run_files {
     fl_model_file model;
     fl_snapshot_view from; /* of a run that goes back to its snapshot */
     bool has_key;          /* the directory has the keys of a run on several hosts */
+    bool is_new;           /* the directory has job.yaml of a run that begins */
 } run_files;
 
 static fl_status open_dir(const fl_preparation *p, const char *run_dir, run_files *f)
@@ -91,6 +92,7 @@ static fl_status begin_dir(const fl_preparation *p, run_files *f)
         return fl_resume_begin(p->resume, p);
     }
     FL_TRY(fl_run_dir_write_job(p, f->dir_fd));
+    f->is_new = true;
     f->held_fd = fl_run_hold(f->dir_fd);
     return FL_OK;
 }
@@ -137,6 +139,9 @@ static fl_status open_files(const fl_preparation *p, const char *run_dir, run_fi
 
 static void close_files(run_files *f)
 {
+    if (f->is_new) {
+        fl_run_dir_forget_job(f->dir_fd);
+    }
     if (f->held_fd >= 0) {
         close(f->held_fd);
     }

@@ -137,6 +137,13 @@ fl_status fl_run_dir_write_job(const fl_preparation *p, int dir_fd)
     return write_job(p, fd, JOB_NAME);
 }
 
+void fl_run_dir_forget_job(int dir_fd)
+{
+    if (faccessat(dir_fd, "events.jsonl", F_OK, 0) != 0) {
+        (void)unlinkat(dir_fd, JOB_NAME, 0);
+    }
+}
+
 /* It is locked before it gets its name: no other process can take the run in between. */
 static fl_status name_job(int dir_fd, int *held_fd)
 {

@@ -40,18 +40,32 @@ static bool part_hosts(void)
                            id, id);
 }
 
-/* Would catch: keys that stay behind when the wait for hosts is stopped. */
-static void test_host_links__a_stop_while_hosts_are_awaited_leaves_no_keys(void **state)
+/* Start the run, and end it by this signal while it waits for hosts. */
+static void stop_while_hosts_are_awaited(net_hosts *h, const char *more, int number, int code)
+{
+    char job[NET_HOSTS_TEXT];
+    snprintf(job, sizeof job, NET_JOB "--set train.max_steps=4 %s", more);
+    net_hosts_start_head(h, job);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "measures the links between hosts"));
+    kill(h->head, number);
+    assert_int_equal(net_hosts_await_exit(&h->head), code);
+    assert_true(net_hosts_shell("rm %s/head.log", h->dir));
+}
+
+/* Would catch: keys that stay behind, and a directory in which the same command, or one of a batch
+ * system, cannot begin the run. */
+static void test_host_links__a_stop_while_hosts_are_awaited_leaves_no_run(void **state)
 {
     net_hosts *h = *state;
     NET_NEED(h);
     forget_links(h);
-    net_hosts_start_head(h, NET_JOB "--set train.max_steps=4");
-    NET_AWAIT(net_hosts_log_has(h, "head.log", "measures the links between hosts"));
-    kill(h->head, SIGTERM);
-    assert_int_equal(net_hosts_await_exit(&h->head), 5);
+    stop_while_hosts_are_awaited(h, "", SIGTERM, 5);
     assert_false(net_hosts_shell("test -e %s/run/hosts.key", h->dir));
-    assert_true(net_hosts_shell("test -e %s/run/job.yaml", h->dir));
+    stop_while_hosts_are_awaited(h, "", SIGINT, 130);
+    stop_while_hosts_are_awaited(h, "--continue", SIGKILL, 128 + SIGKILL);
+    stop_while_hosts_are_awaited(h, "--continue", SIGTERM, 5);
+    assert_true(net_hosts_shell("test -e %s/run-1/job.yaml && ! test -e %s/run/job.yaml", h->dir,
+                                h->dir)); /* SIGKILL has left it */
 }
 
 /* What goes to host c passes at 1 MB/s. */
@@ -161,7 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HOSTS(test_host_links__are_measured_before_the_plan),
         HOSTS(test_host_links__a_pair_that_cannot_talk_ends_the_start),
-        HOSTS(test_host_links__a_stop_while_hosts_are_awaited_leaves_no_keys),
+        HOSTS(test_host_links__a_stop_while_hosts_are_awaited_leaves_no_run),
         HOSTS(test_host_links__the_doctor_measures_every_pair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
