@@ -12,6 +12,7 @@
 #include "control/agent/relay.h"
 
 #include "control/agent/relay_child.h"
+#include "control/link/greeting.h"
 #include "control/link/zmq_socket.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -43,6 +44,9 @@ enum {
     AGAIN_MS = 300000, /* for the head to choose where the run goes back to */
     HANDSHAKE_EVENTS = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                        ZMQ_EVENT_HANDSHAKE_FAILED_AUTH,
+    /* A head with another key closes the connection without a word, and so does one that ends. */
+    FAILED_HANDSHAKES = 3,
+    GREETING_MS = 1000,
 };
 
 typedef struct relay {
@@ -52,6 +56,7 @@ typedef struct relay {
     int64_t job_bytes; /* that have come */
     pid_t agent;
     void *zmq, *head, *events;
+    int n_failed;      /* handshakes, one after the other, with a head that greets */
     bool joined, over; /* over: the head has said so */
     bool surveyed;     /* the head has measured links, and listens anew before its welcome */
     bool drained;      /* the same, because this host is drained */
@@ -152,21 +157,37 @@ static void close_head(relay *r)
     }
 }
 
-/* ① Whether the head has refused the key. An event is two parts, the number of the event first. */
-static bool is_refused(const relay *r)
+/* The events of handshakes since the last call. One is two parts, its number first. */
+static int read_events(const relay *r)
 {
-    bool refused = false;
+    int events = 0;
     zmq_msg_t part;
     zmq_msg_init(&part);
     while (zmq_msg_recv(&part, r->events, ZMQ_DONTWAIT) >= 0) {
         if (zmq_msg_more(&part) && zmq_msg_size(&part) >= sizeof(uint16_t)) {
             uint16_t event;
             memcpy(&event, zmq_msg_data(&part), sizeof event);
-            refused = refused || (event & HANDSHAKE_EVENTS) != 0;
+            events |= event;
         }
     }
     zmq_msg_close(&part);
-    return refused;
+    return events;
+}
+
+/* ① Whether the head has refused the key. A connection that is closed or that nobody answers is
+ * no refusal: the head may end, or a proxy may stand before one that is not there yet. */
+static bool is_refused(relay *r)
+{
+    int events = read_events(r); /* the last head may close while it listens */
+    bool waits = !r->joined && !r->again && !r->surveyed;
+    if (!waits || (events & HANDSHAKE_EVENTS) == 0) {
+        return false;
+    }
+    if ((events & ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) != 0) {
+        return true;
+    }
+    r->n_failed = fl_greets_with_curve(r->o->endpoint, GREETING_MS) ? r->n_failed + 1 : 0;
+    return r->n_failed >= FAILED_HANDSHAKES;
 }
 
 static void send_join(const relay *r)
@@ -521,13 +542,14 @@ static fl_status watch_clock(relay *r, int64_t now_us)
 
 static fl_status turn_relay(relay *r, bool *ended, fl_relay_end *end)
 {
-    zmq_pollitem_t items[] = {{r->head, 0, (short)(is_writable(r->socket) ? ZMQ_POLLIN : 0), 0},
+    bool takes = is_writable(r->socket);
+    int64_t begun_us = fl_now_us();
+    zmq_pollitem_t items[] = {{r->head, 0, (short)(takes ? ZMQ_POLLIN : 0), 0},
                               {r->events, 0, ZMQ_POLLIN, 0},
                               {NULL, r->signal_fd, ZMQ_POLLIN, 0},
                               {NULL, r->socket, ZMQ_POLLIN, 0}};
     zmq_poll(items, 4, TURN_MS);
-    bool refused = is_refused(r); /* the last head may close while it listens */
-    if (refused && !r->joined && !r->again && !r->surveyed) {
+    if (is_refused(r)) {
         return fl_fail(FL_EIO, "--join: %s refuses the key: it is another run's", r->o->endpoint);
     }
     FL_TRY(read_head(r));
@@ -542,6 +564,9 @@ static fl_status turn_relay(relay *r, bool *ended, fl_relay_end *end)
         return FL_OK;
     }
     FL_TRY(stop_for_signal(r));
+    if (!takes && r->joined) { /* nobody read the head's messages: that is no silence */
+        r->heard_us += fl_now_us() - begun_us;
+    }
     return watch_clock(r, fl_now_us());
 }
 

@@ -4,6 +4,7 @@
 #include "support/shell.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -162,6 +164,45 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
     }
 }
 
+/* A port of this host. */
+static int listen_at(int *port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 8) == 0 &&
+                getsockname(fd, (struct sockaddr *)&at, &size) == 0);
+    *port = ntohs(at.sin_port);
+    return fd;
+}
+
+/* Would catch: a connection that ends early and is taken for another key, which ends a Job of
+ * Kubernetes for good. */
+static void test_hosts_refused__a_closed_connection_is_no_refusal(void **state)
+{
+    net_hosts *h = *state;
+    char arguments[NET_HOSTS_TEXT];
+    int port, how = 0, n = 0, fd = listen_at(&port);
+    assert_true(net_hosts_shell("cd %s && '%s/frostline' key k && cat k.pub k > keys && "
+                                "chmod 600 keys",
+                                h->dir, FL_BINARY_DIR));
+    snprintf(arguments, sizeof arguments, "agent --key %s/keys --join tcp://127.0.0.1:%d --wait 2",
+             h->dir, port);
+    pid_t agent = net_hosts_start(h, 1, "b.log", arguments);
+    while (waitpid(agent, &how, WNOHANG) == 0) {
+        struct pollfd item = {.fd = fd, .events = POLLIN};
+        int taken = poll(&item, 1, 20) == 1 ? accept(fd, NULL, NULL) : -1;
+        if (taken >= 0) {
+            close(taken);
+            n++;
+        }
+    }
+    close(fd);
+    assert_true(n > 3);
+    assert_int_equal(WIFEXITED(how) ? WEXITSTATUS(how) : -1, 3);
+    assert_true(net_hosts_log_has(h, "b.log", "no answer from tcp://127.0.0.1"));
+}
+
 /* An agent that waits for a head that is not there. Would catch: a SIGTERM that it does not hear,
  * and a code that keeps a scheduler from another try. */
 static void test_hosts_refused__a_head_that_is_not_there(void **state)
@@ -191,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LOOPBACK(test_hosts_refused__strangers_are_refused),
         LOOPBACK(test_hosts_refused__bad_input_is_refused),
+        LOOPBACK(test_hosts_refused__a_closed_connection_is_no_refusal),
         LOOPBACK(test_hosts_refused__a_head_that_is_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
