@@ -1,6 +1,7 @@
 #include "control/agent/host_wire.h"
 
 #include "control/link/bytes.h"
+#include "device/plain_name.h"
 
 #include <math.h>
 
@@ -9,6 +10,12 @@ enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 12 };
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
                    FL_HOST_MESSAGE_MAX,
                "a welcome fits");
+
+/* A name of a host becomes part of paths. */
+static bool get_name(fl_reader *r, char name[FL_HOST_TEXT])
+{
+    return fl_get_text(r, name, FL_HOST_TEXT - 1) && fl_name_is_plain(name, FL_HOST_TEXT - 1);
+}
 
 /* ---- welcome ---- */
 
@@ -81,8 +88,8 @@ static bool get_hosts(fl_reader *r, fl_host_welcome *v)
 
 static bool get_welcome(fl_reader *r, fl_host_welcome *v)
 {
-    bool good = fl_get_text(r, v->host.name, sizeof v->host.name - 1) &&
-                fl_get_text(r, v->host.address, sizeof v->host.address - 1);
+    bool good =
+        get_name(r, v->host.name) && fl_get_text(r, v->host.address, sizeof v->host.address - 1);
     v->host.first = fl_get_i32(r);
     v->host.n = fl_get_i32(r);
     good = good && fl_get_text(r, v->run_dir, sizeof v->run_dir - 1) &&
@@ -118,8 +125,7 @@ static void put_join(fl_writer *w, const fl_host_join *v)
 
 static bool get_join(fl_reader *r, fl_host_join *v)
 {
-    bool good = fl_get_text(r, v->name, sizeof v->name - 1) &&
-                fl_get_text(r, v->address, sizeof v->address - 1) &&
+    bool good = get_name(r, v->name) && fl_get_text(r, v->address, sizeof v->address - 1) &&
                 fl_get_text(r, v->version, sizeof v->version - 1);
     v->n_devices = fl_get_i32(r);
     good = fl_get_bool(r, &v->chosen) && good;
@@ -132,7 +138,7 @@ static bool get_join(fl_reader *r, fl_host_join *v)
     }
     good = fl_get_text(r, v->kind.processor, FL_MACHINE_KIND_TEXT - 1) && good;
     good = fl_get_text(r, v->kind.gpus, FL_MACHINE_KIND_TEXT - 1) && good;
-    return good && v->name[0] != '\0' && v->n_devices >= 1 && v->n_devices <= FL_MAX_WORKERS;
+    return good && v->n_devices >= 1 && v->n_devices <= FL_MAX_WORKERS;
 }
 
 /* ---- links between hosts ---- */

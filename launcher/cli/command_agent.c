@@ -1,6 +1,8 @@
 /* frostline agent: this host in a run that another one leads. */
+#include "device/plain_name.h"
 #include "launcher/cli/agent_join.h"
 #include "launcher/cli/early_signals.h"
+#include "launcher/job/text.h"
 #include "launcher/run/host_address.h"
 #include "launcher/run/host_names.h"
 #include "launcher/run/hosts.h"
@@ -12,10 +14,27 @@
 #include <string.h>
 #include <unistd.h>
 
+/* One of the file of hosts, whose rule this is. */
+static fl_status read_name(const char *given, char name[FL_HOST_TEXT])
+{
+    char own[FL_HOST_TEXT] = "", shown[FL_SHOWN_MAX];
+    const char *text = given == NULL ? own : given;
+    if (given == NULL) {
+        (void)gethostname(own, sizeof own - 1); /* "": it has none, or a longer one */
+    }
+    if (!fl_name_is_plain(text, FL_HOST_TEXT - 1)) {
+        return fl_fail(FL_EINVAL, "--name: found %s%s, allowed: %s1 to %d " FL_PLAIN_NAME_RULE,
+                       fl_shown(text, strlen(text), shown),
+                       given == NULL ? ", the name of this host" : "",
+                       given == NULL ? "--name with " : "", FL_HOST_TEXT - 1);
+    }
+    memcpy(name, text, strlen(text) + 1);
+    return FL_OK;
+}
+
 static fl_status read_options(const fl_args *args, char name[FL_HOST_TEXT], fl_curve_keys *keys)
 {
     const char *join = fl_args_value(args, "--join"), *key = fl_args_value(args, "--key");
-    const char *given = fl_args_value(args, "--name");
     if (join == NULL || key == NULL) {
         return fl_fail(FL_EINVAL, "frostline agent: %s is missing; see frostline agent --help",
                        join == NULL ? "--join ADDRESS" : "--key FILE");
@@ -23,17 +42,7 @@ static fl_status read_options(const fl_args *args, char name[FL_HOST_TEXT], fl_c
     if (strncmp(join, "tcp://", 6) != 0) {
         return fl_fail(FL_EINVAL, "--join: found '%.80s', allowed: tcp://ADDRESS:PORT", join);
     }
-    if (given == NULL && gethostname(name, FL_HOST_TEXT) != 0) {
-        return fl_fail(FL_EINVAL, "--name: this host has no name of its own; give one");
-    }
-    if (given != NULL && strlen(given) >= FL_HOST_TEXT) {
-        return fl_fail(FL_EINVAL, "--name: found a name of %zu bytes, allowed: 1 .. %d",
-                       strlen(given), FL_HOST_TEXT - 1);
-    }
-    if (given != NULL) {
-        memcpy(name, given, strlen(given) + 1);
-    }
-    name[FL_HOST_TEXT - 1] = '\0';
+    FL_TRY(read_name(fl_args_value(args, "--name"), name));
     fl_status status = fl_hosts_read_key(key, keys);
     return status == FL_OK ? FL_OK : fl_fail(status, "--key: %s", fl_errmsg());
 }

@@ -1,5 +1,7 @@
 #include "launcher/engine/engine.h"
 
+#include "device/plain_name.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,10 +144,11 @@ static fl_status name_host(const reader *r, const char *hostname, fl_engine_task
         }
         host = host == NULL && task->nodes != NULL ? name : host;
     }
-    if (host != NULL && strlen(host) < FL_ENGINE_TEXT) {
+    if (host != NULL && fl_name_is_plain(host, FL_ENGINE_TEXT - 1)) {
         memcpy(task->host, host, strlen(host) + 1);
     } else {
-        snprintf(task->host, FL_ENGINE_TEXT, "%.48s-%d", hostname, task->rank);
+        bool plain = fl_name_is_plain(hostname, FL_ENGINE_TEXT - 1);
+        snprintf(task->host, FL_ENGINE_TEXT, "%.48s-%d", plain ? hostname : "host", task->rank);
     }
     return FL_OK;
 }

@@ -3,6 +3,7 @@
 #include "device/clock.h"
 #include "device/folders.h"
 #include "device/log.h"
+#include "device/plain_name.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -120,7 +121,8 @@ static bool parse_host(const char *text, fl_meeting_host *host)
     return sscanf(text, "%63s %15s %d%c", host->name, host->address, &host->n_devices, &after) ==
                4 &&
            after == '\n' && inet_pton(AF_INET, host->address, &address) == 1 &&
-           host->n_devices >= 1 && host->n_devices <= DEVICES_MAX;
+           fl_name_is_plain(host->name, FL_ENGINE_TEXT - 1) && host->n_devices >= 1 &&
+           host->n_devices <= DEVICES_MAX;
 }
 
 static const char *name_of(const fl_engine_task *task, int rank, char name[FL_ENGINE_TEXT])

@@ -1,4 +1,5 @@
 /* From the text of a field to its value. */
+#include "device/plain_name.h"
 #include "device/utf8.h"
 #include "launcher/job/field.h"
 #include "launcher/job/number.h"
@@ -6,15 +7,6 @@
 
 #include <math.h>
 #include <string.h>
-
-static bool is_name(const fl_field *field, const char *text)
-{
-    size_t length = strlen(text);
-    return length >= 1 && length <= fl__field_longest_name(field) && text[0] != '-' &&
-           text[0] != '.' &&
-           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") ==
-               length;
-}
 
 /* A path may hold any character that a line of YAML can hold, so that the resolved job can store
  * it. */
@@ -159,7 +151,8 @@ static bool read_choice(const fl_field *field, const char *text, int *out)
 
 static bool read_text(const fl_field *field, const char *text, size_t length, fl__value *out)
 {
-    bool good = field->type == FL_FIELD_TEXT ? is_name(field, text) : is_path(text, length);
+    bool good = field->type == FL_FIELD_TEXT ? fl_name_is_plain(text, fl__field_longest_name(field))
+                                             : is_path(text, length);
     if (good) {
         memset(out->text, 0, sizeof out->text);
         memcpy(out->text, text, length);

@@ -1,4 +1,5 @@
 /* From a field's value to its text, and the description of its allowed values. */
+#include "device/plain_name.h"
 #include "launcher/job/field.h"
 #include "launcher/job/list.h"
 #include "launcher/job/number.h"
@@ -280,8 +281,7 @@ const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_M
     char least[32], most[32], range[80];
     switch (field->type) {
     case FL_FIELD_TEXT:
-        snprintf(rest, left,
-                 "%s%s1 to %zu letters, digits, '_', '-' and '.', the first not '-' or '.'",
+        snprintf(rest, left, "%s%s1 to %zu " FL_PLAIN_NAME_RULE,
                  field->unit == NULL ? "" : field->unit, field->unit == NULL ? "" : ": ",
                  fl__field_longest_name(field));
         break;

@@ -141,6 +141,13 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
         {"agent --join x --key hosts.yaml", "allowed: tcp://ADDRESS:PORT"},
         {"agent --join tcp://127.0.0.1:5570 --key hosts.yaml", "others may read this secret"},
         {"agent --join tcp://127.0.0.1:5570 --key private.yaml", "no keys found"},
+        {"agent --join tcp://127.0.0.1:5570 --key keys --name ../../../esc",
+         "--name: found '../../../esc', allowed: 1 to 63 letters, digits, '_', '-' and '.', the "
+         "first not '-' or '.'"},
+        {"agent --join tcp://127.0.0.1:5570 --key keys --name ''", "--name: found '', allowed"},
+        {"agent --join tcp://127.0.0.1:5570 --key keys --name \"$(printf 'a\\nb')\"",
+         "--name: found 'a\\x0Ab', allowed"},
+        {"agent --join tcp://127.0.0.1:5570 --key keys --name=-x", "--name: found '-x', allowed"},
     };
     assert_true(
         net_hosts_shell("cd %s && cp hosts.yaml private.yaml && chmod 600 private.yaml && "

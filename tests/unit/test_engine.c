@@ -72,6 +72,19 @@ static void test_engine__mpirun_tells_hosts_apart_by_rank(void **state)
     assert_string_equal(task.start, "x-y");
 }
 
+/* Would catch: a name that becomes part of a path, and is no name of a host. */
+static void test_engine__a_host_with_a_name_that_cannot_be_is_named_by_its_rank(void **state)
+{
+    (void)state;
+    fl_engine_task task;
+    const char *const bad[] = {SLURM, "SLURM_PROCID=1", "SLURM_NODEID=1", "SLURMD_NODENAME=../n2",
+                               NULL};
+    assert_int_equal(find(bad, &task), FL_OK);
+    assert_string_equal(task.host, "box-1");
+    assert_int_equal(fl_engine_find(look_up, (void *)(uintptr_t)bad, "a/b", &task), FL_OK);
+    assert_string_equal(task.host, "host-1");
+}
+
 /* mpirun within a job of Slurm: its tasks have the variables of the step that started its daemon.
  */
 static void test_engine__the_inner_engine_counts(void **state)
@@ -200,6 +213,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_engine__slurm_names_hosts_and_processors),
         cmocka_unit_test(test_engine__mpirun_tells_hosts_apart_by_rank),
+        cmocka_unit_test(test_engine__a_host_with_a_name_that_cannot_be_is_named_by_its_rank),
         cmocka_unit_test(test_engine__the_inner_engine_counts),
         cmocka_unit_test(test_engine__one_task_is_an_ordinary_run),
         cmocka_unit_test(test_engine__refuses_what_cannot_be),

@@ -70,7 +70,7 @@ static void test_host_wire__keeps_every_field(void **state)
     assert_int_equal(read.welcome.first[2], 5);
     assert_int_equal(read.welcome.n_first_ranks, 6);
     m = (fl_host_message){.type = FL_HOST_JOIN,
-                          .join = {.name = "host b",
+                          .join = {.name = "host-b",
                                    .address = "10.0.0.2",
                                    .version = "1.2",
                                    .n_devices = 3,
@@ -80,7 +80,7 @@ static void test_host_wire__keeps_every_field(void **state)
                                    .kind = {.processor = "P, avx2", .gpus = "G"}}};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_JOIN);
-    assert_string_equal(read.join.name, "host b");
+    assert_string_equal(read.join.name, "host-b");
     assert_string_equal(read.join.address, "10.0.0.2");
     assert_string_equal(read.join.version, "1.2");
     assert_int_equal(read.join.n_devices, 3);
@@ -378,6 +378,26 @@ static void test_host_wire__refuses_values_that_make_no_sense(void **state)
     }
 }
 
+/* Would catch: a name from the network that leads out of the folder of the logs, or breaks a line
+ * of them. */
+static void test_host_wire__refuses_names_that_no_file_of_hosts_has(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"",     "../../../esc", "..",  ".",    "-x",      "a/b",
+                                      "a\nb", "x\"y<b>",      "a b", "\xff", "a\x1b[2J"};
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_message m[] = {welcome(), {.type = FL_HOST_JOIN, .join = {.n_devices = 1}}}, read;
+    char *name[] = {m[0].welcome.host.name, m[1].join.name};
+    for (size_t i = 0; i < 2; i++) {
+        strcpy(name[i], "n-1_a.b");
+        assert_int_equal(get(bytes, fl_host_wire_put(&m[i], bytes), &read), FL_OK);
+        for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+            strcpy(name[i], bad[k]);
+            assert_int_equal(get(bytes, fl_host_wire_put(&m[i], bytes), &read), FL_EFORMAT);
+        }
+    }
+}
+
 /* Every single bit of a message is turned; the reader may take it or not, but it ends. */
 static void test_host_wire__survives_noise(void **state)
 {
@@ -406,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_host_wire__a_welcome_of_the_longest_texts_fits),
         cmocka_unit_test(test_host_wire__refuses_what_is_cut_or_longer),
         cmocka_unit_test(test_host_wire__refuses_values_that_make_no_sense),
+        cmocka_unit_test(test_host_wire__refuses_names_that_no_file_of_hosts_has),
         cmocka_unit_test(test_host_wire__survives_noise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
