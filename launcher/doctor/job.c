@@ -49,7 +49,8 @@ static void compare_demand(const fl_preparation *p, const fl_host_limits *machin
     char text[2][FL_FINDING_TEXT];
     int n_workers;
     char plan[256];
-    fl_job_demand_compare(machine, p->job, p->n_ranks, text[0], text[1], sizeof text[0]);
+    fl_job_demand_compare(machine, p->job, fl_preparation_own_host(p), p->n_ranks, text[0], text[1],
+                          sizeof text[0]);
     fl_finding_add(findings, FL_VERDICT_OK, "job plan",
                    "%s, if all layers cost what their parameters do",
                    fl_plan_text(p->plan, plan, sizeof plan));

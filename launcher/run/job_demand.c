@@ -4,14 +4,16 @@
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
-/* The field that n_workers comes from. */
-static const char *name_count(const fl_job *job, int n_workers)
+/* What the number of workers comes from. */
+static const char *name_count(const fl_job *job, const fl_host *own, int n_workers)
 {
-    return n_workers == job->devices.max ? "devices.max" : "devices.count";
+    return own != NULL                     ? "the devices of this host"
+           : n_workers == job->devices.max ? "devices.max"
+                                           : "devices.count";
 }
 
-static void compare_processors(const fl_host_limits *m, const fl_job *job, int n_workers,
-                               char *text, size_t size_bytes)
+static void compare_processors(const fl_host_limits *m, const fl_job *job, const fl_host *own,
+                               int n_workers, char *text, size_t size_bytes)
 {
     int64_t wanted = n_workers * job->devices.cores;
     char limit[64] = "";
@@ -26,15 +28,15 @@ static void compare_processors(const fl_host_limits *m, const fl_job *job, int n
             "devices: %d x %lld cores want %lld processors, but this run may use %d%s; workers "
             "share them and the run is slower: lower %s or devices.cores",
             n_workers, (long long)job->devices.cores, (long long)wanted, m->affinity, limit,
-            name_count(job, n_workers));
+            name_count(job, own, n_workers));
     }
 }
 
-static void compare_memory(const fl_host_limits *m, const fl_job *job, int n_workers, char *text,
-                           size_t size_bytes)
+static void compare_memory(const fl_host_limits *m, const fl_job *job, const fl_host *own,
+                           int n_workers, char *text, size_t size_bytes)
 {
-    bool own = job->devices.kind == FL_DEVICE_CUDA; /* a GPU's memory is not the machine's */
-    double budget = own ? 0.0 : (double)job->devices.memory_bytes * n_workers;
+    bool apart = job->devices.kind == FL_DEVICE_CUDA; /* a GPU's memory is not the machine's */
+    double budget = apart ? 0.0 : (double)job->devices.memory_bytes * n_workers;
     double cache = job->cache.policy == FL_CACHE_OFF ? 0.0 : (double)job->cache.memory_bytes;
     text[0] = 0;
     if (m->memory_bytes > 0 && budget + cache > (double)m->memory_bytes) {
@@ -46,13 +48,14 @@ static void compare_memory(const fl_host_limits *m, const fl_job *job, int n_wor
                  (double)m->memory_bytes / GIB,
                  m->memory_bytes < m->total_bytes ? "this run's control group allows"
                                                   : "this machine has",
-                 name_count(job, n_workers));
+                 name_count(job, own, n_workers));
     }
 }
 
-void fl_job_demand_compare(const fl_host_limits *machine, const fl_job *job, int n_workers,
-                           char *processors, char *memory, size_t size_bytes)
+void fl_job_demand_compare(const fl_host_limits *machine, const fl_job *job, const fl_host *own,
+                           int n_workers, char *processors, char *memory, size_t size_bytes)
 {
-    compare_processors(machine, job, n_workers, processors, size_bytes);
-    compare_memory(machine, job, n_workers, memory, size_bytes);
+    int n = own != NULL ? own->n : n_workers;
+    compare_processors(machine, job, own, n, processors, size_bytes);
+    compare_memory(machine, job, own, n, memory, size_bytes);
 }

@@ -48,8 +48,7 @@ static int choose_count(const fl_preparation *p)
     return n < 1 ? 1 : n < most ? n : most;
 }
 
-/* This host, where the run has several; NULL: it has one. */
-static const fl_host *own_host(const fl_preparation *p)
+const fl_host *fl_preparation_own_host(const fl_preparation *p)
 {
     return p->joined != NULL ? p->joined : p->hosts != NULL ? &p->hosts->host[0] : NULL;
 }
@@ -84,7 +83,7 @@ static fl_status survey_alone(fl_preparation *p)
 static fl_status survey_devices(fl_preparation *p)
 {
     const fl_job *job = p->job;
-    const fl_host *host = own_host(p);
+    const fl_host *host = fl_preparation_own_host(p);
     bool chosen = job->devices.count == FL_JOB_AUTO, grows = job->devices.max != FL_JOB_AUTO;
     FL_TRY(host != NULL ? survey_host(p, host) : survey_alone(p));
     p->n_workers = chosen ? choose_count(p) : (int)job->devices.count;
@@ -115,7 +114,7 @@ static fl_status try_nccl(fl_preparation *p)
     if (fl_nccl_is_usable(&p->nccl)) {
         return FL_OK;
     }
-    const fl_host *host = own_host(p);
+    const fl_host *host = fl_preparation_own_host(p);
     if (job->autodp.transport == FL_TRANSPORT_NCCL) {
         fl_status status = fl_fail_field(
             FL_ENOTSUP, FL_FIELDS("autodp.transport"),
@@ -478,10 +477,9 @@ void fl_preparation_warn(const fl_preparation *p)
 {
     fl_host_limits machine;
     char text[2][512];
-    const fl_host *host = own_host(p);
     fl_host_limits_read("", &machine);
-    fl_job_demand_compare(&machine, p->job, host != NULL ? host->n : p->n_ranks, text[0], text[1],
-                          sizeof text[0]);
+    fl_job_demand_compare(&machine, p->job, fl_preparation_own_host(p), p->n_ranks, text[0],
+                          text[1], sizeof text[0]);
     for (int i = 0; i < 2; i++) {
         if (text[i][0] != 0) {
             fl_log(FL_LOG_WARN, "%s", text[i]);

@@ -88,6 +88,9 @@ fl_status fl_preparation_check_arguments(const fl_model *model, const fl_dataset
  * FL_EINVAL, with the job's field where one is at fault, and what fl_dry_run_check returns. */
 fl_status fl_preparation_check(fl_preparation *p) FL_MUST_CHECK;
 
+/* This host, where the run has several; NULL: it has one. */
+const fl_host *fl_preparation_own_host(const fl_preparation *p);
+
 /* Samples that data.validation takes out of the n_used that the job trains on; 0: none. Pure. */
 int64_t fl_preparation_n_validation(const fl_job *job, int64_t n_used);
 

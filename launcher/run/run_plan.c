@@ -104,7 +104,8 @@ void fl_run_plan_guess(fl_preparation *p)
 /* Workers of this host, which run at once. */
 static int count_here(const fl_preparation *p)
 {
-    return p->hosts != NULL ? p->hosts->host[0].n : p->joined != NULL ? p->joined->n : p->n_workers;
+    const fl_host *own = fl_preparation_own_host(p);
+    return own != NULL ? own->n : p->n_workers;
 }
 
 fl_costs_options fl_run_plan_costs(const fl_preparation *p, const char *only)

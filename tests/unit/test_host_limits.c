@@ -124,11 +124,11 @@ static void test_compare__tells_what_is_too_much(void **state)
     m.total_bytes = m.memory_bytes;
     job.devices.cores = 1;
     job.devices.memory_bytes = INT64_C(1) << 30;
-    fl_job_demand_compare(&m, &job, 2, processors, memory, sizeof memory);
+    fl_job_demand_compare(&m, &job, NULL, 2, processors, memory, sizeof memory);
     assert_string_equal(processors, "");
     assert_string_equal(memory, "");
     job.devices.memory_bytes = INT64_C(1) << 40;
-    fl_job_demand_compare(&m, &job, 12, processors, memory, sizeof memory);
+    fl_job_demand_compare(&m, &job, NULL, 12, processors, memory, sizeof memory);
     assert_non_null(strstr(processors, "12 x 1 cores want 12 processors, but this run may use 2;"));
     assert_non_null(strstr(memory, "12 x 1.02e+03 GiB, and 1 GiB of cache.memory, are more than "
                                    "the 23 GiB that this machine has;"));
@@ -136,16 +136,40 @@ static void test_compare__tells_what_is_too_much(void **state)
     m.processors = 1;
     m.memory_bytes = INT64_C(2) << 30;
     job.devices.memory_bytes = INT64_C(1) << 30;
-    fl_job_demand_compare(&m, &job, 2, processors, memory, sizeof memory);
+    fl_job_demand_compare(&m, &job, NULL, 2, processors, memory, sizeof memory);
     assert_non_null(
         strstr(processors, "may use 2 for the time of 1.5 (its control group's quota)"));
     assert_non_null(strstr(memory, "the 2 GiB that this run's control group allows"));
     job.cache.policy = FL_CACHE_OFF;
-    fl_job_demand_compare(&m, &job, 2, processors, memory, sizeof memory);
+    fl_job_demand_compare(&m, &job, NULL, 2, processors, memory, sizeof memory);
     assert_string_equal(memory, "");
     job.devices.max = 3;
-    fl_job_demand_compare(&m, &job, 3, processors, memory, sizeof memory);
+    fl_job_demand_compare(&m, &job, NULL, 3, processors, memory, sizeof memory);
     assert_non_null(strstr(processors, "lower devices.max or devices.cores"));
+}
+
+/* Would catch: the devices of all hosts compared with the processors and the memory of this one,
+ * and the advice to lower devices.count, which the hosts determine. */
+static void test_compare__counts_the_devices_of_this_host(void **state)
+{
+    (void)state;
+    char processors[512], memory[512];
+    fl_job job;
+    fl_job_defaults(&job);
+    fl_host_limits m = {.affinity = 2, .processors = 2, .memory_bytes = INT64_C(3) << 30};
+    fl_host own = {.name = "a", .n = 2};
+    job.devices.cores = 1;
+    job.devices.count = 8;
+    job.devices.max = 16;
+    job.devices.memory_bytes = INT64_C(1) << 30;
+    fl_job_demand_compare(&m, &job, &own, 16, processors, memory, sizeof memory);
+    assert_string_equal(processors, "");
+    assert_string_equal(memory, "");
+    own.n = 3;
+    fl_job_demand_compare(&m, &job, &own, 16, processors, memory, sizeof memory);
+    assert_non_null(strstr(processors, "3 x 1 cores want 3 processors, but this run may use 2;"));
+    assert_non_null(strstr(processors, "lower the devices of this host or devices.cores"));
+    assert_non_null(strstr(memory, "lower devices.memory or the devices of this host"));
 }
 
 int main(void)
@@ -157,6 +181,7 @@ int main(void)
         IN_ROOT(test_read__takes_the_root_of_a_container),
         IN_ROOT(test_read__reads_version_1),
         cmocka_unit_test(test_compare__tells_what_is_too_much),
+        cmocka_unit_test(test_compare__counts_the_devices_of_this_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
