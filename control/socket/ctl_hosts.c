@@ -116,16 +116,6 @@ static void host_fields(const fl_run_view *view, int i, fl_json *j)
     fl_json_close(j, '}');
 }
 
-/* Costs that the file of hosts does not state were measured: between hosts at the start of the run,
- * others with the profile. */
-static const char *origin_of(const fl_plan_input *input, fl_link_class class)
-{
-    bool unknown = class == FL_LINK_HOSTS && input->profile->hosts_bytes_per_us == 0.0;
-    return input->cluster->link[class].bytes_per_us > 0.0 ? "given"
-           : unknown                                      ? "assumed"
-                                                          : "measured";
-}
-
 static void link_fields(const fl_plan_input *input, fl_link_class class, fl_json *j)
 {
     fl_link_cost cost = fl_cluster_link(input->cluster, input->profile, class);
@@ -133,7 +123,7 @@ static void link_fields(const fl_plan_input *input, fl_link_class class, fl_json
     fl_json_text(j, "between", fl_link_class_text(class));
     fl_json_rounded(j, "latency_us", cost.latency_us, 3);
     fl_json_rounded(j, "bytes_per_s", cost.bytes_per_us * 1e6, 0);
-    fl_json_text(j, "from", origin_of(input, class));
+    fl_json_text(j, "from", fl_costs_origin_of_link(input->cluster, input->profile, class));
     fl_json_close(j, '}');
 }
 

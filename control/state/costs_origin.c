@@ -7,3 +7,10 @@ const char *fl_costs_origin_of_host(const fl_costs_origin *origin, const fl_clus
     int kind = known ? cluster->kind_of[host->first] : 0;
     return kind > 0 && kind <= origin->n_kinds ? origin->kinds[kind - 1].from : "the head's";
 }
+
+const char *fl_costs_origin_of_link(const fl_cluster *cluster, const fl_profile *profile,
+                                    fl_link_class class)
+{
+    bool unknown = class == FL_LINK_HOSTS && profile->hosts_bytes_per_us == 0.0;
+    return cluster->link[class].bytes_per_us > 0.0 ? "given" : unknown ? "assumed" : "measured";
+}

@@ -28,4 +28,10 @@ typedef struct fl_costs_origin {
 const char *fl_costs_origin_of_host(const fl_costs_origin *origin, const fl_cluster *cluster,
                                     const fl_host *host);
 
+/* Where plans have the costs of this class of links from: "given" in the file of hosts, "measured",
+ * or "assumed". Those that the file does not state were measured: between hosts at the start of a
+ * run, others with the profile. Pure. */
+const char *fl_costs_origin_of_link(const fl_cluster *cluster, const fl_profile *profile,
+                                    fl_link_class class);
+
 #endif

@@ -16,6 +16,8 @@ typedef struct plan_table {
     const fl_model *model;
     fl_json *json;                  /* NULL: for people */
     const fl_cluster_file *cluster; /* NULL: this machine */
+    fl_link_cost between_hosts;
+    const char *between_hosts_from; /* NULL: there is one host */
 } plan_table;
 
 static bool is_choice(const fl_plan *plan, const fl_candidate *c)
@@ -112,6 +114,17 @@ static void print_text(const plan_table *t, const fl_plan *plan, const char *why
     }
 }
 
+static void put_between_hosts(fl_json *j, const plan_table *t)
+{
+    if (t->between_hosts_from != NULL) {
+        fl_json_object(j, "between_hosts");
+        fl_json_text(j, "from", t->between_hosts_from);
+        fl_json_rounded(j, "latency_us", t->between_hosts.latency_us, 3);
+        fl_json_rounded(j, "bytes_per_s", t->between_hosts.bytes_per_us * 1e6, 0);
+        fl_json_close(j, '}');
+    }
+}
+
 static void put_json(const plan_table *t, const fl_plan *plan, const char *why_not,
                      const fl_candidate *candidates, int n)
 {
@@ -132,6 +145,7 @@ static void put_json(const plan_table *t, const fl_plan *plan, const char *why_n
     if (t->cluster != NULL) {
         put_hosts(j, t->cluster, plan);
     }
+    put_between_hosts(j, t);
     fl_json_array(j, "candidates");
     for (int i = 0; i < n; i++) {
         const fl_candidate *c = &candidates[i];
@@ -185,6 +199,18 @@ static void devices_seen(void *context, const fl_device_survey *devices, int n_w
     }
 }
 
+static void between_hosts_seen(void *context, const fl_link_cost *link, const char *from)
+{
+    plan_table *t = context;
+    t->between_hosts = *link;
+    t->between_hosts_from = from;
+    if (t->json == NULL) {
+        printf("links between hosts: %s, %.0f us and %.0f MiB/s%s\n", from, link->latency_us,
+               link->bytes_per_us * 1e6 / (1 << 20),
+               strcmp(from, "assumed") == 0 ? "; state them in links.between_hosts" : "");
+    }
+}
+
 /* F = 0, then every --frozen. */
 static fl_status read_frozen(const fl_args *args, int L, int *frozen, int *n)
 {
@@ -220,6 +246,7 @@ static fl_status show_plans(const fl_args *args, const fl_job_context *w,
                                .cluster = cluster,
                                .costs = costs_seen,
                                .devices = devices_seen,
+                               .between_hosts = between_hosts_seen,
                                .seen = seen,
                                .context = &t};
     fl_status status = fl_plan_job(w->model, &w->dataset, &w->job, &request);
@@ -241,8 +268,7 @@ static fl_status load_cluster(const char *path, fl_cluster_file **cluster)
         return FL_OK;
     }
     FL_TRY(fl_alloc(sizeof **cluster, (void **)cluster));
-    FL_TRY(fl_cluster_file_load(path, *cluster));
-    return fl_cluster_file_check_links(*cluster, path);
+    return fl_cluster_file_load(path, *cluster);
 }
 
 static int run_plan(const fl_args *args)

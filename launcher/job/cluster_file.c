@@ -378,14 +378,3 @@ fl_status fl_cluster_file_load(const char *path, fl_cluster_file *out)
     fclose(file);
     return status;
 }
-
-fl_status fl_cluster_file_check_links(const fl_cluster_file *file, const char *name)
-{
-    const fl_cluster *c = &file->cluster;
-    return c->n_hosts == 1 || c->link[FL_LINK_HOSTS].bytes_per_us > 0.0
-               ? FL_OK
-               : fl_fail(FL_EINVAL,
-                         "%s: links.between_hosts: found nothing for %d hosts, allowed: "
-                         "{latency_us: ..., bandwidth: ...}",
-                         name, c->n_hosts);
-}

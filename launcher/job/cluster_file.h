@@ -9,7 +9,7 @@
  *       within_host: {latency_us: 5, bandwidth: 8GiB}
  *       between_hosts: {latency_us: 30, bandwidth: 3GiB}
  *
- * A run measures links that are not given. */
+ * A run measures links that are not given; a plan assumes those between hosts. */
 #ifndef FL_LAUNCHER_JOB_CLUSTER_FILE_H
 #define FL_LAUNCHER_JOB_CLUSTER_FILE_H
 
@@ -31,10 +31,6 @@ typedef struct fl_cluster_file {
 /* Read the file. FL_EIO: it cannot be read; FL_EINVAL with "file:line:column: field: found ...,
  * allowed: ..."; *out is then undefined. */
 fl_status fl_cluster_file_load(const char *path, fl_cluster_file *out) FL_MUST_CHECK;
-
-/* Where nothing measures the links between hosts, the file has to state them: FL_EINVAL. name: of
- * the file, for the message. */
-fl_status fl_cluster_file_check_links(const fl_cluster_file *file, const char *name) FL_MUST_CHECK;
 
 /* A run's hosts from elsewhere than a file. init: none yet, and nothing is known of links. add: one
  * more, with a socket for every devices / n_sockets of its n_devices; fewer than FL_MAX_WORKERS in

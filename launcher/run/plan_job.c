@@ -46,6 +46,15 @@ static void take_cluster(fl_preparation *p, const fl_cluster_file *file)
     }
 }
 
+static void tell_links(const fl_preparation *p, const fl_plan_request *request)
+{
+    if (p->cluster != NULL && p->cluster->n_hosts > 1) {
+        fl_link_cost link = fl_cluster_link(p->cluster, p->profile, FL_LINK_HOSTS);
+        request->between_hosts(request->context, &link,
+                               fl_costs_origin_of_link(p->cluster, p->profile, FL_LINK_HOSTS));
+    }
+}
+
 static fl_status plan_each(fl_preparation *p, const fl_plan_request *request)
 {
     FL_TRY(fl_preparation_check(p));
@@ -60,6 +69,7 @@ static fl_status plan_each(fl_preparation *p, const fl_plan_request *request)
     FL_TRY(fl_run_islands_use(p));
     request->costs(request->context, &p->costs->origin);
     request->devices(request->context, &p->devices, n_here);
+    tell_links(p, request);
     for (int i = 0; i < request->n; i++) {
         fl_status status = fl_run_plan_choose(p, request->frozen[i]);
         if (status != FL_OK && status != FL_EBUDGET) {

@@ -25,6 +25,8 @@ typedef struct fl_plan_request {
         *cluster; /* plan for its devices, in place of this machine's; NULL: none */
     void (*costs)(void *context, const fl_costs_origin *origin); /* called once, before any plan */
     void (*devices)(void *context, const fl_device_survey *devices, int n_workers); /* then this */
+    /* then this, of a cluster of several hosts; from: fl_costs_origin_of_link */
+    void (*between_hosts)(void *context, const fl_link_cost *link, const char *from);
     /* why_not: NULL, or why nothing fits (then only F of *plan is valid); candidates
      * [n_candidates], cheapest first */
     void (*seen)(void *context, const fl_plan *plan, const char *why_not,

@@ -104,6 +104,16 @@ static void test_host_kinds__a_bad_profile_is_refused(void **state)
     assert_non_null(strstr(net_hosts_said(), " exit=2"));
 }
 
+/* Would catch: a plan for links that nobody has stated, and that does not say so. */
+static void test_host_kinds__a_plan_assumes_links_that_are_not_stated(void **state)
+{
+    net_hosts *h = *state;
+    assert_true(net_hosts_shell("sed -i '/^links:/,$d' %s/hosts.yaml && '%s/frostline' plan " MODEL
+                                "--set pipe.profile=none --cluster %s/hosts.yaml 2>&1",
+                                h->dir, FL_BINARY_DIR, h->dir));
+    assert_non_null(strstr(net_hosts_said(), "links between hosts: assumed, 50 us and 1024 MiB/s"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -111,6 +121,8 @@ int main(void)
                                         net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_host_kinds__a_bad_profile_is_refused, make_two,
                                         net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_host_kinds__a_plan_assumes_links_that_are_not_stated,
+                                        make_two, net_hosts_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
