@@ -6,108 +6,35 @@
  * So a message always finds the memory that it goes to, and no message waits in a lane for another
  * one's receive. */
 #include "autodp/net/shm_net.h"
-#include "device/alloc.h"
 
 #include <stdio.h>
-#include <string.h>
 
-/* ---- queues ---- */
+/* ---- operations ---- */
 
-static void append(fl_shm_queue *queue, fl_shm_op *op)
+static fl_status make_op(fl_shm_net *net, fl_net_buffer *b, const fl_net_frame *frame,
+                         unsigned char *data, fl_net_op **out)
 {
-    op->next = NULL;
-    if (queue->last != NULL) {
-        queue->last->next = op;
-    } else {
-        queue->first = op;
-    }
-    queue->last = op;
-}
-
-/* Take out *link, behind which is `previous`, NULL for the first. */
-static fl_shm_op *take(fl_shm_queue *queue, fl_shm_op **link, fl_shm_op *previous)
-{
-    fl_shm_op *op = *link;
-    *link = op->next;
-    if (queue->last == op) {
-        queue->last = previous;
-    }
-    return op;
-}
-
-/* The oldest one of this tag, taken out; NULL: there is none. */
-static fl_shm_op *take_tag(fl_shm_queue *queue, uint64_t tag)
-{
-    fl_shm_op *previous = NULL;
-    for (fl_shm_op **link = &queue->first; *link != NULL; link = &(*link)->next) {
-        if ((*link)->frame.tag == tag) {
-            return take(queue, link, previous);
-        }
-        previous = *link;
-    }
-    return NULL;
-}
-
-/* ---- operations to use ---- */
-
-enum { N_IN_BLOCK = 256 };
-
-static void give_back(fl_shm_net *net, fl_shm_op *op)
-{
-    op->next = net->free;
-    net->free = op;
-}
-
-fl_status fl__shm_reserve(fl_shm_net *net)
-{
-    fl_shm_op *block = NULL;
-    FL_TRY(fl_alloc_array(N_IN_BLOCK, sizeof *block, (void **)&block));
-    block[0].next_block = net->blocks;
-    net->blocks = block;
-    for (int i = N_IN_BLOCK - 1; i >= 0; i--) {
-        give_back(net, &block[i]);
-    }
+    FL_TRY(fl__net_op_take(&net->ops, out));
+    (*out)->buffer = b;
+    (*out)->frame = *frame;
+    (*out)->data = data;
     return FL_OK;
 }
 
-void fl__shm_drop_ops(fl_shm_net *net)
+static void finish(fl_shm_net *net, fl_net_op *op, fl_shm_way way)
 {
-    while (net->blocks != NULL) {
-        fl_shm_op *block = net->blocks;
-        net->blocks = block->next_block;
-        fl_free(block);
-    }
-}
-
-static fl_status make_op(fl_shm_net *net, fl_shm_buffer *b, const fl_shm_frame *frame,
-                         unsigned char *data, fl_shm_op **out)
-{
-    if (net->free == NULL) {
-        FL_TRY(fl__shm_reserve(net));
-    }
-    fl_shm_op *op = net->free;
-    net->free = op->next;
-    op->next = NULL;
-    op->buffer = b;
-    op->frame = *frame;
-    op->data = data;
-    *out = op;
-    return FL_OK;
-}
-
-static void finish(fl_shm_net *net, fl_shm_op *op, fl_shm_way way)
-{
-    if (op->buffer != NULL) {
-        op->buffer->ways[way].n_under_way--;
-        op->buffer->ways[way].n_done++;
+    fl_shm_buffer *b = (fl_shm_buffer *)op->buffer;
+    if (b != NULL) {
+        b->ways[way].n_under_way--;
+        b->ways[way].n_done++;
         net->has_moved = true;
     }
-    give_back(net, op);
+    fl__net_op_give(&net->ops, op);
 }
 
 /* ---- writing ---- */
 
-static size_t frame_bytes(const fl_shm_op *op)
+static size_t frame_bytes(const fl_net_op *op)
 {
     bool has_data = op->frame.kind == FL_SHM_MESSAGE;
     return sizeof op->frame + (has_data ? (size_t)op->frame.size_bytes : 0);
@@ -116,7 +43,7 @@ static size_t frame_bytes(const fl_shm_op *op)
 /* Write what fits of the first frame; true once all of it is written. */
 static bool write_first(fl_shm_net *net, int peer, fl_shm_peer *p)
 {
-    const fl_shm_op *op = p->out.first;
+    const fl_net_op *op = p->out.first;
     size_t all = frame_bytes(op), head = sizeof op->frame;
     while (p->out_bytes < all) {
         bool in_head = p->out_bytes < head;
@@ -143,7 +70,7 @@ static bool write_frames(fl_shm_net *net, int peer, fl_shm_peer *p)
             break;
         }
         p->out_bytes = 0;
-        finish(net, take(&p->out, &p->out.first, NULL), FL_SHM_SEND);
+        finish(net, fl__net_take_behind(&p->out, NULL), FL_SHM_SEND);
     }
     return wrote;
 }
@@ -161,19 +88,19 @@ static void fail_size(fl_shm_net *net, int peer, uint64_t bytes, uint64_t most)
 
 static void match_sends(fl_shm_net *net, int peer, fl_shm_peer *p)
 {
-    fl_shm_op *previous = NULL;
-    for (fl_shm_op **link = &p->waiting.first; *link != NULL && p->credits.first != NULL;) {
-        fl_shm_op *credit = take_tag(&p->credits, (*link)->frame.tag);
+    fl_net_op *previous = NULL, *op = p->waiting.first;
+    while (op != NULL && p->credits.first != NULL) {
+        fl_net_op *credit = fl__net_take_tag(&p->credits, op->frame.tag);
         if (credit == NULL) {
-            previous = *link;
-            link = &previous->next;
-            continue;
+            previous = op;
+        } else {
+            if (op->frame.size_bytes > credit->frame.size_bytes) {
+                fail_size(net, peer, op->frame.size_bytes, credit->frame.size_bytes);
+            }
+            fl__net_op_give(&net->ops, credit);
+            fl__net_push(&p->out, fl__net_take_behind(&p->waiting, previous));
         }
-        if ((*link)->frame.size_bytes > credit->frame.size_bytes) {
-            fail_size(net, peer, (*link)->frame.size_bytes, credit->frame.size_bytes);
-        }
-        give_back(net, credit);
-        append(&p->out, take(&p->waiting, link, previous));
+        op = previous == NULL ? p->waiting.first : previous->next;
     }
 }
 
@@ -181,12 +108,12 @@ static void match_sends(fl_shm_net *net, int peer, fl_shm_peer *p)
 
 static void take_credit(fl_shm_net *net, fl_shm_peer *p)
 {
-    fl_shm_op *credit = NULL;
+    fl_net_op *credit = NULL;
     if (make_op(net, NULL, &p->in, NULL, &credit) != FL_OK) {
         fl__shm_break(net, FL_ENOMEM, "out of memory");
         return;
     }
-    append(&p->credits, credit);
+    fl__net_push(&p->credits, credit);
 }
 
 /* A frame's head is there. */
@@ -196,7 +123,7 @@ static void begin_frame(fl_shm_net *net, int peer, fl_shm_peer *p)
         take_credit(net, p);
         p->in_bytes = 0;
     } else if (p->in.kind == FL_SHM_MESSAGE) {
-        p->into = take_tag(&p->posted, p->in.tag);
+        p->into = fl__net_take_tag(&p->posted, p->in.tag);
         if (p->into != NULL && p->in.size_bytes > p->into->frame.size_bytes) {
             fail_size(net, peer, p->in.size_bytes, p->into->frame.size_bytes);
         }
@@ -269,24 +196,24 @@ void fl__shm_progress(fl_shm_net *net)
 
 /* ---- operations ---- */
 
-fl_status fl__shm_start(fl_shm_buffer *b, fl_shm_way way, int peer, const fl_shm_frame *message,
+fl_status fl__shm_start(fl_shm_buffer *b, fl_shm_way way, int peer, const fl_net_frame *message,
                         unsigned char *data)
 {
     fl_shm_net *net = fl__shm_of(b->base.net);
     fl_shm_peer *p = &net->peers[peer];
-    fl_shm_op *op = NULL, *credit = NULL;
-    FL_TRY(make_op(net, b, message, data, &op));
+    fl_net_op *op = NULL, *credit = NULL;
+    FL_TRY(make_op(net, &b->base, message, data, &op));
     if (way == FL_SHM_RECEIVE) {
-        const fl_shm_frame frame = {FL_SHM_CREDIT, message->tag, message->size_bytes};
+        const fl_net_frame frame = {FL_SHM_CREDIT, message->tag, message->size_bytes};
         fl_status status = make_op(net, NULL, &frame, NULL, &credit);
         if (status != FL_OK) {
-            give_back(net, op);
+            fl__net_op_give(&net->ops, op);
             return status;
         }
-        append(&p->posted, op);
-        append(&p->out, credit);
+        fl__net_push(&p->posted, op);
+        fl__net_push(&p->out, credit);
     } else {
-        append(&p->waiting, op);
+        fl__net_push(&p->waiting, op);
     }
     b->ways[way].peer = peer;
     b->ways[way].n_under_way++;
@@ -295,37 +222,24 @@ fl_status fl__shm_start(fl_shm_buffer *b, fl_shm_way way, int peer, const fl_shm
     return FL_OK;
 }
 
-static void forget_in(fl_shm_net *net, fl_shm_queue *queue, const fl_shm_buffer *b)
-{
-    fl_shm_op *previous = NULL;
-    for (fl_shm_op **link = &queue->first; *link != NULL;) {
-        if ((*link)->buffer == b) {
-            give_back(net, take(queue, link, previous));
-        } else {
-            previous = *link;
-            link = &previous->next;
-        }
-    }
-}
-
 void fl__shm_forget(fl_shm_buffer *b)
 {
     fl_shm_net *net = fl__shm_of(b->base.net);
     if (b->ways[FL_SHM_RECEIVE].n_under_way > 0) {
         fl_shm_peer *p = &net->peers[b->ways[FL_SHM_RECEIVE].peer];
-        forget_in(net, &p->posted, b);
-        if (p->into != NULL && p->into->buffer == b) {
-            give_back(net, p->into);
+        fl__net_queue_drop(&net->ops, &p->posted, &b->base);
+        if (p->into != NULL && p->into->buffer == &b->base) {
+            fl__net_op_give(&net->ops, p->into);
             p->into = NULL;
         }
     }
     if (b->ways[FL_SHM_SEND].n_under_way > 0) {
         fl_shm_peer *p = &net->peers[b->ways[FL_SHM_SEND].peer];
-        forget_in(net, &p->waiting, b);
-        if (p->out.first != NULL && p->out.first->buffer == b && p->out_bytes > 0) {
+        fl__net_queue_drop(&net->ops, &p->waiting, &b->base);
+        if (p->out.first != NULL && p->out.first->buffer == &b->base && p->out_bytes > 0) {
             /* The reader will never get the rest of this message, nor another one. */
             fl__shm_break(net, FL_EINTERNAL, "a buffer was destroyed in the middle of a message");
         }
-        forget_in(net, &p->out, b);
+        fl__net_queue_drop(&net->ops, &p->out, &b->base);
     }
 }

@@ -195,7 +195,7 @@ static fl_status start(fl_net_buffer *base, fl_shm_way way, int peer, uint64_t t
         return fl_fail(FL_EINVAL, "net %s: %zu bytes at %zu of a buffer of %zu", net->base.name,
                        size_bytes, offset, b->size_bytes);
     }
-    const fl_shm_frame message = {FL_SHM_MESSAGE, tag, size_bytes};
+    const fl_net_frame message = {FL_SHM_MESSAGE, tag, size_bytes};
     lock(net);
     look(net);
     refuse_left(net, peer);

@@ -2,6 +2,7 @@
 #ifndef FL_AUTODP_NET_SHM_NET_H
 #define FL_AUTODP_NET_SHM_NET_H
 
+#include "autodp/net/op_queue.h"
 #include "autodp/net/shm_board.h"
 #include "autodp/net/transport.h"
 
@@ -10,40 +11,24 @@
 typedef struct fl_shm_net fl_shm_net;
 typedef struct fl_shm_buffer fl_shm_buffer;
 
+/* Of the frames in a lane. */
 typedef enum fl_shm_frame_kind {
     FL_SHM_MESSAGE = 1, /* its bytes follow */
     FL_SHM_CREDIT,      /* a receive was posted: one message of at most that many bytes may come */
 } fl_shm_frame_kind;
 
-/* The head of each frame in a lane. */
-typedef struct fl_shm_frame {
-    uint64_t kind, tag, size_bytes;
-} fl_shm_frame;
-
-/* A started operation, or a credit on its way. */
-typedef struct fl_shm_op {
-    struct fl_shm_op *next, *next_block;
-    fl_shm_buffer *buffer; /* NULL: nobody waits for it */
-    unsigned char *data;
-    fl_shm_frame frame;
-} fl_shm_op;
-
-typedef struct fl_shm_queue {
-    fl_shm_op *first, *last;
-} fl_shm_queue;
-
 typedef struct fl_shm_peer {
     bool spare, lost, left;
     bool is_watched, has_ended; /* its process */
     int pid_fd;                 /* readable once that has ended; -1: none */
-    fl_shm_queue posted;        /* receives whose message has not begun */
-    fl_shm_queue credits;       /* for messages that were not started yet */
-    fl_shm_queue waiting;       /* sends without a credit */
-    fl_shm_queue out;           /* to be written, the first one in part: */
+    fl_net_queue posted;        /* receives whose message has not begun */
+    fl_net_queue credits;       /* for messages that were not started yet */
+    fl_net_queue waiting;       /* sends without a credit */
+    fl_net_queue out;           /* to be written, the first one in part: */
     size_t out_bytes;           /* of its frame */
-    fl_shm_frame in;            /* the frame that is being read, */
+    fl_net_frame in;            /* the frame that is being read, */
     size_t in_bytes;            /* this much of it */
-    fl_shm_op *into;            /* the receive of its message; NULL: it is thrown away */
+    fl_net_op *into;            /* the receive of its message; NULL: it is thrown away */
 } fl_shm_peer;
 
 typedef enum fl_shm_way { FL_SHM_RECEIVE, FL_SHM_SEND } fl_shm_way;
@@ -66,8 +51,7 @@ struct fl_shm_net {
     char reason[256]; /* written once, before `state` */
     fl_shm_board board;
     fl_shm_peer *peers; /* [size] */
-    fl_shm_op *free;    /* operations to use, of blocks whose first ones form a list: */
-    fl_shm_op *blocks;
+    fl_net_pool ops;
     int ends;          /* an epoll of the members' processes; -1: none */
     int64_t looked_us; /* when members were last looked at */
     bool has_moved;    /* an operation was done that another thread may wait for */
@@ -83,7 +67,7 @@ void fl__shm_break(fl_shm_net *net, fl_status why, const char *reason);
 void fl__shm_lose(fl_shm_net *net, int peer, const char *reason);
 
 /* shm_messages.c. The mutex is held. Start an operation; FL_ENOMEM. */
-fl_status fl__shm_start(fl_shm_buffer *b, fl_shm_way way, int peer, const fl_shm_frame *message,
+fl_status fl__shm_start(fl_shm_buffer *b, fl_shm_way way, int peer, const fl_net_frame *message,
                         unsigned char *data) FL_MUST_CHECK;
 
 /* Move all that can be moved. */
@@ -91,10 +75,6 @@ void fl__shm_progress(fl_shm_net *net);
 
 /* No operation of this buffer uses its memory any more. */
 void fl__shm_forget(fl_shm_buffer *b);
-
-/* Operations are allocated in blocks, so that a step allocates nothing. */
-fl_status fl__shm_reserve(fl_shm_net *net) FL_MUST_CHECK;
-void fl__shm_drop_ops(fl_shm_net *net);
 
 /* shm_open.c. The mutex is held. Look which members have left or ended. */
 void fl__shm_look(fl_shm_net *net, int64_t now_us);

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* Between two looks whether the opening is to end. */
-enum { SLICE_MS = 50 };
+enum { SLICE_MS = 50, OPS_AT_FIRST = 250 };
 
 /* ---- members that end ---- */
 
@@ -224,7 +224,7 @@ fl_status fl__shm_open(const fl_net_options *o, fl_net **out)
     for (int peer = 0; status == FL_OK && peer < o->size; peer++) {
         net->peers[peer].pid_fd = -1;
     }
-    status = status == FL_OK ? fl__shm_reserve(net) : status;
+    status = status == FL_OK ? fl__net_pool_reserve(&net->ops, OPS_AT_FIRST) : status;
     status = status == FL_OK ? fl__net_begin(&net->base, &fl__shm_net_ops, o) : status;
     status = status == FL_OK && o->size > 1 ? open_board(net, o) : status;
     if (status != FL_OK) {
@@ -257,7 +257,7 @@ void fl__shm_close(fl_net *base)
     }
     fl_shm_board_close(&net->board);
     pthread_mutex_destroy(&net->mutex);
-    fl__shm_drop_ops(net);
+    fl__net_pool_free(&net->ops);
     fl_free(net->peers);
     fl_free(net);
 }

@@ -18,7 +18,7 @@ static uint64_t get(const unsigned char *at, int n_bytes)
     return value;
 }
 
-void fl__tls_frame_put(const fl__tls_frame *frame, unsigned char head[FL__TLS_HEAD_BYTES])
+void fl__tls_frame_put(const fl_net_frame *frame, unsigned char head[FL__TLS_HEAD_BYTES])
 {
     put(head, frame->kind, 4);
     put(head + 4, 0, 4);
@@ -26,7 +26,7 @@ void fl__tls_frame_put(const fl__tls_frame *frame, unsigned char head[FL__TLS_HE
     put(head + 16, frame->size_bytes, 8);
 }
 
-static bool is_sound(const fl__tls_frame *frame)
+static bool is_sound(const fl_net_frame *frame)
 {
     switch (frame->kind) {
     case FL__TLS_HELLO:
@@ -41,11 +41,11 @@ static bool is_sound(const fl__tls_frame *frame)
     return false;
 }
 
-fl_status fl__tls_frame_get(const unsigned char head[FL__TLS_HEAD_BYTES], fl__tls_frame *out)
+fl_status fl__tls_frame_get(const unsigned char head[FL__TLS_HEAD_BYTES], fl_net_frame *out)
 {
-    *out = (fl__tls_frame){.kind = (fl__tls_kind)get(head, 4),
-                           .tag = get(head + 8, 8),
-                           .size_bytes = get(head + 16, 8)};
+    *out = (fl_net_frame){.kind = (fl__tls_kind)get(head, 4),
+                          .tag = get(head + 8, 8),
+                          .size_bytes = get(head + 16, 8)};
     if (get(head + 4, 4) != 0 || !is_sound(out)) {
         return fl_fail(FL_EFORMAT, "a frame of kind %u with tag %llx and %llu bytes",
                        (unsigned)out->kind, (unsigned long long)out->tag,

@@ -11,7 +11,7 @@
 #ifndef FL_AUTODP_TLS_FRAME_H
 #define FL_AUTODP_TLS_FRAME_H
 
-#include <frostline/status.h>
+#include "autodp/net/op_queue.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,17 +29,12 @@ enum { FL__TLS_HEAD_BYTES = 24, FL__TLS_VERSION = 1 };
 /* The most that a message may have: far more than any, and safe to compute with. */
 static const uint64_t fl__tls_message_max = (uint64_t)1 << 40;
 
-typedef struct fl__tls_frame {
-    fl__tls_kind kind;
-    uint64_t tag, size_bytes;
-} fl__tls_frame;
-
 /* The head of a frame. Threads: pure; any. */
-void fl__tls_frame_put(const fl__tls_frame *frame, unsigned char head[FL__TLS_HEAD_BYTES]);
+void fl__tls_frame_put(const fl_net_frame *frame, unsigned char head[FL__TLS_HEAD_BYTES]);
 
 /* FL_EFORMAT, with what was found, for anything that fl__tls_frame_put does not write. Threads:
  * pure; any. */
 fl_status fl__tls_frame_get(const unsigned char head[FL__TLS_HEAD_BYTES],
-                            fl__tls_frame *out) FL_MUST_CHECK;
+                            fl_net_frame *out) FL_MUST_CHECK;
 
 #endif

@@ -21,7 +21,7 @@ static void close_in(fl__tls_in *in)
 static void drop_in(fl__tls_net *net, fl__tls_peer *p)
 {
     if (p->in.op != NULL) {
-        fl__tls_op_give(net, p->in.op);
+        fl__net_op_give(&net->ops, p->in.op);
     }
     close_in(&p->in);
 }
@@ -61,7 +61,7 @@ static void lose(fl__tls_net *net, fl__tls_peer *p, const char *why)
 static void finish_payload(fl__tls_net *net, fl__tls_in *in)
 {
     pthread_mutex_lock(&net->mutex);
-    fl__tls_op *op = in->op;
+    fl_net_op *op = in->op;
     in->op = NULL;
     fl__tls_done(net, op);
     pthread_mutex_unlock(&net->mutex);

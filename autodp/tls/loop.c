@@ -90,7 +90,7 @@ static bool tick(fl__tls_net *net)
  * other. */
 static void say_bye(fl__tls_net *net)
 {
-    const fl__tls_frame bye = {.kind = FL__TLS_BYE};
+    const fl_net_frame bye = {.kind = FL__TLS_BYE};
     unsigned char head[FL__TLS_HEAD_BYTES];
     fl__tls_frame_put(&bye, head);
     for (int i = 0; i < net->base.size; i++) {

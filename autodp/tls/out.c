@@ -118,7 +118,7 @@ static void tell_once(fl__tls_net *net, const fl__tls_stream *s)
 
 static void begin_to_talk(fl__tls_net *net, fl__tls_peer *p)
 {
-    const fl__tls_frame hello = {.kind = FL__TLS_HELLO, .tag = FL__TLS_VERSION};
+    const fl_net_frame hello = {.kind = FL__TLS_HELLO, .tag = FL__TLS_VERSION};
     fl__tls_out *out = &p->out;
     tell_once(net, &out->stream);
     out->state = FL__TLS_OPEN;
@@ -170,7 +170,7 @@ static void advance(fl__tls_net *net, fl__tls_peer *p)
 
 /* ---- (3) ---- */
 
-static bool put_head(fl__tls_out *out, const fl__tls_frame *frame)
+static bool put_head(fl__tls_out *out, const fl_net_frame *frame)
 {
     if (out->stage_bytes + FL__TLS_HEAD_BYTES > FL__TLS_STAGE_BYTES) {
         return false;
@@ -181,7 +181,7 @@ static bool put_head(fl__tls_out *out, const fl__tls_frame *frame)
 }
 
 /* Put the message into the stage as far as it fits; what does not becomes `current`. */
-static void stage_message(fl__tls_net *net, fl__tls_out *out, fl__tls_op *op)
+static void stage_message(fl__tls_net *net, fl__tls_out *out, fl_net_op *op)
 {
     size_t room = FL__TLS_STAGE_BYTES - out->stage_bytes, n = op->frame.size_bytes;
     n = n < room ? n : room;
@@ -197,7 +197,7 @@ static void stage_message(fl__tls_net *net, fl__tls_out *out, fl__tls_op *op)
     fl__tls_done(net, op);
 }
 
-static const fl__tls_frame renew_frame = {.kind = FL__TLS_RENEW}, bye_frame = {.kind = FL__TLS_BYE};
+static const fl_net_frame renew_frame = {.kind = FL__TLS_RENEW}, bye_frame = {.kind = FL__TLS_BYE};
 
 static void fill_stage(fl__tls_net *net, fl__tls_peer *p)
 {
@@ -208,11 +208,11 @@ static void fill_stage(fl__tls_net *net, fl__tls_peer *p)
         return;
     }
     while (p->control.first != NULL && put_head(out, &p->control.first->frame)) {
-        fl__tls_op_give(net, fl__tls_pop(&p->control));
+        fl__net_op_give(&net->ops, fl__net_take_behind(&p->control, NULL));
     }
     while (out->current == NULL && p->ready.first != NULL &&
            put_head(out, &p->ready.first->frame)) {
-        stage_message(net, out, fl__tls_pop(&p->ready));
+        stage_message(net, out, fl__net_take_behind(&p->ready, NULL));
     }
     if (out->bye && out->stage_bytes == 0) {
         put_head(out, &bye_frame);
@@ -250,7 +250,7 @@ static void note_written(fl__tls_net *net, fl__tls_out *out, size_t n)
     }
     out->current_at += n;
     if (out->current_at == out->current->frame.size_bytes) {
-        fl__tls_op *op = out->current;
+        fl_net_op *op = out->current;
         out->current = NULL;
         fl__tls_done(net, op);
         pthread_cond_broadcast(&net->idle);
@@ -262,7 +262,7 @@ static void look_back(fl__tls_net *net, fl__tls_peer *p)
 {
     fl__tls_out *out = &p->out;
     unsigned char head[FL__TLS_HEAD_BYTES];
-    fl__tls_frame frame;
+    fl_net_frame frame;
     out->look = false;
     pthread_mutex_unlock(&net->mutex);
     ptrdiff_t n = fl__tls_stream_read(&out->stream, head, sizeof head);
@@ -357,7 +357,7 @@ void fl__tls_out_close(fl__tls_net *net, fl__tls_peer *p)
     fl__tls_stream_close(&out->stream);
     out->state = FL__TLS_ENDED;
     if (out->current != NULL) {
-        fl__tls_op_give(net, out->current);
+        fl__net_op_give(&net->ops, out->current);
         out->current = NULL;
     }
 }

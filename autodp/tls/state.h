@@ -30,20 +30,7 @@
 typedef struct fl__tls_net fl__tls_net;
 typedef struct fl__tls_buffer fl__tls_buffer;
 
-/* ---- operations ---- */
-
-/* One started operation, or a frame without a payload. */
-typedef struct fl__tls_op {
-    struct fl__tls_op *next;
-    fl__tls_buffer *buffer; /* whose operation it is; NULL: nobody waits for it any more */
-    bool sends;
-    unsigned char *data;
-    fl__tls_frame frame; /* a receive's: size_bytes is the most that may come */
-} fl__tls_op;
-
-typedef struct fl__tls_queue {
-    fl__tls_op *first, *last;
-} fl__tls_queue;
+/* ---- buffers ---- */
 
 /* One direction of a buffer. */
 typedef struct fl__tls_side {
@@ -88,7 +75,7 @@ typedef struct fl__tls_out {
     /* The bytes at hand: small frames and the heads of large ones are put together in a stage. */
     unsigned char *stage; /* [FL__TLS_STAGE_BYTES] */
     size_t stage_bytes, stage_at;
-    fl__tls_op *current; /* its payload goes from where it lies, behind the stage */
+    fl_net_op *current; /* its payload goes from where it lies, behind the stage */
     size_t current_at;
 } fl__tls_out;
 
@@ -99,8 +86,8 @@ typedef struct fl__tls_in {
     unsigned char head[FL__TLS_HEAD_BYTES];
     size_t head_at;
     bool in_payload;
-    fl__tls_frame frame;
-    fl__tls_op *op; /* that the payload belongs to; its buffer NULL: it is thrown away */
+    fl_net_frame frame;
+    fl_net_op *op; /* that the payload belongs to; its buffer NULL: it is thrown away */
     size_t payload_at;
     bool busy; /* the net's thread writes into the memory of `op` */
 } fl__tls_in;
@@ -109,12 +96,12 @@ typedef struct fl__tls_peer {
     int rank;
     struct sockaddr_storage address;
     bool spare, lost, left;
-    int64_t judge_us;      /* when it counts as lost; 0: there is no doubt about it */
-    fl__tls_queue posted;  /* receives whose message has not begun */
-    fl__tls_queue credits; /* for messages that were not sent yet */
-    fl__tls_queue waiting; /* sends without a credit */
-    fl__tls_queue control; /* frames to write, before */
-    fl__tls_queue ready;   /* sends to write */
+    int64_t judge_us;     /* when it counts as lost; 0: there is no doubt about it */
+    fl_net_queue posted;  /* receives whose message has not begun */
+    fl_net_queue credits; /* for messages that were not sent yet */
+    fl_net_queue waiting; /* sends without a credit */
+    fl_net_queue control; /* frames to write, before */
+    fl_net_queue ready;   /* sends to write */
     int n_credits;
     fl__tls_out out;
     fl__tls_in in;
@@ -136,8 +123,7 @@ struct fl__tls_net {
     fl__tls_peer *peers; /* [size] */
     unsigned char
         *stages; /* [size][FL__TLS_STAGE_BYTES] untouched where a member is not talked to */
-    fl__tls_op *free_ops;  /* of all that were allocated, in blocks */
-    fl__tls_op *blocks;    /* the first of each block links to the next block */
+    fl_net_pool ops;
     uint64_t most_records; /* of a connection, after which its keys are renewed */
     bool told;             /* the log has how connections are encrypted */
 
@@ -178,25 +164,17 @@ void fl__tls_lose(fl__tls_net *net, fl__tls_peer *p, const char *reason);
 void fl__tls_left(fl__tls_net *net, fl__tls_peer *p);
 
 /* The operation is done: its buffer's waiter may go on. The mutex is held. */
-void fl__tls_done(fl__tls_net *net, fl__tls_op *op);
+void fl__tls_done(fl__tls_net *net, fl_net_op *op);
 
 /* match.c. The mutex is held. */
-void fl__tls_push(fl__tls_queue *queue, fl__tls_op *op);
-fl__tls_op *fl__tls_pop(fl__tls_queue *queue);
-fl__tls_op *fl__tls_take_tag(fl__tls_queue *queue, uint64_t tag); /* NULL: there is none */
-fl_status fl__tls_op_take(fl__tls_net *net, fl__tls_op **out) FL_MUST_CHECK;
-void fl__tls_op_give(fl__tls_net *net, fl__tls_op *op);
-fl_status fl__tls_ops_reserve(fl__tls_net *net, int n) FL_MUST_CHECK;
-void fl__tls_ops_free(fl__tls_net *net);
-
 /* Start an operation; what has to be written is queued. */
-fl_status fl__tls_match_send(fl__tls_net *net, fl__tls_peer *p, fl__tls_op *op) FL_MUST_CHECK;
-fl_status fl__tls_match_receive(fl__tls_net *net, fl__tls_peer *p, fl__tls_op *op) FL_MUST_CHECK;
+fl_status fl__tls_match_send(fl__tls_net *net, fl__tls_peer *p, fl_net_op *op) FL_MUST_CHECK;
+fl_status fl__tls_match_receive(fl__tls_net *net, fl__tls_peer *p, fl_net_op *op) FL_MUST_CHECK;
 
 /* What a member sent. The receive of a message; NULL, with the message, if it may not send it. */
 fl_status fl__tls_match_credit(fl__tls_net *net, fl__tls_peer *p,
-                               const fl__tls_frame *frame) FL_MUST_CHECK;
-fl__tls_op *fl__tls_match_data(fl__tls_peer *p, const fl__tls_frame *frame);
+                               const fl_net_frame *frame) FL_MUST_CHECK;
+fl_net_op *fl__tls_match_data(fl__tls_peer *p, const fl_net_frame *frame);
 
 /* Nobody waits for the operations of this buffer any more, and nothing uses its memory. */
 void fl__tls_withdraw(fl__tls_net *net, fl__tls_peer *p, fl__tls_buffer *b);

@@ -67,14 +67,14 @@ void fl__tls_left(fl__tls_net *net, fl__tls_peer *p)
     }
 }
 
-void fl__tls_done(fl__tls_net *net, fl__tls_op *op)
+void fl__tls_done(fl__tls_net *net, fl_net_op *op)
 {
-    fl__tls_buffer *b = op->buffer;
+    fl__tls_buffer *b = (fl__tls_buffer *)op->buffer;
     if (b != NULL) {
         b->side[op->sends].n_done++;
         pthread_cond_broadcast(&b->changed);
     }
-    fl__tls_op_give(net, op);
+    fl__net_op_give(&net->ops, op);
 }
 
 static void abort_net(fl_net *base, fl_status why)
@@ -205,9 +205,9 @@ static void buffer_destroy(fl_net_buffer *buffer)
 
 /* The mutex is held. */
 static fl_status begin(fl__tls_net *net, fl__tls_buffer *b, bool sending, fl__tls_peer *p,
-                       const fl__tls_op *like)
+                       const fl_net_op *like)
 {
-    fl__tls_op *op = NULL;
+    fl_net_op *op = NULL;
     b->side[sending].peer = p->rank;
     if (p->left) {
         fl__tls_break(net, FL_EPEER,
@@ -217,11 +217,11 @@ static fl_status begin(fl__tls_net *net, fl__tls_buffer *b, bool sending, fl__tl
     if (is_broken(net) || p->lost) {
         return fail_lost(net, p->rank);
     }
-    FL_TRY(fl__tls_op_take(net, &op));
+    FL_TRY(fl__net_op_take(&net->ops, &op));
     *op = *like;
     fl_status status = sending ? fl__tls_match_send(net, p, op) : fl__tls_match_receive(net, p, op);
     if (status != FL_OK) {
-        fl__tls_op_give(net, op);
+        fl__net_op_give(&net->ops, op);
         fl__tls_break(net, status, fl_errmsg());
         return status;
     }
@@ -239,10 +239,10 @@ static fl_status start(fl_net_buffer *buffer, bool sending, int peer, uint64_t t
         return fl_fail(FL_EINVAL, "net %s: %zu bytes at %zu of a buffer of %zu", net->base.name,
                        size_bytes, offset, b->size_bytes);
     }
-    const fl__tls_op op = {.buffer = b,
-                           .sends = sending,
-                           .data = b->data == NULL ? NULL : b->data + offset,
-                           .frame = {.kind = FL__TLS_DATA, .tag = tag, .size_bytes = size_bytes}};
+    const fl_net_op op = {.buffer = buffer,
+                          .sends = sending,
+                          .data = b->data == NULL ? NULL : b->data + offset,
+                          .frame = {.kind = FL__TLS_DATA, .tag = tag, .size_bytes = size_bytes}};
     pthread_mutex_lock(&net->mutex);
     fl_status status = begin(net, b, sending, &net->peers[peer], &op);
     pthread_mutex_unlock(&net->mutex);
@@ -335,7 +335,7 @@ static fl_status create_peers(fl__tls_net *net, int size)
     for (int i = 0; i < size; i++) {
         net->peers[i].out.stage = net->stages + (size_t)i * FL__TLS_STAGE_BYTES;
     }
-    return fl__tls_ops_reserve(net, OPS_AT_FIRST);
+    return fl__net_pool_reserve(&net->ops, OPS_AT_FIRST);
 }
 
 static void close_net(fl_net *base)
@@ -349,7 +349,7 @@ static void close_net(fl_net *base)
         fl__tls_in_close(net, &net->peers[i]);
     }
     pthread_mutex_unlock(&net->mutex);
-    fl__tls_ops_free(net);
+    fl__net_pool_free(&net->ops);
     fl_free(net->peers);
     fl_free(net->stages);
     fl__tls_identity_close(&net->identity);

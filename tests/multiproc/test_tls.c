@@ -196,8 +196,8 @@ static void pass_on(int from, int to, recording *r)
 
 static void record(const char *net, recording *r)
 {
-    const fl__tls_frame hello = {.kind = FL__TLS_HELLO, .tag = FL__TLS_VERSION},
-                        bye = {.kind = FL__TLS_BYE};
+    const fl_net_frame hello = {.kind = FL__TLS_HELLO, .tag = FL__TLS_VERSION},
+                       bye = {.kind = FL__TLS_BYE};
     unsigned char frames[2 * FL__TLS_HEAD_BYTES];
     fl__tls_identity one, zero;
     fl__tls_stream client, server;
@@ -459,14 +459,14 @@ static void break_the_rules(const rank_env *env)
         await(env, "it has come", &there, 1);
         fl__tls_net *mine = fl__tls_of(net);
         fl__tls_peer *p = &mine->peers[0];
-        fl__tls_op *op = NULL;
+        fl_net_op *op = NULL;
         pthread_mutex_lock(&mine->mutex);
-        RANK_OK(fl__tls_op_take(mine, &op));
+        RANK_OK(fl__net_op_take(&mine->ops, &op));
         op->data = data;
-        op->frame = (fl__tls_frame){.kind = *rule == 0 ? FL__TLS_DATA : FL__TLS_HELLO,
-                                    .tag = *rule == 0 ? TAG + 1 : FL__TLS_VERSION,
-                                    .size_bytes = *rule == 0 ? sizeof data : 0};
-        fl__tls_push(&p->ready, op);
+        op->frame = (fl_net_frame){.kind = *rule == 0 ? FL__TLS_DATA : FL__TLS_HELLO,
+                                   .tag = *rule == 0 ? TAG + 1 : FL__TLS_VERSION,
+                                   .size_bytes = *rule == 0 ? sizeof data : 0};
+        fl__net_push(&p->ready, op);
         fl__tls_pump(mine, p);
         pthread_mutex_unlock(&mine->mutex);
     }
