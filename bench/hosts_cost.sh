@@ -10,6 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=bench/common.sh
 . bench/common.sh
+# shellcheck source=bench/two_hosts.sh
+. bench/two_hosts.sh
 need_program
 
 python=${1:-}
@@ -20,27 +22,8 @@ if [ -n "$python" ] && ! "$python" -c 'import torch, numpy' 2>/dev/null; then
     echo "$0: $python has no torch and numpy; see the first lines of $0" >&2
     exit 2
 fi
-a=flc$$a b=flc$$b
-address_a=10.213.9.1 address_b=10.213.9.2
 rates=$(realpath "$out_dir")/hosts_cost.txt # "name: milliseconds a step", a line for each run
 : >"$rates"
-
-remove_hosts() {
-    ip netns del "$a" 2>/dev/null || true
-    ip netns del "$b" 2>/dev/null || true
-}
-
-make_hosts() {
-    ip netns add "$a" && ip netns add "$b"
-    ip -n "$a" link add fl0 type veth peer name fl0 netns "$b"
-    ip -n "$a" addr add "$address_a/24" dev fl0
-    ip -n "$b" addr add "$address_b/24" dev fl0
-    local space
-    for space in "$a" "$b"; do
-        ip -n "$space" link set lo up
-        ip -n "$space" link set fl0 up
-    done
-}
 
 # note NAME RUN: the median step of the run.
 note() {
@@ -64,23 +47,9 @@ one_host() {
 
 # two_hosts PLAN SECURITY
 two_hosts() {
-    local dir=$out_dir/hosts-two-$1-$2 head status=0
     plan_of "$1"
-    rm -rf "$dir"
-    ip netns exec "$a" taskset -c 0 "$frostline" run configs/vit-fashion.yaml --run-dir "$dir" "${model[@]}" \
-        "${plan[@]}" --set devices.count=auto --set autodp.security="$2" --hosts "$out_dir/hosts.yaml" \
-        --listen "tcp://$address_a:5570" >"$dir.log" 2>&1 </dev/null &
-    head=$!
-    until [ -s "$dir/hosts.key" ] || ! kill -0 "$head" 2>/dev/null; do
-        sleep 0.05
-    done
-    ip netns exec "$b" taskset -c 1 "$frostline" agent --join "tcp://$address_a:5570" --key "$dir/hosts.key" \
-        --name b >"$dir.agent.log" 2>&1 </dev/null || status=$?
-    if ! wait "$head" || [ $status -ne 0 ]; then
-        tail -n 5 "$dir.log" "$dir.agent.log" >&2
-        echo "$0: the run failed; see $dir.log" >&2
-        return 1
-    fi
+    train_on_two_hosts "hosts-two-$1-$2" configs/vit-fashion.yaml "${model[@]}" "${plan[@]}" \
+        --set autodp.security="$2"
     note "two hosts, $1, $2" "hosts-two-$1-$2"
 }
 
@@ -108,15 +77,7 @@ median_of() {
     sed -n "s/^$1: //p" "$rates" | median
 }
 
-trap remove_hosts EXIT
 make_hosts
-cat >"$out_dir/hosts.yaml" <<YAML
-hosts:
-  - {name: a, devices: 1, address: $address_a}
-  - {name: b, devices: 1, address: $address_b}
-links:
-  between_hosts: {latency_us: 50, bandwidth: 1GiB}
-YAML
 for ((i = 0; i < rounds; i++)); do
     for plan_name in replicas stages; do
         one_host "$plan_name"
@@ -125,8 +86,8 @@ for ((i = 0; i < rounds; i++)); do
         done
     done
     if [ -n "$python" ]; then
-        ddp "PyTorch DDP, one host" "$a" "$a"
-        ddp "PyTorch DDP, two hosts" "$a" "$b"
+        ddp "PyTorch DDP, one host" "$host_a" "$host_a"
+        ddp "PyTorch DDP, two hosts" "$host_a" "$host_b"
     fi
 done
 echo "medians of $rounds runs, milliseconds a step:"
