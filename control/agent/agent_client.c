@@ -124,7 +124,7 @@ static void send_owed(fl_agent *agent)
     }
 }
 
-static void take_spawned(fl_worker *w, const fl_agent_frame *frame)
+static void take_spawned(const fl_agent *agent, fl_worker *w, const fl_agent_frame *frame)
 {
     w->pid = (pid_t)frame->spawned.pid;
     w->spawn_error = frame->spawned.error;
@@ -132,6 +132,7 @@ static void take_spawned(fl_worker *w, const fl_agent_frame *frame)
     snprintf(w->gpu_name, sizeof w->gpu_name, "%s", frame->spawned.gpu_name);
     if (w->spawn_error != 0) {
         w->exited_us = fl_now_us();
+        fl_host_news_of_worker(agent->hosts, agent->host_records, w);
     }
 }
 
@@ -180,7 +181,7 @@ static void take_frame(fl_agent *agent, const fl_agent_frame *frame)
     }
     switch (frame->type) {
     case FL_AGENT_SPAWNED:
-        take_spawned(w, frame);
+        take_spawned(agent, w, frame);
         break;
     case FL_AGENT_EXITED:
         w->exited_us = fl_now_us();
@@ -342,7 +343,19 @@ static bool await_report(const fl_agent *agent, int64_t deadline_us, const char 
     return readable || (!given_up && wait_readable(agent->socket, deadline_us));
 }
 
-/* A worker of a host that was lost before it was started: the host is the reason. */
+/* Whether the host of this worker had joined, and was lost before it started the worker: a loss as
+ * one of a worker that runs. */
+static bool is_lost_with_host(const fl_agent *agent, fl_worker *w)
+{
+    int i = agent->hosts == NULL ? -1 : fl_hosts_of(agent->hosts, w->rank);
+    bool lost = w->host_why[0] != '\0' && agent->host_records[i].joined_us != 0;
+    if (lost) {
+        w->wait_status = SIGKILL;
+    }
+    return lost;
+}
+
+/* A worker of a host that has not joined, or that cannot start it: the host is the reason. */
 static fl_status refuse_start(const fl_agent *agent, int rank, const char *why)
 {
     int i =
@@ -359,10 +372,10 @@ static fl_status refuse_start(const fl_agent *agent, int rank, const char *why)
 static fl_status await_processes(fl_agent *agent, int64_t deadline_us)
 {
     for (int rank = 0; rank < agent->n_workers;) {
-        const fl_worker *w = &agent->workers[rank];
+        fl_worker *w = &agent->workers[rank];
         char lost[160];
         const char *why = lost;
-        if (w->pid > 0 || w->departed) {
+        if (w->pid > 0 || w->departed || is_lost_with_host(agent, w)) {
             rank++;
             continue;
         }
