@@ -14,6 +14,7 @@
 #include "pipe/cost/learn.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -319,6 +320,30 @@ static bool is_topic(zmq_msg_t *part, const char *topic)
            memcmp(zmq_msg_data(part), topic, strlen(topic)) == 0;
 }
 
+static const char *const drop_text[FL_INBOX_DROPS] = {
+    [FL_INBOX_DROP_PARTS] = "more than are allowed",
+    [FL_INBOX_DROP_STRANGER] = "neither a living worker's nor a store's",
+};
+
+/* Such messages may come by the thousand: the first one is named, and the number at the end. */
+static void note_drop(fl_controller *controller, fl_inbox_drop drop, int n_parts)
+{
+    if (controller->n_dropped[drop]++ == 0) {
+        fl_log(FL_LOG_WARN, "dropped a message of %d parts: %s; more of them are counted", n_parts,
+               drop_text[drop]);
+    }
+}
+
+void fl_inbox_end(const fl_controller *controller)
+{
+    for (int drop = 0; drop < FL_INBOX_DROPS; drop++) {
+        int64_t n = controller->n_dropped[drop];
+        if (n > 1) {
+            fl_log(FL_LOG_WARN, "dropped %" PRId64 " messages in all: %s", n, drop_text[drop]);
+        }
+    }
+}
+
 static void dispatch_parts(void *context, zmq_msg_t *parts, int n_kept, int n_parts)
 {
     fl_controller *controller = (fl_controller *)context;
@@ -329,7 +354,7 @@ static void dispatch_parts(void *context, zmq_msg_t *parts, int n_kept, int n_pa
         return; /* what it had not reported when it was lost, others have reported */
     }
     if (n_parts > n_kept) {
-        fl_log(FL_LOG_WARN, "dropped a message of %d parts, %d are allowed", n_parts, n_kept);
+        note_drop(controller, FL_INBOX_DROP_PARTS, n_parts);
     } else if (n_parts == 3 && is_topic(&parts[1], "store")) {
         fl_store_handle(controller->store, from, from_bytes, zmq_msg_data(&parts[2]),
                         zmq_msg_size(&parts[2]), answer_store, &controller->router);
@@ -339,9 +364,7 @@ static void dispatch_parts(void *context, zmq_msg_t *parts, int n_kept, int n_pa
                          zmq_msg_size(&parts[i]));
         }
     } else {
-        fl_log(FL_LOG_WARN,
-               "dropped a message of %d parts that is neither a living worker's nor a store's",
-               n_parts);
+        note_drop(controller, FL_INBOX_DROP_STRANGER, n_parts);
     }
 }
 

@@ -3,10 +3,20 @@
 #ifndef FL_CONTROL_CONTROLLER_INBOX_H
 #define FL_CONTROL_CONTROLLER_INBOX_H
 
+/* Why a message is dropped. */
+typedef enum fl_inbox_drop {
+    FL_INBOX_DROP_PARTS,    /* it has too many parts */
+    FL_INBOX_DROP_STRANGER, /* no living worker and no store has sent it */
+    FL_INBOX_DROPS
+} fl_inbox_drop;
+
 typedef struct fl_controller fl_controller;
 
 /* Handle all messages that have arrived. Never waits. */
 void fl_inbox_read(fl_controller *controller);
+
+/* The run is over: say how many messages were dropped for a reason that was named once. */
+void fl_inbox_end(const fl_controller *controller);
 
 /* Process the step reports that are next in the order of the steps. */
 void fl_inbox_drain_reports(fl_controller *controller);

@@ -44,6 +44,7 @@ struct fl_controller {
     fl_shutdown shutdown;
     fl_recovery recovery;
     fl_router router;
+    int64_t n_dropped[FL_INBOX_DROPS]; /* messages, by the reason */
     fl_store *store;
     int n_workers;
     fl_worker *workers;         /* [n_workers] */

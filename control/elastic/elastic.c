@@ -37,6 +37,7 @@ void fl_elastic_end(fl_elastic *elastic)
 {
     fl_measure_watch(elastic, true);
     fl_learn_end(elastic);
+    fl_stragglers_end(elastic);
 }
 
 /* ---- the pool of later plans ---- */

@@ -7,7 +7,7 @@
 #include "device/alloc.h"
 #include "pipe/plan/migrate_schedule.h"
 
-#include <string.h>
+#include <inttypes.h>
 
 enum { WINDOW = 50 }; /* steps over which compute times are compared */
 
@@ -21,6 +21,7 @@ struct fl_stragglers {
     int64_t n_named;     /* how often a worker was named */
     struct {
         int64_t n_steps, own_us;
+        int64_t n_named;
     } of[]; /* [n_workers] */
 };
 
@@ -52,7 +53,9 @@ int64_t fl_stragglers_count(const fl_elastic *elastic)
 
 static void restart_sums(const fl_elastic *elastic, fl_stragglers *s)
 {
-    memset(s->of, 0, (size_t)elastic->run->n_workers * sizeof s->of[0]);
+    for (int rank = 0; rank < elastic->run->n_workers; rank++) {
+        s->of[rank].n_steps = s->of[rank].own_us = 0;
+    }
     s->generation = elastic->plan.generation;
 }
 
@@ -67,6 +70,31 @@ static void report_worker(fl_elastic *elastic, const char *event, int rank, doub
     fl_json_rounded(j, "expected_ms", expected_us * 1e-3, 3);
     fl_json_integer(j, "steps", WINDOW);
     fl_event_log_end(elastic->log);
+}
+
+/* A worker on a busy processor may be slow again and again: the terminal has the first time, and
+ * the number at the end. */
+static void note_slow(fl_elastic *elastic, int rank, double slowness)
+{
+    if (elastic->stragglers->of[rank].n_named++ == 0) {
+        fl_progress_note(&elastic->log->progress,
+                         "worker %d computes slowly: %.1f times as long as the others, measured by "
+                         "its layers",
+                         rank, slowness);
+    }
+}
+
+void fl_stragglers_end(fl_elastic *elastic)
+{
+    for (int rank = 0; rank < elastic->run->n_workers; rank++) {
+        int64_t n = elastic->stragglers->of[rank].n_named;
+        if (n > 1) {
+            fl_progress_note(&elastic->log->progress,
+                             "worker %d computed slowly %" PRId64
+                             " times; events.jsonl has each (worker.slow)",
+                             rank, n);
+        }
+    }
 }
 
 /* own, expected  [n_workers] microseconds a step, 0 for a worker that does not train. */
@@ -84,10 +112,7 @@ static void judge_workers(fl_elastic *elastic, const double *own, const double *
     if (slowest >= 0 && slowest != before) {
         report_worker(elastic, "worker.slow", slowest, slowness[slowest], own[slowest],
                       expected[slowest]);
-        fl_progress_note(&elastic->log->progress,
-                         "worker %d computes slowly: %.1f times as long as the others, measured by "
-                         "its layers",
-                         slowest, slowness[slowest]);
+        note_slow(elastic, slowest, slowness[slowest]);
         s->named = slowest;
         s->n_named++;
     }

@@ -15,6 +15,9 @@ void fl_stragglers_close(fl_elastic *elastic);
  * names one that is slow by its own computing, worker.recovered one that is no longer slow. */
 void fl_stragglers_add(fl_elastic *elastic, int rank, const fl_time_report *report);
 
+/* The training is over: say how often each worker was named. */
+void fl_stragglers_end(fl_elastic *elastic);
+
 /* The rank named last, -1: none. */
 int fl_stragglers_named(const fl_elastic *elastic);
 

@@ -478,9 +478,29 @@ static void test_controller__draws_one_live_line_at_a_terminal(void **state)
     fake_clean(&run);
 }
 
+/* Would catch: a line for each of such messages. */
+static void test_controller__counts_messages_of_strangers(void **state)
+{
+    (void)state;
+    fake_run run = fake_run_of(FAKE_JUNK, 1, -1);
+    fake_outcome outcome = play(&run);
+    assert_int_equal(outcome.status, FL_OK);
+    char *log = fake_read(&run, "stderr.txt"), *line = log;
+    int n = 0;
+    while ((line = strstr(line, "neither a living worker's nor a store's")) != NULL) {
+        line++;
+        n++;
+    }
+    assert_int_equal(n, 2);
+    assert_contains(log, "dropped 12 messages");
+    free(log);
+    fake_clean(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_controller__counts_messages_of_strangers),
         cmocka_unit_test(test_controller__runs_to_the_end),
         cmocka_unit_test(test_controller__takes_a_long_run_directory),
         cmocka_unit_test(test_controller__takes_a_thousand_steps_a_second),

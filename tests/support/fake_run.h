@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-enum { FAKE_WORKERS_MAX = 8, FAKE_WAIT_MS = 30000 };
+enum { FAKE_N_JUNK = 12, FAKE_WORKERS_MAX = 8, FAKE_WAIT_MS = 30000 };
 
 typedef enum fake_deed {
     FAKE_NOTHING,     /* a good worker */
@@ -27,6 +27,7 @@ typedef enum fake_deed {
     FAKE_HANG,        /* its link lives, it does not go on; the others run into a deadline */
     FAKE_DONE_STAYS,  /* says done and does not exit */
     FAKE_ONE_STEP_ON, /* ignores every command */
+    FAKE_JUNK,        /* sends FAKE_N_JUNK messages that are none of a worker, before its own */
     FAKE_LATE_LINK,   /* opens its link only when the test lets it */
 } fake_deed;
 

@@ -15,10 +15,12 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <zmq.h>
 
 typedef struct fake_worker {
     const fake_run *run;
     int rank;
+    const char *endpoint;
     fl_link *link;
     atomic_bool aborted;
     int64_t *ids;
@@ -48,6 +50,19 @@ static void linger(void)
     for (;;) {
         nap(10000);
     }
+}
+
+static void send_junk(const char *endpoint)
+{
+    void *zmq = zmq_ctx_new();
+    void *socket = zmq_socket(zmq, ZMQ_DEALER);
+    zmq_connect(socket, endpoint);
+    for (int i = 0; i < FAKE_N_JUNK; i++) {
+        zmq_send(socket, "junk", 4, ZMQ_SNDMORE);
+        zmq_send(socket, "junk", 4, 0);
+    }
+    zmq_close(socket);
+    zmq_ctx_term(zmq); /* once the controller's socket has all of it */
 }
 
 /* Returns the exit code of a worker that leaves, -1 of one that goes on. */
@@ -92,6 +107,9 @@ static int misbehave(fake_worker *w)
         fl_link_done(w->link);
         linger();
         return -1;
+    case FAKE_JUNK:
+        send_junk(w->endpoint);
+        break;
     case FAKE_NOTHING:
     case FAKE_LATE_LINK:
     case FAKE_ONE_STEP_ON:
@@ -246,7 +264,7 @@ static bool greet(fake_worker *w)
 int fake_worker_main(void *context, const fl_worker_birth *birth, const char *endpoint)
 {
     int rank = birth->rank;
-    fake_worker w = {.run = (const fake_run *)context, .rank = rank};
+    fake_worker w = {.run = (const fake_run *)context, .rank = rank, .endpoint = endpoint};
     const fake_run *run = w.run;
     w.ids = calloc((size_t)run->batch, sizeof *w.ids);
     fl_log(FL_LOG_INFO, "hello from worker %d", rank);
