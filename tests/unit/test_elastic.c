@@ -525,8 +525,9 @@ static void test_elastic__the_terminal_names_a_slow_worker_once(void **state)
     char *text = NULL;
     size_t size_bytes = 0;
     FILE *terminal = open_memstream(&text, &size_bytes);
+    assert_int_equal(fl_toy_model(2, 0.0f, &r->model), FL_OK);
     fl_profile profile = {.n_layers = LAYERS};
-    fl_plan_input input = {.profile = &profile};
+    fl_plan_input input = {.model = r->model, .profile = &profile};
     for (int i = 0; i < LAYERS; i++) {
         profile.layer[i] = (fl_layer_cost){.fwd_us = 10, .bwd_us = 20};
     }
