@@ -64,6 +64,8 @@ typedef struct fl_doctor_clock {
 
 void fl_doctor_judge_clock(const fl_doctor_clock *clock, fl_findings *findings);
 
+void fl_doctor_judge_shm(int64_t size_bytes, int64_t free_bytes, fl_findings *findings);
+
 void fl_doctor_judge_machine(const fl_host_limits *machine, int n_online, fl_findings *findings);
 
 /* memory_bytes: of all workers together; available_bytes: 0: not known */

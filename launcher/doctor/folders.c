@@ -97,7 +97,10 @@ static void look_at_runs(const char *runs, fl_findings *findings)
         fl_finding_add(findings, full ? FL_VERDICT_WARNING : FL_VERDICT_OK, "runs",
                        "%s can be written, %s are free", folder, fl_size_text(bytes, left));
     if (full) {
-        fl_finding_advise(f, "make room: checkpoints and the model are written there");
+        fl_finding_advise(f,
+                          "make room, at least %s: checkpoints, the model and logs are written "
+                          "there",
+                          fl_size_text(FREE_LEAST, left));
     }
 }
 

@@ -4,6 +4,7 @@
 #include "device/device.h"
 #include "device/size_text.h"
 #include "launcher/run/open_files.h"
+#include "launcher/run/room.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 enum { FILES_WANTED = FL_OPEN_FILES_WANTED, THREADS_WANTED = 256 };
 
 static const int64_t MEMORY_LEAST = INT64_C(256) << 20;
-static const double SHM_WANTED = 1024.0 * 1024.0 * 1024.0;
+static const int64_t SHM_WANTED = INT64_C(1) << 30;
 
 /* "1024", "no limit" */
 static const char *limit_text(uint64_t limit, char text[32])
@@ -118,17 +119,29 @@ static uint64_t count_threads(void)
 static void look_at_shm(fl_findings *findings)
 {
     struct statvfs fs;
-    char all[FL_SIZE_TEXT_MAX], left[FL_SIZE_TEXT_MAX];
     if (statvfs("/dev/shm", &fs) != 0) {
         fl_finding_add(findings, FL_VERDICT_OK, "/dev/shm",
                        "not there; only NCCL uses it: workers share memory without a file");
         return;
     }
-    double size = (double)fs.f_blocks * (double)fs.f_frsize;
-    fl_finding *f = fl_finding_add(
-        findings, FL_VERDICT_OK, "/dev/shm", "%s, of which %s are free; only NCCL uses it",
-        fl_size_text(size, all), fl_size_text((double)fs.f_bavail * (double)fs.f_frsize, left));
-    if (size < SHM_WANTED) {
+    fl_doctor_judge_shm((int64_t)fs.f_blocks * (int64_t)fs.f_frsize,
+                        (int64_t)fs.f_bavail * (int64_t)fs.f_frsize, findings);
+}
+
+void fl_doctor_judge_shm(int64_t size_bytes, int64_t free_bytes, fl_findings *findings)
+{
+    char all[FL_SIZE_TEXT_MAX], left[FL_SIZE_TEXT_MAX], least[FL_SIZE_TEXT_MAX];
+    bool full = free_bytes < FL_ROOM_SHM_BYTES;
+    fl_finding *f = fl_finding_add(findings, full ? FL_VERDICT_WARNING : FL_VERDICT_OK, "/dev/shm",
+                                   "%s, of which %s are free; only NCCL uses it",
+                                   fl_size_text((double)size_bytes, all),
+                                   fl_size_text((double)free_bytes, left));
+    if (full) {
+        fl_finding_advise(f,
+                          "remove files from it: NCCL needs %s there for each GPU of a job on "
+                          "several GPUs",
+                          fl_size_text((double)FL_ROOM_SHM_BYTES, least));
+    } else if (size_bytes < SHM_WANTED) {
         fl_finding_advise(f, "for jobs on several GPUs, start the container with --shm-size=1g");
     }
 }

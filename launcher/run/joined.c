@@ -15,6 +15,7 @@
 #include "launcher/run/instantiate.h"
 #include "launcher/run/joined_open.h"
 #include "launcher/run/preparation.h"
+#include "launcher/run/room.h"
 #include "launcher/run/run_plan.h"
 #include "launcher/worker/worker.h"
 
@@ -151,6 +152,16 @@ static _Noreturn void refuse(int socket)
     _exit(EXIT_BAD_INPUT);
 }
 
+/* The head has looked at the run directory, if that is shared. */
+static void check_room(const joined_host *h)
+{
+    char path[PATH_MAX] = "the folder of the logs", link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", h->dir_fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? (size_t)n : strlen(path)] = '\0';
+    fl_room_check_logs(&h->p, h->job.run.shared ? NULL : path, h->dir_fd, h->welcome->host.n);
+}
+
 static fl_status prepare_host(joined_host *h)
 {
     h->p = (fl_preparation){
@@ -160,6 +171,7 @@ static fl_status prepare_host(joined_host *h)
     const fl_costs_options costs = fl_run_plan_costs(&h->p, NULL);
     fl_costs_find(&costs, h->p.costs);
     take_cores(h);
+    check_room(h);
     FL_TRY(open_files(h));
     FL_TRY(open_cache(h));
     return fl_flight_create(h->p.n_ranks, &h->flight);

@@ -26,6 +26,7 @@
 #include "launcher/run/model_config.h"
 #include "launcher/run/resume.h"
 #include "launcher/run/returns.h"
+#include "launcher/run/room.h"
 #include "launcher/run/run_dir.h"
 #include "launcher/run/run_plan.h"
 #include "launcher/run/run_survey.h"
@@ -124,6 +125,9 @@ static fl_status open_files(const fl_preparation *p, const char *run_dir, run_fi
     FL_TRY(open_dir(p, run_dir, f));
     FL_TRY(
         fl_checkpoint_folder_open(p->job, f->path, f->dir_fd, continues, &f->store, &f->owner_fd));
+    if (p->resume == NULL) {
+        fl_room_check_run(p, f->path, f->dir_fd, f->store.dir_fd);
+    }
     FL_TRY(fl_checkpoint_job_text(p->job, &f->job_text));
     FL_TRY(fl_model_config_text(p->model, p->whole, p->job, &f->config));
     f->store.config = f->config;

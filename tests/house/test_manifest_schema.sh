@@ -17,8 +17,12 @@ for options in "--set run.shared=false" "--claim disk --secret mine --grace 100"
         --set devices.count=auto $options >"$work/job.yaml" || exit 1
     kubernetes-validate --strict -k 1.33 "$work/job.yaml" || exit 1
 done
-sed 's/restartPolicy:/restartPolicies:/' "$work/job.yaml" >"$work/broken.yaml"
-if kubernetes-validate --strict -k 1.33 "$work/broken.yaml" >/dev/null 2>&1; then
-    echo "a field that does not exist was not found"
-    exit 1
-fi
+for broken in 's/restartPolicy:/restartPolicies:/' 's/onExitCodes:/onExitCode:/' \
+    's/onPodConditions:/onPodCondition:/' 's/backoffLimitPerIndex:/backoffLimitPerPod:/' \
+    's/succeededIndexes: "0"/succeededIndexes: 0/' 's/status: "True"/status: true/'; do
+    sed "$broken" "$work/job.yaml" >"$work/broken.yaml"
+    if kubernetes-validate --strict -k 1.33 "$work/broken.yaml" >/dev/null 2>&1; then
+        echo "not found: $broken"
+        exit 1
+    fi
+done

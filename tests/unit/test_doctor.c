@@ -95,6 +95,19 @@ static void test_doctor__a_clock_that_steps_goes_back_or_is_slow_is_named(void *
     assert_verdict(&findings, "clock", FL_VERDICT_ERROR);
 }
 
+static void test_doctor__a_nearly_full_shm_is_named(void **state)
+{
+    (void)state;
+    static const int64_t mib = INT64_C(1) << 20;
+    fl_findings findings = {0};
+    fl_doctor_judge_shm(4096 * mib, 64 * mib, &findings);
+    assert_verdict(&findings, "/dev/shm", FL_VERDICT_OK);
+    findings.n = 0;
+    fl_doctor_judge_shm(4096 * mib, 31 * mib, &findings);
+    assert_verdict(&findings, "/dev/shm", FL_VERDICT_WARNING);
+    assert_non_null(strstr(findings.of[0].advice, "32.0 MiB"));
+}
+
 static void test_doctor__limits_of_a_control_group_and_little_memory_are_named(void **state)
 {
     (void)state;
@@ -346,6 +359,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_doctor__limits_that_are_too_low_are_named),
         cmocka_unit_test(test_doctor__a_clock_that_steps_goes_back_or_is_slow_is_named),
+        cmocka_unit_test(test_doctor__a_nearly_full_shm_is_named),
         cmocka_unit_test(test_doctor__limits_of_a_control_group_and_little_memory_are_named),
         cmocka_unit_test(test_doctor__folders_are_tried_and_left_empty),
         cmocka_unit_test(test_doctor__findings_are_printed),
