@@ -183,7 +183,8 @@ static fl_status open_survey(fl__survey *s)
     return s->links != NULL && fl_zmq_set(s->links, ZMQ_LINGER, 0) &&
                    fl_zmq_limit_messages(s->links, FL_HOST_MESSAGE_MAX) &&
                    fl_zap_auth_protect(s->socket.guard, s->links) &&
-                   zmq_bind(s->links, s->o->hosts->links) == 0
+                   fl_zap_auth_bind(s->socket.guard, s->socket.zmq, s->links, s->o->hosts->links) ==
+                       FL_OK
                ? FL_OK
                : fl_fail(FL_EIO, "--listen: cannot wait for hosts at %s and %s: %s",
                          s->o->hosts->agents, s->o->hosts->links, zmq_strerror(zmq_errno()));

@@ -184,11 +184,36 @@ static void test_hosts_flood__leaves_room_for_the_run(void **state)
     assert_int_equal(net_hosts_await_exit(&h->head), 130);
 }
 
+/* The same before the run, while the links between hosts are to be measured. */
+static void test_hosts_flood__leaves_room_for_the_hosts_that_are_awaited(void **state)
+{
+    net_hosts *h = *state;
+    const struct rlimit few = {FILES, FILES};
+    NET_NEED(h);
+    net_hosts_write_file(h, "ab");
+    assert_true(net_hosts_shell("sed -i '/^links/,$d' %s/hosts.yaml", h->dir));
+    net_hosts_start_head(h, NET_JOB "--set train.max_steps=20 --set train.epochs=1 ");
+    assert_int_equal(prlimit(h->head, RLIMIT_NOFILE, &few, NULL), 0);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "measures the links between hosts"));
+    pid_t stranger = start_stranger(h);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "descriptors are in use: new connections wait"));
+    int files = net_hosts_n_files(h->head);
+    print_message("%d descriptors of %d\n", files, FILES);
+    assert_true(files < FILES);
+    kill(stranger, SIGKILL);
+    waitpid(stranger, NULL, 0);
+    net_hosts_start_agent(h, 1);
+    net_hosts_expect(h, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_hosts_flood__leaves_room_for_the_run, make_three,
                                         net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_hosts_flood__leaves_room_for_the_hosts_that_are_awaited, make_three,
+            net_hosts_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
