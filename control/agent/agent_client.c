@@ -381,6 +381,9 @@ static fl_status await_processes(fl_agent *agent, int64_t deadline_us)
         }
         bool waits = w->spawn_error == 0 && !fl_agent_is_lost(agent, lost, sizeof lost) &&
                      await_report(agent, deadline_us, &why);
+        if (!waits && why != lost && is_given_up()) {
+            return fl_fail(FL_ESTOPPED, "%s", why);
+        }
         if (!waits) {
             return refuse_start(agent, rank, w->spawn_error != 0 ? strerror(w->spawn_error) : why);
         }

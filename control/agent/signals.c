@@ -138,7 +138,7 @@ void fl_signals_keep(fl_signals *signals)
     restore_actions(signals);
 }
 
-void fl_signals_drop_stops(void)
+int fl_signals_take_stop(void)
 {
     static const struct timespec at_once = {0};
     sigset_t set;
@@ -146,6 +146,12 @@ void fl_signals_drop_stops(void)
     for (int i = 0; i < N_STOPS; i++) {
         sigaddset(&set, stops[i]);
     }
-    while (sigtimedwait(&set, NULL, &at_once) > 0) {
+    int number = sigtimedwait(&set, NULL, &at_once);
+    return number > 0 ? number : 0;
+}
+
+void fl_signals_drop_stops(void)
+{
+    while (fl_signals_take_stop() != 0) {
     }
 }

@@ -44,6 +44,10 @@ void fl_signals_restore(fl_signals *signals);
  * fl_signals_block of this process. */
 void fl_signals_keep(fl_signals *signals);
 
+/* The first that is pending of the signals that ask for the end of the run, which is pending no
+ * more; 0: none is. */
+int fl_signals_take_stop(void);
+
 /* Drop what is pending of the signals that ask for the end of the run. */
 void fl_signals_drop_stops(void);
 

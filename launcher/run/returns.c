@@ -219,6 +219,19 @@ static void dismiss_hosts(const fl_run_losses *l, const char *why)
     }
 }
 
+/* A signal has ended the wait for hosts: the run's controller has recorded that. */
+static fl_status stop_waiting(const fl_run_losses *l, const fl_run_result *before,
+                              fl_run_result *result)
+{
+    static const char why[] = "stopped while it waited for hosts to join again";
+    fl_log(FL_LOG_WARN, "%s; `frostline run --resume %s` continues the run", why, before->run_dir);
+    *result = *before;
+    result->worker_lost = false;
+    result->terminated = fl_signals_take_stop() == SIGTERM;
+    dismiss_hosts(l, why);
+    return fl_fail(FL_ESTOPPED, "%s", why);
+}
+
 fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *result,
                          fl_run_losses *l, fl_returns_train train)
 {
@@ -255,7 +268,11 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
             leave_out_hosts(l);
             next = again;
             status = restart_run(&next, before.run_dir, l, result, train, &began);
-        } while (may_try_again(l, began));
+        } while (status != FL_ESTOPPED && may_try_again(l, began));
+        if (!began && status == FL_ESTOPPED) {
+            status = stop_waiting(l, &before, result);
+            break;
+        }
         if (!began) {
             fl_log(FL_LOG_WARN, "the run cannot go back: %s", fl_errmsg());
             tell_failed(&before, failure.text);

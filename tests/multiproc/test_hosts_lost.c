@@ -222,6 +222,51 @@ static void test_hosts_lost__notices_a_cut_cable(void **state)
     check_long(h);
 }
 
+static int make_three(void **state)
+{
+    return net_hosts_set_up(state, 3, (const int[]){1, 1, 1});
+}
+
+/* Host b is lost with a layer, and the run goes back; host c, whose agent is stopped, does not join
+ * again. The user does not want to wait for it. */
+static void stop_while_it_waits(net_hosts *h, int number, int code)
+{
+    net_hosts_start_head(h, NET_JOB "--set train.max_steps=100000 --set train.epochs=100 "
+                                    "--set pipe.k=3 --set autodp.r=1 --set pipe.m=2 "
+                                    "--set elastic.enabled=false --set checkpoint.every='5 steps'");
+    net_hosts_start_agent(h, 1);
+    net_hosts_start_agent(h, 2);
+    NET_AWAIT(net_hosts_n_steps(h) > 0);
+    NET_AWAIT(net_hosts_n_events(h, "checkpoint.written", "") > 0);
+    kill(h->host[2].agent, SIGSTOP);
+    kill(h->host[1].agent, SIGKILL);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "waits for 1 other host to join again"));
+    kill(h->head, number);
+    int ended = net_hosts_await_exit(&h->head);
+    if (ended != code) {
+        net_hosts_show_logs(h);
+        fail_msg("head %d", ended);
+    }
+    assert_int_equal(net_hosts_n_events(h, "run.stopped", ""), 1);
+    assert_int_equal(net_hosts_n_events(h, "run.failed", ""), 0);
+    assert_true(
+        net_hosts_log_has(h, "head.log", "stopped while it waited for hosts to join again"));
+}
+
+static void test_hosts_lost__an_interrupt_ends_the_wait_for_hosts(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    stop_while_it_waits(h, SIGINT, 130);
+}
+
+static void test_hosts_lost__a_notice_ends_the_wait_for_hosts(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    stop_while_it_waits(h, SIGTERM, 5);
+}
+
 static void test_hosts_lost__workers_end_with_the_head(void **state)
 {
     net_hosts *h = *state;
@@ -267,6 +312,10 @@ int main(void)
         SPACES(test_hosts_lost__a_host_that_is_not_drained_in_time_is_lost),
         SPACES(test_hosts_lost__notices_a_cut_cable),
         SPACES(test_hosts_lost__a_controller_that_pauses_loses_no_host),
+        cmocka_unit_test_setup_teardown(test_hosts_lost__an_interrupt_ends_the_wait_for_hosts,
+                                        make_three, net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_hosts_lost__a_notice_ends_the_wait_for_hosts,
+                                        make_three, net_hosts_tear_down),
         SPACES(test_hosts_lost__workers_end_with_the_head),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
