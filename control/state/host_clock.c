@@ -2,7 +2,8 @@
 
 #include <stddef.h>
 
-/* Over less, the error of the offsets is larger than a drift of any clock. */
+/* Over less, the error of the offsets is larger than a drift of any clock; so it is where answers
+ * took long. */
 static const int64_t DRIFT_NS = INT64_C(5000000000);
 
 void fl_host_clock_add(fl_host_clock *clock, const fl_clock_sample *sample)
@@ -52,7 +53,10 @@ static int64_t drift_of(const fl_host_clock *clock, int64_t first)
         return 0;
     }
     double passed_ns = (double)(new->sent_ns - old->sent_ns);
-    return (int64_t)((double)(offset_of(new) - offset_of(old)) / passed_ns * 1e9);
+    double error_ns = 0.5 * (double)(round_trip(old) + round_trip(new));
+    return error_ns / passed_ns * 1e9 > FL_HOST_CLOCK_DRIFT_MAX_PPB
+               ? 0
+               : (int64_t)((double)(offset_of(new) - offset_of(old)) / passed_ns * 1e9);
 }
 
 fl_clock_estimate fl_host_clock_estimate(const fl_host_clock *clock)

@@ -47,11 +47,23 @@ static void test_host_clock__drift_is_what_the_offset_gains(void **state)
     (void)state;
     fl_host_clock clock = {.n = 0};
     for (int64_t i = 0; i < 20; i++) { /* 50 microseconds a second, and behind by a second */
-        add(&clock, i * S, -S + i * 50000, MS, MS);
+        add(&clock, i * S, -S + i * 50000, MS / 10, MS / 10);
     }
     fl_clock_estimate e = fl_host_clock_estimate(&clock);
     assert_in_range(e.drift_ppb, 49000, 51000);
     assert_true(e.offset_ns < -900 * MS);
+}
+
+/* Would catch: answers that took seconds, as under a flood, and are taken for a drift of the clock.
+ */
+static void test_host_clock__slow_answers_show_no_drift(void **state)
+{
+    (void)state;
+    fl_host_clock clock = {.n = 0};
+    for (int64_t i = 0; i < 20; i++) {
+        add(&clock, i * S, i < 10 ? 2 * S : 0, i < 10 ? 4 * S : MS, 0);
+    }
+    assert_int_equal(fl_host_clock_estimate(&clock).drift_ppb, 0);
 }
 
 /* Would catch: an offset that is used long after it was measured, although the clocks drift. */
@@ -90,6 +102,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_host_clock__the_shortest_round_trip_wins),
         cmocka_unit_test(test_host_clock__drift_is_what_the_offset_gains),
+        cmocka_unit_test(test_host_clock__slow_answers_show_no_drift),
         cmocka_unit_test(test_host_clock__a_new_offset_beats_an_old_one),
         cmocka_unit_test(test_host_clock__forgets_what_is_old),
     };
