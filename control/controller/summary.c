@@ -38,8 +38,7 @@ fl_status fl_summary_no_start(fl_controller *controller, fl_status status)
     fl_run_result none = {0};
     fl_failure_keep(&failure, status);
     fl_lasting_keep_hosts(controller);
-    if (controller->options->origin != NULL && log->plan != NULL &&
-        log->files.fd[FL_RUNFILE_EVENTS] >= 0) {
+    if (log->plan != NULL && log->files.fd[FL_RUNFILE_EVENTS] >= 0) {
         fl_run_stats_result(&controller->stats, &none);
         fl_event_log_over(log, status, failure.text, &none, "", "");
         int n = snprintf(text, sizeof text, "%s\n", failure.text);

@@ -297,6 +297,21 @@ static void test_hosts_lost__a_controller_that_pauses_loses_no_host(void **state
     check_long(h);
 }
 
+/* Would catch: a record that says that the run goes on, where its start has failed. */
+static void test_hosts_lost__a_start_that_fails_is_in_the_record(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    net_hosts_start_head(h, NET_JOB REPLICAS " --set fault.restarts=0 --set fault.detect=2s");
+    net_hosts_start_agent(h, 1);
+    NET_AWAIT(net_hosts_log_has(h, "b.log", "joined the run"));
+    kill(h->host[1].agent, SIGKILL);
+    net_hosts_expect_codes(h, 3, 128 + SIGKILL);
+    assert_int_equal(net_hosts_n_events(h, "run.failed", ""), 1);
+    assert_true(net_hosts_shell("grep -q 'host b\\|worker 1' %s/run/summary.txt", h->dir));
+    assert_true(net_hosts_shell("'%s/frostline' list %s | grep -q ^failed", FL_BINARY_DIR, h->dir));
+}
+
 #define SPACES(test) cmocka_unit_test_setup_teardown(test, make_two, net_hosts_tear_down)
 
 int main(void)
@@ -317,6 +332,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_hosts_lost__a_notice_ends_the_wait_for_hosts,
                                         make_three, net_hosts_tear_down),
         SPACES(test_hosts_lost__workers_end_with_the_head),
+        SPACES(test_hosts_lost__a_start_that_fails_is_in_the_record),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
