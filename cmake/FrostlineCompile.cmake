@@ -55,17 +55,21 @@ endfunction()
 
 # fl_isa(name flags...): the sources of device/cpu/isa once more, for one instruction set that the
 # device chooses at run time. They are written with vector types, so they are optimized always: a
-# debug build would spend its time there. A sanitizer's checks in unrolled loops take clang minutes,
-# and the fuzz targets never compute.
+# debug build would spend its time there. With a sanitizer -O1 is enough: -O3 unrolls loops full of
+# checks, which takes gcc more than twice as long, and clang minutes; the fuzz targets never compute.
 function(fl_isa name)
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/device/cpu/isa/*.c")
   add_library(frostline_isa_${name} OBJECT ${sources})
   target_include_directories(frostline_isa_${name} PRIVATE "${PROJECT_SOURCE_DIR}"
                              "${PROJECT_SOURCE_DIR}/include")
+  set(optimize -O3)
+  if(FL_SANITIZE)
+    set(optimize -O1)
+  endif()
   fl_compile_options(frostline_isa_${name})
   target_compile_definitions(frostline_isa_${name} PRIVATE FL_ISA=${name})
   target_compile_options(frostline_isa_${name} PRIVATE
-    -O3 -ffp-contract=fast -fno-trapping-math -fno-signed-zeros -Wno-psabi ${ARGN}
+    ${optimize} -ffp-contract=fast -fno-trapping-math -fno-signed-zeros -Wno-psabi ${ARGN}
     $<$<BOOL:${FL_FUZZ}>:-fno-sanitize=all>)
   target_sources(frostline_device PRIVATE $<TARGET_OBJECTS:frostline_isa_${name}>)
 endfunction()
