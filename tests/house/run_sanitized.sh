@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Whole runs of the program under a sanitizer: transitions, cache, control requests, trace and
 # metrics; a lost worker; an interrupted run; a run that decides by itself; a worker of two threads;
-# the asynchronous test device.
+# the asynchronous test device; and commands that compute without a run.
 # Workers are forked and end by themselves, so every process writes its reports into one folder, and
 # any report fails the check.
 # usage: run_sanitized.sh tsan|asan BUILD
@@ -231,6 +231,16 @@ asynchronous_run() {
     expect_events transition.done 3
 }
 
+# What computes or reads data without a run; plans are made by automatic_run. tests/unit/test_cli.c and
+# test_check_model.c have their other cases.
+commands_without_a_run() {
+    local command
+    for command in validate check-model; do
+        "$program" $command "$work/job.yaml" >"$work/$command.out" 2>&1 ||
+            fail "$command: exit code $?: $(tail -n 3 "$work/$command.out")"
+    done
+}
+
 # ---- the end ----
 
 conclude() {
@@ -256,4 +266,5 @@ interrupted_run
 automatic_run
 threaded_run
 asynchronous_run
+commands_without_a_run
 conclude
