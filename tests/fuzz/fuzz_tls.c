@@ -17,10 +17,10 @@ static void expect(bool good)
     }
 }
 
-static int length_of(const fl__tls_queue *queue)
+static int length_of(const fl_net_queue *queue)
 {
     int n = 0;
-    for (const fl__tls_op *op = queue->first; op != NULL; op = op->next) {
+    for (const fl_net_op *op = queue->first; op != NULL; op = op->next) {
         expect(op->next != NULL || queue->last == op);
         n++;
     }
@@ -32,25 +32,25 @@ static int length_of(const fl__tls_queue *queue)
 static void begin(fl__tls_net *net, fl__tls_peer *p)
 {
     for (int i = 0; i < 3 * TAGS; i++) {
-        fl__tls_op *op = NULL;
-        expect(fl__tls_op_take(net, &op) == FL_OK);
+        fl_net_op *op = NULL;
+        expect(fl__net_op_take(&net->ops, &op) == FL_OK);
         op->sends = i % 3 != 0;
-        op->frame = (fl__tls_frame){
+        op->frame = (fl_net_frame){
             .kind = FL__TLS_DATA, .tag = (uint64_t)(i / 3), .size_bytes = MESSAGE_BYTES};
         expect((op->sends ? fl__tls_match_send : fl__tls_match_receive)(net, p, op) == FL_OK);
     }
 }
 
-static void take(fl__tls_net *net, fl__tls_peer *p, const fl__tls_frame *frame)
+static void take(fl__tls_net *net, fl__tls_peer *p, const fl_net_frame *frame)
 {
     int n_posted = length_of(&p->posted), n_waiting = length_of(&p->waiting),
         n_ready = length_of(&p->ready);
     if (frame->kind == FL__TLS_DATA) {
-        fl__tls_op *op = fl__tls_match_data(p, frame);
+        fl_net_op *op = fl__tls_match_data(p, frame);
         expect(length_of(&p->posted) == n_posted - (op != NULL));
         expect(op == NULL || frame->size_bytes <= op->frame.size_bytes);
         if (op != NULL) {
-            fl__tls_op_give(net, op);
+            fl__net_op_give(&net->ops, op);
         }
     } else if (frame->kind == FL__TLS_CREDIT) {
         fl_status status = fl__tls_match_credit(net, p, frame);
@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fl__tls_peer p = {.rank = 1};
     begin(&net, &p);
     for (; size >= FL__TLS_HEAD_BYTES; data += FL__TLS_HEAD_BYTES, size -= FL__TLS_HEAD_BYTES) {
-        fl__tls_frame frame;
+        fl_net_frame frame;
         unsigned char again[FL__TLS_HEAD_BYTES];
         if (fl__tls_frame_get(data, &frame) != FL_OK) {
             break;
@@ -75,6 +75,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         expect(memcmp(again, data, sizeof again) == 0);
         take(&net, &p, &frame);
     }
-    fl__tls_ops_free(&net);
+    fl__net_pool_free(&net.ops);
     return 0;
 }
