@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { REAP_TURN_MS = 2 };
+
 void fl_child_forget_handlers(void)
 {
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
@@ -52,6 +54,21 @@ static bool wait_for_exit(int child_fd, int64_t deadline_us)
         ready = poll(&ended, 1, (int)fl_left_ms(deadline_us));
     } while (ready < 0 && errno == EINTR);
     return ready != 0;
+}
+
+bool fl_child_reap(pid_t child, int64_t timeout_ms, int *wait_status)
+{
+    int64_t deadline_us = fl_deadline_us(timeout_ms);
+    for (;;) {
+        pid_t pid = waitpid(child, wait_status, WNOHANG);
+        if (pid == child || (pid < 0 && errno != EINTR)) {
+            return true;
+        }
+        if (fl_left_ms(deadline_us) == 0) {
+            return false;
+        }
+        (void)poll(NULL, 0, REAP_TURN_MS);
+    }
 }
 
 static fl_child_end follow_child(const char *what, pid_t child, int child_fd, int64_t timeout_ms)

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* After so long, one line says that the caller waits. */
 enum { FL_CHILD_SLOW_MS = 5000 };
@@ -34,6 +35,11 @@ void fl_child_forget_handlers(void);
 
 /* In a child: what libraries print there must not come into the output of the program. */
 void fl_child_leave_output(void);
+
+/* Wait for the end of a child that was told to end, or was killed. False: it has not ended after
+ * this time, as a process that is stuck in the kernel, or nobody can know yet that it has: the
+ * caller leaves it behind. */
+bool fl_child_reap(pid_t child, int64_t timeout_ms, int *wait_status);
 
 /* Why a process has no answer: FL_ENOTSUP. process: "the process that ...". */
 fl_status fl_child_refuse(const char *process, const fl_child_end *end,

@@ -13,6 +13,7 @@
 #include "control/agent/agent.h"
 
 #include "control/agent/agent_wire.h"
+#include "device/child.h"
 #include "device/clock.h"
 #include "device/log.h"
 
@@ -29,7 +30,10 @@
 
 #define IPC "ipc://"
 
-enum { FRAMES_A_TURN = 64 }; /* then it answers, and reaps */
+enum {
+    FRAMES_A_TURN = 64, /* then it answers, and reaps */
+    REAP_MS = 800,      /* for killed workers to end; less than whoever sends END waits */
+};
 
 typedef struct agent {
     const fl_agent_options *o;
@@ -175,14 +179,15 @@ static void kill_children(const agent *a)
 static _Noreturn void end_workers(const agent *a)
 {
     kill_children(a);
+    int64_t deadline_us = fl_deadline_us(REAP_MS);
     for (int rank = 0; rank < a->o->n_workers; rank++) {
-        fl_agent_child *c = &a->children[rank];
+        const fl_agent_child *c = &a->children[rank];
         int wait_status = 0;
-        while (c->lives) {
-            pid_t pid = waitpid(c->pid, &wait_status, 0);
-            if (pid == c->pid || errno != EINTR) {
-                note_exit(a, rank, wait_status);
-            }
+        if (c->lives && fl_child_reap(c->pid, fl_left_ms(deadline_us), &wait_status)) {
+            note_exit(a, rank, wait_status);
+        } else if (c->lives) {
+            fl_log(FL_LOG_WARN, "worker %d, process %d, does not end: it is left behind", rank,
+                   (int)c->pid);
         }
     }
     (void)send_owed(a); /* the controller still reads, and wants to know how they ended */

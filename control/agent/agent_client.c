@@ -4,6 +4,7 @@
 #include "control/agent/gate.h"
 #include "control/agent/host_news.h"
 #include "device/alloc.h"
+#include "device/child.h"
 #include "device/clock.h"
 #include "device/log.h"
 
@@ -70,7 +71,10 @@ static bool wait_readable(int fd, int64_t deadline_us)
 
 static void reap_agent(fl_agent *agent)
 {
-    while (waitpid(agent->pid, &agent->wait_status, 0) < 0 && errno == EINTR) {
+    if (!fl_child_reap(agent->pid, GONE_MS, &agent->wait_status)) {
+        fl_log(FL_LOG_WARN, "process %d, the agent, does not end: it is left behind",
+               (int)agent->pid);
+        agent->wait_status = SIGKILL;
     }
     agent->is_lost = true;
 }
@@ -82,7 +86,7 @@ static void bury_agent(fl_agent *agent)
     kill(agent->pid, SIGKILL); /* if it has only closed its socket, or is stopped */
     reap_agent(agent);
     if (!wait_readable(agent->alive_fd, fl_deadline_us(GONE_MS))) {
-        fl_log(FL_LOG_WARN, "a process that worker processes have started still runs");
+        fl_log(FL_LOG_WARN, "a worker process, or one that it has started, still runs");
     }
     for (int i = 0; i < agent->n_workers; i++) {
         fl_worker *w = &agent->workers[i];
@@ -570,6 +574,18 @@ static bool await_end(fl_agent *agent)
     return false;
 }
 
+/* Whether the agent has reported the end of each worker that it has started. */
+static bool all_have_ended(const fl_agent *agent)
+{
+    for (int i = 0; i < agent->n_workers; i++) {
+        const fl_worker *w = &agent->workers[i];
+        if (w->incarnation > 0 && w->exited_us == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void fl_agent_close(fl_agent **agent, fl_agent_ending ending)
 {
     fl_agent *a = *agent;
@@ -578,8 +594,10 @@ void fl_agent_close(fl_agent **agent, fl_agent_ending ending)
     }
     if (!a->is_lost && send_frame(a, &(fl_agent_frame){.type = FL_AGENT_END, .ending = ending}) &&
         await_end(a)) {
-        if (!a->is_lost) {
+        if (!a->is_lost && all_have_ended(a)) {
             reap_agent(a);
+        } else if (!a->is_lost) {
+            bury_agent(a);
         }
     } else if (!a->is_lost) {
         fl_log(FL_LOG_WARN, "killed the agent: it did not end in time");

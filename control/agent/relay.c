@@ -14,6 +14,7 @@
 #include "control/agent/relay_child.h"
 #include "control/link/greeting.h"
 #include "control/link/zmq_socket.h"
+#include "device/child.h"
 #include "device/clock.h"
 #include "device/log.h"
 
@@ -37,6 +38,7 @@ enum {
     ALIVES = 8,                /* in the time after which silence counts as loss */
     TURN_MS = 50,              /* between two looks at the clock */
     END_MS = 1000,             /* for the agent to end, after END */
+    REAP_MS = 2000,            /* for its process to be gone after that */
     LINGER_MS = 200,           /* for LEAVE to be sent */
     SAME_REQUEST_US = 1000000, /* timeout(1) sends SIGTERM to its child and to the whole group */
     RECONNECT_MS = 100,
@@ -97,13 +99,24 @@ static fl_status fork_agent(relay *r, const sigset_t *before)
                : fl_fail(FL_EIO, "cannot start the agent: %s", strerror(error));
 }
 
+/* False: it cannot be ended, and is left behind. */
+static bool reap_agent(relay *r, int *how)
+{
+    bool ended = fl_child_reap(r->agent, REAP_MS, how);
+    if (!ended) {
+        fl_log(FL_LOG_WARN,
+               "process %d, the parent of this host's workers, does not end: it is left behind",
+               (int)r->agent);
+    }
+    r->agent = -1;
+    return ended;
+}
+
 static void kill_agent(relay *r)
 {
     if (r->agent > 0) {
         kill(r->agent, SIGKILL); /* the kernel ends its workers */
-        while (waitpid(r->agent, NULL, 0) < 0 && errno == EINTR) {
-        }
-        r->agent = -1;
+        (void)reap_agent(r, NULL);
     }
 }
 
@@ -463,9 +476,7 @@ static fl_status note_agent_end(relay *r, fl_relay_end *end)
 {
     int how = 0;
     char text[FL_HOST_TEXT_MAX];
-    while (waitpid(r->agent, &how, 0) < 0 && errno == EINTR) {
-    }
-    r->agent = -1;
+    bool ended = reap_agent(r, &how);
     if (r->over) {
         send_text(r, FL_HOST_LEAVE, "");
         return FL_OK;
@@ -473,6 +484,8 @@ static fl_status note_agent_end(relay *r, fl_relay_end *end)
     end->exit_code = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
     if (r->why[0] != '\0') {
         snprintf(text, sizeof text, "%s", r->why);
+    } else if (!ended) {
+        snprintf(text, sizeof text, "its agent does not answer and does not end");
     } else if (WIFSIGNALED(how)) {
         snprintf(text, sizeof text, "its agent was killed by signal %d", WTERMSIG(how));
     } else {

@@ -9,7 +9,10 @@
 
 #include <stdio.h>
 
-enum { AGAIN_US = 1000 * 1000 };
+enum {
+    AGAIN_US = 1000 * 1000,
+    STUCK_US = 3000 * 1000, /* from the SIGKILL for a worker until nobody waits for its end */
+};
 
 static const fl_hosts *hosts_of(const fl_controller *controller)
 {
@@ -118,14 +121,40 @@ static bool owns_nothing(const fl_controller *controller, int i)
     return true;
 }
 
-static bool have_exited(const fl_controller *controller, int i)
+/* Whether the host waits no longer for a process that does not end, although the run has all that
+ * it owned: one that is stuck in the kernel does not heed SIGKILL (watch_departed in shutdown.c).
+ * Nor does it wait for one that would cost it what is left of its grace time. */
+static bool is_given_up(const fl_controller *controller, int i, const fl_worker *w, int64_t now_us)
+{
+    const fl_host_record *r = &controller->hosts.records[i];
+    int64_t kill_us = controller->options->job->fault.detect_ms * 1000;
+    bool stuck = now_us - w->departed_us > kill_us + STUCK_US;
+    bool late = r->notice_us != 0 && now_us - r->notice_us > r->grace_us / 4 * 3;
+    return w->departed && w->departed_us != 0 && (stuck || late);
+}
+
+static bool have_exited(const fl_controller *controller, int i, int64_t now_us)
 {
     for (int rank = 0; rank < controller->n_workers; rank++) {
-        if (is_of(controller, rank, i) && controller->workers[rank].exited_us == 0) {
+        const fl_worker *w = &controller->workers[rank];
+        if (is_of(controller, rank, i) && w->exited_us == 0 &&
+            !is_given_up(controller, i, w, now_us)) {
             return false;
         }
     }
     return true;
+}
+
+static void say_who_stays(const fl_controller *controller, int i)
+{
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        const fl_worker *w = &controller->workers[rank];
+        if (is_of(controller, rank, i) && w->exited_us == 0) {
+            fl_log(FL_LOG_WARN,
+                   "host %s is released, although worker %d, process %d, has not ended",
+                   hosts_of(controller)->host[i].name, rank, (int)w->pid);
+        }
+    }
 }
 
 /* A notice for the whole host may have sent SIGTERM to its workers, too: a batch system signals all
@@ -235,7 +264,8 @@ static void await_outcome(fl_controller *controller, int i, int64_t now_us)
 static void await_exits(fl_controller *controller, int i, int64_t now_us)
 {
     fl_host_record *r = &controller->hosts.records[i];
-    if (have_exited(controller, i) && fl_agent_release_host(controller->agent, i, "")) {
+    if (have_exited(controller, i, now_us) && fl_agent_release_host(controller->agent, i, "")) {
+        say_who_stays(controller, i);
         controller->hosts.drains[i].step = FL_HOST_DRAIN_NONE;
         r->state = FL_HOST_STATE_DRAINED;
         r->ended_us = now_us;

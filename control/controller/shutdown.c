@@ -101,7 +101,7 @@ static void watch_departed(fl_controller *controller, int64_t now_us)
         if (!w->departed || w->exit_reported) {
             continue;
         }
-        if (w->exited_us == 0 && now_us - w->departed_us > patience_us) {
+        if (w->exited_us == 0 && !w->killed && now_us - w->departed_us > patience_us) {
             fl_log(FL_LOG_WARN, "killed worker %d: it departed from the run but did not exit", i);
             fl_agent_kill(controller->agent, w, 1);
         }

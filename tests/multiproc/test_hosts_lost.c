@@ -133,6 +133,38 @@ static void test_hosts_lost__a_notice_drains_a_replica(void **state)
     assert_true(net_hosts_log_has(h, "b.log", "drained: the run goes on without this host"));
 }
 
+/* The parent of the workers does not run, and does not end for its own parent after SIGKILL: its
+ * tracer does not let go of it. It stands for a process that is stuck in the kernel. Would catch: a
+ * host whose release waits for ever, and the same warning twice a second. */
+static void test_hosts_lost__a_process_that_cannot_end_does_not_hold_its_host(void **state)
+{
+    net_hosts *h = *state;
+    pid_t parent = 0;
+    NET_NEED(h);
+    start_long_with(h, REPLICAS " --set train.max_steps=100000000 --set train.epochs=100000",
+                    "--grace 86400");
+    NET_AWAIT((parent = net_hosts_child_of(h->host[1].agent)) > 0);
+    if (ptrace(PTRACE_SEIZE, parent, NULL, NULL) != 0) {
+        print_message("skipped: no right to stop a process: %s\n", strerror(errno));
+        skip();
+    }
+    assert_int_equal(ptrace(PTRACE_INTERRUPT, parent, NULL, NULL), 0);
+    kill(h->host[1].agent, SIGTERM);
+    int code = net_hosts_await_exit(&h->host[1].agent);
+    kill(h->head, SIGTERM);
+    int head_code = net_hosts_await_exit(&h->head);
+    NET_AWAIT(waitpid(parent, NULL, WNOHANG) < 0);
+    if (code != 6 || head_code != 5) {
+        net_hosts_show_logs(h);
+        fail_msg("agent %d, head %d", code, head_code);
+    }
+    assert_true(net_hosts_log_has(h, "b.log", "does not end: it is left behind"));
+    assert_true(net_hosts_log_has(h, "head.log", "host b is released, although worker 1, process"));
+    assert_true(net_hosts_shell("[ $(grep -c 'did not exit' %s/head.log) = 1 ]", h->dir));
+    assert_int_equal(net_hosts_n_events(h, "host.drained", "\"host\": \"b\""), 1);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", ""), 0);
+}
+
 /* The loss of this host would end the run. */
 static void test_hosts_lost__a_notice_drains_a_stage(void **state)
 {
@@ -321,6 +353,7 @@ int main(void)
         SPACES(test_hosts_lost__throws_out_a_remote_worker_that_hangs),
         SPACES(test_hosts_lost__goes_on_without_a_host),
         SPACES(test_hosts_lost__a_notice_drains_a_replica),
+        SPACES(test_hosts_lost__a_process_that_cannot_end_does_not_hold_its_host),
         SPACES(test_hosts_lost__a_notice_drains_a_stage),
         SPACES(test_hosts_lost__a_host_that_the_run_needs_is_not_drained),
         SPACES(test_hosts_lost__a_second_notice_ends_a_host_at_once),

@@ -24,20 +24,6 @@ static int make_loopback(void **state)
     return 0;
 }
 
-/* The process that `parent` has started; 0: none so far. */
-static pid_t child_of(pid_t parent)
-{
-    char path[64];
-    int child = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
-    FILE *file = fopen(path, "r");
-    int n = file == NULL ? 0 : fscanf(file, "%d", &child);
-    if (file != NULL) {
-        fclose(file);
-    }
-    return n == 1 ? child : 0;
-}
-
 /* The process that would start the workers of host b is stopped before the head lets the host in,
  * and killed after that. */
 static void lose_host_while_it_starts(net_hosts *h, const char *more)
@@ -49,10 +35,10 @@ static void lose_host_while_it_starts(net_hosts *h, const char *more)
     net_hosts_start_head(h, job);
     NET_AWAIT(net_hosts_log_has(h, "head.log", "waits for 1 other host"));
     pid_t gate = 0, agent = 0;
-    NET_AWAIT((gate = child_of(h->head)) > 0);
+    NET_AWAIT((gate = net_hosts_child_of(h->head)) > 0);
     kill(gate, SIGSTOP);
     net_hosts_start_agent(h, 1);
-    NET_AWAIT((agent = child_of(h->host[1].agent)) > 0);
+    NET_AWAIT((agent = net_hosts_child_of(h->host[1].agent)) > 0);
     kill(agent, SIGSTOP);
     kill(gate, SIGCONT);
     NET_AWAIT(net_hosts_log_has(h, "head.log", "host b (127.0.0.2) has joined"));

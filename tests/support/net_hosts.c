@@ -360,6 +360,19 @@ pid_t net_hosts_worker_pid(const net_hosts *h, int rank)
     return pid;
 }
 
+pid_t net_hosts_child_of(pid_t parent)
+{
+    char path[64];
+    int child = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    FILE *file = fopen(path, "r");
+    int n = file == NULL ? 0 : fscanf(file, "%d", &child);
+    if (file != NULL) {
+        fclose(file);
+    }
+    return n == 1 ? child : 0;
+}
+
 int net_hosts_n_files(pid_t pid)
 {
     char path[64];

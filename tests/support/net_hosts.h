@@ -111,6 +111,9 @@ void net_hosts_show_logs(const net_hosts *h);
 /* NET_JOB with one worker on this machine, into DIR/alone. */
 void net_hosts_run_alone(const net_hosts *h, const char *more);
 
+/* The first process that `parent` has started; 0: none so far. */
+pid_t net_hosts_child_of(pid_t parent);
+
 /* Lines of DIR/run/steps.jsonl. */
 int net_hosts_n_steps(const net_hosts *h);
 

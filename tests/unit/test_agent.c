@@ -21,6 +21,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -380,6 +381,28 @@ static void end_bare(int socket, pid_t agent)
     close(socket);
 }
 
+/* A worker that was killed, and whose end nobody can see: its tracer does not let go of it. It
+ * stands for one that is stuck in the kernel. Would catch: an agent that waits for it for ever. */
+static void test_agent__leaves_a_worker_behind_that_does_not_end(void **state)
+{
+    rig *r = *state;
+    pid_t agent;
+    int wait_status = 0, socket = start_bare(r, 0, &agent);
+    send_frame(socket, FL_AGENT_SPAWN, 1, 1);
+    AWAIT(atomic_load(&r->shared->n_begun[1]) == 1);
+    pid_t worker = atomic_load(&r->shared->pid[1]);
+    if (ptrace(PTRACE_SEIZE, worker, NULL, NULL) != 0) {
+        kill(agent, SIGKILL);
+        print_message("skipped: no right to trace a process: %s\n", strerror(errno));
+        skip();
+    }
+    send_frame(socket, FL_AGENT_END, 0, 0);
+    AWAIT(waitpid(agent, &wait_status, WNOHANG) == agent);
+    assert_true(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
+    close(socket);
+    AWAIT(is_gone(worker));
+}
+
 /* Would catch: an agent that crashes on frames which no controller sends, or obeys them. */
 static void test_agent__refuses_frames_that_make_no_sense(void **state)
 {
@@ -511,6 +534,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_agent__ends_with_its_controller, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_agent__leaves_signals_to_the_controller, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_agent__leaves_a_worker_behind_that_does_not_end,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_agent__refuses_frames_that_make_no_sense, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_agent__starts_a_rank_again, set_up, tear_down),
