@@ -3,6 +3,7 @@
 #include "device/alloc.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/job_context.h"
+#include "launcher/cli/planned_hosts.h"
 #include "launcher/job/cluster_file.h"
 #include "launcher/run/run.h"
 
@@ -232,7 +233,7 @@ static fl_status read_frozen(const fl_args *args, int L, int *frozen, int *n)
 }
 
 static fl_status show_plans(const fl_args *args, const fl_job_context *w,
-                            const fl_cluster_file *cluster)
+                            const fl_cluster_file *cluster, const fl_hosts *hosts)
 {
     int frozen[FROZEN_MAX], n;
     fl_json json = {0};
@@ -244,6 +245,7 @@ static fl_status show_plans(const fl_args *args, const fl_job_context *w,
                                .n = n,
                                .profile = fl_args_value(args, "--profile"),
                                .cluster = cluster,
+                               .hosts = hosts,
                                .costs = costs_seen,
                                .devices = devices_seen,
                                .between_hosts = between_hosts_seen,
@@ -271,6 +273,17 @@ static fl_status load_cluster(const char *path, fl_cluster_file **cluster)
     return fl_cluster_file_load(path, *cluster);
 }
 
+/* For the hosts of the job, if it has any. */
+static fl_status show_job(const fl_args *args, fl_job_context *w)
+{
+    fl_planned_hosts *of_job = NULL;
+    FL_TRY(fl_planned_hosts_make(NULL, &w->job, &of_job));
+    fl_status status = of_job == NULL ? show_plans(args, w, NULL, NULL)
+                                      : show_plans(args, w, &of_job->file, &of_job->hosts);
+    fl_free(of_job);
+    return status;
+}
+
 static int run_plan(const fl_args *args)
 {
     fl_job_context w = {0};
@@ -280,7 +293,7 @@ static int run_plan(const fl_args *args)
         status = fl_job_context_init(args, &w);
     }
     if (status == FL_OK) {
-        status = show_plans(args, &w, cluster);
+        status = cluster == NULL ? show_job(args, &w) : show_plans(args, &w, cluster, NULL);
     }
     fl_job_context_fini(&w);
     fl_free(cluster);
@@ -293,7 +306,8 @@ const fl_cli_command fl_cli_command_plan = {
     .summary = "Show which plan would be chosen, and the alternatives.",
     .details = "Measures the costs of the layers unless they are known, and starts no run. For\n"
                "each K, R and M it prints the predicted step time, the bubble and the memory of\n"
-               "the largest stage. With --cluster the plan is for the hosts of a file.\n",
+               "the largest stage. With --cluster the plan is for the hosts of a file, else for\n"
+               "those of the job, if it has any.\n",
     .options = {{"--frozen", 0, "N", "plan also with the first N blocks frozen; repeatable"},
                 {"--profile", 0, "FILE", "take the costs from FILE, even of another device"},
                 {"--cluster", 0, "FILE", "plan for the hosts, devices and links of FILE"},

@@ -248,16 +248,25 @@ static void print_good(const char *path, const fl_job_context *w)
            d->ops->kind, used, of_all, to_validate, d->ops->count(d->self, FL_TEST));
 }
 
+/* As run_new, up to the first worker. */
+static fl_status check_job(const fl_args *args, fl_job_context *w, fl_run_hosts *hosts)
+{
+    FL_TRY(fl_job_context_init(args, w));
+    if (w->job.n_hosts > 0) {
+        FL_TRY(fl_run_hosts_take(args, &w->job, hosts));
+    }
+    return fl_check_on_hosts(w->model, &w->dataset, &w->job, hosts->hosts, hosts->file);
+}
+
 static int validate(const fl_args *args)
 {
     fl_job_context w = {0};
-    fl_status status = fl_job_context_init(args, &w);
-    if (status == FL_OK) {
-        status = fl_check(w.model, &w.dataset, &w.job);
-    }
+    fl_run_hosts hosts = {.file = NULL}; /* of the job: an engine has more to say when it starts */
+    fl_status status = check_job(args, &w, &hosts);
     if (status == FL_OK) {
         print_good(args->operand, &w);
     }
+    fl_run_hosts_fini(&hosts);
     fl_job_context_fini(&w);
     return fl_job_context_finish(status);
 }
@@ -300,7 +309,8 @@ const fl_cli_command fl_cli_command_validate = {
     .name = "validate",
     .operand = "JOB.yaml",
     .summary = "Check a job file, its model, data and plan, and start nothing.",
-    .details = "Makes every check that `run` makes before it starts a worker.\n",
+    .details = "Makes every check that `run` makes before it starts a worker. With hosts in the\n"
+               "job, this host must be the first of them, as for `run`.\n",
     .options = {{"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = validate,
 };

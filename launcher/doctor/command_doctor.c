@@ -31,6 +31,19 @@ static void refuse_job(const char *advice, fl_findings *findings)
     fl_finding_advise(f, "%s", advice);
 }
 
+/* On the hosts of --hosts or of the job. */
+static void look_at_job(const fl_args *args, fl_job_context *w, const fl_nccl_trial *nccl,
+                        fl_findings *findings)
+{
+    fl_planned_hosts *planned = NULL;
+    if (fl_planned_hosts_make(fl_args_value(args, "--hosts"), &w->job, &planned) != FL_OK) {
+        refuse_job("change the job or the hosts, or override the field with --set", findings);
+        return;
+    }
+    fl_doctor_look_at_job(w->model, &w->dataset, &w->job, planned, nccl, findings);
+    fl_free(planned);
+}
+
 static void look_at_all(const fl_args *args, fl_job_context *w, fl_findings *findings)
 {
     bool loaded = false;
@@ -45,7 +58,7 @@ static void look_at_all(const fl_args *args, fl_job_context *w, fl_findings *fin
     if (loaded && fl_job_context_make(w) != FL_OK) {
         refuse_job("put the file there, or change the path in the job", findings);
     } else if (loaded) {
-        fl_doctor_look_at_job(w->model, &w->dataset, &w->job, &nccl, findings);
+        look_at_job(args, w, &nccl, findings);
     }
 }
 

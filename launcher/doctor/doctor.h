@@ -5,6 +5,7 @@
 
 #include "autodp/nccl/trial.h"
 #include "device/host_limits.h"
+#include "launcher/cli/planned_hosts.h"
 #include "launcher/doctor/findings.h"
 
 #include <frostline/job.h>
@@ -34,10 +35,12 @@ void fl_doctor_look_at_folders(const char *runs, fl_findings *findings);
 void fl_doctor_look_at_gpus(const fl_job *job, fl_nccl_trial *nccl, fl_findings *findings);
 
 /* Whether this host has what the job needs: every check that frostline validate makes, and the
- * memory of the plan against what is free. The model and the data set are the job's. nccl: as
+ * memory of this host's workers against what is free. The model and the data set are the job's.
+ * planned: the hosts of the run, this one the first; NULL: this one alone. nccl: as
  * fl_doctor_look_at_gpus left it, cleared before that */
 void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                           const fl_nccl_trial *nccl, fl_findings *findings);
+                           const fl_planned_hosts *planned, const fl_nccl_trial *nccl,
+                           fl_findings *findings);
 
 /* ---- judgements: pure ---- */
 

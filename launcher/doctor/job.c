@@ -2,6 +2,7 @@
 #include "launcher/doctor/doctor.h"
 
 #include "control/observe/metrics_http.h"
+#include "device/plural.h"
 #include "device/size_text.h"
 #include "launcher/job/job.h"
 #include "launcher/run/job_demand.h"
@@ -16,25 +17,30 @@
 void fl_doctor_judge_memory(int64_t memory_bytes, int n_workers, int64_t available_bytes,
                             fl_findings *findings)
 {
-    char needed[FL_SIZE_TEXT_MAX], available[FL_SIZE_TEXT_MAX];
+    char workers[FL_COUNT_BYTES], needed[FL_SIZE_TEXT_MAX], available[FL_SIZE_TEXT_MAX];
     bool little = available_bytes > 0 && memory_bytes > available_bytes;
-    fl_finding *f =
-        fl_finding_add(findings, little ? FL_VERDICT_ERROR : FL_VERDICT_OK, "job memory",
-                       "%d workers need about %s; %s are available", n_workers,
-                       fl_size_text((double)memory_bytes, needed),
-                       available_bytes == 0 ? "an unknown number of bytes"
-                                            : fl_size_text((double)available_bytes, available));
+    fl_finding *f = fl_finding_add(
+        findings, little ? FL_VERDICT_ERROR : FL_VERDICT_OK, "job memory",
+        "%s of this host: about %s are needed; %s are available",
+        fl_count(n_workers, "worker", workers), fl_size_text((double)memory_bytes, needed),
+        available_bytes == 0 ? "an unknown number of bytes"
+                             : fl_size_text((double)available_bytes, available));
     if (little) {
         fl_finding_advise(f, "end other programs, raise the limit of the control group, or lower "
                              "devices.count, train.batch or the size of the model");
     }
 }
 
-/* The largest stage of the chosen plan, for each worker with a stage. */
+/* The largest stage of the chosen plan, for each worker of this host with a stage. */
 static int64_t count_memory(const fl_preparation *p, int *n_workers)
 {
     fl_grid grid = fl_plan_grid(p->plan);
-    *n_workers = grid.K * grid.R;
+    const fl_host *own = fl_preparation_own_host(p);
+    *n_workers = 0;
+    for (int at = 0; at < grid.K * grid.R; at++) {
+        int rank = p->plan->rank_of[at];
+        *n_workers += own == NULL || (rank >= own->first && rank < own->first + own->n);
+    }
     for (int i = 0; i < p->n_candidates; i++) {
         if (fl_grid_is_same(p->candidates[i].grid, grid)) {
             return p->candidates[i].memory_bytes * *n_workers;
@@ -108,9 +114,15 @@ static void look_at_metrics(const fl_job *job, fl_findings *findings)
 }
 
 void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
-                           const fl_nccl_trial *nccl, fl_findings *findings)
+                           const fl_planned_hosts *planned, const fl_nccl_trial *nccl,
+                           fl_findings *findings)
 {
     fl_preparation p = {.model = model, .dataset = dataset, .job = job};
+    if (planned != NULL) {
+        p.hosts = &planned->hosts;
+        p.cluster_file = &planned->file;
+        p.cluster = &planned->file.cluster;
+    }
     fl_host_limits machine;
     p.tried = fl_nccl_was_tried(nccl) ? nccl : NULL;
     fl_host_limits_read("", &machine);

@@ -56,7 +56,6 @@ static fl_status take_address(const fl_cluster_file *file, const char *source, i
 {
     char address[FL_ADDRESS_TEXT];
     fl_host *host = &out->host[i];
-    host->first = i == 0 ? 0 : out->host[i - 1].first + out->host[i - 1].n;
     if (file->address[i][0] == '\0') {
         return fl_fail(FL_EINVAL, "%s: host %s has no address, allowed: address: 10.0.0.1", source,
                        file->name[i]);
@@ -65,7 +64,6 @@ static fl_status take_address(const fl_cluster_file *file, const char *source, i
     if (status != FL_OK) {
         return fl_within(status, "%s: host %s", source, file->name[i]);
     }
-    snprintf(host->name, sizeof host->name, "%s", file->name[i]);
     snprintf(host->address, sizeof host->address, "%s", address);
     snprintf(out->ssh[i], sizeof out->ssh[i], "%s", file->address[i]);
     return FL_OK;
@@ -174,8 +172,8 @@ static fl_status await_names(const fl_cluster_file *file, const fl_hosts_source 
     return fl_host_names_await(names, n, source->names_ms);
 }
 
-fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *source,
-                        const fl_job *job, fl_hosts *out)
+fl_status fl_hosts_place(const fl_cluster_file *file, const char *source, const fl_job *job,
+                         fl_hosts *out)
 {
     const fl_cluster *c = &file->cluster;
     memset(out, 0, sizeof *out);
@@ -185,12 +183,25 @@ fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *sour
     if (c->n_hosts < 2) {
         return fl_fail(FL_EINVAL,
                        "%s: found one host, allowed: two or more; a run on one host needs no %s",
-                       source->name, source->name);
+                       source, source);
     }
     for (int i = 0; i < c->n_devices; i++) {
         out->host[c->host_of[i]].n++;
-        FL_TRY(check_budget(file, source->name, job, i));
+        FL_TRY(check_budget(file, source, job, i));
     }
+    for (int i = 0; i < c->n_hosts; i++) {
+        fl_host *host = &out->host[i];
+        host->first = i == 0 ? 0 : out->host[i - 1].first + out->host[i - 1].n;
+        snprintf(host->name, sizeof host->name, "%s", file->name[i]);
+    }
+    return FL_OK;
+}
+
+fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *source,
+                        const fl_job *job, fl_hosts *out)
+{
+    const fl_cluster *c = &file->cluster;
+    FL_TRY(fl_hosts_place(file, source->name, job, out));
     FL_TRY(await_names(file, source));
     for (int i = 0; i < c->n_hosts; i++) {
         FL_TRY(take_address(file, source->name, i, out));

@@ -24,6 +24,12 @@ typedef struct fl_hosts_source {
 fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *source,
                         const fl_job *job, fl_hosts *out) FL_MUST_CHECK;
 
+/* Which host has which ranks, for plans: without addresses, keys and ports. source: the name of the
+ * option or the field, for messages. Returns FL_EINVAL for fewer than two hosts, or more memory
+ * than devices.memory. */
+fl_status fl_hosts_place(const fl_cluster_file *file, const char *source, const fl_job *job,
+                         fl_hosts *out) FL_MUST_CHECK;
+
 /* The hosts of the job's field `hosts`. */
 void fl_hosts_of_job(const fl_job *job, fl_cluster_file *out);
 

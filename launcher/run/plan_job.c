@@ -8,9 +8,24 @@
 #include "device/failure.h"
 #include "launcher/job/job.h"
 
+/* hosts, cluster: NULL: this machine alone. */
+static void take_hosts(fl_preparation *p, const fl_hosts *hosts, const fl_cluster_file *cluster)
+{
+    p->hosts = hosts;
+    p->cluster = hosts == NULL ? NULL : &cluster->cluster;
+    p->cluster_file = hosts == NULL ? NULL : cluster;
+}
+
 fl_status fl_check(const fl_model *model, const fl_dataset *dataset, const fl_job *job)
 {
+    return fl_check_on_hosts(model, dataset, job, NULL, NULL);
+}
+
+fl_status fl_check_on_hosts(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                            const fl_hosts *hosts, const fl_cluster_file *cluster)
+{
     fl_preparation p = {.model = model, .dataset = dataset, .job = job};
+    take_hosts(&p, hosts, cluster);
     FL_TRY(fl_preparation_check_arguments(model, dataset, job));
     fl_status status = fl_preparation_check(&p);
     if (status == FL_OK) {
@@ -60,15 +75,16 @@ static fl_status plan_each(fl_preparation *p, const fl_plan_request *request)
     FL_TRY(fl_preparation_check(p));
     FL_TRY(fl_run_plan_open_cache(p));
     fl_run_plan_guess(p);
-    int n_here = p->n_workers; /* workers that this machine measures with */
     fl_costs_options costs = fl_run_plan_costs(p, request->profile);
-    take_cluster(p, request->cluster);
+    if (request->hosts == NULL) {
+        take_cluster(p, request->cluster);
+    }
     FL_TRY(some_fit(p, request->frozen, request->n));
     FL_TRY(fl_costs_get(&costs, p->costs, p->profile));
     FL_TRY(fl_run_kinds_use(p));
     FL_TRY(fl_run_islands_use(p));
     request->costs(request->context, &p->costs->origin);
-    request->devices(request->context, &p->devices, n_here);
+    request->devices(request->context, &p->devices, costs.n_workers);
     tell_links(p, request);
     for (int i = 0; i < request->n; i++) {
         fl_status status = fl_run_plan_choose(p, request->frozen[i]);
@@ -86,6 +102,7 @@ fl_status fl_plan_job(const fl_model *model, const fl_dataset *dataset, const fl
                       const fl_plan_request *request)
 {
     fl_preparation p = {.model = model, .dataset = dataset, .job = job};
+    take_hosts(&p, request->hosts, request->cluster);
     FL_TRY(fl_preparation_check_arguments(model, dataset, job));
     fl_status status = plan_each(&p, request);
     fl_preparation_fini(&p);

@@ -16,13 +16,19 @@ struct fl_resume;
 fl_status fl_check(const fl_model *model, const fl_dataset *dataset,
                    const fl_job *job) FL_MUST_CHECK;
 
+/* The same on several hosts, of which this one is the first; cluster: their devices and links.
+ * hosts NULL: on this host alone. */
+fl_status fl_check_on_hosts(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
+                            const fl_hosts *hosts, const fl_cluster_file *cluster) FL_MUST_CHECK;
+
 /* What to plan, and callbacks for the results; all that they receive is borrowed. */
 typedef struct fl_plan_request {
     const int *frozen; /* [n] numbers of frozen blocks, each planned in turn */
     int n;
     const char *profile; /* take the costs from this file, without measuring; NULL: as a run */
     const fl_cluster_file
-        *cluster; /* plan for its devices, in place of this machine's; NULL: none */
+        *cluster;          /* plan for its devices, in place of this machine's; NULL: none */
+    const fl_hosts *hosts; /* of the run, whose devices and links `cluster` has; NULL: none */
     void (*costs)(void *context, const fl_costs_origin *origin); /* called once, before any plan */
     void (*devices)(void *context, const fl_device_survey *devices, int n_workers); /* then this */
     /* then this, of a cluster of several hosts; from: fl_costs_origin_of_link */
