@@ -348,11 +348,13 @@ static bool await_report(const fl_agent *agent, int64_t deadline_us, const char 
 }
 
 /* Whether the host of this worker had joined, and was lost before it started the worker: a loss as
- * one of a worker that runs. */
+ * one of a worker that runs. One that says that it cannot take part must be mended first. */
 static bool is_lost_with_host(const fl_agent *agent, fl_worker *w)
 {
     int i = agent->hosts == NULL ? -1 : fl_hosts_of(agent->hosts, w->rank);
-    bool lost = w->host_why[0] != '\0' && agent->host_records[i].joined_us != 0;
+    const fl_host_record *record = i < 0 ? NULL : &agent->host_records[i];
+    bool lost =
+        record != NULL && w->host_why[0] != '\0' && record->joined_us != 0 && !record->unfit;
     if (lost) {
         w->wait_status = SIGKILL;
     }

@@ -114,6 +114,7 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
         fl_put(w, (uint64_t)f->host.news, 1);
         fl_put_i64(w, f->host.grace_ms);
         fl_put_i64(w, f->host.silent_ms);
+        fl_put(w, f->host.unfit, 1);
         fl_put_text(w, f->host.text, FL_HOST_WHY_MAX);
         fl_put_text(w, f->host.name, FL_HOST_TEXT - 1);
         fl_put_text(w, f->host.address, FL_HOST_TEXT - 1);
@@ -189,10 +190,10 @@ static bool get_host(fl_reader *r, fl_agent_frame *f)
     f->host.news = (fl_host_news)news;
     f->host.grace_ms = fl_get_i64(r);
     f->host.silent_ms = fl_get_i64(r);
-    return news < FL_HOST_NEWS_KINDS && f->host.grace_ms >= 0 &&
+    return fl_get_bool(r, &f->host.unfit) && news < FL_HOST_NEWS_KINDS && f->host.grace_ms >= 0 &&
            f->host.grace_ms <= FL_HOST_GRACE_MAX_MS &&
            (f->host.grace_ms > 0) == (news == FL_HOST_NEWS_NOTICE) && f->host.silent_ms >= 0 &&
-           (f->host.silent_ms == 0 || news == FL_HOST_NEWS_LOST) &&
+           ((f->host.silent_ms == 0 && !f->host.unfit) || news == FL_HOST_NEWS_LOST) &&
            fl_get_text(r, f->host.text, FL_HOST_WHY_MAX) && get_new_host(r, f) && get_clock(r, f);
 }
 

@@ -84,6 +84,7 @@ typedef struct fl_agent_frame {
             fl_host_news news;
             int64_t grace_ms;               /* NOTICE: until the agent ends; otherwise 0 */
             int64_t silent_ms;              /* LOST: it had not answered for so long, or 0 */
+            bool unfit;                     /* LOST: it has said that it cannot take part */
             char text[FL_HOST_WHY_MAX + 1]; /* LOST: why; otherwise "" */
             char name[FL_HOST_TEXT];        /* JOINED: of the host, which may be a new one */
             char address[FL_HOST_TEXT];     /* JOINED: of its data plane */

@@ -67,6 +67,7 @@ static bool send_news(const fl__gate *g)
             frame.host.news = (fl_host_news)news;
             frame.host.grace_ms = news == FL_HOST_NEWS_NOTICE ? r->grace_ms : 0;
             frame.host.silent_ms = news == FL_HOST_NEWS_LOST ? r->silent_ms : 0;
+            frame.host.unfit = news == FL_HOST_NEWS_LOST && r->unfit;
             snprintf(frame.host.text, sizeof frame.host.text, "%s",
                      news == FL_HOST_NEWS_LOST ? r->why : "");
             if (news == FL_HOST_NEWS_JOINED) {
@@ -263,7 +264,7 @@ static void take_in(fl__gate *g, int i, const fl_host_peer *peer)
     r->heard_us = fl_now_us();
     r->closed_us = 0;
     r->state = FL__HOST_JOINED;
-    r->released = false;
+    r->released = r->unfit = false;
     r->other_us = 0;
     r->clock.n = 0;
     r->owes[FL_HOST_NEWS_CLOCK] = false;
@@ -457,7 +458,8 @@ static void take_message(fl__gate *g, const fl__remote_host *from, const unsigne
     } else if (message.type == FL_HOST_DRAIN) {
         g->remote[i].grace_ms = message.grace_ms;
         g->remote[i].owes[FL_HOST_NEWS_NOTICE] = true;
-    } else if (message.type == FL_HOST_LEAVE) {
+    } else if (message.type == FL_HOST_LEAVE || message.type == FL_HOST_UNFIT) {
+        g->remote[i].unfit = message.type == FL_HOST_UNFIT;
         lose_host(g, i, message.text[0] == '\0' ? "its agent has ended" : message.text);
     }
 }

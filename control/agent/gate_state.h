@@ -19,6 +19,7 @@ typedef struct fl__remote_host {
     int64_t grace_ms;              /* of the notice */
     char why[FL_HOST_WHY_MAX + 1]; /* it is lost, */
     int64_t silent_ms;             /* after it had not answered for this long; 0: otherwise */
+    bool unfit;                    /* as it has said itself, for this reason */
     bool released;                 /* the run goes on without it: its end is no loss */
     bool was_in;                   /* it had joined before, or is new: its workers join the run */
     fl_host_peer other;            /* another agent with its name asks to join, */

@@ -54,6 +54,7 @@ void fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
         r->state = FL_HOST_STATE_LOST;
         r->ended_us = fl_now_us();
         r->silent_us = frame->host.silent_ms * 1000;
+        r->unfit = frame->host.unfit;
         snprintf(r->why, sizeof r->why, "%s", frame->host.text);
     }
 }

@@ -191,7 +191,7 @@ static void take_message(fl__survey *s, const fl_host_peer *from, const unsigned
         fl__survey_take_profile(s, i, &m.profile);
     } else if (m.type == FL_HOST_UNMEASURED && i > 0) {
         fl__survey_take_unmeasured(s, i, m.unmeasured.number, m.unmeasured.text);
-    } else if (m.type == FL_HOST_LEAVE && i > 0) {
+    } else if ((m.type == FL_HOST_LEAVE || m.type == FL_HOST_UNFIT) && i > 0) {
         fl__survey_note_gone(s, i, m.text[0] == '\0' ? "its agent has ended" : m.text);
     }
 }

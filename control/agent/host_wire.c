@@ -289,6 +289,7 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
         put_join(&w, &m->join);
         break;
     case FL_HOST_LEAVE:
+    case FL_HOST_UNFIT:
     case FL_HOST_REFUSE:
     case FL_HOST_RELEASE:
         fl_put_text(&w, m->text, FL_HOST_TEXT_MAX);
@@ -347,6 +348,7 @@ static bool get_body(fl_reader *r, fl_host_message *m)
     case FL_HOST_JOIN:
         return get_join(r, &m->join);
     case FL_HOST_LEAVE:
+    case FL_HOST_UNFIT:
     case FL_HOST_REFUSE:
     case FL_HOST_RELEASE:
         return fl_get_text(r, m->text, FL_HOST_TEXT_MAX);

@@ -37,6 +37,7 @@ typedef enum fl_host_type {
     FL_HOST_PROBED = 35,     /* the links between this host and another one */
     FL_HOST_PROFILE = 36,    /* the next bytes of the costs that were measured here */
     FL_HOST_UNMEASURED = 37, /* why there are none */
+    FL_HOST_UNFIT = 38,      /* as LEAVE: this host cannot take part, and why */
     /* from the head to the host */
     FL_HOST_WELCOME = 64,
     FL_HOST_REFUSE = 65,  /* why */

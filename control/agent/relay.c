@@ -396,6 +396,7 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
     case FL_HOST_PROBED:
     case FL_HOST_PROFILE:
     case FL_HOST_UNMEASURED:
+    case FL_HOST_UNFIT:
         break;
     }
     return FL_OK;
@@ -492,7 +493,7 @@ static fl_status note_agent_end(relay *r, fl_relay_end *end)
         snprintf(text, sizeof text, "its agent ended with exit code %d; its terminal says why",
                  end->exit_code);
     }
-    send_text(r, FL_HOST_LEAVE, text);
+    send_text(r, r->why[0] != '\0' ? FL_HOST_UNFIT : FL_HOST_LEAVE, text);
     return fl_fail(FL_EFAILED, "%s", text);
 }
 

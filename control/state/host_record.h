@@ -25,6 +25,7 @@ typedef struct fl_host_record {
     int64_t notice_us;             /* its agent asked for the host to be drained */
     int64_t grace_us;              /* the time that the agent gave then */
     int64_t silent_us;             /* LOST: it had not answered for so long; 0: otherwise */
+    bool unfit;                    /* LOST: it has said that it cannot take part */
     char why[FL_HOST_WHY_MAX + 1]; /* LOST: why; JOINED: why its last drain was given up */
 } fl_host_record;
 

@@ -110,7 +110,7 @@ static const fl_agent_frame frames[] = {
                            {.kind = FL_FLIGHT_REDUCE, .entered_ns = 4, .left_ns = 30}}}},
     {.type = FL_AGENT_HOST,
      .rank = 4,
-     .host = {.news = FL_HOST_NEWS_LOST, .silent_ms = 5012, .text = "silent"}},
+     .host = {.news = FL_HOST_NEWS_LOST, .silent_ms = 5012, .unfit = true, .text = "silent"}},
     {.type = FL_AGENT_SPAWNED,
      .rank = 3,
      .incarnation = 1,
