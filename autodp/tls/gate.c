@@ -204,6 +204,8 @@ void fl__tls_gate_event(fl__tls_net *net, int slot)
         fl__tls_watch(net, s->stream.fd, false, FL__TLS_STRANGER, slot, s->stream.wants_write);
     } else if (rc < 0) {
         refuse(net, s, s->stream.why);
+    } else if (!fl__tls_in_has_room(&net->peers[s->stream.peer])) {
+        fl__tls_stream_close(&s->stream); /* before it hears that it was taken: it tries again */
     } else if (fl__tls_stream_write(&s->stream, "", 1) != 1) {
         refuse(net, s, "it went away");
     } else {

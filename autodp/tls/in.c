@@ -202,12 +202,17 @@ void fl__tls_in_event(fl__tls_net *net, fl__tls_peer *p)
     in->more = true;
 }
 
+bool fl__tls_in_has_room(const fl__tls_peer *p)
+{
+    return p->next_in.fd < 0;
+}
+
 void fl__tls_in_take(fl__tls_net *net, fl__tls_peer *p, fl__tls_stream *stream)
 {
     pthread_mutex_lock(&net->mutex);
     bool gone = p->left || p->lost;
     pthread_mutex_unlock(&net->mutex);
-    if (gone || p->next_in.fd >= 0) {
+    if (gone || !fl__tls_in_has_room(p)) {
         fl__tls_stream_close(stream);
     } else if (p->in.stream.fd >= 0) {
         epoll_ctl(net->epoll, EPOLL_CTL_DEL, stream->fd, NULL);

@@ -276,6 +276,13 @@ static void look_back(fl__tls_net *net, fl__tls_peer *p)
     out->state = FL__TLS_ENDED;
 }
 
+/* Whether the last frame of this connection is on its way. */
+static bool has_renewed(const fl__tls_out *out)
+{
+    return out->renews && out->stage_at == out->stage_bytes &&
+           fl__tls_stream_is_flushed(&out->stream);
+}
+
 /* After so many records, the cipher wants new keys: the pair goes on over a new connection. */
 static void renew(fl__tls_net *net, fl__tls_peer *p)
 {
@@ -319,14 +326,14 @@ static void write_on(fl__tls_net *net, fl__tls_peer *p)
     const unsigned char *from;
     size_t size_bytes;
     while (out->state == FL__TLS_OPEN && (out->look || !out->blocked)) {
-        if (out->look) {
+        if (has_renewed(out)) { /* the other end may have closed it already */
+            renew(net, p);
+        } else if (out->look) {
             look_back(net, p);
         } else if (next_bytes(net, p, &from, &size_bytes)) {
             write_some(net, p, from, size_bytes);
         } else if (!fl__tls_stream_is_flushed(&out->stream)) {
             flush(net, p);
-        } else if (out->renews) {
-            renew(net, p);
         } else {
             return;
         }

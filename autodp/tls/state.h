@@ -190,6 +190,7 @@ bool fl__tls_out_is_done(const fl__tls_peer *p); /* nothing is left to write */
 
 /* in.c. By the net's thread alone. */
 void fl__tls_in_event(fl__tls_net *net, fl__tls_peer *p);
+bool fl__tls_in_has_room(const fl__tls_peer *p); /* for one connection more */
 void fl__tls_in_take(fl__tls_net *net, fl__tls_peer *p, fl__tls_stream *stream);
 void fl__tls_in_close(fl__tls_net *net, fl__tls_peer *p);
 

@@ -76,19 +76,29 @@ static unsigned char byte_of(int rank, int round, size_t i)
     return (unsigned char)((size_t)(rank * 31 + round * 7) + i * 13);
 }
 
-/* Both send and receive a message; all of it is checked. */
-static void exchange(mailbox *m, int me, int peer, int round, size_t size_bytes)
+static void write_message(mailbox *m, int me, int round, size_t size_bytes)
 {
     for (size_t i = 0; i < size_bytes; i++) {
         m->out[i] = byte_of(me, round, i);
     }
+}
+
+static void check_message(const mailbox *m, int peer, int round, size_t size_bytes)
+{
+    for (size_t i = 0; i < size_bytes; i++) {
+        RANK_CHECK(m->in[i] == byte_of(peer, round, i));
+    }
+}
+
+/* Both send and receive a message; all of it is checked. */
+static void exchange(mailbox *m, int me, int peer, int round, size_t size_bytes)
+{
+    write_message(m, me, round, size_bytes);
     RANK_OK(fl_net_recv(m->receiving, peer, TAG, 0, m->most_bytes));
     RANK_OK(fl_net_send(m->sending, peer, TAG, 0, size_bytes));
     RANK_OK(fl_net_wait_recv(m->receiving, soon()));
     RANK_OK(fl_net_wait_send(m->sending, soon()));
-    for (size_t i = 0; i < size_bytes; i++) {
-        RANK_CHECK(m->in[i] == byte_of(peer, round, i));
-    }
+    check_message(m, peer, round, size_bytes);
 }
 
 static void say(const rank_env *env, const char *what)
@@ -426,12 +436,19 @@ static void give_up_a_receive(const rank_env *env)
         RANK_OK(fl_net_recv(other, 1, TAG, 0, sizeof never));
         fl_net_buffer_destroy(&other);
         memset(never, 1, sizeof never);
-        exchange(&m, 0, 1, 0, BYTES);
+        RANK_OK(fl_net_recv(m.receiving, 1, TAG, 0, m.most_bytes));
+        say(env, "it was given up");
+        RANK_OK(fl_net_wait_recv(m.receiving, soon()));
+        check_message(&m, 1, 0, BYTES);
         for (int i = 0; i < BYTES; i++) {
             RANK_CHECK(never[i] == 1);
         }
     } else {
-        exchange(&m, 1, 0, 0, BYTES);
+        char there; /* a message that comes before the next receive is given up with the first */
+        await(env, "it was given up", &there, 1);
+        write_message(&m, 1, 0, BYTES);
+        RANK_OK(fl_net_send(m.sending, 0, TAG, 0, BYTES));
+        RANK_OK(fl_net_wait_send(m.sending, soon()));
     }
     exchange(&m, env->rank, 1 - env->rank, 1, BYTES);
     close_mailbox(&m);
