@@ -80,7 +80,8 @@ static void test_host_apart__goes_back_to_a_checkpoint(void **state)
     NET_NEED(h);
     snprintf(job, sizeof job, NET_JOB APART "--set train.max_steps=%d", MANY);
     start_run(h, job);
-    NET_AWAIT(net_hosts_n_steps(h) > KILL_AT);
+    NET_AWAIT(net_hosts_n_steps(h) > KILL_AT &&
+              net_hosts_n_events(h, "checkpoint.written", "") > 0);
     kill(h->host[2].agent, SIGINT);
     assert_int_equal(net_hosts_await_exit(&h->host[2].agent), 130);
     net_hosts_expect(h, 0);

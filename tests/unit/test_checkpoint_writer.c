@@ -420,8 +420,10 @@ static void test_writer__overwrites_nothing(void **state)
     saved_check(&run, 20, &first);
     run.n_files = 0;
     for (int i = 0; i < fl_model_n_layers(model) * FL_CHECKPOINT_PARTS; i++) {
-        run.file[run.n_files++] = (fl_checkpoint_file_report){
-            .layer = i / FL_CHECKPOINT_PARTS, .part = i % FL_CHECKPOINT_PARTS, .linked = true};
+        run.file[run.n_files++] =
+            (fl_checkpoint_file_report){.layer = i / FL_CHECKPOINT_PARTS,
+                                        .part = (fl_checkpoint_part)(i % FL_CHECKPOINT_PARTS),
+                                        .linked = true};
     }
     run.part[0].step = 10;
     saved_check(&run, 10, &first);

@@ -174,7 +174,7 @@ static void test_cross_entropy__counts_class_1(void **state)
     enum { M = 200 };
     for (int n = 2; n <= 4; n++) {
         fl_device *d = cpu_with(1 + n % 3);
-        float *logits = random_floats((size_t)(M * n), 1, 3.0f);
+        float *logits = random_floats((int64_t)M * n, 1, 3.0f);
         int32_t targets[M];
         double positive = 1.0, true_positive = 2.0, alone = 0.0, correct = 0.0, loss = 0.0;
         double want_positive = 1.0, want_true_positive = 2.0, want_correct = 0.0;
