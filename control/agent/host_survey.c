@@ -38,28 +38,46 @@ static bool awaits_hosts(const fl__survey *s)
     return waits;
 }
 
+/* The host that is missing, 0: none. One that is gone has ended the wait for the others. */
+static int find_missing(const fl__survey *s)
+{
+    int missing = 0;
+    for (int i = s->out->n - 1; i > 0; i--) {
+        bool wanted = !s->o->hosts->host[i].absent && !s->host[i].joined;
+        if (wanted && (s->host[i].gone || missing == 0 || !s->host[missing].gone)) {
+            missing = i;
+        }
+    }
+    return missing;
+}
+
+static void note_silent(fl__survey *s)
+{
+    for (int i = 1; i < s->out->n; i++) {
+        bool wanted = !s->o->hosts->host[i].absent && !s->host[i].joined;
+        if (wanted && s->out->host[i].why[0] == '\0') {
+            snprintf(s->out->host[i].why, sizeof s->out->host[i].why,
+                     "its agent has not reached the head at %.80s in %lld s", s->o->hosts->agents,
+                     (long long)s->o->join_ms / 1000);
+        }
+    }
+}
+
 static fl_status gather_hosts(fl__survey *s)
 {
     int64_t until_us = fl_deadline_us(s->o->join_ms);
     while (s->stopped == 0 && awaits_hosts(s) && fl_left_ms(until_us) > 0) {
         fl__survey_turn(s);
     }
-    for (int i = 1; i < s->out->n && s->stopped == 0; i++) {
-        const fl_host *host = &s->o->hosts->host[i];
-        if (host->absent || s->host[i].joined) {
-            continue;
-        }
-        if (s->out->host[i].why[0] == '\0') {
-            snprintf(s->out->host[i].why, sizeof s->out->host[i].why,
-                     "its agent has not reached the head at %.80s in %lld s", s->o->hosts->agents,
-                     (long long)s->o->join_ms / 1000);
-        }
-        if (!s->o->partial) {
-            return fl_fail(FL_EPEER, "host %s (%s): %s", host->name, host->address,
-                           s->out->host[i].why);
-        }
+    int i = s->stopped != 0 ? 0 : find_missing(s);
+    const fl_host *host = &s->o->hosts->host[i];
+    if (i == 0) {
+        return FL_OK;
     }
-    return FL_OK;
+    note_silent(s);
+    return s->o->partial ? FL_OK
+                         : fl_fail(FL_EPEER, "host %s (%s): %s", host->name, host->address,
+                                   s->out->host[i].why);
 }
 
 static void order_one(fl__survey *s, int i)

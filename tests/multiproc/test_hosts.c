@@ -170,6 +170,27 @@ static void test_hosts__a_host_that_ssh_does_not_reach_ends_the_start(void **sta
     assert_true(net_hosts_log_has(h, "head.log", "host b ("));
 }
 
+/* Would catch: a host that has had no time to join and is named for one that ssh does not reach. */
+static void test_hosts__the_host_that_ssh_does_not_reach_is_named(void **state)
+{
+    net_hosts *h = *state;
+    char before[NET_HOSTS_TEXT];
+    make_ssh(h,
+             "case \"$*\" in *127.0.0.2*) exec sleep 100 ;; esac\n"
+             "echo no route to host >&2; exit 255",
+             before);
+    assert_true(
+        net_hosts_shell("cd %s && sed -i '/links/,$d' hosts.yaml && "
+                        "echo '  - {name: c, devices: 1, address: 127.0.0.3}' >> hosts.yaml",
+                        h->dir));
+    net_hosts_start_head(h, NET_JOB "--ssh --set train.max_steps=4");
+    int code = net_hosts_await_exit(&h->head);
+    setenv("PATH", before, 1);
+    assert_int_equal(code, 3);
+    assert_true(net_hosts_log_has(h, "head.log", "host c (127.0.0.3): "));
+    assert_false(net_hosts_log_has(h, "head.log", "host b (127.0.0.2): "));
+}
+
 #define SPACES(test) cmocka_unit_test_setup_teardown(test, make_two, net_hosts_tear_down)
 #define LOOPBACK(test) cmocka_unit_test_setup_teardown(test, make_loopback, net_hosts_tear_down)
 
@@ -182,6 +203,7 @@ int main(void)
         SPACES(test_hosts__the_head_starts_agents_by_ssh),
         SPACES(test_hosts__the_job_names_the_hosts),
         LOOPBACK(test_hosts__a_host_that_ssh_does_not_reach_ends_the_start),
+        LOOPBACK(test_hosts__the_host_that_ssh_does_not_reach_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
