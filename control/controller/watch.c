@@ -197,6 +197,17 @@ static double missed_s(const fl_worker *w, int64_t so_far_us)
     return (double)(w->missed_us != 0 ? w->missed_us : so_far_us) * 1e-6;
 }
 
+/* One that left its generation because a connection broke has no failure of its own. */
+static void describe_report(const fl_worker *w, char *text, size_t size)
+{
+    if (w->failure == FL_OK && w->failure_text[0] == '\0') {
+        snprintf(text, size, "lost its connection to a living worker");
+        return;
+    }
+    snprintf(text, size, "reported: %s",
+             w->failure_text[0] != '\0' ? w->failure_text : fl_status_text(w->failure));
+}
+
 static void describe_loss(const fl_worker *w, fl_loss_kind kind, int64_t now_us, char *text,
                           size_t size)
 {
@@ -212,8 +223,7 @@ static void describe_loss(const fl_worker *w, fl_loss_kind kind, int64_t now_us,
         snprintf(text, size, "ended without finishing (exit code %d)", WEXITSTATUS(w->wait_status));
         break;
     case FL_LOSS_REPORTED:
-        snprintf(text, size, "reported: %s",
-                 w->failure_text[0] != 0 ? w->failure_text : fl_status_text(w->failure));
+        describe_report(w, text, size);
         break;
     case FL_LOSS_SILENT:
         snprintf(text, size, "did not answer for %.1f s (it was in: %s)",

@@ -268,6 +268,9 @@ static void test_watch__says_it_in_words(void **state)
     w[1].place.active = false;
     assert_text(&w[1], FL_LOSS_EXITED,
                 "worker 1 (standby) ended without finishing (exit code 3) at step 10");
+    assert_text(&w[2], FL_LOSS_REPORTED, /* it left its generation */
+                "worker 2 (stage 2 of replica 0) lost its connection to a living worker at "
+                "step 10");
     snprintf(w[2].failure_text, sizeof w[2].failure_text, "no space");
     w[2].ready = false;
     assert_text(&w[2], FL_LOSS_REPORTED,
