@@ -580,7 +580,9 @@ void fl__gate_await_hosts(fl__gate *g)
         }
     }
     if (g->hosts->again) {
-        fl_log(FL_LOG_INFO, "waits for %d other host%s to join again", n, n == 1 ? "" : "s");
+        if (n > 0) {
+            fl_log(FL_LOG_INFO, "waits for %d other host%s to join again", n, n == 1 ? "" : "s");
+        }
         return;
     }
     fl_log(FL_LOG_INFO,

@@ -6,6 +6,7 @@
 #include "launcher/run/found_kinds.h"
 
 #include <string.h>
+#include <unistd.h>
 
 /* A kind so far from the head's has another cause: something was wrong when it was measured. */
 static const double SPEED_RATIO_MAX = 1e4;
@@ -65,6 +66,9 @@ static int add_found(const fl_preparation *p, const fl_found_kind *found, fl_run
     double speed = k->cluster.kind_speed[n];
     if (!(speed > 1.0 / SPEED_RATIO_MAX && speed < SPEED_RATIO_MAX)) {
         k->cluster.n_kinds = n;
+        if (found->path[0] != '\0') {
+            (void)unlink(found->path); /* the next run measures it again */
+        }
         fl_log(FL_LOG_WARN,
                "host %s: its profile makes it %.3g times as fast as the head; plans use the head's "
                "profile for it",

@@ -90,6 +90,16 @@ static void test_host_measure__a_kind_is_measured_once(void **state)
     run_two(h, "cached");
     assert_true(
         net_hosts_shell("test $(cat %s/head.log | grep -c 'host b .* measures') = 1", h->dir));
+    /* One that cannot be true is not kept for another run. */
+    assert_true(
+        net_hosts_shell("cd %s && rm -r run && file=$(grep -l baseline cache/frostline/*) && "
+                        "echo $file > odd && sed -i 's/_us: [0-9.]*/_us: 4.9e-324/g' $file",
+                        h->dir));
+    net_hosts_start_head(h, MODEL);
+    net_hosts_start_agent_env(h, 1, "FROSTLINE_KERNELS=baseline");
+    net_hosts_expect(h, 0);
+    assert_true(net_hosts_log_has(h, "head.log", "times as fast as the head"));
+    assert_true(net_hosts_shell("cd %s && ! test -e $(cat odd)", h->dir));
 }
 
 /* ---- with a program in the place of agents ---- */
