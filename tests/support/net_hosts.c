@@ -4,6 +4,7 @@
 #include "support/shell.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -104,6 +106,9 @@ void net_hosts_make_loopback(net_hosts *h, int n)
 {
     name_hosts(h, n, "127.0.0");
     h->loopback = true;
+    h->lock_fd = open("/tmp/frostline-loopback.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    assert_true(h->lock_fd >= 0);
+    assert_int_equal(flock(h->lock_fd, LOCK_EX), 0);
 }
 
 int net_hosts_set_up(void **state, int n, const int *n_devices)
@@ -139,6 +144,8 @@ int net_hosts_remove(net_hosts *h)
     }
     if (!h->loopback) {
         remove_spaces(h);
+    } else {
+        close(h->lock_fd);
     }
     return remove_folder(h->dir);
 }

@@ -27,6 +27,7 @@ typedef struct net_hosts {
     int n;
     bool exist;    /* false: no right to make name spaces */
     bool loopback; /* there are none: the hosts are addresses of this machine */
+    int lock_fd;   /* with loopback: no other test has the port of the head */
     net_host host[NET_HOSTS_MAX];
     pid_t head;
 } net_hosts;
