@@ -473,7 +473,11 @@ bool fl_recovery_watch(fl_controller *controller, int64_t now_us, char *why, siz
     if (r->state == FL_RECOVERY_MOVING && controller->elastic.transition.state == FL_ELASTIC_IDLE) {
         end_recovery(controller, now_us);
     }
-    if (r->state != FL_RECOVERY_COLLECTING || !all_reported(controller)) {
+    if (r->state != FL_RECOVERY_COLLECTING) {
+        return true;
+    }
+    take_out_joining(controller, now_us); /* the members may have gone over after ① */
+    if (!all_reported(controller)) {
         return true;
     }
     if (is_complete(controller)) {
