@@ -137,7 +137,7 @@ void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, con
     if (status == FL_OK) {
         status = fl_run_plan_check_transport(&p);
     }
-    if (fl_job_locate(job, status) != FL_OK) {
+    if (fl_job_locate(job, status) != FL_OK || p.plan == NULL) { /* no plan without a failure */
         fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "job", "%s", fl_errmsg());
         fl_finding_advise(f, "change the job, or override the field with --set");
     } else {
