@@ -28,10 +28,11 @@ typedef struct fl_net_queue {
 
 void fl__net_push(fl_net_queue *queue, fl_net_op *op);
 
-/* Take out the operation behind `previous`, NULL: the first one. NULL: there is none. */
+/* Take out the operation behind `previous`, or the first one if that is NULL. Returns NULL at the
+ * end of the queue. */
 fl_net_op *fl__net_take_behind(fl_net_queue *queue, fl_net_op *previous);
 
-/* Take out the oldest one of this tag; NULL: there is none. */
+/* Take out the oldest operation with this tag. Returns NULL if the queue has none. */
 fl_net_op *fl__net_take_tag(fl_net_queue *queue, uint64_t tag);
 
 /* Operations to use, of blocks that are allocated as a whole, so that a step allocates nothing. A

@@ -77,10 +77,12 @@ void fl__gate_release_host(fl__gate *g, const fl_agent_frame *frame);
 /* Take one message of a host; false: none is there. The controller's socket takes a frame. */
 bool fl__gate_read_host(fl__gate *g);
 
+/* Nobody read the hosts' messages for `us`, because the controller took none: that is no silence.
+ */
+void fl__gate_excuse_hosts(fl__gate *g, int64_t us);
+
 /* Lose hosts that are silent, and those whose agent could not be started; tell the others that the
  * head lives. */
-/* Nobody read the hosts' messages for `us`, as the controller took none: that is no silence. */
-void fl__gate_excuse_hosts(fl__gate *g, int64_t us);
 void fl__gate_watch_hosts(fl__gate *g, int64_t now_us);
 
 /* Report the workers of lost hosts to the controller, as far as its socket takes frames. */

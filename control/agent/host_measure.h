@@ -1,7 +1,7 @@
 /* What layers cost on another host, measured there before the plan of a run is chosen:
  *
  *     head (host_survey_kinds.c) ── job, order ──> relay ──> agent's process ── fork ──> measures
- *          <──────── the profile as a file has it, in pieces, or why there is none ────────
+ *          <──────── the text of a profile file, in pieces, or the reason of a failure ────────
  *
  * The pieces come in order. They are of one profile, of at most FL_HOST_PROFILE_BYTES bytes. */
 #ifndef FL_CONTROL_AGENT_HOST_MEASURE_H

@@ -94,7 +94,7 @@ static void order_one(fl__survey *s, int i)
     }
 }
 
-/* ② */
+/* ③ */
 static void order_all(fl__survey *s)
 {
     fl_host_probe_order *o = &s->order;

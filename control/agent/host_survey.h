@@ -2,14 +2,14 @@
  *
  *     ① agents join, as they join the gate, whether ssh or a user starts them
  *
- *     ⑤ hosts of other kinds measure what layers cost there, at the same time (host_measure.h)
+ *     ② hosts of other kinds measure what layers cost there, at the same time (host_measure.h)
  *
- *     ② once all are there, or time is up, each gets an order (host_probe.h), and so does a process
+ *     ③ once all are there, or time is up, each gets an order (host_probe.h), and so does a process
  *       of this host
  *
- *     ③ a store, at the address of the workers' links, lets pairs find each other
+ *     ④ a store, at the address of the workers' links, lets pairs find each other
  *
- *     ④ results come; agents that ssh started are told to end, others ask to join the gate next */
+ *     ⑤ results come; agents that ssh started are told to end, others ask to join the gate next */
 #ifndef FL_CONTROL_AGENT_HOST_SURVEY_H
 #define FL_CONTROL_AGENT_HOST_SURVEY_H
 

@@ -1,4 +1,4 @@
-/* ⑤ of a survey: what layers cost on hosts of other kinds. */
+/* ② of a survey: what layers cost on hosts of other kinds. */
 #include "control/agent/host_survey_parts.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -83,7 +83,7 @@ void fl__survey_take_unmeasured(fl__survey *s, int i, uint64_t number, const cha
 
 /* ---- the wait ---- */
 
-static bool owns_are_awaited(const fl__survey *s)
+static bool is_own_awaited(const fl__survey *s)
 {
     struct pollfd own = {.fd = s->o->measuring->own_fd, .events = POLLIN};
     return own.fd >= 0 && poll(&own, 1, 0) == 0;
@@ -152,7 +152,7 @@ static fl_status await_profiles(fl__survey *s)
 {
     int64_t since_us = fl_now_us(), told_us = since_us;
     int64_t until_us = fl_deadline_us(s->o->measuring->all_ms + LATE_MS);
-    while (s->stopped == 0 && (count_awaited(s) > 0 || owns_are_awaited(s))) {
+    while (s->stopped == 0 && (count_awaited(s) > 0 || is_own_awaited(s))) {
         fl__survey_turn(s);
         FL_TRY(check_presence(s));
         tell_progress(s, since_us, &told_us);

@@ -48,7 +48,7 @@ void fl__survey_send_text(const fl__survey *s, const fl_host_peer *to, fl_host_t
 /* Host i takes no part any more. */
 void fl__survey_note_gone(fl__survey *s, int i, const char *why);
 
-/* ⑤ Have hosts of other kinds measure, and wait for them and for this host. FL_EPEER: one was lost
+/* ② Have hosts of other kinds measure, and wait for them and for this host. FL_EPEER: one was lost
  * meanwhile. What else fails goes to measuring->take. */
 fl_status fl__survey_measure_costs(fl__survey *s) FL_MUST_CHECK;
 
@@ -56,7 +56,7 @@ fl_status fl__survey_measure_costs(fl__survey *s) FL_MUST_CHECK;
 void fl__survey_take_profile(fl__survey *s, int i, const fl_host_profile_piece *piece);
 void fl__survey_take_unmeasured(fl__survey *s, int i, uint64_t number, const char *why);
 
-/* The result of this pair, a < b; NULL: there is none yet. */
+/* The result of the pair a < b; NULL until it has come. */
 fl_host_link *fl__survey_find_pair(fl__survey *s, int a, int b);
 
 /* Whether host i is measured, once orders have been given; how many are. */

@@ -132,7 +132,7 @@ static int find_peer(const fl__survey *s, const fl_host_peer *from)
     return -1;
 }
 
-/* ---- ④ ---- */
+/* ---- ⑤ ---- */
 
 fl_host_link *fl__survey_find_pair(fl__survey *s, int a, int b)
 {
@@ -206,7 +206,7 @@ static void read_hosts(fl__survey *s)
     }
 }
 
-/* ③ */
+/* ④ */
 static void answer_store(void *context, const void *to, size_t to_bytes, const void *message,
                          size_t size_bytes)
 {

@@ -430,13 +430,9 @@ static bool pass_measured(const relay *r, const unsigned char *bytes, size_t n)
     if (r->joined) {
         return false;
     }
-    bool is_one = fl_host_wire_get(bytes, n, &m) == FL_OK &&
-                  (m.type == FL_HOST_PROFILE || m.type == FL_HOST_UNMEASURED);
-    if (!is_one && n == sizeof m.probed) {
-        m.type = FL_HOST_PROBED;
-        memcpy(&m.probed, bytes, n);
-        is_one = true;
-    }
+    bool is_one =
+        fl_host_wire_get(bytes, n, &m) == FL_OK &&
+        (m.type == FL_HOST_PROBED || m.type == FL_HOST_PROFILE || m.type == FL_HOST_UNMEASURED);
     if (is_one) {
         send_message(r, &m);
     }

@@ -14,6 +14,10 @@
  * cannot, it says why on standard error and ends with an exit code. Never returns. */
 typedef void fl_host_serve(void *context, const fl_host_welcome *welcome, int job_fd, int socket);
 
+/* What a process of the relay says to the head before the host has joined: write the message into
+ * its socket. */
+void fl_relay_tell_head(int socket, const fl_host_message *message);
+
 /* The body of a process that measures what the layers of the job cost on this host, and sends the
  * profile into the socket: the bytes of messages PROFILE, or of one UNMEASURED. */
 typedef void fl_host_measure(void *context, const fl_host_measure_order *order, int job_fd,

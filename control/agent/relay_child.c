@@ -1,5 +1,6 @@
 #include "control/agent/relay_child.h"
 
+#include "device/child.h"
 #include "device/clock.h"
 
 #include <errno.h>
@@ -12,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { REAP_MS = 2000 }; /* for a killed process to be gone */
+
 typedef union head_message {
     fl_host_welcome welcome;
     fl_host_probe_order probe;
@@ -23,12 +26,18 @@ _Static_assert(sizeof(fl_host_probe_order) != sizeof(fl_host_welcome) &&
                    sizeof(fl_host_measure_order) != sizeof(fl_host_probe_order),
                "their sizes tell them apart");
 
+void fl_relay_tell_head(int socket, const fl_host_message *message)
+{
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    (void)send(socket, bytes, fl_host_wire_put(message, bytes), MSG_NOSIGNAL);
+}
+
 /* ---- links ---- */
 
 static void tell_result(void *context, const fl_host_link *result)
 {
-    const int *socket = context;
-    (void)send(*socket, result, sizeof *result, MSG_NOSIGNAL);
+    const fl_host_message m = {.type = FL_HOST_PROBED, .probed = *result};
+    fl_relay_tell_head(*(const int *)context, &m);
 }
 
 /* In a process of its own, whose threads end with it. */
@@ -50,15 +59,14 @@ static void probe_links(const fl_relay_options *o, const fl_host_probe_order *or
 
 static void tell_unmeasured(int socket, uint64_t number, const char *why)
 {
-    unsigned char bytes[FL_HOST_MESSAGE_MAX];
     fl_host_message m = {.type = FL_HOST_UNMEASURED, .unmeasured = {.number = number}};
     snprintf(m.unmeasured.text, sizeof m.unmeasured.text, "%s", why);
-    (void)send(socket, bytes, fl_host_wire_put(&m, bytes), MSG_NOSIGNAL);
+    fl_relay_tell_head(socket, &m);
 }
 
-/* Wait until the measuring process closes its pipe. It is not waited for any longer when the head
- * says something else, or closes. *why: it took too long; unchanged otherwise. */
-static void await_end(int socket, int pipe_fd, int64_t all_ms, const char **why)
+/* Wait until the measuring process closes its pipe, or the head says something else or closes.
+ * False after all_ms without either. */
+static bool await_end(int socket, int pipe_fd, int64_t all_ms)
 {
     struct pollfd items[] = {{.fd = pipe_fd, .events = POLLIN}, {.fd = socket, .events = POLLIN}};
     int64_t until_us = fl_deadline_us(all_ms);
@@ -66,9 +74,7 @@ static void await_end(int socket, int pipe_fd, int64_t all_ms, const char **why)
     do {
         n = poll(items, 2, (int)fl_left_ms(until_us));
     } while (n < 0 && errno == EINTR);
-    if (n == 0) {
-        *why = "it took too long";
-    }
+    return n != 0;
 }
 
 static void measure_costs(const fl_relay_options *o, const fl_host_measure_order *order, int job_fd,
@@ -92,10 +98,10 @@ static void measure_costs(const fl_relay_options *o, const fl_host_measure_order
     }
     close(ends[1]);
     if (pid > 0) {
-        await_end(socket, ends[0], order->all_ms, &why);
+        why = await_end(socket, ends[0], order->all_ms) ? NULL : "it took too long";
         kill(pid, SIGKILL); /* and, by the kernel, what it has forked */
-        while (waitpid(pid, &how, 0) < 0 && errno == EINTR) {
-        }
+        bool ended = fl_child_reap(pid, REAP_MS, &how);
+        why = ended || why != NULL ? why : "the process that measured does not end";
     }
     close(ends[0]);
     if (pid < 0) {

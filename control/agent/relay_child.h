@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 /* The body of the process. It reads orders and the welcome from the socket; their sizes tell them
- * apart. Messages to the head go into it: fl_host_link, or the bytes of a fl_host_message.
+ * apart. Messages to the head go into it, as host_wire.h has them.
  * before: the signals that it has blocked. */
 _Noreturn void fl__relay_child(const fl_relay_options *o, int job_fd, int socket, pid_t parent,
                                const sigset_t *before);

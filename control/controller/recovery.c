@@ -476,7 +476,8 @@ bool fl_recovery_watch(fl_controller *controller, int64_t now_us, char *why, siz
     if (r->state != FL_RECOVERY_COLLECTING) {
         return true;
     }
-    take_out_joining(controller, now_us); /* the members may have gone over after ① */
+    /* ① may have come before the controller knew that the members have gone over. */
+    take_out_joining(controller, now_us);
     if (!all_reported(controller)) {
         return true;
     }

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 /* It lasts until the process ends. */
 typedef struct measurer {
@@ -51,18 +50,12 @@ static fl_status measure_costs(measurer *m, int job_fd, char **text, size_t *n)
     return fl_profile_print(&m->p.costs->key, m->model, m->p.profile, &m->p.costs->about, text, n);
 }
 
-static void tell_head(int socket, const fl_host_message *message)
-{
-    unsigned char bytes[FL_HOST_MESSAGE_MAX];
-    (void)send(socket, bytes, fl_host_wire_put(message, bytes), MSG_NOSIGNAL);
-}
-
 static void tell_profile(int socket, uint64_t number, const char *text, size_t n)
 {
     for (size_t at = 0; at < n; at += FL_HOST_PROFILE_PIECE) {
         fl_host_message m = {.type = FL_HOST_PROFILE, .profile = fl_host_profile_cut(text, n, at)};
         m.profile.number = number;
-        tell_head(socket, &m);
+        fl_relay_tell_head(socket, &m);
     }
 }
 
@@ -88,7 +81,7 @@ void fl_joined_measure(void *context, const fl_host_measure_order *order, int jo
         fl_host_message why = {.type = FL_HOST_UNMEASURED, .unmeasured = {.number = order->number}};
         snprintf(why.unmeasured.text, sizeof why.unmeasured.text, "%s", fl_errmsg());
         fl_log(FL_LOG_ERROR, "what layers cost on this host was not measured: %s", fl_errmsg());
-        tell_head(socket, &why);
+        fl_relay_tell_head(socket, &why);
     }
     free(text);
 }

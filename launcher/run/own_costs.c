@@ -1,5 +1,6 @@
 #include "launcher/run/own_costs.h"
 
+#include "device/child.h"
 #include "device/failure.h"
 #include "launcher/run/run_plan.h"
 
@@ -12,6 +13,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+enum { REAP_MS = 2000 }; /* for a killed process to be gone */
 
 /* Both processes have it: the child is a copy of this one, so what it points to is there, too. */
 struct fl_own_costs_shared {
@@ -92,8 +95,7 @@ void fl_own_costs_end(fl_own_costs *own)
 {
     if (own->pid > 0) {
         kill(own->pid, SIGKILL); /* and, by the kernel, what it has forked */
-        while (waitpid(own->pid, NULL, 0) < 0 && errno == EINTR) {
-        }
+        (void)fl_child_reap(own->pid, REAP_MS, NULL);
     }
     if (own->fd >= 0) {
         close(own->fd);

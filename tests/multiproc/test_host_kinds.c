@@ -41,34 +41,11 @@ static void name_profile(const net_hosts *h, const char *name)
                                 name, h->dir));
 }
 
-/* Layers on the device of host b. */
-static int n_layers_of_b(const net_hosts *h)
-{
-    int cut = 0, first = -1;
-    assert_true(net_hosts_shell("grep plan.chosen %s/run/events.jsonl | head -1 | sed "
-                                "'s/.*\"first\": .0, \\([0-9]*\\), .*\"ranks\": .\\([01]\\),.*/"
-                                "\\1 \\2/'",
-                                h->dir));
-    assert_int_equal(sscanf(net_hosts_said(), "%d %d", &cut, &first), 2);
-    return first == 0 ? N_LAYERS - cut : cut;
-}
-
-static bool has_other_kernels(void)
-{
-    bool has = net_hosts_shell("FROSTLINE_KERNELS=avx2 '%s/frostline' validate " MODEL
-                               "--set devices.count=1 2>&1",
-                               FL_BINARY_DIR);
-    if (!has) {
-        print_message("skipped: this processor has no kernels but the plainest\n");
-    }
-    return has;
-}
-
 static void test_host_kinds__a_slower_kind_gets_fewer_layers(void **state)
 {
     net_hosts *h = *state;
     NET_NEED(h);
-    if (!has_other_kernels()) {
+    if (!net_hosts_have_kernels("avx2")) {
         skip();
     }
     measure_b(h);
@@ -77,7 +54,7 @@ static void test_host_kinds__a_slower_kind_gets_fewer_layers(void **state)
     net_hosts_start_agent_env(h, 1, "FROSTLINE_KERNELS=baseline");
     net_hosts_expect(h, 0);
     assert_int_equal(net_hosts_n_events(h, "\"costs\"", "\"kinds\": [{\"host\": \"b\""), 1);
-    assert_in_range(n_layers_of_b(h), 1, N_LAYERS / 2 - 1);
+    assert_in_range(net_hosts_layers_of_second(h, N_LAYERS), 1, N_LAYERS / 2 - 1);
     /* b's times teach the head's profile nothing */
     assert_int_equal(net_hosts_n_events(h, "\"costs.learned\"", "\"steps\": 0, "), 1);
     net_hosts_run_alone(h, "--set model.blocks=4 --set model.dim=64 --set devices.memory=64MiB "

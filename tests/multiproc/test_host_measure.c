@@ -39,29 +39,6 @@ static int make_two(void **state)
     return net_hosts_set_up(state, 2, (const int[]){1, 1});
 }
 
-static bool has_other_kernels(void)
-{
-    bool has = net_hosts_shell("FROSTLINE_KERNELS=avx2 '%s/frostline' validate " NET_JOB
-                               "--set devices.count=1 2>&1",
-                               FL_BINARY_DIR);
-    if (!has) {
-        print_message("skipped: this processor has no kernels but the plainest\n");
-    }
-    return has;
-}
-
-/* Layers on the device of host b. */
-static int n_layers_of_b(const net_hosts *h)
-{
-    int cut = 0, first = -1;
-    assert_true(net_hosts_shell("grep plan.chosen %s/run/events.jsonl | head -1 | sed "
-                                "'s/.*\"first\": .0, \\([0-9]*\\), .*\"ranks\": .\\([01]\\),.*/"
-                                "\\1 \\2/'",
-                                h->dir));
-    assert_int_equal(sscanf(net_hosts_said(), "%d %d", &cut, &first), 2);
-    return first == 0 ? N_LAYERS - cut : cut;
-}
-
 /* Host b uses the plainest kernels. */
 static void run_two(net_hosts *h, const char *profile)
 {
@@ -72,7 +49,7 @@ static void run_two(net_hosts *h, const char *profile)
     net_hosts_expect(h, 0);
     assert_int_equal(net_hosts_n_events(h, "run.started", text), 1);
     assert_int_equal(net_hosts_n_events(h, "run.started", "\"profile\": \"the head's\""), 1);
-    assert_in_range(n_layers_of_b(h), 1, N_LAYERS / 2 - 1);
+    assert_in_range(net_hosts_layers_of_second(h, N_LAYERS), 1, N_LAYERS / 2 - 1);
     net_hosts_check(h, N_STEPS, COMPARED);
 }
 
@@ -80,7 +57,7 @@ static void test_host_measure__a_kind_is_measured_once(void **state)
 {
     net_hosts *h = *state;
     NET_NEED(h);
-    if (!has_other_kernels()) {
+    if (!net_hosts_have_kernels("avx2")) {
         skip();
     }
     net_hosts_run_alone(h, SIZE "--set train.max_steps=30");

@@ -418,3 +418,25 @@ void net_hosts_check(const net_hosts *h, int n_steps, int compared)
     assert_true(net_hosts_shell("test -s %s/run/model/model.safetensors", h->dir));
     assert_true(net_hosts_shell("'%s/frostline' ledger %s/run", FL_BINARY_DIR, h->dir));
 }
+
+bool net_hosts_have_kernels(const char *name)
+{
+    bool has = net_hosts_shell("FROSTLINE_KERNELS=%s '%s/frostline' validate " NET_JOB
+                               "--set devices.count=1 2>&1",
+                               name, FL_BINARY_DIR);
+    if (!has) {
+        print_message("skipped: this processor has no kernels %s\n", name);
+    }
+    return has;
+}
+
+int net_hosts_layers_of_second(const net_hosts *h, int n_layers)
+{
+    int cut = 0, first = -1;
+    assert_true(net_hosts_shell("grep plan.chosen %s/run/events.jsonl | head -1 | sed "
+                                "'s/.*\"first\": .0, \\([0-9]*\\), .*\"ranks\": .\\([01]\\),.*/"
+                                "\\1 \\2/'",
+                                h->dir));
+    assert_int_equal(sscanf(said.out, "%d %d", &cut, &first), 2);
+    return first == 0 ? n_layers - cut : cut;
+}

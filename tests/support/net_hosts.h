@@ -122,6 +122,13 @@ int net_hosts_n_steps(const net_hosts *h);
 bool net_hosts_log_has(const net_hosts *h, const char *log, const char *text);
 int net_hosts_n_events(const net_hosts *h, const char *event, const char *text);
 
+/* Whether this processor has the instruction set of these kernels; if not, it is printed that the
+ * test is skipped. */
+bool net_hosts_have_kernels(const char *name);
+
+/* Of n_layers in two stages, those on the device of the second host, by the first plan. */
+int net_hosts_layers_of_second(const net_hosts *h, int n_layers);
+
 /* The process that the worker had at the start of the run, or when it continued. */
 pid_t net_hosts_worker_pid(const net_hosts *h, int rank);
 
