@@ -3,6 +3,7 @@
  * layers that are mixed up with those of a checkpoint on its way, a request that was given up and
  * is sent to its end, a message group that is closed while the writer's thread uses it, and a slot
  * that is harmed by the loss of the sender. */
+#include "device/alloc.h"
 #include "device/clock.h"
 #include "nn/model.h"
 #include "pipe/state/snapshot_writer.h"
@@ -187,6 +188,21 @@ static void leave_the_messages(const rank_env *env)
     close_state(&s);
 }
 
+/* The sender waits until the head has heard all that came before: its death may take that along. */
+static void wait_for_head(const rank_env *env)
+{
+    const fl_kv *kv = env->kv;
+    void *data = NULL;
+    size_t size_bytes = 0;
+    if (env->rank == 0) {
+        RANK_OK(kv->set(kv->self, "the head has met", fl_deadline_us(FAR_PATIENCE_MS), "", 1));
+    } else {
+        RANK_OK(kv->get(kv->self, "the head has met", fl_deadline_us(FAR_PATIENCE_MS), &data,
+                        &size_bytes));
+        fl_free(data);
+    }
+}
+
 /* The sender dies with its second snapshot on its way; the first one stays. */
 static void lose_the_sender(const rank_env *env)
 {
@@ -196,6 +212,7 @@ static void lose_the_sender(const rank_env *env)
     begin(&s, 1);
     await_end(&s);
     RANK_OK(far_rank_meet(&s.rank));
+    wait_for_head(env);
     fl_snapshot_want(&s.snapshot, 2, 1);
     if (env->rank == 1) {
         begin(&s, 2);
