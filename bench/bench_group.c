@@ -10,7 +10,7 @@
 #include "bench/gloo_peer.h"
 #include "device/alloc.h"
 #include "device/clock.h"
-#include "tests/support/ranks.h"
+#include "tests/support/ranks/ranks.h"
 
 #include <sched.h>
 #include <string.h>

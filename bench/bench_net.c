@@ -12,7 +12,7 @@
 #include "autodp/tls/tls.h"
 #include "device/alloc.h"
 #include "device/clock.h"
-#include "support/ranks.h"
+#include "support/ranks/ranks.h"
 
 #include <string.h>
 #include <sys/resource.h>

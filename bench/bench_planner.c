@@ -11,7 +11,7 @@
 #include "pipe/cost/memory.h"
 #include "pipe/plan/capacity.h"
 #include "pipe/plan/planner.h"
-#include "support/ragged.h"
+#include "support/data/ragged.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 #include "device/clock.h"
 #include "launcher/run/run.h"
 #include "launcher/worker/worker_state.h"
-#include "support/toy.h"
+#include "support/data/toy.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  * the least that each took in any step, which a busy machine hardly changes. Its share is of those.
  */
 #include "nn/optimizer.h"
-#include "tests/support/nn_rig.h"
+#include "tests/support/device/nn_rig.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 # NCCL on the GPUs of this machine, part by part; bench/gpu.sh ends with it.
 #   bench/gpu_nccl.sh [STEPS]
 #   one rank      opening, sums, registered buffers and a graph with a sum; an opening that never ends is
-#                 aborted (tests/multiproc/test_nccl_device.c)
+#                 aborted (tests/multiproc/autodp/test_nccl_device.c)
 #   all-reduce    payload that two GPUs sum in a second, as the profile has it, beside the bandwidth that
 #                 nccl-tests finds for the same size, if ALL_REDUCE_PERF names its all_reduce_perf
 #   overlap       a step of two replicas against the same work without sums: what backward does not hide

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "support/cuda_plugin.h"
-#include "support/kernel_pairs.h"
+#include "support/device/cuda_plugin.h"
+#include "support/device/kernel_pairs.h"
 
 #include "device/cuda/cuda.h"
 

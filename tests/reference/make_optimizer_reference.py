@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Print the tables of tests/unit/test_optimizer.c: what torch.optim does to four elements.
+"""Print the tables of tests/unit/nn/test_optimizer.c: what torch.optim does to four elements.
 
     python3 tests/reference/make_optimizer_reference.py
 """

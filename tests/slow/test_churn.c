@@ -3,7 +3,7 @@
  * nothing else is under way; worker 0 looks at the controller as well. Plans come in a fixed cycle,
  * so that each look is compared with looks in the same place of the cycle. */
 #include "support/lines.h"
-#include "support/scenario.h"
+#include "support/runs/scenario.h"
 
 #include <dirent.h>
 #include <setjmp.h>

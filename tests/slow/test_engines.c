@@ -4,7 +4,7 @@
  * end what goes on. Hosts are network name spaces, each with its own slurmd, orted or sshd; all
  * services are started and ended here. A test without its packages, or without the right to make
  * name spaces, is skipped by name. */
-#include "support/net_hosts.h"
+#include "support/hosts/net_hosts.h"
 #include "support/shell.h"
 
 #include <setjmp.h>

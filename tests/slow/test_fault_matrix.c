@@ -6,7 +6,7 @@
  * Every run must end well, with the losses that one worker computes. */
 #include "device/clock.h"
 #include "support/lines.h"
-#include "support/scenario.h"
+#include "support/runs/scenario.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -5,7 +5,7 @@
  * skipped. */
 #include "launcher/hf/hf_config.h"
 #include "pipe/state/init_weights.h"
-#include "support/nn_rig.h"
+#include "support/device/nn_rig.h"
 
 #include <math.h>
 #include <setjmp.h>

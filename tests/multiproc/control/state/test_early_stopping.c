@@ -1,0 +1,415 @@
+/* A run that ends for lack of improvement. Would catch: another end under another plan, workers
+ * that wait for an answer that never comes, a change of the plan that takes effect while they wait
+ * for another answer, losses that depend on the waiting, a run without its last evaluation, and a
+ * replay that ends elsewhere. */
+#include "control/checkpoint/manifest.h"
+#include "device/alloc.h"
+#include "launcher/run/run.h"
+#include "support/data/toy.h"
+#include "support/lines.h"
+#include "support/nap.h"
+#include "support/runs/scenario.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* 100 training samples, 10 steps an epoch; no evaluation is better by the margin of HOPELESS. */
+enum { N_SAMPLES = 120, N_VALIDATION = 20, N_TEST = 30, PER_EPOCH = 10, EPOCHS = 6 };
+#define PLAN(k, r, m) "pipe.k", k, "autodp.r", r, "pipe.m", m
+#define BASE                                                                                       \
+    "train.batch", "10", "train.lr", "1e-3", "devices.count", "3", "train.epochs", "6",            \
+        "data.validation", "20", "pipe.tune", "false"
+#define HOPELESS "train.stop_after", "2", "train.stop_margin", "10"
+
+static json_t *last_event(const char *dir, const char *text)
+{
+    json_t *all = lines_with(dir, "events.jsonl", text);
+    json_t *last = json_incref(json_array_get(all, json_array_size(all) - 1));
+    json_decref(all);
+    assert_non_null(last);
+    return last;
+}
+
+/* It is finished, after this many steps, with a model, and with the test samples evaluated. */
+static void check_early_end(const char *dir, int step)
+{
+    char path[192];
+    json_t *ending = last_event(dir, "\"run.ending\"");
+    json_t *finished = last_event(dir, "\"run.finished\"");
+    json_t *evaluations = lines_with(dir, "events.jsonl", "\"event\": \"evaluation\"");
+    assert_int_equal(number(ending, "step"), step);
+    assert_int_equal(number(ending, "last_step"), step);
+    assert_int_equal(number(ending, "best_step"), PER_EPOCH);
+    assert_int_equal(number(ending, "best_epoch"), 0);
+    assert_string_equal(json_string_value(json_object_get(ending, "metric")), "validation_loss");
+    assert_int_equal(number(finished, "steps"), step);
+    assert_true(json_is_real(json_object_get(finished, "test_loss")));
+    assert_true(json_is_real(json_object_get(finished, "validation_loss")));
+    assert_int_equal(length(evaluations), step / PER_EPOCH + 1);
+    const json_t *last = json_array_get(evaluations, (size_t)(step / PER_EPOCH));
+    assert_int_equal(number(last, "step"), step - 1);
+    assert_int_equal(number(last, "test_samples"), N_TEST);
+    assert_null(json_object_get(last, "validation_loss"));
+    assert_int_equal(count_events(dir, "run.stopped", ""), 0);
+    snprintf(path, sizeof path, "%s/model/model.safetensors", dir);
+    assert_int_equal(access(path, R_OK), 0);
+    check_exactly_once(dir, step / PER_EPOCH, N_SAMPLES - N_VALIDATION);
+    json_decref(ending);
+    json_decref(finished);
+    json_decref(evaluations);
+}
+
+static void test_early_stopping__ends_as_finished_and_changes_no_step(void **state)
+{
+    (void)state;
+    scenario early = {.name = "early",
+                      .sets = JOB_SETS(BASE, PLAN("2", "1", "2")),
+                      .more = JOB_SETS(HOPELESS),
+                      .n_samples = N_SAMPLES};
+    scenario whole = {
+        .name = "whole", .sets = JOB_SETS(BASE, PLAN("2", "1", "2")), .n_samples = N_SAMPLES};
+    scenario_run(&early);
+    scenario_run(&whole);
+    check_early_end(early.dir, 3 * PER_EPOCH);
+    double *a = losses_of(&early, 3 * PER_EPOCH), *b = losses_of(&whole, EPOCHS * PER_EPOCH);
+    assert_memory_equal(a, b, 3 * PER_EPOCH * sizeof *a);
+    free(a);
+    free(b);
+}
+
+/* A worker without a stage, and one that gets its stage at the very step at which the run ends. */
+static void test_early_stopping__ends_at_the_same_step_under_every_plan(void **state)
+{
+    (void)state;
+    static const fl_script_entry scripts[][2] = {
+        {{.step = 15, .f = 1, .k = 1, .r = 3, .m = 1},
+         {.step = 30, .f = 1, .k = 2, .r = 1, .m = 2}},
+        {{.step = 29, .f = 1, .k = 1, .r = 2, .m = 1},
+         {.step = 31, .f = 1, .k = 3, .r = 1, .m = 2}},
+        {{.step = 30, .f = 0, .k = 1, .r = 3, .m = 1},
+         {.step = 32, .f = 0, .k = 1, .r = 1, .m = 1}},
+    };
+    static const char *const names[] = {"a", "b", "c"};
+    for (int i = 0; i < 3; i++) {
+        scenario s = {.name = names[i],
+                      .sets = JOB_SETS(BASE, PLAN("2", "1", "2")),
+                      .more = JOB_SETS(HOPELESS),
+                      .script = scripts[i],
+                      .n_script = 2,
+                      .n_samples = N_SAMPLES};
+        scenario_run(&s);
+        check_early_end(s.dir, 3 * PER_EPOCH);
+    }
+}
+
+/* Every evaluation is an improvement: the workers are told to go on after each, and changes of the
+ * plan take effect at their steps, whether the workers wait there for the other answer or not. */
+static void test_early_stopping__goes_on_while_the_run_improves(void **state)
+{
+    (void)state;
+    static const fl_script_entry script[] = {{.step = 20, .f = 1, .k = 1, .r = 3, .m = 1},
+                                             {.step = 31, .f = 1, .k = 2, .r = 1, .m = 2},
+                                             {.step = 41, .f = 0, .k = 1, .r = 1, .m = 1}};
+    scenario moving = {.name = "moving",
+                       .sets = JOB_SETS(BASE, PLAN("2", "1", "2")),
+                       .more = JOB_SETS("train.stop_after", "1 epoch"),
+                       .script = script,
+                       .n_script = 3,
+                       .n_samples = N_SAMPLES};
+    scenario_run(&moving);
+    assert_int_equal(count_events(moving.dir, "run.ending", ""), 0);
+    json_t *done = lines_with(moving.dir, "events.jsonl", "\"transition.done\"");
+    assert_int_equal(length(done), 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(number(json_array_get(done, (size_t)i), "step"), script[i].step);
+    }
+    free(losses_of(&moving, EPOCHS * PER_EPOCH));
+    check_exactly_once(moving.dir, EPOCHS, N_SAMPLES - N_VALIDATION);
+    json_decref(done);
+}
+
+/* Test samples where there are no validation samples; an end within an epoch; and all test samples
+ * at the end, although evaluations use some. */
+static void test_early_stopping__may_end_within_an_epoch(void **state)
+{
+    (void)state;
+    scenario s = {.name = "within",
+                  .sets = JOB_SETS(BASE, PLAN("1", "3", "1")),
+                  .more = JOB_SETS(HOPELESS, "data.validation", "none", "train.evaluate_samples",
+                                   "11", "train.evaluate_every", "7 steps", "train.stop_after",
+                                   "8 steps", "train.metric", "accuracy"),
+                  .n_samples = N_SAMPLES};
+    scenario_run(&s);
+    json_t *ending = last_event(s.dir, "\"run.ending\"");
+    json_t *evaluations = lines_with(s.dir, "events.jsonl", "\"event\": \"evaluation\"");
+    assert_string_equal(json_string_value(json_object_get(ending, "metric")), "test_accuracy");
+    assert_int_equal(number(ending, "step"), 21);
+    assert_int_equal(length(evaluations), 4);
+    assert_int_equal(number(json_array_get(evaluations, 2), "test_samples"), 11);
+    assert_int_equal(number(json_array_get(evaluations, 3), "test_samples"), N_TEST);
+    assert_int_equal(number(json_array_get(evaluations, 3), "step"), 20);
+    json_decref(ending);
+    json_decref(evaluations);
+}
+
+/* In a child: what the replay of `recorded` in `dir` returns. */
+static void replay(const char *recorded, const char *dir, const char *const *sets)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        fl_job job;
+        fl_model *model = NULL;
+        fl_dataset data;
+        hush();
+        fl_job_defaults(&job);
+        set_test_device(&job);
+        for (int i = 0; sets[i] != NULL; i += 2) {
+            must(fl_job_set(&job, sets[i], sets[i + 1]));
+        }
+        must(fl_toy_dataset(N_SAMPLES, &data));
+        must(fl_toy_model(4, 0.0f, &model));
+        must(fl_run_again(model, &data, &job, dir, recorded, NULL));
+        _exit(0);
+    }
+    check_ended_well(child);
+}
+
+/* The events of one kind: events of several kinds may come in another order. */
+static void compare_events(const char *dir, const char *again, const char *kind)
+{
+    static const char *const keys[] = {"step", "validation_loss", "test_loss", "train_loss"};
+    json_t *a = lines_with(dir, "events.jsonl", kind);
+    json_t *b = lines_with(again, "events.jsonl", kind);
+    assert_true(length(a) > 0);
+    assert_int_equal(length(a), length(b));
+    for (size_t i = 0; i < json_array_size(a); i++) {
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+            const json_t *x = json_object_get(json_array_get(a, i), keys[k]);
+            const json_t *y = json_object_get(json_array_get(b, i), keys[k]);
+            if (!((x == NULL && y == NULL) || json_equal(x, y))) {
+                fail_msg("%s %zu: %s %.17g, again %.17g", kind, i, keys[k], json_number_value(x),
+                         json_number_value(y));
+            }
+        }
+    }
+    json_decref(a);
+    json_decref(b);
+}
+
+static void test_early_stopping__is_repeated(void **state)
+{
+    (void)state;
+    static const fl_script_entry script[] = {{.step = 14, .f = 1, .k = 1, .r = 3, .m = 1}};
+    const char *const *sets = JOB_SETS(BASE, PLAN("2", "1", "2"), HOPELESS, "train.evaluate_every",
+                                       "7 steps", "train.stop_after", "8 steps");
+    char again[200], command[600];
+    scenario s = {
+        .name = "first", .sets = sets, .script = script, .n_script = 1, .n_samples = N_SAMPLES};
+    scenario_run(&s);
+    snprintf(again, sizeof again, "%s-again", s.dir);
+    replay(s.dir, again, sets);
+    json_t *ending = last_event(again, "\"run.ending\"");
+    assert_int_equal(number(ending, "step"), 21);
+    assert_int_equal(count_events(again, "run.finished", "\"steps\": 21,"), 1);
+    compare_events(s.dir, again, "\"evaluation\"");
+    compare_events(s.dir, again, "\"epoch.finished\"");
+    snprintf(command, sizeof command, FL_BINARY_DIR "/frostline diff %s %s >/dev/null", s.dir,
+             again);
+    assert_int_equal(system(command), 0);
+    json_decref(ending);
+}
+
+/* As if it had been killed when its last checkpoint was durable. */
+static void forget_the_end(const scenario *s)
+{
+    char command[600];
+    snprintf(command, sizeof command,
+             "cd %s && sed -i '/\"run.finished\"/d' events.jsonl && rm model/model.safetensors",
+             s->dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* It may have evaluated both splits again, if the test samples were not among what was saved. */
+static void check_same_end(const char *dir)
+{
+    char path[192];
+    json_t *finished = last_event(dir, "\"run.finished\"");
+    assert_int_equal(count_events(dir, "run.ending", ""), 1);
+    assert_int_equal(number(finished, "steps"), 3 * PER_EPOCH);
+    assert_true(json_is_real(json_object_get(finished, "test_loss")));
+    assert_true(json_is_real(json_object_get(finished, "validation_loss")));
+    snprintf(path, sizeof path, "%s/model/model.safetensors", dir);
+    assert_int_equal(access(path, R_OK), 0);
+    check_exactly_once(dir, 3, N_SAMPLES - N_VALIDATION);
+    json_decref(finished);
+}
+
+/* Would catch: a run that trains for one more interval before it ends again, a resumed end without
+ * weights, and a best value of one metric that another one is compared with. */
+static void test_early_stopping__stays_at_its_end_when_resumed(void **state)
+{
+    (void)state;
+    scenario s = {.name = "resumed",
+                  .sets = JOB_SETS(BASE, PLAN("1", "2", "1"), "checkpoint.every", "8 steps"),
+                  .more = JOB_SETS(HOPELESS),
+                  .n_samples = N_SAMPLES};
+    scenario_run(&s);
+    s.resumes = true;
+    scenario_start(&s);
+    expect_end(&s, FL_EINVAL);
+    if (strstr(s.outcome->message,
+               "the run ended early, after 30 steps: loss has not improved for 20 steps; --set "
+               "train.stop_after=none, or more than 20 steps, makes it longer") == NULL) {
+        fail_msg("%s", s.outcome->message);
+    }
+    scenario_forget(&s);
+    forget_the_end(&s);
+    scenario_run(&s);
+    check_same_end(s.dir);
+    s.more = JOB_SETS(HOPELESS, "train.stop_after", "3 epochs");
+    scenario_run(&s);
+    json_t *ending = last_event(s.dir, "\"run.ending\"");
+    assert_int_equal(number(ending, "step"), 4 * PER_EPOCH);
+    json_decref(ending);
+    s.more = JOB_SETS(HOPELESS, "train.metric", "accuracy"); /* the first value is the best */
+    scenario_run(&s);
+    ending = last_event(s.dir, "\"run.ending\"");
+    json_t *finished = last_event(s.dir, "\"run.finished\"");
+    assert_int_equal(count_events(s.dir, "run.ending", ""), 2);
+    assert_int_equal(number(finished, "steps"), EPOCHS * PER_EPOCH);
+    check_exactly_once(s.dir, EPOCHS, N_SAMPLES - N_VALIDATION);
+    json_decref(ending);
+    json_decref(finished);
+}
+
+/* Its last checkpoint was asked for at the step after which the run ends, before the evaluation
+ * that ends it. Would catch: a finished run that each resume ends once more. */
+static void test_early_stopping__is_in_a_checkpoint_of_the_same_step(void **state)
+{
+    (void)state;
+    scenario s = {.name = "same step",
+                  .sets = JOB_SETS(BASE, PLAN("1", "2", "1"), "checkpoint.every", "30 steps"),
+                  .more = JOB_SETS(HOPELESS),
+                  .n_samples = N_SAMPLES};
+    scenario_run(&s);
+    assert_int_equal(count_events(s.dir, "checkpoint.written", ""), 1);
+    s.resumes = true;
+    scenario_start(&s);
+    expect_end(&s, FL_EINVAL);
+    assert_non_null(strstr(s.outcome->message, "the run ended early, after 30 steps"));
+    scenario_forget(&s);
+    s.more = JOB_SETS(HOPELESS, "train.stop_after", "3 epochs");
+    scenario_run(&s);
+    json_t *ending = last_event(s.dir, "\"run.ending\"");
+    assert_int_equal(number(ending, "step"), 4 * PER_EPOCH);
+    check_exactly_once(s.dir, 4, N_SAMPLES - N_VALIDATION);
+    json_decref(ending);
+}
+
+/* ---- the best checkpoint ---- */
+
+/* "10 60": the steps of the whole checkpoints, ascending. */
+static void list_checkpoints(const char *dir, char text[256])
+{
+    char path[256];
+    fl_checkpoint_folder *all = NULL;
+    int n = 0;
+    size_t used = 0;
+    snprintf(path, sizeof path, "%s/checkpoints", dir);
+    must(fl_checkpoint_list(path, &all, &n));
+    for (int i = n - 1; i >= 0; i--) {
+        assert_true(all[i].whole);
+        used += (size_t)snprintf(text + used, 256 - used, "%s%lld", used == 0 ? "" : " ",
+                                 (long long)all[i].step);
+    }
+    fl_free(all);
+}
+
+static void check_best(const char *dir, int step)
+{
+    char path[256], target[64] = "", wanted[64];
+    snprintf(path, sizeof path, "%s/checkpoints/best", dir);
+    assert_true(readlink(path, target, sizeof target - 1) > 0);
+    snprintf(wanted, sizeof wanted, "step-%09d", step);
+    assert_string_equal(target, wanted);
+}
+
+#define BEST                                                                                       \
+    "train.metric", "loss", "train.stop_margin", "10", "checkpoint.every", "8 steps",              \
+        "checkpoint.keep", "1"
+
+/* Once the best checkpoint is durable. */
+static void behead(fl_worker_state *w)
+{
+    while (faccessat(w->c->dir_fd, "checkpoints/best/manifest.json", F_OK, 0) != 0) {
+        nap(1000);
+    }
+    kill_the_controller(w);
+}
+
+/* No evaluation is better than the first one, by the margin. Would catch: a best checkpoint that is
+ * removed as an old one, one of another step than that of the evaluation, losses that depend on the
+ * waiting, and a resumed run that forgets which one is the best. */
+static void test_early_stopping__keeps_the_best_checkpoint(void **state)
+{
+    (void)state;
+    static const fl_script_entry script[] = {{.step = 10, .f = 1, .k = 1, .r = 3, .m = 1},
+                                             {.step = 25, .f = 0, .k = 2, .r = 1, .m = 2}};
+    char found[256];
+    scenario whole = {.name = "without",
+                      .sets = JOB_SETS(BASE, PLAN("2", "1", "2")),
+                      .script = script,
+                      .n_script = 2,
+                      .n_samples = N_SAMPLES};
+    scenario best = whole, cut = whole;
+    best.name = "best";
+    best.more = cut.more = JOB_SETS(BEST);
+    cut.name = "cut";
+    cut.at[0] = (scenario_deed){.point = "step", .step = 45, .act = behead};
+    scenario_run(&whole);
+    scenario_run(&best);
+    list_checkpoints(best.dir, found);
+    assert_string_equal(found, "10 60");
+    check_best(best.dir, PER_EPOCH);
+    assert_int_equal(count_events(best.dir, "checkpoint.written", "\"best\": true"), 1);
+    assert_int_equal(count_events(best.dir, "checkpoint.failed", ""), 0);
+    double *a = losses_of(&whole, EPOCHS * PER_EPOCH), *b = losses_of(&best, EPOCHS * PER_EPOCH);
+    assert_memory_equal(a, b, EPOCHS * PER_EPOCH * sizeof *a);
+    scenario_start(&cut);
+    expect_beheaded(&cut);
+    scenario_forget(&cut);
+    cut.at[0] = (scenario_deed){0};
+    cut.resumes = true;
+    scenario_run(&cut);
+    list_checkpoints(cut.dir, found);
+    assert_string_equal(found, "10 60");
+    check_best(cut.dir, PER_EPOCH);
+    free(a);
+    free(b);
+}
+
+int main(void)
+{
+#define TEST(name)                                                                                 \
+    cmocka_unit_test_setup_teardown(test_early_stopping__##name, make_root, remove_root)
+    const struct CMUnitTest tests[] = {
+        TEST(ends_as_finished_and_changes_no_step),
+        TEST(ends_at_the_same_step_under_every_plan),
+        TEST(goes_on_while_the_run_improves),
+        TEST(may_end_within_an_epoch),
+        TEST(is_repeated),
+        TEST(stays_at_its_end_when_resumed),
+        TEST(is_in_a_checkpoint_of_the_same_step),
+        TEST(keeps_the_best_checkpoint),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,126 @@
+/* Hosts that join a run while it trains: one that was lost, or that was drained, and a new one that
+ * the file of hosts does not name. Would catch: a host that stays away for ever, one whose workers
+ * join and get no work, a name or ranks that are given twice, losses that such a change moves, and
+ * samples that are used twice or never. Hosts are network name spaces; without the right to make
+ * them, the tests are skipped. */
+#include "support/hosts/net_hosts.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { COMPARED = 20 };
+
+/* It ends by a request. */
+#define JOB NET_JOB "--set train.epochs=1000 --set fault.detect=2s --set elastic.enabled=false "
+
+static int make_three(void **state)
+{
+    return net_hosts_set_up(state, 3, (const int[]){1, 1, 1});
+}
+
+static bool ctl(const net_hosts *h, const char *words)
+{
+    return net_hosts_shell("'%s/frostline' ctl %s/run %s", FL_BINARY_DIR, h->dir, words);
+}
+
+/* Start the run on a and b with two replicas, and wait until it trains. */
+static void start_two(net_hosts *h, const char *more)
+{
+    char job[1024];
+    net_hosts_write_file(h, "ab");
+    snprintf(job, sizeof job, JOB "--set pipe.k=1 --set autodp.r=2 --set pipe.m=1 %s", more);
+    net_hosts_start_head(h, job);
+    net_hosts_start_agent(h, 1);
+    NET_AWAIT(net_hosts_n_steps(h) > COMPARED);
+}
+
+static void check_end(net_hosts *h)
+{
+    assert_true(ctl(h, "stop"));
+    net_hosts_expect(h, 130);
+    net_hosts_run_alone(h, "--set train.max_steps=20");
+    net_hosts_check(h, net_hosts_n_steps(h), COMPARED);
+}
+
+/* How many changes to such a plan there were. */
+static int n_plans(const net_hosts *h, const char *grid)
+{
+    return net_hosts_n_events(h, "transition.done", grid);
+}
+
+static void test_host_joining__a_lost_host_comes_back(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_two(h, "");
+    kill(h->host[1].agent, SIGKILL);
+    (void)net_hosts_await_exit(&h->host[1].agent);
+    net_hosts_start_agent(h, 1); /* before the head knows of the loss */
+    NET_AWAIT(net_hosts_n_events(h, "worker.joined", "\"host\": \"b\"") == 1);
+    NET_AWAIT(n_plans(h, "\"r\": 2") == 1);
+    check_end(h);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", "\"host\": \"b\""), 1);
+    assert_int_equal(net_hosts_n_events(h, "host.joined", "\"host\": \"b\""), 2);
+    assert_int_equal(net_hosts_n_events(h, "worker.restarted", "\"host joined\""), 1);
+}
+
+/* What an agent of host c says that is refused. */
+static void expect_refusal(net_hosts *h, const char *more, const char *text)
+{
+    char arguments[512];
+    snprintf(arguments, sizeof arguments, "agent --join tcp://%s:5570 --key %s/run/hosts.key %s",
+             h->host[0].address, h->dir, more);
+    pid_t pid = net_hosts_start(h, 2, "refused.log", arguments);
+    assert_int_equal(net_hosts_await_exit(&pid), 2);
+    if (!net_hosts_log_has(h, "refused.log", text)) {
+        net_hosts_shell("cat %s/refused.log", h->dir);
+        fail_msg("it does not say '%s': %s", text, net_hosts_said());
+    }
+}
+
+/* It is drained, and comes back, as any other. */
+static void test_host_joining__a_new_host_is_used(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_two(h, "--set devices.max=3");
+    expect_refusal(h, "--name c --devices 2", "only 1 of 3 ranks are left (devices.max)");
+    expect_refusal(h, "--name b", "a host of this name has joined already");
+    expect_refusal(h, "--name a", "a host of this name has joined already");
+    expect_refusal(h, "--name c --address 10.213.8.2", "the address 10.213.8.2 is that of host b");
+    net_hosts_start_agent(h, 2);
+    NET_AWAIT(net_hosts_n_events(h, "worker.joined", "\"host\": \"c\"") == 1);
+    assert_true(ctl(h, "scale k=1 r=3"));
+    assert_true(ctl(h, "status"));
+    assert_non_null(strstr(net_hosts_said(), "10.213.8.3"));
+    expect_refusal(h, "--name d --address 10.213.8.9", "only 0 of 3 ranks are left");
+    kill(h->host[2].agent, SIGTERM);
+    assert_int_equal(net_hosts_await_exit(&h->host[2].agent), 6);
+    net_hosts_start_agent(h, 2);
+    NET_AWAIT(n_plans(h, "\"r\": 3") == 2);
+    check_end(h);
+    assert_int_equal(net_hosts_n_events(h, "worker.started", "\"host\": \"c\""), 1);
+    assert_int_equal(net_hosts_n_events(h, "host.joined", "\"host\": \"c\""), 2);
+    assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), 0);
+}
+
+#define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_three, net_hosts_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HOSTS(test_host_joining__a_lost_host_comes_back),
+        HOSTS(test_host_joining__a_new_host_is_used),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

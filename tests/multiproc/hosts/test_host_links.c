@@ -1,0 +1,182 @@
+/* The links between hosts, measured before the plan of a run, and by frostline doctor. Would catch:
+ * a plan for links that nobody has measured, a pair of hosts that cannot talk and is found out by a
+ * loss in the middle of the run, agents that the measuring keeps from joining, and a slow link that
+ * is taken for a fast one. */
+#include "support/hosts/net_hosts.h"
+#include "support/lines.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 12, COMPARED = 12 };
+
+static int make_three(void **state)
+{
+    static const int n_devices[] = {1, 1, 1};
+    return net_hosts_set_up(state, 3, n_devices);
+}
+
+/* DIR/hosts.yaml without links. */
+static void forget_links(const net_hosts *h)
+{
+    assert_true(net_hosts_shell("sed -i '/^links:/,$d' %s/hosts.yaml", h->dir));
+}
+
+/* Hosts b and c reach the head, and not each other. */
+static bool part_hosts(void)
+{
+    int id = (int)getpid();
+    return net_hosts_shell("ip -n fn%dx link set p1 type bridge_slave isolated on && "
+                           "ip -n fn%dx link set p2 type bridge_slave isolated on",
+                           id, id);
+}
+
+/* Start the run, and end it by this signal while it waits for hosts. */
+static void stop_while_hosts_are_awaited(net_hosts *h, const char *more, int number, int code)
+{
+    char job[NET_HOSTS_TEXT];
+    snprintf(job, sizeof job, NET_JOB "--set train.max_steps=4 %s", more);
+    net_hosts_start_head(h, job);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "measures the links between hosts"));
+    kill(h->head, number);
+    assert_int_equal(net_hosts_await_exit(&h->head), code);
+    assert_true(net_hosts_shell("rm %s/head.log", h->dir));
+}
+
+/* Would catch: keys that stay behind, and a directory in which the same command, or one of a batch
+ * system, cannot begin the run. */
+static void test_host_links__a_stop_while_hosts_are_awaited_leaves_no_run(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    forget_links(h);
+    stop_while_hosts_are_awaited(h, "", SIGTERM, 5);
+    assert_false(net_hosts_shell("test -e %s/run/hosts.key", h->dir));
+    stop_while_hosts_are_awaited(h, "", SIGINT, 130);
+    stop_while_hosts_are_awaited(h, "--continue", SIGKILL, 128 + SIGKILL);
+    stop_while_hosts_are_awaited(h, "--continue", SIGTERM, 5);
+    assert_true(net_hosts_shell("test -e %s/run-1/job.yaml && ! test -e %s/run/job.yaml", h->dir,
+                                h->dir)); /* SIGKILL has left it */
+}
+
+/* What goes to host c passes at 1 MB/s. */
+static bool slow_host(void)
+{
+    return net_hosts_shell(
+        "tc -n fn%dx qdisc add dev p2 root tbf rate 8mbit burst 16kb latency 50ms", (int)getpid());
+}
+
+static void make_ssh(const net_hosts *h)
+{
+    assert_true(net_hosts_shell("mkdir %s/bin && cat > %s/bin/ssh <<'END'\n#!/bin/sh\n"
+                                "case $3 in %s) s=%s ;; %s) s=%s ;; *) exit 255 ;; esac\n"
+                                "exec ip netns exec $s sh -c \"$4\"\nEND\nchmod 755 %s/bin/ssh",
+                                h->dir, h->dir, h->host[1].address, h->host[1].space,
+                                h->host[2].address, h->host[2].space, h->dir));
+}
+
+static void test_host_links__are_measured_before_the_plan(void **state)
+{
+    net_hosts *h = *state;
+    char dir[FOLDER_SIZE + 16], job[NET_HOSTS_TEXT];
+    NET_NEED(h);
+    forget_links(h);
+    snprintf(job, sizeof job, NET_JOB "--set train.max_steps=%d --set pipe.k=3 --set autodp.r=1",
+             STEPS);
+    net_hosts_start_head(h, job);
+    net_hosts_start_agent(h, 1);
+    net_hosts_start_agent(h, 2);
+    net_hosts_expect(h, 0);
+    snprintf(dir, sizeof dir, "%s/run", h->dir);
+    json_t *events = lines_with(dir, "events.jsonl", "hosts.measured");
+    assert_int_equal(length(events), 1);
+    json_t *event = json_array_get(events, 0), *pairs = json_object_get(event, "pairs"), *pair;
+    assert_int_equal(length(pairs), 3);
+    FOR_EACH(pair, pairs)
+    {
+        assert_true(json_number_value(json_object_get(pair, "latency_us")) > 0.0);
+        assert_true(json_number_value(json_object_get(pair, "reduce_bytes_per_s")) > 0.0);
+        assert_true(json_number_value(json_object_get(pair, "bytes_per_s")) >=
+                    json_number_value(json_object_get(event, "bytes_per_s")));
+    }
+    json_decref(events);
+    assert_true(net_hosts_shell("grep -A3 '^between_hosts:' %s/profile.yaml | "
+                                "grep -Eq 'hosts_bytes_per_us: [0-9.]*[1-9]'",
+                                dir));
+    snprintf(job, sizeof job, "--set train.max_steps=%d", STEPS);
+    net_hosts_run_alone(h, job);
+    net_hosts_check(h, STEPS, COMPARED);
+}
+
+static void test_host_links__a_pair_that_cannot_talk_ends_the_start(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    if (!part_hosts()) {
+        print_message("skipped: the bridge cannot keep two hosts apart\n");
+        skip();
+    }
+    forget_links(h);
+    net_hosts_start_head(h, NET_JOB "--set train.max_steps=4");
+    net_hosts_start_agent(h, 1);
+    net_hosts_start_agent(h, 2);
+    net_hosts_expect_codes(h, 3, 3);
+    assert_true(net_hosts_log_has(h, "head.log",
+                                  "hosts b (10.213.8.2) and c (10.213.8.3) cannot talk to each "
+                                  "other: no connection in 5 s; workers connect to any port"));
+    assert_true(net_hosts_log_has(h, "b.log", "cannot talk to each other")); /* nobody waits */
+    assert_int_equal(net_hosts_n_steps(h), 0);
+}
+
+static void test_host_links__the_doctor_measures_every_pair(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    make_ssh(h);
+    if (!slow_host()) {
+        print_message("skipped: this kernel has no shaper (tc, tbf)\n");
+        skip();
+    }
+    net_hosts_shell("PATH=%s/bin:$PATH ip netns exec %s '%s/frostline' doctor --hosts "
+                    "%s/hosts.yaml --json > %s/doctor.json; cat %s/doctor.json",
+                    h->dir, h->host[0].space, FL_BINARY_DIR, h->dir, h->dir, h->dir);
+    json_t *all = json_loads(net_hosts_said(), 0, NULL);
+    json_t *links = json_object_get(all, "links"), *pairs = json_object_get(links, "pairs"), *pair;
+    assert_int_equal(length(pairs), 3);
+    FOR_EACH(pair, pairs)
+    {
+        const char *b = json_string_value(json_object_get(pair, "b"));
+        double there = json_number_value(json_object_get(pair, "bytes_per_s"));
+        assert_true(json_is_true(json_object_get(pair, "reached")) && there > 0.0);
+        assert_true(strcmp(b, "c") != 0 || there < 3e6); /* a shaper lets a burst pass */
+    }
+    assert_non_null(strstr(net_hosts_said(), "the file states 50 us and 1.0 GiB/s"));
+    json_decref(all);
+    assert_false(net_hosts_shell("ip netns exec %s '%s/frostline' run " NET_JOB
+                                 "--run-dir %s/run --set 'hosts=[{name: a, address: %s, devices: "
+                                 "1}, {name: b, address: 127.0.0.1, devices: 1}]' 2>&1",
+                                 h->host[0].space, FL_BINARY_DIR, h->dir, h->host[0].address));
+    assert_non_null(strstr(net_hosts_said(), "host b: 127.0.0.1 is 127.0.0.1, which other hosts"));
+}
+
+#define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_three, net_hosts_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HOSTS(test_host_links__are_measured_before_the_plan),
+        HOSTS(test_host_links__a_pair_that_cannot_talk_ends_the_start),
+        HOSTS(test_host_links__a_stop_while_hosts_are_awaited_leaves_no_run),
+        HOSTS(test_host_links__the_doctor_measures_every_pair),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,261 @@
+/* What layers cost on hosts of another kind, measured there before the plan of a run is chosen.
+ * Would catch: a kind that nobody measures, a profile that is lost on the way or counts for the
+ * wrong host, one that is measured again at each start, and a host whose answer is bad, or does not
+ * come, and that ends the head or makes it wait. */
+#include "support/hosts/net_hosts.h"
+
+#include "control/agent/host_wire.h"
+#include "launcher/run/hosts.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <zmq.h>
+
+enum { N_STEPS = 30, COMPARED = 8, N_LAYERS = 10, ANSWER_MS = 60000 };
+
+#define SIZE "--set model.blocks=4 --set model.dim=64 --set devices.memory=64MiB "
+#define MODEL NET_JOB SIZE "--set train.max_steps=30 --set pipe.k=2 --set autodp.r=1 "
+
+/* A cache of profiles that only this test has. */
+static void use_own_cache(const net_hosts *h)
+{
+    char path[FOLDER_SIZE + 16];
+    snprintf(path, sizeof path, "%s/cache", h->dir);
+    assert_int_equal(setenv("XDG_CACHE_HOME", path, 1), 0);
+}
+
+/* ---- with agents ---- */
+
+static int make_two(void **state)
+{
+    return net_hosts_set_up(state, 2, (const int[]){1, 1});
+}
+
+/* Host b uses the plainest kernels. */
+static void run_two(net_hosts *h, const char *profile)
+{
+    char text[64];
+    snprintf(text, sizeof text, "\"profile\": \"%s\"", profile);
+    net_hosts_start_head(h, MODEL);
+    net_hosts_start_agent_env(h, 1, "FROSTLINE_KERNELS=baseline");
+    net_hosts_expect(h, 0);
+    assert_int_equal(net_hosts_n_events(h, "run.started", text), 1);
+    assert_int_equal(net_hosts_n_events(h, "run.started", "\"profile\": \"the head's\""), 1);
+    assert_in_range(net_hosts_layers_of_second(h, N_LAYERS), 1, N_LAYERS / 2 - 1);
+    net_hosts_check(h, N_STEPS, COMPARED);
+}
+
+static void test_host_measure__a_kind_is_measured_once(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    if (!net_hosts_have_kernels("avx2")) {
+        skip();
+    }
+    net_hosts_run_alone(h, SIZE "--set train.max_steps=30");
+    use_own_cache(h);
+    run_two(h, "measured");
+    assert_true(net_hosts_shell("rm -r %s/run", h->dir));
+    run_two(h, "cached");
+    assert_true(
+        net_hosts_shell("test $(cat %s/head.log | grep -c 'host b .* measures') = 1", h->dir));
+    /* One that cannot be true is not kept for another run. */
+    assert_true(
+        net_hosts_shell("cd %s && rm -r run && file=$(grep -l baseline cache/frostline/*) && "
+                        "echo $file > odd && sed -i 's/_us: [0-9.]*/_us: 4.9e-324/g' $file",
+                        h->dir));
+    net_hosts_start_head(h, MODEL);
+    net_hosts_start_agent_env(h, 1, "FROSTLINE_KERNELS=baseline");
+    net_hosts_expect(h, 0);
+    assert_true(net_hosts_log_has(h, "head.log", "times as fast as the head"));
+    assert_true(net_hosts_shell("cd %s && ! test -e $(cat odd)", h->dir));
+}
+
+/* ---- with a program in the place of agents ---- */
+
+typedef struct stand_in {
+    void *zmq, *socket;
+    uint64_t number; /* of the head's order */
+} stand_in;
+
+static int make_four(void **state)
+{
+    net_hosts *h = calloc(1, sizeof *h);
+    assert_non_null(h);
+    net_hosts_make_loopback(h, 4);
+    *state = h;
+    return 0;
+}
+
+static void send_message(const stand_in *s, const fl_host_message *m)
+{
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    size_t n = fl_host_wire_put(m, bytes);
+    assert_int_equal(zmq_send(s->socket, bytes, n, 0), (int)n);
+}
+
+/* Host i joins, as one of a kind of its own. */
+static void join_as(const net_hosts *h, int i, stand_in *s)
+{
+    char path[FOLDER_SIZE + 32], endpoint[64];
+    fl_curve_keys keys;
+    int timeout = ANSWER_MS, zero = 0;
+    fl_host_message m = {.type = FL_HOST_JOIN, .join = {.n_devices = 1, .version = FL_VERSION}};
+    snprintf(path, sizeof path, "%s/run/hosts.key", h->dir);
+    assert_int_equal(fl_hosts_read_key(path, &keys), FL_OK);
+    s->zmq = zmq_ctx_new();
+    s->socket = zmq_socket(s->zmq, ZMQ_DEALER);
+    assert_true(fl_curve_client(&keys, s->socket));
+    zmq_setsockopt(s->socket, ZMQ_RCVTIMEO, &timeout, sizeof timeout);
+    zmq_setsockopt(s->socket, ZMQ_LINGER, &zero, sizeof zero);
+    snprintf(endpoint, sizeof endpoint, "tcp://%s:5570", h->host[0].address);
+    assert_int_equal(zmq_connect(s->socket, endpoint), 0);
+    snprintf(m.join.name, sizeof m.join.name, "%s", h->host[i].name);
+    snprintf(m.join.address, sizeof m.join.address, "%s", h->host[i].address);
+    snprintf(m.join.kind.processor, sizeof m.join.kind.processor, "a processor of host %s",
+             h->host[i].name);
+    send_message(s, &m);
+}
+
+/* Until the head orders this host to measure. */
+static void await_order(stand_in *s)
+{
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_message m = {.type = FL_HOST_ALIVE};
+    int64_t n_job = 0;
+    while (m.type != FL_HOST_MEASURE) {
+        int n = zmq_recv(s->socket, bytes, sizeof bytes, 0);
+        assert_true(n > 0);
+        assert_int_equal(fl_host_wire_get(bytes, (size_t)n, &m), FL_OK);
+        n_job += m.type == FL_HOST_JOB ? (int64_t)m.frame.n : 0;
+    }
+    assert_int_equal(m.measure.job_bytes, n_job);
+    s->number = m.measure.number;
+}
+
+static void join_all(net_hosts *h, stand_in s[])
+{
+    net_hosts_await_key(h);
+    for (int i = 1; i < h->n; i++) {
+        join_as(h, i, &s[i]);
+    }
+    for (int i = 1; i < h->n; i++) {
+        await_order(&s[i]);
+    }
+}
+
+static void leave_all(const net_hosts *h, stand_in s[])
+{
+    for (int i = 1; i < h->n; i++) {
+        zmq_close(s[i].socket);
+        zmq_ctx_term(s[i].zmq);
+    }
+}
+
+/* Would catch: a head that crashes, waits or takes costs from what is no profile. */
+static void test_host_measure__bad_answers_are_named(void **state)
+{
+    net_hosts *h = *state;
+    stand_in s[NET_HOSTS_MAX];
+    static const unsigned char text[] = "# A profile of frostline: what layers cost. It may be "
+                                        "deleted.\nformat: [8, {\n";
+    fl_host_message piece = {
+        .type = FL_HOST_PROFILE,
+        .profile = {.size_bytes = (int32_t)sizeof text - 1, .bytes = text, .n = sizeof text - 1}};
+    fl_host_message why = {.type = FL_HOST_UNMEASURED, .unmeasured = {.text = "it is tired"}};
+    use_own_cache(h);
+    net_hosts_start_head(h, MODEL);
+    join_all(h, s);
+    piece.profile.number = s[1].number;
+    send_message(&s[1], &piece);
+    piece.profile.number = s[2].number; /* it does not begin at the beginning */
+    piece.profile.at = 8;
+    piece.profile.n -= 8;
+    send_message(&s[2], &piece);
+    why.unmeasured.number = s[3].number + 1; /* an answer to another order counts for nothing */
+    send_message(&s[3], &why);
+    why.unmeasured.number = s[3].number;
+    snprintf(why.unmeasured.text, sizeof why.unmeasured.text, "it has no memory");
+    send_message(&s[3], &why);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "gate: waits for 3 other hosts"));
+    assert_true(net_hosts_log_has(h, "head.log",
+                                  "host b: what layers cost there is not known: the profile of "
+                                  "host b:"));
+    assert_true(net_hosts_log_has(h, "head.log",
+                                  "host c: what layers cost there is not known: its profile has a "
+                                  "piece of"));
+    assert_true(net_hosts_log_has(h, "head.log",
+                                  "host d: what layers cost there is not known: it has no memory; "
+                                  "plans use the head"));
+    kill(h->head, SIGTERM);
+    assert_int_equal(net_hosts_await_exit(&h->head), 5);
+    leave_all(h, s);
+}
+
+/* Would catch: a start that waits for a host that has ended. */
+static void test_host_measure__a_host_lost_meanwhile_ends_the_start(void **state)
+{
+    net_hosts *h = *state;
+    stand_in s[NET_HOSTS_MAX];
+    fl_host_message leave = {.type = FL_HOST_LEAVE, .text = "its power was cut"};
+    use_own_cache(h);
+    net_hosts_start_head(h, MODEL);
+    join_all(h, s);
+    send_message(&s[2], &leave);
+    assert_int_equal(net_hosts_await_exit(&h->head), 3);
+    assert_true(net_hosts_log_has(h, "head.log",
+                                  "was lost while it measured what layers cost: its power was "
+                                  "cut"));
+    leave_all(h, s);
+}
+
+/* Would catch: a stop that waits for hosts or for the head's own measurement. */
+static void test_host_measure__a_stop_meanwhile_ends_at_once(void **state)
+{
+    net_hosts *h = *state;
+    stand_in s[NET_HOSTS_MAX];
+    use_own_cache(h);
+    net_hosts_start_head(h, MODEL);
+    join_all(h, s);
+    kill(h->head, SIGINT);
+    assert_int_equal(net_hosts_await_exit(&h->head), 130);
+    assert_false(net_hosts_shell("test -e %s/run/hosts.key", h->dir));
+    leave_all(h, s);
+}
+
+/* Would catch: hosts that measure what no plan depends on. */
+static void test_host_measure__a_given_plan_needs_no_costs(void **state)
+{
+    net_hosts *h = *state;
+    use_own_cache(h);
+    net_hosts_start_head(h, NET_JOB "--set pipe.k=1 --set pipe.m=1 --set autodp.r=4 ");
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "gate: waits for 3 other hosts"));
+    assert_false(net_hosts_log_has(h, "head.log", "compares the kinds of hosts"));
+    kill(h->head, SIGTERM);
+    assert_int_equal(net_hosts_await_exit(&h->head), 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_host_measure__a_kind_is_measured_once, make_two,
+                                        net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_host_measure__bad_answers_are_named, make_four,
+                                        net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_host_measure__a_host_lost_meanwhile_ends_the_start,
+                                        make_four, net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_host_measure__a_stop_meanwhile_ends_at_once, make_four,
+                                        net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_host_measure__a_given_plan_needs_no_costs, make_four,
+                                        net_hosts_tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

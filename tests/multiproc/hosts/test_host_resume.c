@@ -1,0 +1,188 @@
+/* A run on several hosts that was interrupted, or that has lost what it cannot do without. Would
+ * catch: a run that continues only where it began, on other numbers of hosts and workers with other
+ * losses, with samples that are used twice or never, and a host that starts from the first weights.
+ * Hosts are network name spaces; without the right to make them, the tests are skipped. */
+#include "support/hosts/net_hosts.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { FIRST = 7, SECOND = 14, LAST = 20 };
+
+static int make_three(void **state)
+{
+    return net_hosts_set_up(state, 3, (const int[]){1, 1, 2});
+}
+
+/* ---- --resume ---- */
+
+/* Continue DIR/run up to a step on the hosts of these letters. */
+static void resume_on(net_hosts *h, const char *letters, int n_steps, const char *more)
+{
+    char job[512];
+    net_hosts_write_file(h, letters);
+    snprintf(job, sizeof job, "--resume %s/run --set train.max_steps=%d %s", h->dir, n_steps, more);
+    net_hosts_start_head(h, job);
+    for (const char *c = letters + 1; *c != '\0'; c++) {
+        net_hosts_start_agent(h, *c - 'a');
+    }
+    net_hosts_expect(h, 0);
+}
+
+#define EACH_STEP "--set train.max_steps=%d --set 'checkpoint.every=%s'"
+
+static void test_host_resume__on_other_hosts(void **state)
+{
+    net_hosts *h = *state;
+    char job[1024];
+    NET_NEED(h);
+    net_hosts_write_file(h, "ab");
+    snprintf(job, sizeof job, NET_JOB EACH_STEP " --set pipe.k=2 --set autodp.r=1", FIRST,
+             "5 steps");
+    net_hosts_start_head(h, job);
+    net_hosts_start_agent(h, 1);
+    net_hosts_expect(h, 0);
+    resume_on(h, "abc", SECOND, "--set pipe.k=2 --set autodp.r=2");
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "\"step\": 7"), 1);
+    assert_int_equal(net_hosts_n_events(h, "plan.chosen", "\"r\": 2"), 1);
+    assert_true(net_hosts_shell("'%s/frostline' run --resume %s/run --set train.max_steps=%d "
+                                "--set devices.count=1 --set pipe.k=1 --set autodp.r=1",
+                                FL_BINARY_DIR, h->dir, LAST));
+    snprintf(job, sizeof job, "--set train.max_steps=%d", LAST);
+    net_hosts_run_alone(h, job);
+    net_hosts_check(h, LAST, LAST);
+}
+
+/* ---- going back ---- */
+
+/* COMPARED: of the larger model, whose rounding comes to 1e-5 after 200 steps. */
+enum { MANY = 300, KILL_AT = 30, COMPARED = 100 };
+#define LARGER "--set model.dim=64 --set model.blocks=4 "
+
+/* Hosts a, b and c, in one pipeline with a checkpoint after every fifth step. */
+static void start_pipeline(net_hosts *h, const char *more)
+{
+    char job[1024];
+    snprintf(job, sizeof job, NET_JOB EACH_STEP " --set pipe.k=4 --set autodp.r=1 %s", MANY,
+             "5 steps", more);
+    net_hosts_start_head(h, job);
+    net_hosts_start_agent(h, 1);
+    net_hosts_start_agent(h, 2);
+    NET_AWAIT(net_hosts_n_steps(h) > KILL_AT);
+}
+
+static void check_long(const net_hosts *h)
+{
+    char job[64];
+    snprintf(job, sizeof job, "--set train.max_steps=%d", MANY);
+    net_hosts_run_alone(h, job);
+    net_hosts_check(h, MANY, MANY);
+}
+
+/* The head learns it at once; that it notices a host which vanishes is shown in test_hosts.c. */
+static void lose_agent(net_hosts *h, int i)
+{
+    kill(h->host[i].agent, SIGINT);
+    assert_int_equal(net_hosts_await_exit(&h->host[i].agent), 130);
+}
+
+/* A lost host had layers that no other one has. The rest go back, the other agent with them. */
+static void test_host_resume__goes_back_on_the_hosts_that_are_left(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_pipeline(h, "--set fault.snapshot=none");
+    lose_agent(h, 1);
+    net_hosts_expect(h, 0);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "repeated_steps"), 1);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", "\"host\": \"b\""), 1);
+    assert_true(net_hosts_log_has(h, "c.log", "the run goes back to an earlier step"));
+    check_long(h);
+}
+
+/* The head has the state of all hosts in memory: with that, no file is needed. The worker of the
+ * lost host comes back nowhere; the others of its pipeline get the head's copy of their layers. */
+static void test_host_resume__goes_back_to_the_snapshot_of_the_head(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_pipeline(h, "--set checkpoint.every=none --set 'fault.snapshot=10 steps'");
+    lose_agent(h, 1);
+    net_hosts_expect(h, 0);
+    assert_true(net_hosts_n_events(h, "snapshot.taken", "") > 0);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "the snapshot in memory"), 1);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "\"refused\": []"), 1);
+    check_long(h);
+}
+
+/* With one after every step there is always one on its way: its layers are 2 MB, those of a step a
+ * few. The worker that sends its part dies in between. */
+static void test_host_resume__goes_back_while_a_snapshot_is_on_its_way(void **state)
+{
+    net_hosts *h = *state;
+    char job[256];
+    NET_NEED(h);
+    start_pipeline(h, LARGER "--set checkpoint.every=none --set 'fault.snapshot=1 steps'");
+    NET_AWAIT(net_hosts_n_events(h, "snapshot.taken", "") > 0);
+    kill(net_hosts_worker_pid(h, 1), SIGKILL);
+    net_hosts_expect(h, 0);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "the snapshot in memory"), 1);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "\"refused\": []"), 1);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "\"repeated_steps\": 0"), 0);
+    snprintf(job, sizeof job, LARGER "--set train.max_steps=%d", COMPARED);
+    net_hosts_run_alone(h, job);
+    net_hosts_check(h, MANY, COMPARED);
+}
+
+/* Its agent starts it again, in a new process of the agent. There is no checkpoint yet. */
+static void test_host_resume__goes_back_to_the_start_with_all_hosts(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_pipeline(h, "--set checkpoint.every=none --set fault.snapshot=none");
+    kill(net_hosts_worker_pid(h, 2), SIGKILL);
+    net_hosts_expect(h, 0);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "the start of the run"), 1);
+    assert_true(net_hosts_log_has(h, "b.log", "the run goes back to an earlier step"));
+    assert_true(net_hosts_log_has(h, "c.log", "the run goes back to an earlier step"));
+    check_long(h);
+}
+
+/* Would catch: an agent that waits for a head which has given up. */
+static void test_host_resume__ends_where_the_hosts_left_do_not_suffice(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_pipeline(h, "--set model.blocks=6 --set model.dim=48 --set devices.memory=1500KiB "
+                      "--set pipe.m=16");
+    lose_agent(h, 2);
+    assert_int_equal(net_hosts_await_exit(&h->head), 3);
+    assert_int_equal(net_hosts_await_exit(&h->host[1].agent), 3);
+    assert_true(net_hosts_log_has(h, "head.log", "the run cannot go back"));
+    assert_true(net_hosts_log_has(h, "b.log", "the run has ended: "));
+    assert_int_equal(net_hosts_n_events(h, "run.failed", ""), 1);
+}
+
+#define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_three, net_hosts_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HOSTS(test_host_resume__on_other_hosts),
+        HOSTS(test_host_resume__goes_back_on_the_hosts_that_are_left),
+        HOSTS(test_host_resume__goes_back_to_the_snapshot_of_the_head),
+        HOSTS(test_host_resume__goes_back_while_a_snapshot_is_on_its_way),
+        HOSTS(test_host_resume__goes_back_to_the_start_with_all_hosts),
+        HOSTS(test_host_resume__ends_where_the_hosts_left_do_not_suffice),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,246 @@
+/* Who is refused: agents with another key or name, noise on the ports of the head, and hosts,
+ * options and files that cannot be used. The hosts are loopback addresses. */
+#include "support/hosts/net_hosts.h"
+#include "support/shell.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 12, COMPARED = 12 };
+
+static output said;
+
+static int make_loopback(void **state)
+{
+    net_hosts *h = calloc(1, sizeof *h);
+    assert_non_null(h);
+    net_hosts_make_loopback(h, 2);
+    *state = h;
+    return 0;
+}
+
+static void send_junk(int port)
+{
+    unsigned char noise[512];
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (int i = 0; i < 50; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        assert_true(fd >= 0);
+        memset(noise, i * 7, sizeof noise);
+        if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0) {
+            (void)send(fd, noise, sizeof noise, MSG_NOSIGNAL);
+        }
+        close(fd);
+    }
+}
+
+/* Neither a wrong key, nor a wrong name, nor noise changes what the run computes. */
+static void test_hosts_refused__strangers_are_refused(void **state)
+{
+    net_hosts *h = *state;
+    char job[NET_HOSTS_TEXT], more[64], arguments[NET_HOSTS_TEXT];
+    snprintf(job, sizeof job,
+             NET_JOB "--set train.max_steps=%d --set pipe.k=2 --set autodp.r=1 "
+                     "--set pipe.m=2",
+             STEPS);
+    net_hosts_start_head(h, job);
+    net_hosts_await_key(h);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "waits for 1 other host"));
+    send_junk(5570);
+    send_junk(5571);
+    assert_true(net_hosts_shell(
+        "'%s/frostline' key %s/a && '%s/frostline' key %s/b && cat %s/a.pub %s/b > "
+        "%s/other && chmod 600 %s/other",
+        FL_BINARY_DIR, h->dir, FL_BINARY_DIR, h->dir, h->dir, h->dir, h->dir, h->dir));
+    snprintf(arguments, sizeof arguments, "agent --join tcp://%s:5570 --key %s/other --name b",
+             h->host[0].address, h->dir);
+    h->host[1].agent = net_hosts_start(h, 1, "other.log", arguments);
+    assert_int_equal(net_hosts_await_exit(&h->host[1].agent), 2);
+    assert_true(net_hosts_log_has(h, "other.log", "refuses the key"));
+    snprintf(arguments, sizeof arguments,
+             "agent --join tcp://%s:5570 --key %s/run/hosts.key "
+             "--name c",
+             h->host[0].address, h->dir);
+    h->host[1].agent = net_hosts_start(h, 1, "c.log", arguments);
+    assert_int_equal(net_hosts_await_exit(&h->host[1].agent), 2);
+    assert_true(net_hosts_log_has(h, "c.log", "the run has no host of this name"));
+    net_hosts_start_agent(h, 1);
+    net_hosts_expect_codes(h, 0, 0);
+    snprintf(more, sizeof more, "--set train.max_steps=%d", STEPS);
+    net_hosts_run_alone(h, more);
+    net_hosts_check(h, STEPS, COMPARED);
+}
+
+static void test_hosts_refused__bad_input_is_refused(void **state)
+{
+    net_hosts *h = *state;
+    static const struct {
+        const char *arguments, *text;
+    } cases[] = {
+        {"run " NET_JOB "--hosts far.yaml",
+         "--hosts: the first host, a, has the address 192.0.2.1, which this host has not; this "
+         "host is b; allowed: frostline run on the first host"},
+        {"run " NET_JOB "--hosts far.yaml --listen tcp://127.0.0.1:5570",
+         "the first host, a, has the address 192.0.2.1, which this host has not"},
+        {"run " NET_JOB "--hosts hosts.yaml --listen tcp://192.0.2.1:5570",
+         "--listen: cannot listen at tcp://192.0.2.1:5570"},
+        {"run " NET_JOB "--hosts near.yaml",
+         "host a: 127.0.0.1 is 127.0.0.1, which other hosts cannot reach"},
+        {"run " NET_JOB "--listen tcp://127.0.0.1:5570", "--listen: the run has one host"},
+        {"run " NET_JOB "--set 'hosts=[{name: a, address: 127.0.0.1, devices: 1}]'",
+         "hosts: found one host, allowed: two or more"},
+        {"run " NET_JOB "--set 'hosts=[{name: a, address: a.invalid, devices: 1}, "
+         "{name: b, address: 127.0.0.1, devices: 1}]'",
+         "hosts: host a: a.invalid: no IPv4 address"},
+        {"run " NET_JOB "--set 'hosts=[{name: a, address: 127.0.0.1, devices: 1}, "
+         "{name: b, address: \"fd00::2\", devices: 1}]'",
+         "address: found 'fd00::2', allowed: an IPv4 address or a name that has one (no IPv6)"},
+        {"run " NET_JOB "--hosts large.yaml --listen tcp://127.0.0.1:5570",
+         "host b: found memory of 1125899906842624 bytes, allowed: at most devices.memory"},
+        {"run " NET_JOB "--hosts bare.yaml --listen tcp://127.0.0.1:5570", "host b has no address"},
+        {"run " NET_JOB "--hosts one.yaml --listen tcp://127.0.0.1:5570", "found one host"},
+        {"run " NET_JOB "--hosts twice.yaml --listen tcp://127.0.0.1:5570",
+         "hosts.address: found 127.0.0.1 twice"},
+        {"run " NET_JOB "--hosts name.yaml --listen tcp://127.0.0.1:5570",
+         "hosts.address: found 'localhost', allowed: an IPv4 address"},
+        {"run " NET_JOB "--ssh", "--ssh: an option of --hosts, which is missing"},
+        {"run " NET_JOB "--hosts hosts.yaml --listen 127.0.0.1", "allowed: tcp://ADDRESS:PORT"},
+        {"run " NET_JOB "--hosts none.yaml --listen tcp://127.0.0.1:5570",
+         "none.yaml: cannot be opened"},
+        {"run " NET_JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set devices.count=3",
+         "devices.count: found 3, but the hosts have 2 devices"},
+        {"run " NET_JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set cache.policy=on "
+         "--set cache.stores=2",
+         "cache.stores: found 2, but host a has 1 devices"},
+        {"run " NET_JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set devices.count=auto "
+         "--set devices.max=1",
+         "devices.max: found 1, but the hosts have 2 devices"},
+        {"run --replay x --hosts hosts.yaml --listen tcp://127.0.0.1:5570",
+         "--replay is given, too"},
+        {"agent --key hosts.yaml", "--join ADDRESS is missing"},
+        {"agent --join tcp://127.0.0.1:5570 --key keys --grace soon",
+         "--grace: found 'soon', allowed: 0 to 86400 seconds"},
+        {"agent --join tcp://127.0.0.1:5570 --key keys --grace -1", "--grace: found '-1'"},
+        {"agent --join tcp://127.0.0.1:5570 --key keys --grace 86401", "--grace: found '86401'"},
+        {"agent --join tcp://127.0.0.1:5570", "--key FILE is missing"},
+        {"agent --join x --key hosts.yaml", "allowed: tcp://ADDRESS:PORT"},
+        {"agent --join tcp://127.0.0.1:5570 --key hosts.yaml", "others may read this secret"},
+        {"agent --join tcp://127.0.0.1:5570 --key private.yaml", "no keys found"},
+        {"agent --join tcp://127.0.0.1:5570 --key keys --name ../../../esc",
+         "--name: found '../../../esc', allowed: 1 to 63 letters, digits, '_', '-' and '.', the "
+         "first not '-' or '.'"},
+        {"agent --join tcp://127.0.0.1:5570 --key keys --name ''", "--name: found '', allowed"},
+        {"agent --join tcp://127.0.0.1:5570 --key keys --name \"$(printf 'a\\nb')\"",
+         "--name: found 'a\\x0Ab', allowed"},
+        {"agent --join tcp://127.0.0.1:5570 --key keys --name=-x", "--name: found '-x', allowed"},
+    };
+    assert_true(
+        net_hosts_shell("cd %s && cp hosts.yaml private.yaml && chmod 600 private.yaml && "
+                        "sed 's/devices: 1, address: 127.0.0.2/devices: 1, memory: 1048576GiB, "
+                        "address: 127.0.0.2/' hosts.yaml > large.yaml && "
+                        "sed 's/, address: 127.0.0.2//' hosts.yaml > bare.yaml && "
+                        "sed '/name: b/d' hosts.yaml > one.yaml && "
+                        "sed 's/127.0.0.2/127.0.0.1/' hosts.yaml > twice.yaml && "
+                        "sed 's/127.0.0.2/localhost/' hosts.yaml > name.yaml && "
+                        "sed 's/127.0.0.1/192.0.2.1/' hosts.yaml > far.yaml && "
+                        "sed 's/127.0.0.2/192.0.2.1/' hosts.yaml > near.yaml && "
+                        "'%s/frostline' key k && cat k.pub k > keys && chmod 600 keys",
+                        h->dir, FL_BINARY_DIR));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char command[NET_HOSTS_TEXT];
+        snprintf(command, sizeof command, "'%s/frostline' %s", FL_BINARY_DIR, cases[i].arguments);
+        run_command(h->dir, command, &said);
+        if (said.exit_code != 2 || strstr(said.err, cases[i].text) == NULL) {
+            fail_msg("%s: exit code %d, %s", cases[i].arguments, said.exit_code, said.err);
+        }
+    }
+}
+
+/* A port of this host. */
+static int listen_at(int *port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 8) == 0 &&
+                getsockname(fd, (struct sockaddr *)&at, &size) == 0);
+    *port = ntohs(at.sin_port);
+    return fd;
+}
+
+/* Would catch: a connection that ends early and is taken for another key, which ends a Job of
+ * Kubernetes for good. */
+static void test_hosts_refused__a_closed_connection_is_no_refusal(void **state)
+{
+    net_hosts *h = *state;
+    char arguments[NET_HOSTS_TEXT];
+    int port, how = 0, n = 0, fd = listen_at(&port);
+    assert_true(net_hosts_shell("cd %s && '%s/frostline' key k && cat k.pub k > keys && "
+                                "chmod 600 keys",
+                                h->dir, FL_BINARY_DIR));
+    snprintf(arguments, sizeof arguments, "agent --key %s/keys --join tcp://127.0.0.1:%d --wait 2",
+             h->dir, port);
+    pid_t agent = net_hosts_start(h, 1, "b.log", arguments);
+    while (waitpid(agent, &how, WNOHANG) == 0) {
+        struct pollfd item = {.fd = fd, .events = POLLIN};
+        int taken = poll(&item, 1, 20) == 1 ? accept(fd, NULL, NULL) : -1;
+        if (taken >= 0) {
+            close(taken);
+            n++;
+        }
+    }
+    close(fd);
+    assert_true(n > 3);
+    assert_int_equal(WIFEXITED(how) ? WEXITSTATUS(how) : -1, 3);
+    assert_true(net_hosts_log_has(h, "b.log", "no answer from tcp://127.0.0.1"));
+}
+
+/* An agent that waits for a head that is not there. Would catch: a SIGTERM that it does not hear,
+ * and a code that keeps a scheduler from another try. */
+static void test_hosts_refused__a_head_that_is_not_there(void **state)
+{
+    net_hosts *h = *state;
+    char arguments[NET_HOSTS_TEXT];
+    assert_true(net_hosts_shell("cd %s && '%s/frostline' key k && cat k.pub k > keys && "
+                                "chmod 600 keys",
+                                h->dir, FL_BINARY_DIR));
+    snprintf(arguments, sizeof arguments, "agent --key %s/keys --join tcp://127.0.0.1:1 --wait 1",
+             h->dir);
+    pid_t agent = net_hosts_start(h, 1, "b.log", arguments);
+    assert_int_equal(net_hosts_await_exit(&agent), 3);
+    assert_true(net_hosts_log_has(h, "b.log", "no answer from tcp://127.0.0.1:1 in 1 s"));
+    snprintf(arguments, sizeof arguments,
+             "agent --key %s/keys --join tcp://head.invalid:5570 --wait 600", h->dir);
+    agent = net_hosts_start(h, 1, "b.log", arguments);
+    NET_AWAIT(net_hosts_log_has(h, "b.log", "waits for the address of head.invalid"));
+    kill(agent, SIGTERM);
+    assert_int_equal(net_hosts_await_exit(&agent), 5);
+}
+
+#define LOOPBACK(test) cmocka_unit_test_setup_teardown(test, make_loopback, net_hosts_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LOOPBACK(test_hosts_refused__strangers_are_refused),
+        LOOPBACK(test_hosts_refused__bad_input_is_refused),
+        LOOPBACK(test_hosts_refused__a_closed_connection_is_no_refusal),
+        LOOPBACK(test_hosts_refused__a_head_that_is_not_there),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

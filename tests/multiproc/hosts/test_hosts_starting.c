@@ -1,0 +1,80 @@
+/* A host that is lost between its welcome and the start of its workers. Would catch: a run that
+ * ends although it may go back. The hosts are loopback addresses. */
+#include "support/hosts/net_hosts.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 12 };
+
+static int make_loopback(void **state)
+{
+    net_hosts *h = calloc(1, sizeof *h);
+    assert_non_null(h);
+    net_hosts_make_loopback(h, 2);
+    *state = h;
+    return 0;
+}
+
+/* The process that would start the workers of host b is stopped before the head lets the host in,
+ * and killed after that. */
+static void lose_host_while_it_starts(net_hosts *h, const char *more)
+{
+    char job[NET_HOSTS_TEXT];
+    snprintf(job, sizeof job,
+             NET_JOB "--set train.max_steps=%d --set train.epochs=1 --set elastic.enabled=false %s",
+             STEPS, more);
+    net_hosts_start_head(h, job);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "waits for 1 other host"));
+    pid_t gate = 0, agent = 0;
+    NET_AWAIT((gate = net_hosts_child_of(h->head)) > 0);
+    kill(gate, SIGSTOP);
+    net_hosts_start_agent(h, 1);
+    NET_AWAIT((agent = net_hosts_child_of(h->host[1].agent)) > 0);
+    kill(agent, SIGSTOP);
+    kill(gate, SIGCONT);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "host b (127.0.0.2) has joined"));
+    kill(agent, SIGKILL);
+}
+
+static void test_hosts_starting__a_lost_host_is_a_loss(void **state)
+{
+    net_hosts *h = *state;
+    lose_host_while_it_starts(h, "");
+    net_hosts_expect_codes(h, 0, 3);
+    assert_int_equal(net_hosts_n_steps(h), STEPS);
+    assert_true(net_hosts_log_has(h, "head.log",
+                                  "while it started, with host b (127.0.0.2): its "
+                                  "agent was killed by signal 9"));
+    assert_true(net_hosts_log_has(h, "head.log", "goes back from step 0 to its start, step 0"));
+}
+
+static void test_hosts_starting__a_run_that_may_not_go_back_ends(void **state)
+{
+    net_hosts *h = *state;
+    lose_host_while_it_starts(h, "--set fault.restarts=0");
+    net_hosts_expect_codes(h, 3, 3);
+    assert_true(net_hosts_log_has(h, "head.log", "while it started, with host b (127.0.0.2)"));
+    assert_true(net_hosts_log_has(h, "head.log", "fault.restarts is 0"));
+    assert_int_equal(net_hosts_n_events(h, "host.lost", "\"host\": \"b\""), 1);
+    assert_int_equal(net_hosts_n_events(h, "run.failed", ""), 1);
+}
+
+#define LOOPBACK(test) cmocka_unit_test_setup_teardown(test, make_loopback, net_hosts_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LOOPBACK(test_hosts_starting__a_lost_host_is_a_loss),
+        LOOPBACK(test_hosts_starting__a_run_that_may_not_go_back_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
