@@ -147,3 +147,10 @@ void fl_host_limits_read(const char *root, fl_host_limits *out)
     out->memory_bytes = limited(out->total_bytes, memory);
     out->available_bytes = limited(meminfo(root, "MemAvailable"), memory);
 }
+
+int fl_host_limits_processors(void)
+{
+    fl_host_limits machine;
+    fl_host_limits_read("", &machine);
+    return machine.processors;
+}

@@ -17,4 +17,7 @@ typedef struct fl_host_limits {
 /* root  where /proc and /sys lie: "" but in tests. What cannot be read counts as no limit. */
 void fl_host_limits_read(const char *root, fl_host_limits *out);
 
+/* Processors that this process may use, at least 1. */
+int fl_host_limits_processors(void);
+
 #endif

@@ -9,7 +9,6 @@
 #include "launcher/cli/run_hosts.h"
 #include "launcher/job/job.h"
 #include "launcher/job/number.h"
-#include "launcher/run/preparation.h"
 #include "launcher/run/recording_read.h"
 #include "launcher/run/resume.h"
 #include "launcher/run/run.h"
@@ -229,7 +228,7 @@ static void print_good(const char *path, const fl_job_context *w)
     const fl_dataset *d = &w->dataset;
     int64_t all = d->ops->count(d->self, FL_TRAIN);
     int64_t used = w->job.data.samples > 0 ? w->job.data.samples : all;
-    int64_t n_validation = fl_preparation_n_validation(&w->job, used);
+    int64_t n_validation = fl_job_n_validation(&w->job, used);
     char of_all[48] = "", to_validate[48] = "";
     used -= n_validation;
     if (n_validation > 0) {

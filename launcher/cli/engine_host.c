@@ -7,6 +7,7 @@
 #include "launcher/cli/engine_host.h"
 
 #include "device/alloc.h"
+#include "device/host_limits.h"
 #include "device/log.h"
 #include "device/survey.h"
 #include "launcher/cli/agent_join.h"
@@ -14,7 +15,6 @@
 #include "launcher/job/job.h"
 #include "launcher/run/host_address.h"
 #include "launcher/run/hosts.h"
-#include "launcher/run/preparation.h"
 #include "launcher/run/runs.h"
 
 #include <libgen.h>
@@ -67,7 +67,7 @@ fl_status fl_run_hosts_meet(const fl_args *args, fl_run_hosts *hosts)
 
 static int count_by_processors(const fl_job *job, const fl_engine_task *task)
 {
-    int processors = fl_preparation_processors();
+    int processors = fl_host_limits_processors();
     processors = task->cpus > 0 && task->cpus < processors ? task->cpus : processors;
     int n = processors / (int)job->devices.cores;
     return n < 1 ? 1 : n;

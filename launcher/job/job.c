@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -140,4 +141,10 @@ fl_status fl_job_load_kept(const char *path, const char *const *overrides, int n
 double fl_job_dropout(const fl_job *job)
 {
     return job->model.dropout == FL_DROPOUT_AUTO ? 0.0 : job->model.dropout;
+}
+
+int64_t fl_job_n_validation(const fl_job *job, int64_t n_used)
+{
+    const fl_span *span = &job->data.validation;
+    return span->steps >= 0 ? span->steps : llround(span->fraction * (double)n_used);
 }

@@ -33,6 +33,9 @@ fl_status fl_job_check(const fl_job *job) FL_MUST_CHECK;
 /* The share that a model built from the job's own fields drops. */
 double fl_job_dropout(const fl_job *job);
 
+/* Samples that data.validation takes out of the n_used that the job trains on; 0: none. Pure. */
+int64_t fl_job_n_validation(const fl_job *job, int64_t n_used);
+
 /* Check the job against its model: FL_EINVAL with "field: found ...". n_blocks >= 1. */
 fl_status fl_job_check_model(const fl_job *job, int n_blocks) FL_MUST_CHECK;
 

@@ -25,25 +25,17 @@
 #include "pipe/cost/flops.h"
 #include "pipe/measure/dry_run.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 /* Of a split: each is asked for its size before the run, and has a place in tables. */
 static const int64_t SAMPLES_MAX = INT32_MAX;
 
-int fl_preparation_processors(void)
-{
-    fl_host_limits machine;
-    fl_host_limits_read("", &machine);
-    return machine.processors;
-}
-
 /* The number of workers that devices.count: auto stands for. */
 static int choose_count(const fl_preparation *p)
 {
     const fl_job *job = p->job;
-    int n = p->devices.n > 0 ? p->devices.n : fl_preparation_processors() / (int)job->devices.cores;
+    int n = p->devices.n > 0 ? p->devices.n : fl_host_limits_processors() / (int)job->devices.cores;
     int most = job->devices.max == FL_JOB_AUTO ? FL_MAX_WORKERS : (int)job->devices.max;
     return n < 1 ? 1 : n < most ? n : most;
 }
@@ -163,12 +155,6 @@ void fl_preparation_fini(fl_preparation *p)
     }
 }
 
-int64_t fl_preparation_n_validation(const fl_job *job, int64_t n_used)
-{
-    const fl_span *span = &job->data.validation;
-    return span->steps >= 0 ? span->steps : llround(span->fraction * (double)n_used);
-}
-
 /* n: what the field asks for, in samples. */
 static fl_status refuse_validation(const fl_preparation *p, int64_t n)
 {
@@ -188,7 +174,7 @@ static fl_status refuse_validation(const fl_preparation *p, int64_t n)
 static fl_status take_validation(fl_preparation *p)
 {
     const fl_span *span = &p->job->data.validation;
-    int64_t n = fl_preparation_n_validation(p->job, p->n_samples);
+    int64_t n = fl_job_n_validation(p->job, p->n_samples);
     if (span->steps == 0 && span->fraction == 0) {
         return FL_OK;
     }

@@ -91,18 +91,12 @@ fl_status fl_preparation_check(fl_preparation *p) FL_MUST_CHECK;
 /* This host, where the run has several; NULL: it has one. */
 const fl_host *fl_preparation_own_host(const fl_preparation *p);
 
-/* Samples that data.validation takes out of the n_used that the job trains on; 0: none. Pure. */
-int64_t fl_preparation_n_validation(const fl_job *job, int64_t n_used);
-
 /* Warn of a job that asks for more processors or memory than the machine has. */
 void fl_preparation_warn(const fl_preparation *p);
 
 /* Whose kernels the workers use: a GPU's name, or the processor's instruction set. Another one's
  * losses differ in the last bits. */
 const char *fl_preparation_kernels(const fl_preparation *p);
-
-/* Processors that this run may use. */
-int fl_preparation_processors(void);
 
 void fl_preparation_fini(fl_preparation *p);
 

@@ -9,6 +9,7 @@
 #include "control/state/early_stop.h"
 #include "device/alloc.h"
 #include "device/failure.h"
+#include "device/host_limits.h"
 #include "launcher/job/job.h"
 #include "launcher/run/checkpoint_folder.h"
 #include "nn/model.h"
@@ -212,7 +213,7 @@ static fl_status check_checkpoint(fl_resume *r, const fl_preparation *p,
     FL_TRY(check_improvement(r, p));
     FL_TRY(check_cursor(r, p));
     FL_TRY(check_records(r, p));
-    return fl_checkpoint_verify(c, r->folder, fl_preparation_processors());
+    return fl_checkpoint_verify(c, r->folder, fl_host_limits_processors());
 }
 
 /* ---- the choice ---- */

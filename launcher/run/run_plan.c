@@ -2,6 +2,7 @@
 
 #include "device/alloc.h"
 #include "device/failure.h"
+#include "device/host_limits.h"
 #include "device/log.h"
 #include "launcher/job/job.h"
 #include "launcher/run/found_kinds.h"
@@ -23,7 +24,7 @@ static int count_processors(const fl_preparation *p)
         return p->n_workers * (int)p->job->devices.cores;
     }
     return p->devices.n > 0 ? p->devices.n * (int)p->job->devices.cores
-                            : fl_preparation_processors();
+                            : fl_host_limits_processors();
 }
 
 static void set_input(fl_preparation *p, int F)

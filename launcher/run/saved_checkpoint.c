@@ -2,7 +2,7 @@
 
 #include "control/checkpoint/manifest.h"
 #include "device/alloc.h"
-#include "launcher/run/preparation.h"
+#include "device/host_limits.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -34,7 +34,7 @@ static fl_status check_whole(const char *folder, int64_t *step)
     fl_status status = fl_checkpoint_read(folder, c);
     if (status == FL_OK) {
         forget_moments(c);
-        status = fl_checkpoint_verify(c, folder, fl_preparation_processors());
+        status = fl_checkpoint_verify(c, folder, fl_host_limits_processors());
     }
     *step = status == FL_OK ? c->step : -1;
     fl_checkpoint_fini(c);

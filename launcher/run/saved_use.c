@@ -12,7 +12,6 @@
 #include "device/failure.h"
 #include "launcher/job/job.h"
 #include "launcher/job/text.h"
-#include "launcher/run/preparation.h"
 #include "launcher/run/saved_build.h"
 #include "launcher/run/use_view.h"
 
@@ -114,7 +113,7 @@ static fl_status list_trained(const fl_use *use, fl_use_split split, int64_t *id
     const fl_job *job = &use->job;
     int64_t all = use->whole.ops->count(use->whole.self, FL_TRAIN);
     int64_t n_used = job->data.samples > 0 ? job->data.samples : all;
-    int64_t n_validation = fl_preparation_n_validation(job, n_used);
+    int64_t n_validation = fl_job_n_validation(job, n_used);
     fl_dataset view = {0};
     if (n_used > all) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("data.samples"),
