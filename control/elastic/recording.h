@@ -1,5 +1,5 @@
 /* The decisions of a finished run, for a run that repeats them: its first plan, and what changed at
- * which step. launcher/run/recording_read.c makes a recording from a run's events. */
+ * which step. launcher/run/runs/recording_read.c makes a recording from a run's events. */
 #ifndef FL_CONTROL_ELASTIC_RECORDING_H
 #define FL_CONTROL_ELASTIC_RECORDING_H
 

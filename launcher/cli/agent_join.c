@@ -1,8 +1,8 @@
 #include "launcher/cli/agent_join.h"
 
-#include "launcher/run/host_address.h"
-#include "launcher/run/joined.h"
-#include "launcher/run/joined_measure.h"
+#include "launcher/run/hosts/host_address.h"
+#include "launcher/run/joined/joined.h"
+#include "launcher/run/joined/joined_measure.h"
 
 #include <errno.h>
 #include <stdlib.h>

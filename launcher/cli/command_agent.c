@@ -3,9 +3,9 @@
 #include "launcher/cli/agent_join.h"
 #include "launcher/cli/early_signals.h"
 #include "launcher/job/text.h"
-#include "launcher/run/host_address.h"
-#include "launcher/run/host_names.h"
-#include "launcher/run/hosts.h"
+#include "launcher/run/hosts/host_address.h"
+#include "launcher/run/hosts/host_names.h"
+#include "launcher/run/hosts/hosts.h"
 
 #include <signal.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
 #include "launcher/cli/ctl_place.h"
 #include "launcher/cli/ctl_show.h"
 #include "launcher/job/text.h"
-#include "launcher/run/runs.h"
+#include "launcher/run/runs/runs.h"
 
 #include "device/clock.h"
 

@@ -4,7 +4,7 @@
 #include "device/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/report/lines.h"
-#include "launcher/run/runs.h"
+#include "launcher/run/runs/runs.h"
 
 #include <frostline/model.h>
 

@@ -1,7 +1,7 @@
 /* frostline list: the runs of a directory. */
 #include "launcher/cli/cli.h"
-#include "launcher/run/run_checkpoints.h"
-#include "launcher/run/runs.h"
+#include "launcher/run/runs/run_checkpoints.h"
+#include "launcher/run/runs/runs.h"
 
 #include "control/events/json.h"
 #include "device/alloc.h"

@@ -9,10 +9,10 @@
 #include "launcher/cli/run_hosts.h"
 #include "launcher/job/job.h"
 #include "launcher/job/number.h"
-#include "launcher/run/recording_read.h"
-#include "launcher/run/resume.h"
+#include "launcher/run/plan/resume.h"
 #include "launcher/run/run.h"
-#include "launcher/run/runs.h"
+#include "launcher/run/runs/recording_read.h"
+#include "launcher/run/runs/runs.h"
 
 #include <inttypes.h>
 #include <limits.h>

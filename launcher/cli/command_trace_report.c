@@ -4,7 +4,7 @@
 #include "control/observe/trace.h"
 #include "device/alloc.h"
 #include "launcher/cli/cli.h"
-#include "launcher/run/runs.h"
+#include "launcher/run/runs/runs.h"
 #include "pipe/plan/planner.h"
 
 #include <frostline/job.h>

@@ -1,7 +1,7 @@
 #include "launcher/cli/ctl_place.h"
 
 #include "device/clock.h"
-#include "launcher/run/runs.h"
+#include "launcher/run/runs/runs.h"
 
 #include <frostline/job.h>
 

@@ -13,9 +13,9 @@
 #include "launcher/cli/agent_join.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/job/job.h"
-#include "launcher/run/host_address.h"
-#include "launcher/run/hosts.h"
-#include "launcher/run/runs.h"
+#include "launcher/run/hosts/host_address.h"
+#include "launcher/run/hosts/hosts.h"
+#include "launcher/run/runs/runs.h"
 
 #include <libgen.h>
 #include <signal.h>

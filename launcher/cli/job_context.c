@@ -1,7 +1,7 @@
 #include "launcher/cli/job_context.h"
 
 #include "launcher/job/job.h"
-#include "launcher/run/instantiate.h"
+#include "launcher/run/model/instantiate.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include "device/alloc.h"
 #include "launcher/cli/manifest_pod.h"
 #include "launcher/cli/manifest_yaml.h"
-#include "launcher/run/hosts.h"
+#include "launcher/run/hosts/hosts.h"
 
 #include <string.h>
 

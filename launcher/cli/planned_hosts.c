@@ -2,7 +2,7 @@
 
 #include "device/alloc.h"
 #include "launcher/job/job.h"
-#include "launcher/run/hosts.h"
+#include "launcher/run/hosts/hosts.h"
 
 static fl_status make_hosts(const char *path, fl_job *job, fl_planned_hosts *out)
 {

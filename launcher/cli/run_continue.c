@@ -2,7 +2,7 @@
 
 #include "device/alloc.h"
 #include "device/log.h"
-#include "launcher/run/resume.h"
+#include "launcher/run/plan/resume.h"
 
 #include <errno.h>
 #include <stdio.h>

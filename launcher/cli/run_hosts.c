@@ -5,7 +5,7 @@
 #include "device/log.h"
 #include "launcher/cli/engine_host.h"
 #include "launcher/job/job.h"
-#include "launcher/run/hosts.h"
+#include "launcher/run/hosts/hosts.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 #define FL_LAUNCHER_CLI_USE_ARGS_H
 
 #include "launcher/cli/cli.h"
-#include "launcher/run/saved_model.h"
+#include "launcher/run/saved/saved_model.h"
 
 #define FL_USE_DETAILS                                                                             \
     "MODEL is a folder of weights with its config.json, a checkpoint, or a run: its\n"             \

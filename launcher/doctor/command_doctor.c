@@ -5,7 +5,7 @@
 #include "launcher/doctor/doctor.h"
 #include "launcher/doctor/host_links.h"
 #include "launcher/job/job.h"
-#include "launcher/run/hosts.h"
+#include "launcher/run/hosts/hosts.h"
 
 /* The job alone; its model and data may be what is missing. */
 static fl_status load_job(const fl_args *args, fl_job *job)

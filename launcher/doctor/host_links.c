@@ -3,7 +3,7 @@
 #include "device/alloc.h"
 #include "device/plural.h"
 #include "device/size_text.h"
-#include "launcher/run/hosts.h"
+#include "launcher/run/hosts/hosts.h"
 
 #include <string.h>
 

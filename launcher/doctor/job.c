@@ -5,9 +5,9 @@
 #include "device/plural.h"
 #include "device/size_text.h"
 #include "launcher/job/job.h"
-#include "launcher/run/job_demand.h"
-#include "launcher/run/preparation.h"
-#include "launcher/run/run_plan.h"
+#include "launcher/run/machine/job_demand.h"
+#include "launcher/run/plan/preparation.h"
+#include "launcher/run/plan/run_plan.h"
 #include "pipe/cost/plan.h"
 
 #include <errno.h>

@@ -3,8 +3,8 @@
 
 #include "device/device.h"
 #include "device/size_text.h"
-#include "launcher/run/open_files.h"
-#include "launcher/run/room.h"
+#include "launcher/run/machine/open_files.h"
+#include "launcher/run/plan/room.h"
 
 #include <stdlib.h>
 #include <string.h>

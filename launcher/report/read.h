@@ -4,8 +4,8 @@
 
 #include "autodp/ledger.h"
 #include "launcher/report/lines.h"
-#include "launcher/run/run_checkpoints.h"
-#include "launcher/run/runs.h"
+#include "launcher/run/runs/run_checkpoints.h"
+#include "launcher/run/runs/runs.h"
 #include "nn/loss.h"
 #include "pipe/cost/plan.h"
 

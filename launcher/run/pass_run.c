@@ -4,7 +4,7 @@
 #include "control/controller/run.h"
 #include "device/failure.h"
 #include "launcher/job/job.h"
-#include "launcher/run/run_plan.h"
+#include "launcher/run/plan/run_plan.h"
 
 #include "nn/model.h"
 

@@ -3,7 +3,7 @@
 #define FL_LAUNCHER_RUN_PASS_RUN_H
 
 #include "control/state/pass.h"
-#include "launcher/run/saved_model.h"
+#include "launcher/run/saved/saved_model.h"
 #include "launcher/worker/worker.h"
 
 typedef struct fl_pass_request {

@@ -1,9 +1,9 @@
 /* The checks and plans of a job without a run: the first two steps of run.c. */
-#include "launcher/run/islands.h"
-#include "launcher/run/kinds.h"
-#include "launcher/run/preparation.h"
+#include "launcher/run/plan/islands.h"
+#include "launcher/run/plan/kinds.h"
+#include "launcher/run/plan/preparation.h"
+#include "launcher/run/plan/run_plan.h"
 #include "launcher/run/run.h"
-#include "launcher/run/run_plan.h"
 
 #include "device/failure.h"
 #include "launcher/job/job.h"

@@ -7,7 +7,7 @@
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "device/log.h"
-#include "launcher/run/resume.h"
+#include "launcher/run/plan/resume.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 
 #include "control/checkpoint/snapshots.h"
 #include "control/state/lasting.h"
-#include "launcher/run/preparation.h"
+#include "launcher/run/plan/preparation.h"
 
 #include <limits.h>
 

@@ -3,7 +3,7 @@
 #include "control/socket/ctl_request.h"
 #include "device/alloc.h"
 #include "device/clock.h"
-#include "launcher/run/runs.h"
+#include "launcher/run/runs/runs.h"
 #include "launcher/top/top_tail.h"
 
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 # The order of folders and rooms, for test_includes.sh and test_calls.sh.
 
 # "place: what it may include and call", lowest first. A place with rooms names each of them; "folder/."
-# stands for the files that lie in the folder itself.
+# stands for the files that lie in the folder itself. What may use a folder may use all of its rooms.
 order='
 device: device
 nn: device nn
@@ -38,7 +38,15 @@ launcher/job: device nn data freeze cache autodp pipe control launcher/job
 launcher/hf: device nn launcher/job launcher/hf
 launcher/worker: device nn data freeze cache autodp pipe control launcher/job launcher/worker
 launcher/engine: device launcher/engine
-launcher/run: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run
+launcher/run/machine: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/machine
+launcher/run/model: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/model
+launcher/run/costs: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/costs
+launcher/run/runs: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/runs
+launcher/run/hosts: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/hosts
+launcher/run/saved: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/model launcher/run/runs launcher/run/saved
+launcher/run/plan: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/machine launcher/run/costs launcher/run/runs launcher/run/saved launcher/run/plan
+launcher/run/joined: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/model launcher/run/costs launcher/run/hosts launcher/run/plan launcher/run/joined
+launcher/run/.: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/model launcher/run/costs launcher/run/runs launcher/run/hosts launcher/run/saved launcher/run/plan launcher/run/joined launcher/run/.
 launcher/report: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/report
 launcher/cli: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run launcher/report launcher/cli
 launcher/top: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/cli launcher/top
@@ -50,10 +58,7 @@ launcher/main: device launcher/cli launcher/top launcher/pages launcher/doctor l
 # The line of `order` for a file or an included path; nothing if no line matches.
 place_of() {
     local folder=${1%/*} place
-    for place in "$folder" "${folder%%/*}/." "${folder%%/*}"; do
-        if [[ $place == */. && $folder == */* ]]; then
-            continue # a file of a room does not lie in the folder itself
-        fi
+    for place in "$folder" "$folder/." "${folder%%/*}"; do
         if [[ $order == *$'\n'"$place: "* ]]; then
             echo "$place"
             return
@@ -63,4 +68,13 @@ place_of() {
 
 allowed_of() {
     sed -n "s|^$1: ||p" <<<"$order"
+}
+
+# Whether a list of places, with a space at both its ends, has a place or a folder around it.
+has_place() {
+    local list=$1 place=$2
+    until [[ $list == *" $place "* ]]; do
+        [[ $place == */* ]] || return 1
+        place=${place%/*}
+    done
 }

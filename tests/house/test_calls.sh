@@ -49,8 +49,9 @@ symbols() {
             from = part[1]
             to = home[part[2]]
             folder = to
-            sub("/.*", "", folder)
-            if (to == "" || from == to || (from, to) in allowed || (from, folder) in allowed) {
+            while (!((from, folder) in allowed) && sub("/[^/]*$", "", folder)) {
+            }
+            if (to == "" || from == to || (from, folder) in allowed) {
                 n_good++
                 continue
             }

@@ -5,7 +5,7 @@
 #include "support/hosts/net_hosts.h"
 
 #include "control/agent/host_wire.h"
-#include "launcher/run/hosts.h"
+#include "launcher/run/hosts/hosts.h"
 
 #include <setjmp.h>
 #include <signal.h>

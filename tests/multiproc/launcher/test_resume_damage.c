@@ -1,6 +1,6 @@
 /* Damaged checkpoints: whatever is cut, changed or missing in the newest one, the older one is
  * used, and the reason names the file. */
-#include "launcher/run/resume.h"
+#include "launcher/run/plan/resume.h"
 #include "support/data/toy.h"
 #include "support/nap.h"
 #include "support/runs/scenario.h"

@@ -3,7 +3,7 @@
 #include "control/link/link_thread.h"
 #include "device/clock.h"
 #include "device/failure.h"
-#include "launcher/run/resume.h"
+#include "launcher/run/plan/resume.h"
 #include "launcher/run/run.h"
 #include "support/data/toy.h"
 #include "support/nap.h"

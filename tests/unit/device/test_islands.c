@@ -1,7 +1,7 @@
 /* Which GPUs of a machine belong together, and what plans are told of it. Catches an island with a
  * pair that no NVLink joins, islands that are guessed, and a link class without a measured pair. */
 #include "device/islands.h"
-#include "launcher/run/islands.h"
+#include "launcher/run/plan/islands.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * for runs with a complete record. */
 #include "autodp/ledger.h"
 #include "launcher/run/run.h"
-#include "launcher/run/runs.h"
+#include "launcher/run/runs/runs.h"
 #include "support/data/toy.h"
 #include "support/nap.h"
 #include "support/runs/fake_checks.h"

@@ -5,7 +5,7 @@
 #include "control/link/link_thread.h"
 #include "control/socket/ctl_names.h"
 #include "device/clock.h"
-#include "launcher/run/runs.h"
+#include "launcher/run/runs/runs.h"
 #include "nn/model.h"
 #include "support/lines.h"
 #include "support/nap.h"

@@ -4,7 +4,7 @@
 #include "autodp/ledger.h"
 #include "device/clock.h"
 #include "launcher/cli/ctl_place.h"
-#include "launcher/run/runs.h"
+#include "launcher/run/runs/runs.h"
 #include "support/data/toy.h"
 #include "support/folder.h"
 #include "support/runs/live_run.h"

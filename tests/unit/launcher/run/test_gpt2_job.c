@@ -2,8 +2,8 @@
 #include "data/text/text_dataset.h"
 #include "device/alloc.h"
 #include "launcher/job/job.h"
-#include "launcher/run/instantiate.h"
-#include "launcher/run/model_config.h"
+#include "launcher/run/model/instantiate.h"
+#include "launcher/run/model/model_config.h"
 #include "nn/model.h"
 #include "support/folder.h"
 

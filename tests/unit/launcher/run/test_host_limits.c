@@ -1,6 +1,6 @@
 /* What a run may use, read from trees of files like those of a laptop, a container and a batch job;
  * and what a job wants beyond that. */
-#include "launcher/run/job_demand.h"
+#include "launcher/run/machine/job_demand.h"
 
 #include "support/folder.h"
 

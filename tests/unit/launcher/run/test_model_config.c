@@ -1,7 +1,7 @@
 /* config.json beside a model's weights. Would catch: a number that does not read back to the last
  * bit; a member that is not validated; another version or format that is read all the same; a list
  * of layers that another model has. */
-#include "launcher/run/model_config.h"
+#include "launcher/run/model/model_config.h"
 
 #include "device/alloc.h"
 #include "nn/model.h"

@@ -2,7 +2,7 @@
  * rounded another way than to nearest; an overflow that becomes infinity silently; a folder that
  * holds half of a model. export_reference.bin comes from tests/reference/make_export_reference.py,
  * which says how to make it again. */
-#include "launcher/run/model_export.h"
+#include "launcher/run/saved/model_export.h"
 
 #include "device/alloc.h"
 #include "nn/model.h"

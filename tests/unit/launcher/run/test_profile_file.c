@@ -1,7 +1,7 @@
 /* Profile files: what is written reads back the same, and nothing else reads at all. */
-#include "launcher/run/profile_file.h"
+#include "launcher/run/costs/profile_file.h"
 
-#include "launcher/run/profile_fields.h"
+#include "launcher/run/costs/profile_fields.h"
 #include "nn/model.h"
 #include "support/data/toy.h"
 #include "support/shell.h"

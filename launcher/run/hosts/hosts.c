@@ -1,0 +1,395 @@
+#include "launcher/run/hosts/hosts.h"
+
+#include "control/link/key_file.h"
+#include "control/link/zap_auth.h"
+#include "device/alloc.h"
+#include "device/failure.h"
+#include "device/log.h"
+#include "launcher/engine/meeting.h"
+#include "launcher/run/hosts/host_address.h"
+#include "launcher/run/hosts/host_names.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <zmq.h>
+
+/* ---- the hosts ---- */
+
+void fl_hosts_of_job(const fl_job *job, fl_cluster_file *out)
+{
+    fl_cluster_file_init(out);
+    for (int64_t i = 0; i < job->n_hosts; i++) {
+        const fl_job_host *host = &job->hosts[i];
+        fl_cluster_file_add(out, host->name, host->address, host->devices,
+                            host->sockets > 0 ? host->sockets : 1);
+    }
+}
+
+static fl_status read_head_keys(const char *path, fl_hosts *out);
+
+static fl_status make_keys(fl_hosts *out)
+{
+    return zmq_curve_keypair(out->keys.server, out->secret) == 0 &&
+                   zmq_curve_keypair(out->keys.public_key, out->keys.secret) == 0
+               ? FL_OK
+               : fl_fail(FL_ENOTSUP, "a run on several hosts: this ZeroMQ has no CURVE");
+}
+
+/* Plans are made for the memory in the file; a worker has devices.memory. */
+static fl_status check_budget(const fl_cluster_file *file, const char *source, const fl_job *job,
+                              int device)
+{
+    int64_t planned = file->cluster.memory_bytes[device], budget = job->devices.memory_bytes;
+    return planned <= budget || budget <= 0
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "%s: host %s: found memory of %lld bytes, allowed: at most "
+                         "devices.memory, %lld",
+                         source, file->name[file->cluster.host_of[device]], (long long)planned,
+                         (long long)budget);
+}
+
+static fl_status take_address(const fl_cluster_file *file, const char *source, int i, fl_hosts *out)
+{
+    char address[FL_ADDRESS_TEXT];
+    fl_host *host = &out->host[i];
+    if (file->address[i][0] == '\0') {
+        return fl_fail(FL_EINVAL, "%s: host %s has no address, allowed: address: 10.0.0.1", source,
+                       file->name[i]);
+    }
+    fl_status status = fl_host_address(file->address[i], address);
+    if (status != FL_OK) {
+        return fl_within(status, "%s: host %s", source, file->name[i]);
+    }
+    snprintf(host->address, sizeof host->address, "%s", address);
+    snprintf(out->ssh[i], sizeof out->ssh[i], "%s", file->address[i]);
+    return FL_OK;
+}
+
+/* A socket listens at an address: "tcp://NAME:PORT" becomes "tcp://10.0.0.1:PORT". */
+static fl_status resolve_listen(const char *listen, char text[FL_HOSTS_ENDPOINT_MAX])
+{
+    char name[FL_HOSTS_ENDPOINT_MAX], address[FL_ADDRESS_TEXT];
+    const char *colon = strrchr(listen, ':');
+    snprintf(text, FL_HOSTS_ENDPOINT_MAX, "%s", listen);
+    if (strncmp(listen, "tcp://", 6) != 0 || colon < listen + 7 ||
+        strspn(listen + 6, "0123456789.*[]:") == strlen(listen + 6)) {
+        return FL_OK; /* an address, or what take_endpoints refuses */
+    }
+    snprintf(name, sizeof name, "%.*s", (int)(colon - listen - 6), listen + 6);
+    FL_TRY(fl_host_address(name, address));
+    snprintf(text, FL_HOSTS_ENDPOINT_MAX, "tcp://%s%.16s", address, colon);
+    return FL_OK;
+}
+
+static fl_status take_endpoints(const char *source, const char *listen, fl_hosts *out)
+{
+    return fl_zap_auth_endpoint(listen, 0, out->agents, sizeof out->agents) &&
+                   fl_zap_auth_endpoint(listen, 1, out->links, sizeof out->links)
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "%s: found '%.80s', allowed: tcp://ADDRESS:PORT, PORT from 1 to 65534",
+                         source, listen);
+}
+
+static fl_status take_listen(const char *listen, fl_hosts *out)
+{
+    char text[FL_HOSTS_ENDPOINT_MAX];
+    fl_status status = resolve_listen(listen, text);
+    if (status != FL_OK) {
+        return fl_within(status, "--listen");
+    }
+    FL_TRY(take_endpoints("--listen", text, out));
+    status = fl_host_address_check_port(out->agents);
+    if (status == FL_OK) {
+        status = fl_host_address_check_port(out->links);
+    }
+    return status == FL_OK ? FL_OK : fl_within(status, "--listen");
+}
+
+/* The head is this host. */
+static fl_status check_first(const char *source, const fl_hosts *hosts)
+{
+    const fl_host *head = &hosts->host[0];
+    char own[FL_HOST_TEXT + 32] = "";
+    for (int i = 1; i < hosts->n; i++) {
+        const fl_host *host = &hosts->host[i];
+        if (own[0] == '\0' && fl_host_address_is_own(host->address)) {
+            snprintf(own, sizeof own, "; this host is %s", host->name);
+        }
+    }
+    return fl_host_address_is_own(head->address)
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "%s: the first host, %s, has the address %s, which this host has not%s; "
+                         "allowed: frostline run on the first host",
+                         source, head->name, head->address, own);
+}
+
+/* Hosts reach each other: none has a loopback address, or all have one, and are one machine. */
+static fl_status check_reach(const char *source, const fl_hosts *hosts)
+{
+    const fl_host *loopback = NULL;
+    int n = 0;
+    for (int i = hosts->n - 1; i >= 0; i--) {
+        bool is_one = fl_host_address_is_loopback(hosts->host[i].address);
+        loopback = is_one ? &hosts->host[i] : loopback;
+        n += is_one;
+    }
+    return n == 0 || n == hosts->n
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "%s: host %s: %s is %s, which other hosts cannot reach: it means this "
+                         "very host; allowed: its address in their network",
+                         source, loopback->name, hosts->ssh[loopback - hosts->host],
+                         loopback->address);
+}
+
+static fl_status choose_endpoints(const char *source, fl_hosts *out)
+{
+    char listen[FL_HOST_TEXT + 32];
+    int port = 0;
+    fl_status status = fl_host_address_free_ports(out->host[0].address, &port);
+    if (status != FL_OK) {
+        return fl_within(status, "%s", source);
+    }
+    snprintf(listen, sizeof listen, "tcp://%s:%d", out->host[0].address, port);
+    return take_endpoints(source, listen, out);
+}
+
+static fl_status await_names(const fl_cluster_file *file, const fl_hosts_source *source)
+{
+    const char *names[FL_MAX_WORKERS];
+    int n = 0;
+    for (int i = 0; i < file->cluster.n_hosts && source->names_ms > 0; i++) {
+        if (file->address[i][0] != '\0') {
+            names[n++] = file->address[i];
+        }
+    }
+    return fl_host_names_await(names, n, source->names_ms);
+}
+
+fl_status fl_hosts_place(const fl_cluster_file *file, const char *source, const fl_job *job,
+                         fl_hosts *out)
+{
+    const fl_cluster *c = &file->cluster;
+    memset(out, 0, sizeof *out);
+    out->n = c->n_hosts;
+    out->silence_ms = job->fault.detect_ms;
+    out->apart = !job->run.shared;
+    if (c->n_hosts < 2) {
+        return fl_fail(FL_EINVAL,
+                       "%s: found one host, allowed: two or more; a run on one host needs no %s",
+                       source, source);
+    }
+    for (int i = 0; i < c->n_devices; i++) {
+        out->host[c->host_of[i]].n++;
+        FL_TRY(check_budget(file, source, job, i));
+    }
+    for (int i = 0; i < c->n_hosts; i++) {
+        fl_host *host = &out->host[i];
+        host->first = i == 0 ? 0 : out->host[i - 1].first + out->host[i - 1].n;
+        snprintf(host->name, sizeof host->name, "%s", file->name[i]);
+    }
+    return FL_OK;
+}
+
+fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *source,
+                        const fl_job *job, fl_hosts *out)
+{
+    const fl_cluster *c = &file->cluster;
+    FL_TRY(fl_hosts_place(file, source->name, job, out));
+    FL_TRY(await_names(file, source));
+    for (int i = 0; i < c->n_hosts; i++) {
+        FL_TRY(take_address(file, source->name, i, out));
+    }
+    FL_TRY(source->key == NULL ? make_keys(out) : read_head_keys(source->key, out));
+    FL_TRY(check_first(source->name, out));
+    FL_TRY(check_reach(source->name, out));
+    return source->listen == NULL ? choose_endpoints(source->name, out)
+                                  : take_listen(source->listen, out);
+}
+
+/* ---- the job ---- */
+
+/* NCCL encrypts nothing, so with TLS no data may go over it between hosts. */
+static fl_status check_transport(const fl_hosts *hosts, const fl_job *job)
+{
+    return job->autodp.transport != FL_TRANSPORT_NCCL || job->autodp.security == FL_SECURITY_NONE
+               ? FL_OK
+               : fl_fail_field(
+                     FL_EINVAL, FL_FIELDS("autodp.transport", "autodp.security"),
+                     "found nccl, but the run has %d hosts, and NCCL does not encrypt what "
+                     "it sends between them; allowed: auto or host, or "
+                     "autodp.security none in a network that you trust",
+                     hosts->n);
+}
+
+static fl_status check_devices(const fl_job *job, int n)
+{
+    if (job->devices.count != FL_JOB_AUTO && job->devices.count != n) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.count"),
+                             "found %lld, but the hosts have %d devices; allowed: auto, "
+                             "%d",
+                             (long long)job->devices.count, n, n);
+    }
+    if (job->devices.max != FL_JOB_AUTO && job->devices.max < n) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.max"),
+                             "found %lld, but the hosts have %d devices; allowed: auto, or %d or "
+                             "more",
+                             (long long)job->devices.max, n, n);
+    }
+    return FL_OK;
+}
+
+/* Each host has that many stores, and each store has workers that read from it. */
+static fl_status check_cache(const fl_hosts *hosts, const fl_job *job)
+{
+    const fl_host *least = &hosts->host[0];
+    for (int i = 1; i < hosts->n; i++) {
+        least = hosts->host[i].n < least->n ? &hosts->host[i] : least;
+    }
+    return job->cache.policy == FL_CACHE_OFF || job->cache.stores <= least->n
+               ? FL_OK
+               : fl_fail_field(FL_EINVAL, FL_FIELDS("cache.stores"),
+                               "found %lld, but host %s has %d devices; allowed: at most as many "
+                               "on each host",
+                               (long long)job->cache.stores, least->name, least->n);
+}
+
+fl_status fl_hosts_take_job(const fl_hosts *hosts, fl_job *job)
+{
+    const fl_host *last = &hosts->host[hosts->n - 1];
+    FL_TRY(check_transport(hosts, job));
+    FL_TRY(check_devices(job, last->first + last->n));
+    FL_TRY(check_cache(hosts, job));
+    job->devices.count = last->first + last->n;
+    return FL_OK;
+}
+
+/* ---- keys ---- */
+
+#define KEY_PART FL_HOSTS_KEY_FILE ".part"
+
+#define AGENTS_KEYS                                                                                \
+    "# With this file anybody can join the run. The head's public key:\n%s\n"                      \
+    "# The secret key of agents and workers:\n%s\n"
+
+fl_status fl_hosts_print_keys(char agents[FL_HOSTS_KEYS_TEXT], char head[FL_HOSTS_KEYS_TEXT])
+{
+    fl_hosts *hosts = NULL;
+    FL_TRY(fl_alloc(sizeof *hosts, (void **)&hosts));
+    fl_status status = make_keys(hosts);
+    snprintf(agents, FL_HOSTS_KEYS_TEXT, AGENTS_KEYS, hosts->keys.server, hosts->keys.secret);
+    snprintf(head, FL_HOSTS_KEYS_TEXT, "%s# The secret key of the head:\n%s\n", agents,
+             hosts->secret);
+    explicit_bzero(hosts, sizeof *hosts);
+    fl_free(hosts);
+    return status;
+}
+
+/* It gets its name when it is whole: agents wait for it. */
+static fl_status write_key(const fl_hosts *hosts, int dir_fd, const char *name)
+{
+    int fd = openat(dir_fd, KEY_PART, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return fl_fail(FL_EIO, KEY_PART ": %s", strerror(errno));
+    }
+    bool good = dprintf(fd, AGENTS_KEYS, hosts->keys.server, hosts->keys.secret) > 0;
+    good = close(fd) == 0 && good && renameat(dir_fd, KEY_PART, dir_fd, name) == 0;
+    return good ? FL_OK : fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
+}
+
+/* For tasks that an engine has started. */
+static fl_status announce(const fl_hosts *hosts)
+{
+    int fd = open(hosts->meeting, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return fl_fail(FL_EIO, "%s: %s", hosts->meeting, strerror(errno));
+    }
+    fl_status status = write_key(hosts, fd, FL_MEETING_KEYS);
+    close(fd);
+    return status == FL_OK ? fl_meeting_announce(hosts->meeting, hosts->agents) : status;
+}
+
+fl_status fl_hosts_write_key(const fl_hosts *hosts, int dir_fd)
+{
+    FL_TRY(write_key(hosts, dir_fd, FL_HOSTS_KEY_FILE));
+    return hosts->meeting[0] == '\0' ? FL_OK : announce(hosts);
+}
+
+void fl_hosts_remove_key(int dir_fd)
+{
+    (void)unlinkat(dir_fd, FL_HOSTS_KEY_FILE, 0); /* it may have been removed */
+}
+
+static bool is_key(const char *text)
+{
+    unsigned char bytes[32];
+    return strlen(text) == FL_CURVE_KEY - 1 && zmq_z85_decode(bytes, text) != NULL;
+}
+
+/* The next line that is neither empty nor a comment is a key. */
+static bool read_line(FILE *file, char key[FL_CURVE_KEY])
+{
+    char line[256];
+    while (fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\r\n")] = '\0';
+        if (line[0] == '#' || line[0] == '\0') {
+            continue;
+        }
+        bool good = is_key(line);
+        memcpy(key, line, good ? FL_CURVE_KEY : 0);
+        explicit_bzero(line, sizeof line);
+        return good;
+    }
+    return false;
+}
+
+/* head: the secret key of the head, which has to be there, too; NULL: none is wanted. */
+static bool read_lines(FILE *file, fl_curve_keys *out, char *head)
+{
+    char public_key[FL_CURVE_KEY];
+    return read_line(file, out->server) && read_line(file, out->secret) &&
+           zmq_curve_public(out->public_key, out->secret) == 0 &&
+           (head == NULL || (read_line(file, head) && zmq_curve_public(public_key, head) == 0 &&
+                             strcmp(public_key, out->server) == 0));
+}
+
+static fl_status read_file(const char *path, fl_curve_keys *out, char *head)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
+    if (file == NULL) {
+        return fl_fail(FL_EINVAL, "%s: %s", path, strerror(errno));
+    }
+    fl_status status = fl_key_file_check(fd, path);
+    bool good = status == FL_OK && read_lines(file, out, head);
+    fclose(file);
+    if (status != FL_OK) {
+        return status;
+    }
+    return good ? FL_OK
+                : fl_fail(FL_EINVAL, "%s: no keys found; allowed: the file %s", path,
+                          head == NULL ? FL_HOSTS_KEY_FILE " of a run directory"
+                                       : "head.key of a Secret that frostline manifest wrote");
+}
+
+fl_status fl_hosts_read_key(const char *path, fl_curve_keys *out)
+{
+    if (strcmp(path, "-") != 0) {
+        return read_file(path, out, NULL);
+    }
+    return read_lines(stdin, out, NULL) /* as ssh passes it on */
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "no keys found on standard input");
+}
+
+static fl_status read_head_keys(const char *path, fl_hosts *out)
+{
+    fl_status status = read_file(path, &out->keys, out->secret);
+    return status == FL_OK ? FL_OK : fl_within(status, "--key");
+}

@@ -1,0 +1,45 @@
+#include "launcher/run/joined/joined_open.h"
+
+#include "device/alloc.h"
+#include "launcher/run/hosts/hosts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+fl_status fl_joined_read_job(int job_fd, int64_t job_bytes, fl_job *job)
+{
+    size_t n = (size_t)job_bytes;
+    char *text = NULL;
+    FL_TRY(fl_alloc(n + 1, (void **)&text));
+    fl_status status = pread(job_fd, text, n, 0) == (ssize_t)n
+                           ? fl_job_parse("job.yaml of the head", text, n, NULL, 0, job)
+                           : fl_fail(FL_EIO, "the job of the head: %s", strerror(errno));
+    fl_free(text);
+    return status;
+}
+
+/* The keys prove that this is the run's own directory, and not one of the same path. */
+fl_status fl_joined_open_shared(const char *run_dir, const char *cwd, const fl_curve_keys *keys,
+                                int *dir_fd)
+{
+    char path[PATH_MAX + sizeof FL_HOSTS_KEY_FILE + 1];
+    fl_curve_keys there;
+    snprintf(path, sizeof path, "%s/" FL_HOSTS_KEY_FILE, run_dir);
+    *dir_fd = open(run_dir, O_RDONLY | O_DIRECTORY);
+    if (*dir_fd < 0 || fl_hosts_read_key(path, &there) != FL_OK ||
+        strcmp(there.server, keys->server) != 0) {
+        return fl_fail(FL_EINVAL,
+                       "--join: %s is not the head's run directory here; allowed: a run.dir on a "
+                       "file system that all hosts share, or run.shared false",
+                       run_dir);
+    }
+    return chdir(cwd) == 0 ? FL_OK
+                           : fl_fail(FL_EINVAL,
+                                     "--join: the head runs in %s, to which the job's paths are "
+                                     "relative: %s",
+                                     cwd, strerror(errno));
+}

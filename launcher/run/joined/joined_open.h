@@ -1,0 +1,19 @@
+/* What a host that has joined a run, or is to measure for it, opens first: the job that the head
+ * has sent, and the run directory that both see. */
+#ifndef FL_LAUNCHER_RUN_JOINED_JOINED_OPEN_H
+#define FL_LAUNCHER_RUN_JOINED_JOINED_OPEN_H
+
+#include "autodp/net/curve.h"
+
+#include <frostline/job.h>
+
+/* The job in this file. */
+fl_status fl_joined_read_job(int job_fd, int64_t job_bytes, fl_job *job) FL_MUST_CHECK;
+
+/* The head's run directory, on a file system that this host shares; then change to cwd, to which
+ * paths of the job are relative. *dir_fd stays open on failure, too, and is -1 where the directory
+ * cannot be opened. FL_EINVAL */
+fl_status fl_joined_open_shared(const char *run_dir, const char *cwd, const fl_curve_keys *keys,
+                                int *dir_fd) FL_MUST_CHECK;
+
+#endif

@@ -1,0 +1,17 @@
+/* Plans for a machine whose GPUs are not all linked alike. */
+#ifndef FL_LAUNCHER_RUN_PLAN_ISLANDS_H
+#define FL_LAUNCHER_RUN_PLAN_ISLANDS_H
+
+#include "launcher/run/plan/preparation.h"
+
+/* Worker i on device i of these islands: one host, a socket for each island. Links within islands
+ * cost what the profile has for a link, those between islands what it has for far ones. false:
+ * there is nothing to tell apart, or it was not measured; *out is unchanged. Pure. */
+bool fl_run_islands_cluster(const fl_device_survey *devices, const fl_profile *profile,
+                            int n_workers, fl_cluster *out);
+
+/* With the costs: let plans be made for the islands of this machine, if each worker has a GPU of
+ * its own, the run cannot grow, and no file states its hosts. */
+fl_status fl_run_islands_use(fl_preparation *p) FL_MUST_CHECK;
+
+#endif

@@ -1,0 +1,217 @@
+#include "launcher/run/plan/resume.h"
+
+#include "control/checkpoint/commit.h"
+#include "device/alloc.h"
+#include "device/log.h"
+#include "launcher/job/job.h"
+#include "launcher/run/plan/run_dir.h"
+#include "pipe/state/model_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- ① ---- */
+
+static fl_status check_over(const char *run_dir, fl_run_state *ended)
+{
+    fl_run_entry *entry = NULL;
+    FL_TRY(fl_alloc(sizeof *entry, (void **)&entry));
+    fl_status status = fl_run_look(run_dir, entry);
+    *ended = entry->state;
+    fl_free(entry);
+    if (status != FL_OK) {
+        return fl_fail(status, "--resume: %s", fl_errmsg());
+    }
+    return *ended != FL_RUN_LIVE && *ended != FL_RUN_STARTING
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "--resume: %s: the run %s; `frostline ctl %s stop` ends it",
+                         run_dir, *ended == FL_RUN_LIVE ? "still trains" : "is starting", run_dir);
+}
+
+static fl_status read_job(fl_resume *r)
+{
+    struct stat what;
+    snprintf(r->job_path, sizeof r->job_path, "%s/job.yaml", r->dir);
+    if (fstat(r->held_fd, &what) != 0 || !S_ISREG(what.st_mode)) {
+        return fl_fail(FL_EINVAL, "--resume: %s is not a regular file", r->job_path);
+    }
+    FL_TRY(fl_alloc(FL_JOB_FILE_MAX + 1, (void **)&r->job_text));
+    ssize_t n = pread(r->held_fd, r->job_text, FL_JOB_FILE_MAX + 1, 0);
+    if (n < 0) {
+        return fl_fail(FL_EIO, "--resume: %s: %s", r->job_path, strerror(errno));
+    }
+    r->job_bytes = (size_t)n;
+    return fl_resume_load_job(r, NULL, 0, &r->before);
+}
+
+static void init_resume(fl_resume *r, int held_fd)
+{
+    *r = (fl_resume){
+        .is_open = true, .wanted = -1, .dir_fd = -1, .held_fd = held_fd, .folder_fd = -1};
+}
+
+static fl_status open_dir(const char *run_dir, fl_resume *r)
+{
+    if (realpath(run_dir, r->dir) == NULL) {
+        return fl_fail(FL_EIO, "--resume: %s: %s", run_dir, strerror(errno));
+    }
+    r->dir_fd = open(r->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (r->dir_fd < 0 || faccessat(r->dir_fd, ".", W_OK | X_OK, AT_EACCESS) != 0) {
+        return fl_fail(FL_EIO, "--resume: %s: %s", run_dir, strerror(errno));
+    }
+    return FL_OK;
+}
+
+static fl_status read_folder(fl_resume *r)
+{
+    FL_TRY(read_job(r));
+    snprintf(r->checkpoints, sizeof r->checkpoints, "%.4000s/" FL_CHECKPOINT_FOLDER, r->dir);
+    return fl_alloc(sizeof *r->checkpoint, (void **)&r->checkpoint);
+}
+
+fl_status fl_resume_open(const char *run_dir, fl_resume *r)
+{
+    init_resume(r, -1);
+    FL_TRY(check_over(run_dir, &r->ended));
+    FL_TRY(open_dir(run_dir, r));
+    fl_status status = fl_run_take(r->dir_fd, &r->held_fd);
+    if (status != FL_OK) {
+        return fl_fail(status, "--resume: %s/%s", run_dir, fl_errmsg());
+    }
+    return read_folder(r);
+}
+
+/* Opening and closing job.yaml to look at it would release the lock. */
+fl_status fl_resume_open_held(const char *run_dir, int held_fd, fl_resume *r)
+{
+    init_resume(r, held_fd);
+    r->ended = FL_RUN_FAILED;
+    FL_TRY(open_dir(run_dir, r));
+    return read_folder(r);
+}
+
+void fl_resume_close(fl_resume *r)
+{
+    int *fds[] = {&r->folder_fd, &r->held_fd, &r->dir_fd};
+    if (!r->is_open) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
+        if (*fds[i] >= 0) {
+            close(*fds[i]);
+        }
+    }
+    if (r->checkpoint != NULL) {
+        fl_checkpoint_fini(r->checkpoint);
+    }
+    fl_free(r->checkpoint);
+    fl_free(r->refused);
+    fl_free(r->job_text);
+    r->is_open = false;
+}
+
+/* ---- ② ---- */
+
+fl_status fl_resume_load_job(const fl_resume *r, const char *const *overrides, int n, fl_job *job)
+{
+    return fl_job_parse(r->job_path, r->job_text, r->job_bytes, overrides, n, job);
+}
+
+fl_status fl_resume_check_job(fl_resume *r, const fl_job *now)
+{
+    FL_TRY(fl_job_check_resume(&r->before, now, r->job_path));
+    return fl_job_list_changes(&r->before, now, r->changed, &r->n_changed);
+}
+
+fl_status fl_resume_check_program(fl_resume *r, fl_job *now)
+{
+    const fl_job *before = &r->before;
+    if (before->model.kind != FL_MODEL_PROGRAM) {
+        return fl_fail(FL_EINVAL,
+                       "--resume: %s: a run of `frostline run`; it continues with `frostline run "
+                       "--resume`",
+                       r->dir);
+    }
+    fl_job own = *now;
+    now->model = before->model;
+    snprintf(now->model.init, sizeof now->model.init, "%s", own.model.init);
+    snprintf(now->model.init_allow, sizeof now->model.init_allow, "%s", own.model.init_allow);
+    now->data.crop = before->data.crop;
+    snprintf(now->data.path, sizeof now->data.path, "%s", before->data.path);
+    return fl_resume_check_job(r, now);
+}
+
+bool fl_resume_has_state(const fl_preparation *p)
+{
+    return p->resume != NULL && !p->resume->begins_again;
+}
+
+bool fl_resume_goes_back(const fl_preparation *p)
+{
+    return p->resume != NULL && p->resume->why != NULL;
+}
+
+/* ---- ⑤ ---- */
+
+/* Newer ones, which the run will write again, and those that were never finished. What is no file
+ * of a checkpoint stays; a run that goes back again and again names it once. */
+static fl_status remove_others(const fl_resume *r)
+{
+    fl_checkpoint_folder *all = NULL;
+    int n = 0, dir_fd = open(r->checkpoints, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0) {
+        return errno == ENOENT ? FL_OK /* a snapshot is all that there is */
+                               : fl_fail(FL_EIO, "%s: %s", r->checkpoints, strerror(errno));
+    }
+    fl_status status = fl_checkpoint_list(r->checkpoints, &all, &n);
+    for (int i = 0; status == FL_OK && i < n; i++) {
+        bool removed = !all[i].whole || all[i].step > r->checkpoint->step;
+        bool named = r->tidied && !all[i].whole;
+        if (removed && fl_checkpoint_remove(dir_fd, all[i].step) != FL_OK && !named) {
+            fl_log(FL_LOG_WARN, "%s/%s", r->checkpoints, fl_errmsg());
+        }
+    }
+    fl_free(all);
+    close(dir_fd);
+    return status;
+}
+
+/* The weights that the run had left are not those of its last step any more. Whatever happens from
+ * here on, the newest checkpoint has them. */
+static fl_status remove_model(const fl_resume *r)
+{
+    return unlinkat(r->dir_fd, FL_MODEL_FOLDER "/" FL_MODEL_FILE, 0) == 0 || errno == ENOENT
+               ? FL_OK
+               : fl_fail(FL_EIO,
+                         "--resume: cannot remove %s/" FL_MODEL_FOLDER "/" FL_MODEL_FILE
+                         ", which the run left before: %s",
+                         r->dir, strerror(errno));
+}
+
+/* A process that opened the old file before finds that it has another name's file, and ends. */
+static fl_status replace_job(fl_resume *r, const fl_preparation *p)
+{
+    int fd = -1;
+    FL_TRY(fl_run_dir_replace_job(p, r->dir_fd, &fd));
+    close(r->held_fd);
+    r->held_fd = fd;
+    return FL_OK;
+}
+
+fl_status fl_resume_begin(fl_resume *r, const fl_preparation *p)
+{
+    FL_TRY(remove_others(r));
+    FL_TRY(remove_model(r));
+    int64_t last_step = r->begins_again ? -1 : r->checkpoint->step;
+    fl_status status = fl_runfiles_cut_hashes(r->dir_fd, last_step);
+    if (status == FL_OK && r->n_changed > 0) {
+        status = replace_job(r, p);
+    }
+    return status == FL_OK ? FL_OK : fl_within(status, "--resume: %s", r->dir);
+}

@@ -1,0 +1,129 @@
+#include "launcher/run/plan/run_survey.h"
+
+#include "control/agent/host_survey.h"
+#include "control/agent/host_wire.h"
+#include "device/alloc.h"
+#include "launcher/run/plan/found_kinds.h"
+#include "launcher/run/plan/own_costs.h"
+#include "launcher/run/plan/resume.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    JOIN_MS = 600000,    /* as long as the gate waits */
+    MEASURE_MS = 180000, /* for a host to open its data and to measure */
+};
+
+static bool links_are_wanted(const fl_preparation *p)
+{
+    return p->hosts != NULL && p->cluster != NULL && !p->guesses_costs &&
+           p->cluster->link[FL_LINK_HOSTS].bytes_per_us == 0.0 && !fl_resume_goes_back(p);
+}
+
+bool fl_run_survey_is_wanted(const fl_preparation *p)
+{
+    return links_are_wanted(p) || fl_found_kinds_are_wanted(p);
+}
+
+/* ---- kinds ---- */
+
+static bool wants_costs(void *context, int host, const fl_machine_kind *kind)
+{
+    return fl_found_kinds_want(context, host, kind);
+}
+
+static void take_costs(void *context, int host, const char *text, size_t n, const char *why)
+{
+    fl_found_kinds_take(context, host, text, n, why);
+}
+
+/* As the gate reads it. */
+static fl_status read_job(const char *run_dir, char text[FL_HOST_JOB_MAX], size_t *n)
+{
+    char path[PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/job.yaml", run_dir);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    ssize_t got = fd < 0 ? -1 : read(fd, text, FL_HOST_JOB_MAX);
+    int error = errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    *n = got < 0 ? 0 : (size_t)got;
+    return got > 0 ? FL_OK : fl_fail(FL_EIO, "%s: %s", path, strerror(error));
+}
+
+/* ---- links ---- */
+
+static fl_status keep_links(fl_preparation *p, const fl_host_survey *found)
+{
+    fl_link_cost worst;
+    void *links = NULL;
+    if (!fl_host_survey_worst(found, &worst)) {
+        return FL_OK; /* all other hosts are absent, or links are stated */
+    }
+    FL_TRY(fl_alloc_array((size_t)found->n_pairs, sizeof *p->links, &links));
+    p->links = links;
+    p->n_links = found->n_pairs;
+    memcpy(links, found->pair, (size_t)found->n_pairs * sizeof *p->links);
+    p->profile->hosts_us = worst.latency_us;
+    p->profile->hosts_bytes_per_us = worst.bytes_per_us;
+    p->profile->hosts_reduce_bytes_per_us = worst.reduce_bytes_per_us;
+    return FL_OK;
+}
+
+/* ---- both ---- */
+
+typedef struct survey_parts {
+    char job[FL_HOST_JOB_MAX], cwd[PATH_MAX];
+    size_t job_bytes;
+    fl_host_survey found;
+} survey_parts;
+
+static fl_status survey_with(fl_preparation *p, const char *run_dir, fl_own_costs *own,
+                             survey_parts *s, int *stopped)
+{
+    bool kinds = fl_found_kinds_are_wanted(p);
+    if (kinds) {
+        FL_TRY(read_job(run_dir, s->job, &s->job_bytes));
+    }
+    if (getcwd(s->cwd, sizeof s->cwd) == NULL) {
+        return fl_fail(FL_EIO, "the working directory: %s", strerror(errno));
+    }
+    if (p->own_costs_unknown) {
+        FL_TRY(fl_own_costs_start(p, own));
+    }
+    const fl_host_measuring measuring = {.job = s->job,
+                                         .job_bytes = s->job_bytes,
+                                         .cwd = s->cwd,
+                                         .all_ms = MEASURE_MS,
+                                         .own_fd = own->fd,
+                                         .context = p,
+                                         .wants = wants_costs,
+                                         .take = take_costs};
+    const fl_host_survey_options options = {.hosts = p->hosts,
+                                            .n_ranks = p->n_ranks,
+                                            .run_dir = run_dir,
+                                            .join_ms = JOIN_MS,
+                                            .links = links_are_wanted(p),
+                                            .measuring = kinds ? &measuring : NULL,
+                                            .plain = p->job->autodp.security == FL_SECURITY_NONE};
+    FL_TRY(fl_host_survey_run(&options, &s->found, stopped));
+    FL_TRY(fl_own_costs_take(own, p));
+    return keep_links(p, &s->found);
+}
+
+fl_status fl_run_survey(fl_preparation *p, const char *run_dir, int *stopped)
+{
+    survey_parts *s = NULL;
+    fl_own_costs own = {.fd = -1};
+    FL_TRY(fl_alloc(sizeof *s, (void **)&s));
+    fl_status status = survey_with(p, run_dir, &own, s, stopped);
+    fl_own_costs_end(&own);
+    fl_free(s);
+    return status;
+}
