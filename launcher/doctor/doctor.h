@@ -5,7 +5,7 @@
 
 #include "autodp/nccl/trial.h"
 #include "device/host_limits.h"
-#include "launcher/cli/planned_hosts.h"
+#include "launcher/cli/hosts/planned_hosts.h"
 #include "launcher/doctor/findings.h"
 
 #include <frostline/job.h>

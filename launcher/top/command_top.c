@@ -5,7 +5,7 @@
  *     top_feed.c <── request <── top_ask.c <────────────────────┘ */
 #include "launcher/top/command_top.h"
 
-#include "launcher/cli/ctl_place.h"
+#include "launcher/cli/ctl/ctl_place.h"
 #include "launcher/top/top_feed.h"
 #include "launcher/top/top_layout.h"
 #include "launcher/top/top_screen.h"

@@ -9,7 +9,7 @@
 #ifndef FL_LAUNCHER_TOP_TOP_FEED_H
 #define FL_LAUNCHER_TOP_TOP_FEED_H
 
-#include "launcher/cli/ctl_place.h"
+#include "launcher/cli/ctl/ctl_place.h"
 #include "launcher/top/top_ask.h"
 
 enum { FL_TOP_NOTE_MAX = 256 };

@@ -1,6 +1,6 @@
 #include "launcher/top/top_words.h"
 
-#include "launcher/cli/ctl_show.h"
+#include "launcher/cli/ctl/ctl_show.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

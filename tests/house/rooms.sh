@@ -48,7 +48,11 @@ launcher/run/plan: device nn data freeze cache autodp pipe control launcher/job 
 launcher/run/joined: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/model launcher/run/costs launcher/run/hosts launcher/run/plan launcher/run/joined
 launcher/run/.: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/model launcher/run/costs launcher/run/runs launcher/run/hosts launcher/run/saved launcher/run/plan launcher/run/joined launcher/run/.
 launcher/report: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/report
-launcher/cli: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run launcher/report launcher/cli
+launcher/cli/.: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run launcher/report launcher/cli/.
+launcher/cli/ctl: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run launcher/report launcher/cli/. launcher/cli/ctl
+launcher/cli/manifest: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run launcher/report launcher/cli/. launcher/cli/manifest
+launcher/cli/hosts: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run launcher/report launcher/cli/. launcher/cli/hosts
+launcher/cli/commands: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run launcher/report launcher/cli/. launcher/cli/ctl launcher/cli/manifest launcher/cli/hosts launcher/cli/commands
 launcher/top: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/cli launcher/top
 launcher/pages: device launcher/cli launcher/pages
 launcher/doctor: device nn data freeze cache autodp pipe control launcher/job launcher/run launcher/cli launcher/doctor

@@ -2,7 +2,7 @@
 #ifndef FL_TESTS_SUPPORT_RUNS_LIVE_RUN_H
 #define FL_TESTS_SUPPORT_RUNS_LIVE_RUN_H
 
-#include "launcher/cli/ctl_client.h"
+#include "launcher/cli/ctl/ctl_client.h"
 #include "support/runs/scenario.h"
 
 #include <frostline/status.h>

@@ -3,7 +3,7 @@
  * or repeats a step, and replies or events that differ from docs/control.md. */
 #include "autodp/ledger.h"
 #include "device/clock.h"
-#include "launcher/cli/ctl_place.h"
+#include "launcher/cli/ctl/ctl_place.h"
 #include "launcher/run/runs/runs.h"
 #include "support/data/toy.h"
 #include "support/folder.h"

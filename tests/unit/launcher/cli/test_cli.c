@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "launcher/cli/ctl_show.h"
+#include "launcher/cli/ctl/ctl_show.h"
 #include "launcher/main/commands.h"
 #include "support/shell.h"
 

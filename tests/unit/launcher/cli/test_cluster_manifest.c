@@ -2,7 +2,7 @@
  * changes the structure or that Kubernetes would replace, numbers of pods and addresses that do not
  * fit together, keys that do not belong to each other, and a
  * time to leave that is longer than Kubernetes waits. */
-#include "launcher/cli/manifest.h"
+#include "launcher/cli/manifest/manifest.h"
 #include "support/formats/yaml_text.h"
 
 #include <setjmp.h>

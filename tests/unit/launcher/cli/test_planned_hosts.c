@@ -1,6 +1,6 @@
 /* The hosts that plan and doctor count devices of. Would catch: a plan for this machine alone where
  * the job has hosts, and a number of devices that a run on them refuses. */
-#include "launcher/cli/planned_hosts.h"
+#include "launcher/cli/hosts/planned_hosts.h"
 
 #include "device/alloc.h"
 #include "launcher/job/job.h"

@@ -1,0 +1,120 @@
+#include "launcher/cli/commands/run_continue.h"
+
+#include "device/alloc.h"
+#include "device/log.h"
+#include "launcher/run/plan/resume.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ASIDE_MAX = 1000 };
+
+static fl_status check_options(const fl_args *args)
+{
+    static const char *const others[] = {"--resume", "--replay"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (fl_args_has(args, others[i])) {
+            return fl_fail(FL_EINVAL, "--continue: %s is given, too; allowed: one of them",
+                           others[i]);
+        }
+    }
+    return !fl_args_has(args, "--run-dir") ? fl_fail(FL_EINVAL, "--continue: --run-dir DIR is "
+                                                                "missing, the run to continue")
+           : args->operand == NULL         ? fl_fail(FL_EINVAL, "--continue: JOB.yaml is missing, "
+                                                                        "for a run that has not begun")
+                                           : FL_OK;
+}
+
+/* Under DIR-1, DIR-2, ... */
+static fl_status move_aside(const char *dir)
+{
+    char aside[PATH_MAX];
+    for (int i = 1; i < ASIDE_MAX; i++) {
+        int n = snprintf(aside, sizeof aside, "%s-%d", dir, i);
+        if (n >= (int)sizeof aside) {
+            return fl_fail(FL_EINVAL, "--run-dir: the path is longer than %zu bytes", sizeof aside);
+        }
+        if (access(aside, F_OK) != 0 && rename(dir, aside) == 0) {
+            fl_log(FL_LOG_WARN,
+                   "--continue: the run in %s has no checkpoint: it is now %s, and the "
+                   "run begins again",
+                   dir, aside);
+            return FL_OK;
+        }
+    }
+    return fl_fail(FL_EIO, "--continue: the run in %s has no checkpoint, and cannot be renamed: %s",
+                   dir, strerror(errno));
+}
+
+static bool has_checkpoint(const char *dir)
+{
+    char path[PATH_MAX];
+    fl_checkpoint_folder *all = NULL;
+    int n = 0, n_whole = 0;
+    int length = snprintf(path, sizeof path, "%s/" FL_CHECKPOINT_FOLDER, dir);
+    if (length >= (int)sizeof path || fl_checkpoint_list(path, &all, &n) != FL_OK) {
+        return false;
+    }
+    for (int i = 0; i < n; i++) {
+        n_whole += all[i].whole;
+    }
+    fl_free(all);
+    return n_whole > 0;
+}
+
+/* It was killed before its first event, or begins just now. */
+static bool has_events(const char *dir)
+{
+    char path[PATH_MAX];
+    return snprintf(path, sizeof path, "%s/events.jsonl", dir) >= (int)sizeof path ||
+           access(path, F_OK) == 0;
+}
+
+/* A run that lives is refused by --resume, which says how to end it. */
+static fl_status look_at_run(const char *dir, fl_run_begin *out)
+{
+    fl_run_entry *entry = NULL;
+    if (!has_events(dir) && !fl_run_is_held(dir)) {
+        *out = FL_RUN_BEGIN_NEW;
+        return move_aside(dir);
+    }
+    FL_TRY(fl_alloc(sizeof *entry, (void **)&entry));
+    fl_status status = fl_run_look(dir, entry);
+    fl_run_state state = entry->state;
+    fl_free(entry);
+    FL_TRY(status);
+    bool lives = state == FL_RUN_LIVE || state == FL_RUN_STARTING || fl_run_is_held(dir);
+    *out = state == FL_RUN_FINISHED       ? FL_RUN_BEGIN_OVER
+           : lives || has_checkpoint(dir) ? FL_RUN_BEGIN_RESUME
+                                          : FL_RUN_BEGIN_NEW;
+    return *out == FL_RUN_BEGIN_NEW ? move_aside(dir) : FL_OK;
+}
+
+fl_status fl_run_continue_look(const fl_args *args, fl_run_begin *out)
+{
+    char job[PATH_MAX];
+    FL_TRY(check_options(args));
+    const char *dir = fl_args_value(args, "--run-dir");
+    int n = snprintf(job, sizeof job, "%s/job.yaml", dir);
+    *out = FL_RUN_BEGIN_NEW;
+    return n < (int)sizeof job && access(job, F_OK) == 0 ? look_at_run(dir, out) : FL_OK;
+}
+
+void fl_run_continue_args(const fl_args *args, const fl_cli_option *resume, fl_args *out)
+{
+    *out = *args;
+    out->operand = NULL;
+    out->n_operands = 0;
+    out->n_given = 0;
+    for (int i = 0; i < args->n_given; i++) {
+        const char *name = args->given[i].option->name;
+        if (strcmp(name, "--continue") != 0) {
+            out->given[out->n_given] = args->given[i];
+            out->given[out->n_given].option =
+                strcmp(name, "--run-dir") == 0 ? resume : args->given[i].option;
+            out->n_given++;
+        }
+    }
+}

@@ -1,0 +1,148 @@
+/* The way of a task:
+ *
+ *     ① the job, for the folder in which runs are, and the meeting there     fl_run_hosts_meet
+ *     ② what this host is                                                   fl_engine_host_enter
+ *     ③ the head: all others, and the run     fl_run_hosts_take, then fl_run_hosts_end
+ *       the others: the head's endpoint and keys, and the agent             fl_run_hosts_serve */
+#include "launcher/cli/hosts/engine_host.h"
+
+#include "device/alloc.h"
+#include "device/host_limits.h"
+#include "device/log.h"
+#include "device/survey.h"
+#include "launcher/cli/hosts/agent_join.h"
+#include "launcher/cli/job_context.h"
+#include "launcher/job/job.h"
+#include "launcher/run/hosts/host_address.h"
+#include "launcher/run/hosts/hosts.h"
+#include "launcher/run/runs/runs.h"
+
+#include <libgen.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { AWAIT_MS = 600000 };
+
+/* ---- ① ---- */
+
+/* The job of the command line, or that of the run which continues; run: its directory, or "". */
+static fl_status load_job(const fl_args *args, fl_job *job, char run[PATH_MAX])
+{
+    const char *overrides[FL_ARGS_MAX + 1] = {"devices.count=auto"};
+    const char *resume = fl_args_value(args, "--resume"), *dir = fl_args_value(args, "--run-dir");
+    char path[PATH_MAX + 16];
+    int n = fl_job_context_overrides(args, overrides + 1);
+    snprintf(run, PATH_MAX, "%s", dir == NULL ? "" : dir);
+    if (resume != NULL) {
+        FL_TRY(fl_run_find_dir(resume, run));
+        snprintf(path, sizeof path, "%s/job.yaml", run);
+        return fl_job_load_kept(path, overrides, n + 1, job);
+    }
+    return args->operand != NULL
+               ? fl_job_load(args->operand, overrides + 1, n, job)
+               : fl_fail(FL_EINVAL, "frostline run: JOB.yaml is missing; see frostline run --help");
+}
+
+/* The folder of the run directory. */
+static fl_status find_parent(const fl_args *args, fl_job *job, char parent[PATH_MAX])
+{
+    char run[PATH_MAX];
+    FL_TRY(load_job(args, job, run));
+    snprintf(parent, PATH_MAX, "%s", run[0] == '\0' ? job->run.dir : dirname(run));
+    return FL_OK;
+}
+
+fl_status fl_run_hosts_meet(const fl_args *args, fl_run_hosts *hosts)
+{
+    char parent[PATH_MAX];
+    fl_job *job = NULL;
+    FL_TRY(fl_alloc(sizeof *job, (void **)&job));
+    fl_status status = find_parent(args, job, parent);
+    fl_free(job);
+    return status == FL_OK ? fl_meeting_open(parent, &hosts->task, &hosts->meeting) : status;
+}
+
+/* ---- ② ---- */
+
+static int count_by_processors(const fl_job *job, const fl_engine_task *task)
+{
+    int processors = fl_host_limits_processors();
+    processors = task->cpus > 0 && task->cpus < processors ? task->cpus : processors;
+    int n = processors / (int)job->devices.cores;
+    return n < 1 ? 1 : n;
+}
+
+/* Of this host: the GPUs that the task sees, or as many as its processors allow. */
+static fl_status count_devices(const fl_job *job, const fl_engine_task *task, int *n)
+{
+    const fl_device_demand demand = {.kind = job->devices.kind,
+                                     .budget_bytes = (size_t)job->devices.memory_bytes};
+    fl_device_survey *devices = NULL;
+    FL_TRY(fl_alloc(sizeof *devices, (void **)&devices));
+    fl_status status = fl_device_survey_make(&demand, devices);
+    *n = devices->n > 0 ? devices->n : count_by_processors(job, task);
+    fl_free(devices);
+    return status == FL_OK ? FL_OK : fl_within(status, "host %s", task->host);
+}
+
+fl_status fl_engine_host_enter(const fl_args *args, const fl_job *job, const fl_run_hosts *h)
+{
+    fl_meeting_host self = {.n_devices = 0};
+    FL_TRY(fl_job_locate(job, count_devices(job, &h->task, &self.n_devices)));
+    snprintf(self.name, sizeof self.name, "%s", h->task.host);
+    FL_TRY(fl_host_address_own(fl_args_value(args, "--interface"), h->task.host, self.address));
+    fl_log(FL_LOG_INFO, "%s: task %d of %d, host %s (%s), devices: %d", h->task.engine,
+           h->task.rank, h->task.n, self.name, self.address, self.n_devices);
+    return fl_meeting_enter(&h->meeting, &self);
+}
+
+/* ---- ③ ---- */
+
+static fl_status join_head(const fl_run_hosts *h, int64_t grace_ms, fl_relay_end *end)
+{
+    char endpoint[FL_MEETING_ENDPOINT], path[PATH_MAX + 16];
+    fl_curve_keys keys;
+    FL_TRY(fl_meeting_await(&h->meeting, AWAIT_MS, endpoint, &end->exit_code));
+    snprintf(path, sizeof path, "%s/" FL_MEETING_KEYS, h->meeting.dir);
+    FL_TRY(fl_hosts_read_key(path, &keys));
+    const fl_agent_host host = {.name = h->task.host, .address = "", .n_devices = 1};
+    fl_status status = fl_agent_join(endpoint, &keys, &host, grace_ms, end);
+    explicit_bzero(&keys, sizeof keys);
+    return status;
+}
+
+static fl_status serve(const fl_args *args, const fl_run_hosts *h, fl_relay_end *end)
+{
+    char parent[PATH_MAX];
+    int64_t grace_ms = 0;
+    fl_job *job = NULL;
+    FL_TRY(fl_agent_read_grace(args, &grace_ms));
+    FL_TRY(fl_alloc(sizeof *job, (void **)&job));
+    fl_status status = find_parent(args, job, parent);
+    status = status == FL_OK ? fl_engine_host_enter(args, job, h) : status;
+    fl_free(job);
+    return status == FL_OK ? join_head(h, grace_ms, end) : status;
+}
+
+/* The engine ends with the highest code of all tasks, and mpirun ends all tasks after the first
+ * that is not 0: a host that has left must not count as the run's failure. */
+int fl_run_hosts_serve(const fl_args *args, const fl_run_hosts *hosts)
+{
+    fl_relay_end end = {.exit_code = 0};
+    fl_status status = serve(args, hosts, &end);
+    fl_meeting_leave(&hosts->meeting);
+    if (status == FL_OK || status == FL_ESTOPPED) {
+        return FL_EXIT_DONE;
+    }
+    fl_complain("%s", fl_errmsg());
+    return status == FL_EFAILED ? end.exit_code : fl_exit_of(status);
+}
+
+void fl_run_hosts_end(const fl_run_hosts *hosts, int exit_code)
+{
+    if (hosts->task.engine != NULL) {
+        fl_meeting_end(&hosts->meeting, exit_code);
+        fl_meeting_leave(&hosts->meeting);
+    }
+}
