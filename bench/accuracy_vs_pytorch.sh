@@ -29,7 +29,7 @@ ours() {
 
 # theirs SEED: the settings of configs/quickstart.yaml.
 theirs() {
-    "$python" bench/peer_vit.py --mode single --threads 1 --epochs "$epochs" --seed "$1" --data "$data" \
+    "$python" bench/peers/peer_vit.py --mode single --threads 1 --epochs "$epochs" --seed "$1" --data "$data" \
         --blocks 8 --dim 64 --heads 4 --patch 7 --dropout 0.0 --augment crop-flip --crop 1 --batch 128 \
         --lr 1.5e-3 --weight-decay 0.05 --decay cosine | sed -nE 's/.*accuracy ([0-9.]+).*/\1/p'
 }

@@ -29,7 +29,7 @@ suffix=tsv
 [ ! -f "$sst2/train.tsv.gz" ] || suffix=tsv.gz
 
 theirs() {
-    "$python" bench/peer_bert.py --weights "$weights" --train "$sst2/train.$suffix" --test "$sst2/dev.$suffix" \
+    "$python" bench/peers/peer_bert.py --weights "$weights" --train "$sst2/train.$suffix" --test "$sst2/dev.$suffix" \
         --text sentence --label label --batch $batch --steps "$steps" "$@" 2>/dev/null |
         awk -v n=$((batch * steps)) '{ printf "%.1f\n", n / $4 }'
 }

@@ -66,8 +66,8 @@ for ((i = 0; i < rounds; i++)); do
     if [ "$python" != none ]; then
         for how in torch dcp; do
             rm -rf "$dir/peer.$how"
-            note $how-write "$("$python" -W ignore bench/peer_checkpoint.py save $how "$dir" "$folder" | field MBps)"
-            note $how-read "$("$python" -W ignore bench/peer_checkpoint.py load $how "$dir" "$folder" | field MBps)"
+            note $how-write "$("$python" -W ignore bench/peers/peer_checkpoint.py save $how "$dir" "$folder" | field MBps)"
+            note $how-read "$("$python" -W ignore bench/peers/peer_checkpoint.py load $how "$dir" "$folder" | field MBps)"
             rm -rf "$dir/peer.$how"
         done
     fi

@@ -30,8 +30,8 @@ for ((i = 0; i < rounds; i++)); do
         --set train.max_steps=$((steps + 10))
     ours+=("$(calc "1000 * $batch * $tokens / $(median_ms gpt2)")")
     plan="K = $(step_field gpt2 k | head -n 1), R = $(step_field gpt2 r | head -n 1), M = $(step_field gpt2 m | head -n 1)"
-    single+=("$("$python" bench/peer_gpt2.py --mode single --threads 2 --steps "$steps")")
-    ddp+=("$("$python" bench/peer_gpt2.py --mode ddp --processes 2 --threads 1 --steps "$steps")")
+    single+=("$("$python" bench/peers/peer_gpt2.py --mode single --threads 2 --steps "$steps")")
+    ddp+=("$("$python" bench/peers/peer_gpt2.py --mode ddp --processes 2 --threads 1 --steps "$steps")")
     echo "round $i: frostline ${ours[i]} ($plan); PyTorch single ${single[i]}, DDP ${ddp[i]} tokens/s"
 done
 a=$(printf '%s\n' "${ours[@]}" | median)

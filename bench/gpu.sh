@@ -126,12 +126,12 @@ frostline_rate() {
         --set devices.memory="$memory" --set train.batch="${batch[$name]}" \
         --set train.evaluate=false --set data.validation=none --set checkpoint.every=none \
         --set train.epochs=1000 --set train.max_steps=$((steps + 10)) || return
-    "$python" bench/peer_gpu.py mfu --model "$name" "${peer[@]}" \
+    "$python" bench/peers/peer_gpu.py mfu --model "$name" "${peer[@]}" \
         --rate "$(calc "1000 * ${batch[$name]} * $per / $(median_ms "gpu-$name")")"
 }
 
 pytorch_rate() {
-    "$python" bench/peer_gpu.py train --model "$1" --batch "${batch[$1]}" "${peer[@]}"
+    "$python" bench/peers/peer_gpu.py train --model "$1" --batch "${batch[$1]}" "${peer[@]}"
 }
 
 # The median of llm.c's own rates but the first ten.
@@ -142,7 +142,7 @@ llmc_rate() {
         tail -n 3 "$log" >&2
         return 1
     fi
-    "$python" bench/peer_gpu.py mfu --model gpt2 "${peer[@]}" \
+    "$python" bench/peers/peer_gpu.py mfu --model gpt2 "${peer[@]}" \
         --rate "$(sed -nE 's/^step .* ([0-9.]+) tok\/s.*/\1/p' "$log" | tail -n +11 | median)"
 }
 
@@ -164,19 +164,19 @@ measure() {
 # ---- preparation ----
 
 mkdir -p "$data"
-[ -d "$data/images" ] || "$python" bench/peer_gpu.py images "$data/images" $n_samples
-[ -f "$data/table.tsv" ] || "$python" bench/peer_gpu.py table "$data/table.tsv" $n_samples
+[ -d "$data/images" ] || "$python" bench/peers/peer_gpu.py images "$data/images" $n_samples
+[ -f "$data/table.tsv" ] || "$python" bench/peers/peer_gpu.py table "$data/table.tsv" $n_samples
 bert=$data/bert
 if [ -z "$has_torch" ]; then
     bert=tests/reference/hf_bert/base # a small one, with 40 positions
     bert_sets=(--set data.max_tokens=40)
 elif [ ! -f "$bert/vocab.txt" ]; then
-    "$python" bench/peer_gpu.py bert "$bert" "${small[@]}"
+    "$python" bench/peers/peer_gpu.py bert "$bert" "${small[@]}"
 fi
 if [ -z "$llmc" ]; then
     echo "$0: llm.c is left out: no source was given (LLMC)"
 else
-    [ -f "$data/tokens.bin" ] || "$python" bench/peer_gpu.py tokens "$data/tokens.bin" $((2000 * n_samples))
+    [ -f "$data/tokens.bin" ] || "$python" bench/peers/peer_gpu.py tokens "$data/tokens.bin" $((2000 * n_samples))
     if ! make -C "$llmc" -B $llmc_program PRECISION=$llmc_build >"$out_dir/llmc-build.log" 2>&1; then
         echo "$0: llm.c was not built; see $out_dir/llmc-build.log" >&2
         failed=1
@@ -213,7 +213,7 @@ for name in "${names[@]}"; do
         of_this=$(grep "^$name $program " "$rates" || true)
         [ -n "$of_this" ] || continue
         middle=$(awk '{ print $3 }' <<<"$of_this" | median)
-        line=$("$python" bench/peer_gpu.py mfu --model "$name" "${peer[@]}" --rate "$middle")
+        line=$("$python" bench/peers/peer_gpu.py mfu --model "$name" "${peer[@]}" --rate "$middle")
         echo "| $name | $program | ${line%%,*} | ${line#*MFU } |"
     done
 done

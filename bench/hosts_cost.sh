@@ -59,7 +59,7 @@ ddp() {
     shift
     for space in "$@"; do
         ip netns exec "$space" env RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR="$address" \
-            MASTER_PORT=5572 GLOO_SOCKET_IFNAME=fl0 OMP_NUM_THREADS=1 "$python" bench/peer_vit.py \
+            MASTER_PORT=5572 GLOO_SOCKET_IFNAME=fl0 OMP_NUM_THREADS=1 "$python" bench/peers/peer_vit.py \
             --mode torchrun --threads 1 --steps "$steps" --data "$data" >"$out_dir/ddp-$rank.log" 2>&1 &
         process+=($!)
         rank=$((rank + 1))

@@ -102,7 +102,7 @@ resumes() {
 restarts() {
     local keep=$dir.pt log=$dir.steps begun before
     rm -f "$keep" "$log"
-    "$bin/torchrun" --nproc-per-node 2 --max-restarts 3 bench/peer_vit.py --mode torchrun --steps 600 --blocks 4 --dim 64 \
+    "$bin/torchrun" --nproc-per-node 2 --max-restarts 3 bench/peers/peer_vit.py --mode torchrun --steps 600 --blocks 4 --dim 64 \
         --heads 4 --patch 7 --batch 128 --data "$data" --keep "$keep" --steps-file "$log" >"$dir.log" 2>&1 &
     pid=$!
     wait_for awk_reached "$log" "$kill_at"

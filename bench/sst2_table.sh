@@ -5,7 +5,7 @@
 # SST2 is a folder with train.tsv and dev.tsv (or .tsv.gz), as in SST-2.zip of the GLUE benchmark. 10,000
 # rows of train are held out, always the same ones; -n trains on that many of the others. -p names a Python
 # with torch and transformers, for the rows whose names begin with PyTorch: their fields are options of
-# bench/peer_bert.py. MODEL is MiniLM's folder (default .cache/sst2-minilm/model, which
+# bench/peers/peer_bert.py. MODEL is MiniLM's folder (default .cache/sst2-minilm/model, which
 # configs/sst2-minilm.sh makes). -x holds for all rows of Frostline; -k keeps finished runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -72,7 +72,7 @@ train_row() {
         for option in "$@"; do
             [[ $option != --*=* ]] || options+=("$option")
         done
-        "$python" bench/peer_bert.py --weights "$weights" --train "$data/rest.tsv" --test "$data/held.tsv" \
+        "$python" bench/peers/peer_bert.py --weights "$weights" --train "$data/rest.tsv" --test "$data/held.tsv" \
             --test "$data/dev.tsv" --text sentence --label label --samples "$n_rows" --epochs 10 \
             --seed "$seed" "${options[@]}" 2>"$out_dir/$dir.log" >"$out_dir/$dir.txt"
         return

@@ -30,7 +30,7 @@ rows=()
 for ((i = 0; i < rounds; i++)); do
     read -r cold warm tokens < <(taskset -c "$core" "$program" "$dir" "$text")
     read -r _ spans _ < <(taskset -c "$core" "$program" "$dir" "$text" 5 spans)
-    read -r batch fast each < <(taskset -c "$core" "$python" "$root/bench/peer_tokenize.py" "$dir" "$text" 2>/dev/null)
+    read -r batch fast each < <(taskset -c "$core" "$python" "$root/bench/peers/peer_tokenize.py" "$dir" "$text" 2>/dev/null)
     rows+=("$cold $warm $spans $batch $fast $each")
     echo "round $i: frostline $cold (first pass), $warm (again; $tokens M tokens/s), $spans with spans;" \
         "tokenizers $batch (encode_batch), $fast (encode_batch_fast), $each (encode) MB/s"

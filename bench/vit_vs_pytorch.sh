@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Samples a second on two cores, Frostline and PyTorch in turn: the same ViT (12 blocks, C 128, 17
 # tokens), the same data, batch and optimizer, in fp32 and in bf16. PyTorch runs in each of its modes,
-# with MODES="--compile" (or other options of bench/peer_vit.py, separated by commas) in those as well;
+# with MODES="--compile" (or other options of bench/peers/peer_vit.py, separated by commas) in those as well;
 # its best counts.
 #   python3 -m venv V && V/bin/pip install torch numpy && bench/vit_vs_pytorch.sh V/bin/python
 set -euo pipefail
@@ -47,7 +47,7 @@ for ((i = 0; i < rounds; i++)); do
     ours bf16
     for mode in "${modes[@]}"; do
         # shellcheck disable=SC2086 # a mode is several words
-        echo "PyTorch $mode: $("$python" bench/peer_vit.py $mode --steps "$steps" --data "$data")" | tee -a "$rates"
+        echo "PyTorch $mode: $("$python" bench/peers/peer_vit.py $mode --steps "$steps" --data "$data")" | tee -a "$rates"
     done
 done
 best=0

@@ -1,6 +1,6 @@
 /* Gloo's own ring all-reduce behind a C face. */
-#ifndef FL_BENCH_GLOO_PEER_H
-#define FL_BENCH_GLOO_PEER_H
+#ifndef FL_BENCH_PEERS_GLOO_PEER_H
+#define FL_BENCH_PEERS_GLOO_PEER_H
 
 #include "autodp/net/net.h"
 

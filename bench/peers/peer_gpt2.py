@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The GPT-2 of gpt2_vs_pytorch.sh in PyTorch: tokens a second of training steps on random ids.
 
-    python3 bench/peer_gpt2.py --mode single --threads 2 --steps 8      needs only torch
+    python3 bench/peers/peer_gpt2.py --mode single --threads 2 --steps 8      needs only torch
 
 The head is tied to the token embedding and its table padded to a multiple of 64, as Frostline's is.
 single: one process of --threads threads; ddp: --processes processes, gradients averaged over Gloo.

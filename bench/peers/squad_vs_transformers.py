@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """MiniLM on a part of SQuAD 1.1, one epoch: exact match and F1 of Frostline and of a loop over transformers.
 
-    python3 bench/squad_vs_transformers.py TRAIN DEV [option]...
+    python3 bench/peers/squad_vs_transformers.py TRAIN DEV [option]...
 
 TRAIN, DEV  files in the format of SQuAD 1.1, plain or gzip; the first --questions and --dev-questions
             of them are used, without those whose id ends in --without

@@ -3,7 +3,8 @@
  *   bench_attention [tokens [samples [causal [repetitions]]]]      (1024, 4, 1 and 10)
  *
  * 12 heads of 64, C 768: GPT-2 and BERT-base. Prints the medians in milliseconds, and the rate in
- * GFLOP/s of the products that a causal mask leaves. bench/peer_attention.py times PyTorch's. */
+ * GFLOP/s of the products that a causal mask leaves. bench/peers/peer_attention.py times PyTorch's.
+ */
 #include "device/clock.h"
 #include "device/device.h"
 #include "device/random.h"

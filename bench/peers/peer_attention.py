@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's scaled_dot_product_attention at the shapes of bench_attention, on one thread.
 
-    python3 bench/peer_attention.py [tokens [samples [causal [repetitions]]]]      (1024, 4, 1 and 10)
+    python3 bench/peers/peer_attention.py [tokens [samples [causal [repetitions]]]]      (1024, 4, 1 and 10)
 """
 import statistics
 import sys

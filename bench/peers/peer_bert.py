@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """transformers' BERT, fine-tuned to classify the rows of a table: what configs/sst2-minilm.yaml does.
 
-    python3 bench/peer_bert.py --weights DIR --train FILE --test FILE --text sentence --label label
+    python3 bench/peers/peer_bert.py --weights DIR --train FILE --test FILE --text sentence --label label
 
 Needs torch, transformers and safetensors. Prints one line for programs and people:
 
