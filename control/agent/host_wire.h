@@ -18,7 +18,7 @@
 
 enum {
     FL_HOST_HEADER_BYTES = 8,
-    FL_HOST_JOB_MAX = 64 * 1024, /* bytes of a job */
+    FL_HOST_JOB_MAX = 128 * 1024, /* bytes of a job */
     FL_HOST_JOB_PIECE = 8 * 1024,
     FL_HOST_TEXT_MAX = 255, /* of a reason */
     FL_HOST_OWN_MAX = 128,  /* addresses of a host */

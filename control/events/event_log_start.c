@@ -135,7 +135,6 @@ static void worker_fields(fl_json *j, const fl_run_facts *run)
 /* Of a run on several hosts. */
 static void host_fields(fl_json *j, const fl_run_facts *run)
 {
-    const fl_plan_input *input = run->options->plan_input;
     if (run->hosts == NULL) {
         return;
     }
@@ -147,9 +146,7 @@ static void host_fields(fl_json *j, const fl_run_facts *run)
         fl_json_text(j, "address", host->address);
         fl_json_integer(j, "first_worker", host->first);
         fl_json_integer(j, "workers", host->n);
-        fl_json_text(j, "profile",
-                     fl_costs_origin_of_host(run->options->costs,
-                                             input == NULL ? NULL : input->cluster, host));
+        fl_fields_host_costs(j, run->options, host);
         fl_json_close(j, '}');
     }
     fl_json_close(j, ']');

@@ -88,3 +88,18 @@ void fl_fields_gpu(fl_json *json, const fl_worker *worker)
         fl_json_text(json, "gpu_name", worker->gpu_name);
     }
 }
+
+void fl_fields_host_costs(fl_json *json, const fl_controller_options *options, const fl_host *host)
+{
+    const fl_plan_input *input = options->plan_input;
+    const fl_cluster *cluster = input == NULL ? NULL : input->cluster;
+    if (cluster != NULL && host->first < cluster->n_devices) {
+        fl_json_rounded(json, "speed", fl_cluster_speed(cluster, host->first), 3);
+        fl_json_integer(json, "memory_bytes",
+                        fl_cluster_memory(cluster, options->job, host->first));
+    } else {
+        fl_json_null(json, "speed");
+        fl_json_null(json, "memory_bytes");
+    }
+    fl_json_text(json, "profile", fl_costs_origin_of_host(options->costs, cluster, host));
+}

@@ -31,6 +31,11 @@ void fl_fields_times(fl_json *json, const fl_time_sums *sums);
 /* "host": the name of the host of this rank; nothing in a run on one host (hosts NULL). */
 void fl_fields_host(fl_json *json, const fl_hosts *hosts, int rank);
 
+/* speed: of a device of this host, relative to the profile by which plans are chosen; memory_bytes:
+ * of a device, for which plans are made; profile: where its costs are from. null for a host that
+ * plans do not know yet. */
+void fl_fields_host_costs(fl_json *json, const fl_controller_options *options, const fl_host *host);
+
 /* "gpu", "gpu_name": the number of the worker's GPU on its host, and its name; nothing without. */
 void fl_fields_gpu(fl_json *json, const fl_worker *worker);
 

@@ -1,4 +1,5 @@
 /* The hosts of a run: the drain of one, and what status shows of them and of the links. */
+#include "control/events/fields.h"
 #include "control/socket/ctl.h"
 #include "device/clock.h"
 
@@ -82,21 +83,6 @@ static void clock_fields(int i, const fl_clock_estimate *clock, fl_json *j)
                     3);
 }
 
-/* Relative to the profile by which plans are chosen; null: of a host that plans do not know yet. */
-static void speed_field(const fl_plan_input *input, const fl_host *host, fl_json *j)
-{
-    const fl_cluster *cluster = input == NULL ? NULL : input->cluster;
-    bool known = cluster != NULL && host->first < cluster->n_devices;
-    fl_json_rounded(j, "speed", known ? fl_cluster_speed(cluster, host->first) : (double)NAN, 3);
-}
-
-static void profile_field(const fl_controller_options *o, const fl_host *host, fl_json *j)
-{
-    const fl_plan_input *input = o->plan_input;
-    fl_json_text(j, "profile",
-                 fl_costs_origin_of_host(o->costs, input == NULL ? NULL : input->cluster, host));
-}
-
 static void host_fields(const fl_run_view *view, int i, fl_json *j)
 {
     const fl_host *host = &view->run->hosts->host[i];
@@ -107,8 +93,7 @@ static void host_fields(const fl_run_view *view, int i, fl_json *j)
     fl_json_text(j, "state", fl_host_state_text(r->state));
     fl_json_integer(j, "first_worker", host->first);
     fl_json_integer(j, "workers", host->n);
-    speed_field(view->run->options->plan_input, host, j);
-    profile_field(view->run->options, host, j);
+    fl_fields_host_costs(j, view->run->options, host);
     moment_field(view, j, "joined_at", r->joined_us);
     moment_field(view, j, "ended_at", r->ended_us);
     clock_fields(i, &r->clock, j);

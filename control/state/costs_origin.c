@@ -5,7 +5,12 @@ const char *fl_costs_origin_of_host(const fl_costs_origin *origin, const fl_clus
 {
     bool known = origin != NULL && cluster != NULL && host->first < cluster->n_devices;
     int kind = known ? cluster->kind_of[host->first] : 0;
-    return kind > 0 && kind <= origin->n_kinds ? origin->kinds[kind - 1].from : "the head's";
+    if (kind > 0 && kind <= origin->n_kinds) {
+        return origin->kinds[kind - 1].from;
+    }
+    bool is_stated =
+        known && origin->has_speed != NULL && origin->has_speed[cluster->host_of[host->first]];
+    return is_stated ? "stated" : "the head's";
 }
 
 const char *fl_costs_origin_of_link(const fl_cluster *cluster, const fl_profile *profile,

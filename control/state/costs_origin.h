@@ -5,6 +5,8 @@
 #include "control/state/hosts.h"
 #include "pipe/cost/cluster.h"
 
+#include <stdbool.h>
+
 /* The origin of those of hosts of another kind. All borrowed. */
 typedef struct fl_kind_origin {
     const char *host;     /* the first one of the kind */
@@ -21,10 +23,13 @@ typedef struct fl_costs_origin {
     int64_t live_steps;
     const fl_kind_origin *kinds; /* [n_kinds] */
     int n_kinds;
+    const bool
+        *has_speed; /* [FL_MAX_WORKERS] of each host: whether its speed was stated; or NULL */
 } fl_costs_origin;
 
-/* Which profile plans use for the devices of this host: "stated", "cached" or "measured" for its
- * kind, else "the head's". cluster, origin: may be NULL. Pure. */
+/* Where the costs of layers on the devices of this host are from: "stated", by its profile or its
+ * speed, "cached" or "measured" for its kind, else "the head's". cluster, origin: may be NULL.
+ * Pure. */
 const char *fl_costs_origin_of_host(const fl_costs_origin *origin, const fl_cluster *cluster,
                                     const fl_host *host);
 

@@ -109,11 +109,14 @@ enum {
     FL_JOB_HOST_TEXT = 64
 };
 
-/* One host of a run. -1: not given. */
+/* One host of a run. */
 typedef struct fl_job_host {
     char name[FL_JOB_HOST_TEXT];
     char address[FL_JOB_HOST_TEXT]; /* IPv4, or a name that resolves to it */
-    int devices, sockets;
+    int devices, sockets;           /* sockets -1: not given */
+    int64_t memory_bytes;           /* of each device; 0: devices.memory */
+    double speed;                   /* of each device, 2 is twice as fast; 0: not given */
+    char profile[FL_TEXT_MAX];      /* a file with costs of layers there; "": not given */
 } fl_job_host;
 
 enum { FL_JOB_FIELDS_MAX = 112 };

@@ -12,8 +12,9 @@
  *   4  a metric may be computed from all sums; cross-entropy counts class 1
  *   5  a job has fields for text and for fine-tuning
  *   6  a job has a precision, and models a type of activations
- *   7  masks draw from device memory */
-enum { FL_API_VERSION = 7 };
+ *   7  masks draw from device memory
+ *   8  a job has hosts, with their memory, speed and profile */
+enum { FL_API_VERSION = 8 };
 
 /* What every public table of functions begins with:
  *     static const fl_layer_ops ops = {.head = FL_TABLE_HEAD(fl_layer_ops), .kind = "mine", ...};

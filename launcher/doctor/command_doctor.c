@@ -151,9 +151,9 @@ static fl_status look_at_hosts(const fl_args *args, const fl_job *job, const fl_
     l->hosts[0].findings = *own;
     fl_doctor_look_at_hosts(&l->file, l->hosts);
     compare_gpus(job, l);
-    fl_doctor_look_at_host_links(&l->file, fl_args_has(args, "--hosts") ? "--hosts" : "hosts",
-                                 fl_args_value(args, "--listen"), job, l->hosts, &l->links,
-                                 &l->of_links);
+    fl_doctor_look_at_host_links(
+        &l->file, fl_args_has(args, "--hosts") ? "--hosts" : FL_HOSTS_OF_JOB,
+        fl_args_value(args, "--listen"), job, l->hosts, &l->links, &l->of_links);
     bool bad = exit_of(&l->of_links) != FL_EXIT_DONE;
     for (int i = 0; i < l->n; i++) {
         bad = bad || exit_of(&l->hosts[i].findings) != FL_EXIT_DONE;

@@ -2,29 +2,24 @@
 
 #include "device/alloc.h"
 #include "device/failure.h"
+#include "device/size_text.h"
 #include "launcher/job/field.h"
+#include "launcher/job/host_keys.h"
 #include "launcher/job/job.h"
+#include "launcher/job/list.h"
 #include "launcher/job/node.h"
+#include "launcher/job/number.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 /* ---- what a mapping may have ---- */
 
-enum { HOST_KEYS = 7, LINK_KEYS = 3, KEYS_MAX = 7 };
-
-static const fl_field host_key[HOST_KEYS] = {
-    {.path = "name", .type = FL_FIELD_TEXT},
-    {.path = "devices", .type = FL_FIELD_INTEGER, .least = 1, .most = FL_MAX_WORKERS},
-    {.path = "sockets", .type = FL_FIELD_INTEGER, .least = 1, .most = FL_MAX_WORKERS},
-    {.path = "memory", .type = FL_FIELD_SIZE, .least = 1 << 20, .most = (int64_t)1 << 50},
-    {.path = "speed", .type = FL_FIELD_NUMBER, .low = 0.001, .high = 1000.0},
-    {.path = "address", .type = FL_FIELD_TEXT, .unit = "an IPv4 address, as 10.0.0.1 (no IPv6)"},
-    {.path = "profile", .type = FL_FIELD_PATH},
-};
+enum { LINK_KEYS = 3, KEYS_MAX = 3 };
 
 static const fl_field link_key[LINK_KEYS] = {
     {.path = "latency_us", .type = FL_FIELD_NUMBER, .low = 0.0, .high = 1e6},
@@ -133,117 +128,129 @@ static fl_status read_values(const cluster_reader *r, const yaml_node_t *node, i
 
 /* ---- hosts ---- */
 
-void fl_cluster_file_add(fl_cluster_file *out, const char *name, const char *address, int n_devices,
-                         int n_sockets)
-{
-    fl_cluster *c = &out->cluster;
-    snprintf(out->name[c->n_hosts], FL_HOST_NAME_MAX, "%s", name);
-    snprintf(out->address[c->n_hosts], FL_HOST_NAME_MAX, "%s", address);
-    for (int i = 0; i < n_devices; i++) {
-        int d = c->n_devices++;
-        c->host_of[d] = c->n_hosts;
-        c->socket_of[d] = c->n_sockets + (int)((int64_t)i * n_sockets / n_devices);
-        c->memory_bytes[d] = 0;
-        c->speed[d] = 1.0;
-    }
-    c->n_hosts++;
-    c->n_sockets += n_sockets;
-}
-
 void fl_cluster_file_init(fl_cluster_file *out)
 {
     memset(out, 0, sizeof *out);
 }
 
-static void add_devices(fl_cluster_file *out, const values *v)
+void fl_cluster_file_add(fl_cluster_file *out, const fl_job_host *host)
 {
     fl_cluster *c = &out->cluster;
-    int first = c->n_devices;
-    fl_cluster_file_add(out, v->value[0].text, v->given[5] ? v->value[5].text : "",
-                        (int)v->value[1].integer, v->given[2] ? (int)v->value[2].integer : 1);
-    for (int d = first; d < c->n_devices; d++) {
-        c->memory_bytes[d] = v->given[3] ? v->value[3].integer : 0;
-        c->speed[d] = v->given[4] ? v->value[4].number : 1.0;
+    int n_sockets = host->sockets > 0 ? host->sockets : 1;
+    snprintf(out->name[c->n_hosts], FL_HOST_NAME_MAX, "%s", host->name);
+    snprintf(out->address[c->n_hosts], FL_HOST_NAME_MAX, "%s", host->address);
+    snprintf(out->profile[c->n_hosts], FL_HOST_PROFILE_MAX, "%s", host->profile);
+    out->has_speed[c->n_hosts] = host->speed > 0.0;
+    for (int i = 0; i < host->devices; i++) {
+        int d = c->n_devices++;
+        c->host_of[d] = c->n_hosts;
+        c->socket_of[d] = c->n_sockets + (int)((int64_t)i * n_sockets / host->devices);
+        c->memory_bytes[d] = host->memory_bytes;
+        c->speed[d] = host->speed > 0.0 ? host->speed : 1.0;
     }
-    if (v->given[6]) {
-        snprintf(out->profile[c->n_hosts - 1], FL_HOST_PROFILE_MAX, "%s", v->value[6].text);
-    }
+    c->n_hosts++;
+    c->n_sockets += n_sockets;
 }
 
-static fl_status check_host(const cluster_reader *r, const yaml_node_t *node, const values *v)
+bool fl_cluster_file_states_costs(const fl_cluster_file *file, int host)
 {
-    const fl_cluster *c = &r->out->cluster;
-    const char *name = v->value[0].text;
-    int64_t n = v->value[1].integer, n_sockets = v->given[2] ? v->value[2].integer : 1;
-    if (name[0] == '\0' || strlen(name) >= FL_HOST_NAME_MAX) {
-        return at(r, node, "hosts.name",
-                  fl_fail(FL_EINVAL, "found a name of %zu bytes, allowed: 1 .. %d", strlen(name),
-                          FL_HOST_NAME_MAX - 1));
-    }
-    for (int i = 0; i < c->n_hosts; i++) {
-        if (strcmp(r->out->name[i], name) == 0) {
-            return at(r, node, "hosts.name",
-                      fl_fail(FL_EINVAL, "found %s twice, allowed: names that differ", name));
-        }
-    }
-    if (v->given[6] &&
-        (v->value[6].text[0] == '\0' || strlen(v->value[6].text) >= FL_HOST_PROFILE_MAX)) {
-        return at(r, node, "hosts.profile",
-                  fl_fail(FL_EINVAL, "found a path of %zu bytes, allowed: 1 .. %d",
-                          strlen(v->value[6].text), FL_HOST_PROFILE_MAX - 1));
-    }
-    if (n_sockets > n) {
-        return at(r, node, "hosts.sockets",
-                  fl_fail(FL_EINVAL,
-                          "found %lld, but the host has %lld devices; allowed: 1 .. %lld",
-                          (long long)n_sockets, (long long)n, (long long)n));
-    }
-    if (c->n_devices + n > FL_MAX_WORKERS) {
-        return at(r, node, "hosts",
-                  fl_fail(FL_EINVAL, "found %lld devices up to here, allowed: at most %d",
-                          (long long)(c->n_devices + n), FL_MAX_WORKERS));
-    }
-    return FL_OK;
+    return file->profile[host][0] != '\0' || file->has_speed[host];
 }
 
-/* Two hosts cannot have one address. */
-static fl_status check_address(const cluster_reader *r, const yaml_node_t *node, const values *v)
+static int first_device(const fl_cluster *c, int host)
 {
-    const char *text = v->value[5].text;
-    unsigned char bytes[sizeof(struct in6_addr)];
+    int d = 0;
+    while (c->host_of[d] != host) {
+        d++;
+    }
+    return d;
+}
+
+const char *fl_cluster_file_stated(const fl_cluster_file *file, int host,
+                                   char text[FL_HOST_STATED_MAX])
+{
+    int d = first_device(&file->cluster, host);
+    char memory[FL_SIZE_TEXT_MAX], number[32];
+    size_t used = 0;
+    text[0] = '\0';
+    if (file->cluster.memory_bytes[d] > 0) {
+        used = (size_t)snprintf(text, FL_HOST_STATED_MAX, ", memory %s",
+                                fl_size_text((double)file->cluster.memory_bytes[d], memory));
+    }
+    if (file->has_speed[host]) {
+        fl_write_number(file->cluster.speed[d], number, sizeof number);
+        used += (size_t)snprintf(text + used, FL_HOST_STATED_MAX - used, ", speed %s", number);
+    }
+    if (file->profile[host][0] != '\0') {
+        snprintf(text + used, FL_HOST_STATED_MAX - used, ", profile %s", file->profile[host]);
+    }
+    size_t separator = text[0] == '\0' ? 0 : strlen(", ");
+    memmove(text, text + separator, strlen(text + separator) + 1);
+    return text;
+}
+
+fl_status fl_cluster_file_refuse(const fl_cluster_file *file, int host, const char *key,
+                                 const char *format, ...)
+{
+    char text[FL_CLUSTER_MESSAGE_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (file->path[0] == '\0') {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("hosts"), "entry %d, %s: %s", host + 1, key,
+                             text);
+    }
+    return fl_fail(FL_EINVAL, "%s:%d:%d: hosts: entry %d, %s: %s", file->path, file->line[host],
+                   file->column[host], host + 1, key, text);
+}
+
+/* Agents have one; names are for a job. */
+static fl_status check_address(int entry, const char *text)
+{
+    unsigned char bytes[sizeof(struct in_addr)];
     char shown[FL_SHOWN_MAX];
-    if (!v->given[5]) {
-        return FL_OK;
-    }
-    if (strlen(text) >= FL_HOST_NAME_MAX || inet_pton(AF_INET, text, bytes) != 1) {
-        return at(r, node, "hosts.address",
-                  fl_fail(FL_EINVAL, "found %s, allowed: an IPv4 address, as 10.0.0.1",
-                          fl_shown(text, strlen(text), shown)));
-    }
-    for (int i = 0; i < r->out->cluster.n_hosts; i++) {
-        if (strcmp(r->out->address[i], text) == 0) {
-            return at(r, node, "hosts.address",
-                      fl_fail(FL_EINVAL, "found %s twice, allowed: addresses that differ", text));
-        }
-    }
+    return text[0] == '\0' || inet_pton(AF_INET, text, bytes) == 1
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "entry %d, address: found %s, allowed: an IPv4 address, as 10.0.0.1",
+                         entry, fl_shown(text, strlen(text), shown));
+}
+
+static fl_status read_host(cluster_reader *r, const yaml_node_t *node)
+{
+    fl_cluster_file *out = r->out;
+    fl_job_host host = {.devices = 0};
+    const yaml_node_t *culprit = node;
+    int i = out->cluster.n_hosts;
+    const fl__hosts_before before = {.name = out->name[0],
+                                     .address = out->address[0],
+                                     .name_stride = sizeof out->name[0],
+                                     .address_stride = sizeof out->address[0],
+                                     .n = i,
+                                     .n_devices = out->cluster.n_devices};
+    fl_status status = fl_list_read_item(&fl__hosts_of_file, r->document, node, i, &host, &culprit);
+    FL_TRY(at(r, culprit, "hosts", status));
+    FL_TRY(at(r, node, "hosts", check_address(i + 1, host.address)));
+    FL_TRY(at(r, node, "hosts", fl__host_check(&host, &before)));
+    out->line[i] = (int)node->start_mark.line + 1;
+    out->column[i] = (int)node->start_mark.column + 1;
+    fl_cluster_file_add(out, &host);
     return FL_OK;
 }
 
 static fl_status read_hosts(cluster_reader *r, const yaml_node_t *list)
 {
-    fl_cluster_file *out = r->out;
-    if (list->type != YAML_SEQUENCE_NODE ||
-        list->data.sequence.items.start == list->data.sequence.items.top) {
-        return refuse_node(r, list, "hosts", "a list of hosts, at least one");
+    static const fl_field hosts = {.type = FL_FIELD_LIST, .list = &fl__hosts_of_file};
+    char allowed[FL_FIELD_ALLOWED_MAX];
+    if (list->type != YAML_SEQUENCE_NODE) {
+        return refuse_node(r, list, "hosts", fl_field_allowed(&hosts, allowed));
     }
+    int64_t n = list->data.sequence.items.top - list->data.sequence.items.start;
+    FL_TRY(at(r, list, "hosts", fl__list_check_length(&hosts, n)));
     for (const yaml_node_item_t *item = list->data.sequence.items.start;
          item < list->data.sequence.items.top; item++) {
-        const yaml_node_t *node = yaml_document_get_node(r->document, *item);
-        values v = {.key = host_key, .n_keys = HOST_KEYS, .path = "hosts"};
-        FL_TRY(read_values(r, node, 2, &v));
-        FL_TRY(check_host(r, node, &v));
-        FL_TRY(check_address(r, node, &v));
-        add_devices(out, &v);
+        FL_TRY(read_host(r, yaml_document_get_node(r->document, *item)));
     }
     return FL_OK;
 }
@@ -337,7 +344,8 @@ fl_status fl_cluster_file_parse(const char *name, const char *text, size_t size_
 {
     yaml_parser_t parser;
     yaml_document_t document;
-    memset(out, 0, sizeof *out);
+    fl_cluster_file_init(out);
+    snprintf(out->path, sizeof out->path, "%s", name);
     FL_TRY(fl_job_screen(name, text, size_bytes));
     if (!yaml_parser_initialize(&parser)) {
         return fl_fail(FL_ENOMEM, "%s: out of memory", name);

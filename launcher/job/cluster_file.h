@@ -15,17 +15,27 @@
 
 #include "pipe/cost/cluster.h"
 
+#include <frostline/job.h>
+
 #include <stddef.h>
 
-enum { FL_HOST_NAME_MAX = 64, FL_HOST_PROFILE_MAX = 256 };
+enum {
+    FL_HOST_NAME_MAX = FL_JOB_HOST_TEXT,
+    FL_HOST_PROFILE_MAX = FL_TEXT_MAX,
+    FL_CLUSTER_MESSAGE_MAX = 1024,
+    FL_HOST_STATED_MAX = FL_TEXT_MAX + 96
+};
 
-/* About 350 KiB. */
+/* About 400 KiB. */
 typedef struct fl_cluster_file {
+    char path[FL_TEXT_MAX];                            /* "": the hosts come from elsewhere */
     fl_cluster cluster;                                /* passes fl_cluster_check */
     char name[FL_MAX_WORKERS][FL_HOST_NAME_MAX];       /* of each host */
     char address[FL_MAX_WORKERS][FL_HOST_NAME_MAX];    /* of each host; "": not given */
     char profile[FL_MAX_WORKERS][FL_HOST_PROFILE_MAX]; /* file with costs of layers there; "": the
                                                           plan's own profile has them */
+    bool has_speed[FL_MAX_WORKERS];                    /* whether the host's speed was given */
+    int line[FL_MAX_WORKERS], column[FL_MAX_WORKERS];  /* of each host in the file, from 1 */
 } fl_cluster_file;
 
 /* Read the file. FL_EIO: it cannot be read; FL_EINVAL with "file:line:column: field: found ...,
@@ -33,11 +43,23 @@ typedef struct fl_cluster_file {
 fl_status fl_cluster_file_load(const char *path, fl_cluster_file *out) FL_MUST_CHECK;
 
 /* A run's hosts from elsewhere than a file. init: none yet, and nothing is known of links. add: one
- * more, with a socket for every devices / n_sockets of its n_devices; fewer than FL_MAX_WORKERS in
- * all. name and address are shorter than FL_HOST_NAME_MAX. */
+ * more, whose devices are dealt to its sockets in order; FL_MAX_WORKERS devices at most in all. */
 void fl_cluster_file_init(fl_cluster_file *out);
-void fl_cluster_file_add(fl_cluster_file *out, const char *name, const char *address, int n_devices,
-                         int n_sockets);
+void fl_cluster_file_add(fl_cluster_file *out, const fl_job_host *host);
+
+/* Whether the costs of layers on this host are stated, by a profile or a speed: then nothing is
+ * measured there. Pure. */
+bool fl_cluster_file_states_costs(const fl_cluster_file *file, int host);
+
+/* "memory 1.0 GiB, speed 0.5, profile b.yaml": what is stated of its devices; "": nothing. Returns
+ * text. */
+const char *fl_cluster_file_stated(const fl_cluster_file *file, int host,
+                                   char text[FL_HOST_STATED_MAX]);
+
+/* Fail because of a host's value, FL_EINVAL: "hosts.yaml:3:5: hosts: entry 2, KEY: ...", or, of
+ * hosts from a job, as a failure of its field `hosts`. */
+fl_status fl_cluster_file_refuse(const fl_cluster_file *file, int host, const char *key,
+                                 const char *format, ...) FL_PRINTF(4, 5) FL_MUST_CHECK;
 
 /* As load, of a text. name: of the file, for messages. */
 fl_status fl_cluster_file_parse(const char *name, const char *text, size_t size_bytes,

@@ -57,13 +57,13 @@ bool fl__field_rounds_out(const fl_field *field, const char *text, double *round
 /* The value as a job file writes it. Choices are in range, texts are zero-terminated. Pure. */
 void fl__field_write(const fl_field *field, const fl__value *v, char text[FL_FIELD_VALUE_MAX]);
 
-/* The value of a key of a list's item: an integer, or any. */
-void fl__list_put(const fl_field *key, void *item, int64_t value);
+/* The value of a key of a list's item: put any, or none; get an integer. */
+void fl__list_put(const fl_field *key, void *item, const fl__value *value);
+void fl__list_put_absent(const fl_field *key, void *item);
 int64_t fl__list_get(const fl_field *key, const void *item);
-void fl__list_put_value(const fl_field *key, void *item, const fl__value *value);
 
 /* Failures of lists. i: the item, from 0; before: the item before it, unless i is 0. */
-fl_status fl__list_too_long(const fl_list *list, int64_t n) FL_MUST_CHECK;
+fl_status fl__list_check_length(const fl_field *field, int64_t n) FL_MUST_CHECK;
 fl_status fl__list_check_rise(const fl_list *list, int64_t i, const void *before,
                               const void *item) FL_MUST_CHECK;
 fl_status fl__list_within(const fl_list *list, int64_t i, const fl_field *key,

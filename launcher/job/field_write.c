@@ -257,13 +257,14 @@ static void allowed_interval(const fl_field *field, char *text, size_t size_byte
 
 static void allowed_list(const fl_list *list, char *text, size_t size_bytes)
 {
-    char items[FL_FIELD_ALLOWED_MAX];
+    char items[FL_FIELD_ALLOWED_MAX], length[32];
+    snprintf(length, sizeof length, list->least == 0 ? "at most %d" : "1 to %d", list->capacity);
     if (list->n_keys == 0) {
-        snprintf(text, size_bytes, "a list of at most %d, each %s", list->capacity,
+        snprintf(text, size_bytes, "a list of %s, each %s", length,
                  fl_field_allowed(list->key, items));
         return;
     }
-    snprintf(text, size_bytes, "a list of at most %d mappings with %s%s%s", list->capacity,
+    snprintf(text, size_bytes, "a list of %s mappings with %s%s%s", length,
              fl_list_keys(list, items), list->rises ? "; rising " : "",
              list->rises ? list->key[0].path : "");
 }

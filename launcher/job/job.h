@@ -4,7 +4,7 @@
 
 #include "launcher/job/schema.h"
 
-enum { FL_JOB_FILE_MAX = 64 * 1024, FL_NAMES_MAX = 1024 };
+enum { FL_JOB_FILE_MAX = 128 * 1024, FL_NAMES_MAX = 1024 };
 
 /* Values of fl_job_origins that are not lines. */
 enum { FL_ORIGIN_DEFAULT = 0, FL_ORIGIN_OVERRIDE = -1, FL_ORIGIN_PROGRAM = -2 };

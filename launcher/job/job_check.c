@@ -4,6 +4,7 @@
 #include "control/observe/metrics_http.h"
 #include "device/device.h"
 #include "device/failure.h"
+#include "launcher/job/host_keys.h"
 #include "launcher/job/job.h"
 
 #include <frostline/plan.h>
@@ -387,39 +388,17 @@ static fl_status check_fault(const fl_job *job)
                          "found %s, allowed: at least fault.detect %s", deadline, detect);
 }
 
-/* Names, addresses and devices of one host, against those before it. */
-static fl_status check_host(const fl_job *job, int64_t i, int64_t n_devices)
-{
-    const fl_job_host *host = &job->hosts[i];
-    for (int64_t j = 0; j < i; j++) {
-        bool same_name = strcmp(job->hosts[j].name, host->name) == 0;
-        if (same_name || strcmp(job->hosts[j].address, host->address) == 0) {
-            return fl_fail_field(FL_EINVAL, FL_FIELDS("hosts"),
-                                 "entry %" PRId64 ", %s: found %s twice, allowed: %s that differ",
-                                 i + 1, same_name ? "name" : "address",
-                                 same_name ? host->name : host->address,
-                                 same_name ? "names" : "addresses");
-        }
-    }
-    if (host->sockets > host->devices) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("hosts"),
-                             "entry %" PRId64 ", sockets: found %d, allowed: at most its %d "
-                             "devices",
-                             i + 1, host->sockets, host->devices);
-    }
-    return n_devices <= FL_MAX_WORKERS ? FL_OK
-                                       : fl_fail_field(FL_EINVAL, FL_FIELDS("hosts"),
-                                                       "entry %" PRId64 ": found %" PRId64
-                                                       " devices up to here, allowed: at most %d",
-                                                       i + 1, n_devices, FL_MAX_WORKERS);
-}
-
 static fl_status check_hosts(const fl_job *job)
 {
-    int64_t n_devices = 0;
-    for (int64_t i = 0; i < job->n_hosts; i++) {
-        n_devices += job->hosts[i].devices;
-        FL_TRY(check_host(job, i, n_devices));
+    fl__hosts_before before = {.name = job->hosts[0].name,
+                               .address = job->hosts[0].address,
+                               .name_stride = sizeof job->hosts[0],
+                               .address_stride = sizeof job->hosts[0]};
+    for (; before.n < job->n_hosts; before.n++) {
+        if (fl__host_check(&job->hosts[before.n], &before) != FL_OK) {
+            return fl_fail_field(FL_EINVAL, FL_FIELDS("hosts"), "%s", fl_errmsg());
+        }
+        before.n_devices += job->hosts[before.n].devices;
     }
     return FL_OK;
 }

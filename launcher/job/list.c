@@ -23,32 +23,62 @@ const char *fl_list_keys(const fl_list *list, char text[FL_FIELD_ALLOWED_MAX])
     return text;
 }
 
-void fl__list_put(const fl_field *key, void *item, int64_t value)
+/* Bytes that a key has in an item. */
+static size_t key_size(const fl_field *key)
 {
-    if (key->is_int) {
-        int narrow = (int)value;
-        memcpy((char *)item + key->offset, &narrow, sizeof narrow);
-    } else {
-        memcpy((char *)item + key->offset, &value, sizeof value);
+    switch (key->type) {
+    case FL_FIELD_TEXT:
+        return (size_t)key->most + 1;
+    case FL_FIELD_PATH:
+        return FL_TEXT_MAX;
+    case FL_FIELD_INTEGER:
+        return key->is_int ? sizeof(int) : sizeof(int64_t);
+    default: /* a number, a size */
+        return sizeof(int64_t);
     }
 }
 
-void fl__list_put_value(const fl_field *key, void *item, const fl__value *value)
+void fl__list_put(const fl_field *key, void *item, const fl__value *value)
 {
-    if (key->type == FL_FIELD_TEXT) {
-        memcpy((char *)item + key->offset, value->text, (size_t)key->most + 1);
-    } else {
-        fl__list_put(key, item, value->integer);
+    int narrow = (int)value->integer;
+    const void *from = key->type == FL_FIELD_INTEGER && key->is_int ? (const void *)&narrow : value;
+    memcpy((char *)item + key->offset, from, key_size(key));
+}
+
+void fl__list_put_absent(const fl_field *key, void *item)
+{
+    fl__value value = {0};
+    if (key->type == FL_FIELD_INTEGER) {
+        value.integer = FL_LIST_ABSENT;
     }
+    fl__list_put(key, item, &value);
 }
 
 static void get_value(const fl_field *key, const void *item, fl__value *value)
 {
     *value = (fl__value){0};
-    if (key->type == FL_FIELD_TEXT) {
-        memcpy(value->text, (const char *)item + key->offset, (size_t)key->most + 1);
-    } else {
+    if (key->type == FL_FIELD_INTEGER) {
         value->integer = fl__list_get(key, item);
+    } else {
+        memcpy(value, (const char *)item + key->offset, key_size(key));
+    }
+    if (fl__field_is_text(key)) {
+        value->text[key_size(key) - 1] = '\0'; /* a program may have left no zero */
+    }
+}
+
+static bool is_absent(const fl_field *key, const fl__value *value)
+{
+    switch (key->type) {
+    case FL_FIELD_TEXT:
+    case FL_FIELD_PATH:
+        return value->text[0] == '\0';
+    case FL_FIELD_NUMBER:
+        return value->number == 0.0;
+    case FL_FIELD_INTEGER:
+        return value->integer == FL_LIST_ABSENT;
+    default:
+        return value->integer == 0;
     }
 }
 
@@ -93,26 +123,26 @@ static void add_text(growing_list *g, const char *text)
     g->used += length;
 }
 
-static void add_value(growing_list *g, const fl_field *key, const char *item)
+static void add_value(growing_list *g, const fl_field *key, const fl__value *value)
 {
     char text[FL_FIELD_VALUE_MAX];
-    fl__value value;
-    get_value(key, item, &value);
-    fl__field_write(key, &value, text);
+    fl__field_write(key, value, text);
     add_text(g, text);
 }
 
 static void add_mapping(growing_list *g, const fl_list *list, const char *item)
 {
+    fl__value value;
     add_text(g, "{");
     for (int k = 0; k < list->n_keys; k++) {
-        if (k >= list->n_required && fl__list_get(&list->key[k], item) == FL_LIST_ABSENT) {
+        get_value(&list->key[k], item, &value);
+        if (k >= list->n_required && is_absent(&list->key[k], &value)) {
             continue;
         }
         add_text(g, k == 0 ? "" : ", ");
         add_text(g, list->key[k].path);
         add_text(g, ": ");
-        add_value(g, &list->key[k], item);
+        add_value(g, &list->key[k], &value);
     }
     add_text(g, "}");
 }
@@ -131,7 +161,9 @@ const char *fl_list_format(const fl_field *field, const fl_job *job, char text[F
     for (int64_t i = 0; i < n; i++) {
         add_text(&g, i == 0 ? "[" : ", ");
         if (list->n_keys == 0) {
-            add_value(&g, list->key, item_of(field, job, i));
+            fl__value value;
+            get_value(list->key, item_of(field, job, i), &value);
+            add_value(&g, list->key, &value);
         } else {
             add_mapping(&g, list, item_of(field, job, i));
         }
@@ -142,9 +174,16 @@ const char *fl_list_format(const fl_field *field, const fl_job *job, char text[F
 
 /* ---- checks ---- */
 
-fl_status fl__list_too_long(const fl_list *list, int64_t n)
+fl_status fl__list_check_length(const fl_field *field, int64_t n)
 {
-    return fl_fail(FL_EINVAL, "found %" PRId64 " entries, allowed: at most %d", n, list->capacity);
+    char allowed[FL_FIELD_ALLOWED_MAX];
+    if (n > field->list->capacity) {
+        return fl_fail(FL_EINVAL, "found %" PRId64 " entries, allowed: at most %d", n,
+                       field->list->capacity);
+    }
+    return n >= field->list->least ? FL_OK
+                                   : fl_fail(FL_EINVAL, "found an empty list, allowed: %s",
+                                             fl_field_allowed(field, allowed));
 }
 
 fl_status fl__list_check_rise(const fl_list *list, int64_t i, const void *before, const void *item)
@@ -168,32 +207,31 @@ fl_status fl__list_within(const fl_list *list, int64_t i, const fl_field *key, f
                              : fl_within(status, "entry %" PRId64 ", %s", i + 1, key->path);
 }
 
-static fl_status check_name(const fl_field *key, const char *item)
+/* As a message or a file has the value. */
+static const char *text_of(const fl_field *key, const fl__value *value,
+                           char text[FL_FIELD_VALUE_MAX])
 {
-    char allowed[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
-    fl__value value, unused;
-    get_value(key, item, &value);
-    size_t length = strlen(value.text);
-    return fl__field_read(key, value.text, length, &unused)
-               ? FL_OK
-               : fl_fail(FL_EINVAL, "found %s, allowed: %s", fl_shown(value.text, length, shown),
-                         fl_field_allowed(key, allowed));
+    if (fl__field_is_text(key)) {
+        return value->text;
+    }
+    fl__field_write(key, value, text);
+    return text;
 }
 
 /* is_required: the list has no entry without this key. */
 static fl_status check_value(const fl_field *key, bool is_required, const char *item)
 {
-    char allowed[FL_FIELD_ALLOWED_MAX];
-    if (key->type == FL_FIELD_TEXT) {
-        return check_name(key, item);
-    }
-    int64_t value = fl__list_get(key, item);
-    bool is_word = key->word != NULL && value == 0;
-    bool is_absent = !is_required && value == FL_LIST_ABSENT;
-    if (is_word || is_absent || (value >= key->least && value <= key->most)) {
+    char allowed[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX], buffer[FL_FIELD_VALUE_MAX];
+    fl__value value, unused;
+    get_value(key, item, &value);
+    const char *text = text_of(key, &value, buffer);
+    bool is_word = key->word != NULL && strcmp(text, key->word) == 0;
+    bool may_be_absent = !is_required && is_absent(key, &value);
+    if (is_word || may_be_absent || fl__field_read(key, text, strlen(text), &unused)) {
         return FL_OK;
     }
-    return fl_fail(FL_EINVAL, "found %" PRId64 ", allowed: %s", value,
+    return fl_fail(FL_EINVAL, "found %s, allowed: %s",
+                   fl__field_is_text(key) ? fl_shown(text, strlen(text), shown) : text,
                    fl_field_allowed(key, allowed));
 }
 
@@ -204,7 +242,8 @@ fl_status fl_list_check(const fl_field *field, const fl_job *job)
     int n_keys = list->n_keys == 0 ? 1 : list->n_keys;
     int n_required = list->n_keys == 0 ? 1 : list->n_required;
     if (n < 0 || n > list->capacity) {
-        return fl__list_too_long(list, n);
+        return fl_fail(FL_EINVAL, "found %" PRId64 " entries, allowed: at most %d", n,
+                       list->capacity);
     }
     for (int64_t i = 0; i < n; i++) {
         const char *item = item_of(field, job, i);

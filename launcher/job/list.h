@@ -1,4 +1,4 @@
-/* A field that is a list: of integers, or of mappings of integers and names, as its fl_list says.
+/* A field that is a list: of integers, or of mappings, as its fl_list says.
  * In fl_job it is a count (int64_t) and, right after it, the items. */
 #ifndef FL_LAUNCHER_JOB_LIST_H
 #define FL_LAUNCHER_JOB_LIST_H
@@ -12,7 +12,12 @@
 fl_status fl_list_read(const fl_field *field, yaml_document_t *document, const yaml_node_t *node,
                        fl_job *job, const yaml_node_t **culprit) FL_MUST_CHECK;
 
-/* The same from YAML in flow style, "[{step: 10, k: 1}]". Also FL_ENOMEM. */
+/* One item, a mapping, of a list that is no field: entry i, from 0, into item [item_bytes], which
+ * is zeros. Failures as above; the item is then undefined. */
+fl_status fl_list_read_item(const fl_list *list, yaml_document_t *document, const yaml_node_t *node,
+                            int64_t i, void *item, const yaml_node_t **culprit) FL_MUST_CHECK;
+
+/* The same as fl_list_read from YAML in flow style, "[{step: 10, k: 1}]". Also FL_ENOMEM. */
 fl_status fl_list_parse(const fl_field *field, const char *text, size_t length,
                         fl_job *job) FL_MUST_CHECK;
 

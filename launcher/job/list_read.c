@@ -38,7 +38,7 @@ static fl_status read_value(list_reader *r, const fl_field *key, const yaml_node
     if (status != FL_OK) {
         return refuse_node(r, node, fl__list_within(r->list, r->i, key, status));
     }
-    fl__list_put_value(key, r->item, &value);
+    fl__list_put(key, r->item, &value);
     return FL_OK;
 }
 
@@ -80,6 +80,7 @@ static int find_key(const fl_list *list, const yaml_node_t *node)
 
 static fl_status read_pairs(list_reader *r, const yaml_node_t *mapping)
 {
+    char allowed[FL_FIELD_ALLOWED_MAX];
     uint64_t seen = 0;
     for (const yaml_node_pair_t *pair = mapping->data.mapping.pairs.start;
          pair < mapping->data.mapping.pairs.top; pair++) {
@@ -98,11 +99,12 @@ static fl_status read_pairs(list_reader *r, const yaml_node_t *mapping)
         FL_TRY(read_value(r, &r->list->key[k], yaml_document_get_node(r->document, pair->value)));
     }
     for (int k = 0; k < r->list->n_required; k++) {
+        const fl_field *key = &r->list->key[k];
         if ((seen >> k & 1) == 0) {
-            return refuse_node(r, mapping,
-                               fl_fail(FL_EINVAL,
-                                       "entry %" PRId64 ": found no %s, allowed: an entry with it",
-                                       r->i + 1, r->list->key[k].path));
+            return refuse_node(
+                r, mapping,
+                fl_fail(FL_EINVAL, "entry %" PRId64 ": found no %s, allowed: an entry with %s: %s",
+                        r->i + 1, key->path, key->path, fl_field_allowed(key, allowed)));
         }
     }
     return FL_OK;
@@ -118,9 +120,21 @@ static fl_status read_mapping(list_reader *r, const yaml_node_t *node)
                     fl_node_found(node, shown), fl_list_keys(r->list, keys)));
     }
     for (int k = r->list->n_required; k < r->list->n_keys; k++) {
-        fl__list_put(&r->list->key[k], r->item, FL_LIST_ABSENT);
+        fl__list_put_absent(&r->list->key[k], r->item);
     }
-    FL_TRY(read_pairs(r, node));
+    return read_pairs(r, node);
+}
+
+fl_status fl_list_read_item(const fl_list *list, yaml_document_t *document, const yaml_node_t *node,
+                            int64_t i, void *item, const yaml_node_t **culprit)
+{
+    list_reader r = {.list = list, .document = document, .culprit = culprit, .i = i, .item = item};
+    return read_mapping(&r, node);
+}
+
+static fl_status read_in_order(list_reader *r, const yaml_node_t *node)
+{
+    FL_TRY(read_mapping(r, node));
     return refuse_node(r, node,
                        fl__list_check_rise(r->list, r->i, r->item - r->list->item_bytes, r->item));
 }
@@ -134,14 +148,12 @@ fl_status fl_list_read(const fl_field *field, yaml_document_t *document, const y
     assert(node->type == YAML_SEQUENCE_NODE && fl_list_size(field) <= sizeof bytes);
     int64_t n = node->data.sequence.items.top - node->data.sequence.items.start;
     *culprit = node;
-    if (n > list->capacity) {
-        return fl__list_too_long(list, n);
-    }
+    FL_TRY(fl__list_check_length(field, n));
     for (r.i = 0; r.i < n; r.i++) {
         const yaml_node_t *item =
             yaml_document_get_node(document, node->data.sequence.items.start[r.i]);
         r.item = bytes + sizeof n + (size_t)r.i * list->item_bytes;
-        FL_TRY(list->n_keys == 0 ? read_value(&r, list->key, item) : read_mapping(&r, item));
+        FL_TRY(list->n_keys == 0 ? read_value(&r, list->key, item) : read_in_order(&r, item));
     }
     memcpy(bytes, &n, sizeof n);
     memcpy((char *)job + field->offset, bytes, fl_list_size(field));

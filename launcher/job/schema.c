@@ -1,4 +1,5 @@
 #include "launcher/job/schema.h"
+#include "launcher/job/host_keys.h"
 
 #include <frostline/plan.h>
 
@@ -93,40 +94,6 @@ static const fl_list script = {.capacity = FL_SCRIPT_MAX,
                                .key = script_keys,
                                .rises = true};
 
-#define HOST_KEY(member) offsetof(fl_job_host, member)
-static const fl_field host_keys[] = {
-    {.path = "name",
-     .type = FL_FIELD_TEXT,
-     .offset = HOST_KEY(name),
-     .most = FL_JOB_HOST_TEXT - 1,
-     .doc = "The host's name in the run."},
-    {.path = "address",
-     .type = FL_FIELD_TEXT,
-     .unit = "an IPv4 address or a name that has one (no IPv6)",
-     .offset = HOST_KEY(address),
-     .most = FL_JOB_HOST_TEXT - 1,
-     .doc = "Its IPv4 address, or a name that resolves to it: for ssh, and for the other hosts."},
-    {.path = "devices",
-     .type = FL_FIELD_INTEGER,
-     .offset = HOST_KEY(devices),
-     .is_int = true,
-     .least = 1,
-     .most = FL_MAX_WORKERS,
-     .doc = "Its workers."},
-    {.path = "sockets",
-     .type = FL_FIELD_INTEGER,
-     .offset = HOST_KEY(sockets),
-     .is_int = true,
-     .least = 1,
-     .most = FL_MAX_WORKERS,
-     .doc = "Processor sockets that hold its devices; without it: 1."},
-};
-static const fl_list hosts = {.capacity = FL_JOB_HOSTS_MAX,
-                              .item_bytes = sizeof(fl_job_host),
-                              .n_keys = sizeof host_keys / sizeof host_keys[0],
-                              .n_required = 3,
-                              .key = host_keys};
-
 /* A list is its count, with the items right after it; of two files, the second one follows. */
 _Static_assert(AT(data.classes) == AT(data.n_classes) + sizeof(int64_t), "no gap");
 _Static_assert(AT(data.test_path) == AT(data.path) + FL_TEXT_MAX, "no gap");
@@ -147,7 +114,7 @@ static const fl_field fields[] = {
      .offset = AT(n_hosts),
      .initial = "none",
      .word = "none",
-     .list = &hosts,
+     .list = &fl__hosts_of_job,
      .resume = FL_RESUME_FREE,
      .doc = "The hosts of the run, this one first; frostline run starts the others by ssh "
             "(docs/hosts.md). none: this host only."},

@@ -49,7 +49,7 @@ typedef struct fl_field {
     bool below_high;            /* and less than high */
     bool is_ratio;              /* a number may also be written as "1/3" */
     bool is_float;              /* a number that is used in 32 bits */
-    bool is_int;                /* of a list's key: its type is int, not int64_t */
+    bool is_int;                /* of a list's key that is an integer: int, not int64_t */
     const char *word;           /* "auto", "none" or "all": stored as 0 or ""; NULL: no such word */
     double word_number;         /* as what a number's word is stored */
     const char *off;            /* of an interval: a second word, stored as ms -1; NULL: none */
@@ -61,14 +61,15 @@ typedef struct fl_field {
     const char *doc; /* one sentence */
 } fl_field;
 
-/* The items of a list: integers, or mappings of integers and names. Offsets of keys are within an
- * item; a name is a char [most + 1]. */
+/* The items of a list: integers, or mappings of integers, numbers, sizes, names and paths. Offsets
+ * of keys are within an item; a name is a char [most + 1], a path a char [FL_TEXT_MAX]. */
 struct fl_list {
-    int capacity;
+    int least, capacity; /* items; least: of a list in brackets, 0 or 1 */
     size_t item_bytes;
     int n_keys;          /* of a mapping, at most 64; 0: an item is an integer, key[0] */
-    int n_required;      /* of the keys, at least 1: the first ones, and all names */
-    const fl_field *key; /* an absent one is FL_LIST_ABSENT */
+    int n_required;      /* of the keys, at least 1: the first ones */
+    const fl_field *key; /* an absent integer is FL_LIST_ABSENT; anything else is zeros, which no
+                            such key allows */
     bool rises;          /* the first key must rise from item to item */
 };
 
@@ -83,7 +84,7 @@ enum {
     FL_FIELD_ALLOWED_MAX = 256,
     FL_LIST_ABSENT = -1,
     FL_LIST_BYTES_MAX = sizeof(int64_t) + FL_JOB_HOSTS_MAX * sizeof(fl_job_host),
-    FL_FIELD_VALUE_MAX = FL_JOB_HOSTS_MAX * 192, /* the longest hosts; longer than any other text */
+    FL_FIELD_VALUE_MAX = FL_JOB_HOSTS_MAX * 800, /* the longest hosts; longer than any other text */
 };
 
 int fl_schema_n_fields(void);

@@ -33,6 +33,9 @@ fl_status fl_check_on_hosts(const fl_model *model, const fl_dataset *dataset, co
         status = fl_run_plan_choose(&p, 0);
     }
     if (status == FL_OK) {
+        status = fl_run_kinds_use(&p); /* profiles that are stated can be used */
+    }
+    if (status == FL_OK) {
         fl_preparation_warn(&p);
     }
     fl_preparation_fini(&p);

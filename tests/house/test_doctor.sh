@@ -71,7 +71,7 @@ expect "two hosts, for programs" 0 '^\{"hosts": \[\{"host": "h1", .*"host": "h2"
 expect "the link between two hosts" 0 '^ok +links +1 pair measured; the worst of each: [0-9]+ us' \
     env PATH="$work/bin:$PATH" "$program" doctor --hosts two.yaml
 sed '/^links:/,$d; s/127.0.0.2/fd00::2/' two.yaml >six.yaml
-expect "an IPv6 address" 2 "hosts.address: found 'fd00::2', allowed: an IPv4 address, as 10.0.0.1 .no IPv6." \
+expect "an IPv6 address" 2 "address: found 'fd00::2', allowed: an IPv4 address, as 10.0.0.1 .no IPv6." \
     "$program" doctor --hosts six.yaml
 expect "no such file of hosts" 2 'none.yaml: cannot be opened' "$program" doctor --hosts none.yaml
 rm -r bin hosts.yaml two.yaml six.yaml

@@ -77,6 +77,45 @@ static void print_hosts(const fl_cluster_file *file, const fl_plan *plan)
     printf("predicted step: %.2f ms\n", plan->predicted_step_us * 1e-3);
 }
 
+/* What the job or the file of hosts states of the devices of hosts. */
+static void print_stated(const fl_cluster_file *file)
+{
+    char text[FL_HOST_STATED_MAX];
+    for (int host = 0; host < file->cluster.n_hosts; host++) {
+        if (fl_cluster_file_stated(file, host, text)[0] != '\0') {
+            printf("stated of host %s: %s\n", file->name[host], text);
+        }
+    }
+}
+
+/* A value that is not stated is left out. */
+static void put_stated(fl_json *j, const fl_cluster_file *file)
+{
+    const fl_cluster *c = &file->cluster;
+    int d = 0;
+    fl_json_array(j, "hosts");
+    for (int host = 0; host < c->n_hosts; host++) {
+        int first = d;
+        while (d < c->n_devices && c->host_of[d] == host) {
+            d++;
+        }
+        fl_json_object(j, NULL);
+        fl_json_text(j, "host", file->name[host]);
+        fl_json_integer(j, "devices", d - first);
+        if (c->memory_bytes[first] > 0) {
+            fl_json_integer(j, "memory_bytes", c->memory_bytes[first]);
+        }
+        if (file->has_speed[host]) {
+            fl_json_real(j, "speed", c->speed[first]);
+        }
+        if (file->profile[host][0] != '\0') {
+            fl_json_text(j, "profile", file->profile[host]);
+        }
+        fl_json_close(j, '}');
+    }
+    fl_json_close(j, ']');
+}
+
 static void put_hosts(fl_json *j, const fl_cluster_file *file, const fl_plan *plan)
 {
     fl_json_array(j, "places");
@@ -144,6 +183,7 @@ static void put_json(const plan_table *t, const fl_plan *plan, const char *why_n
     }
     fl_json_close(j, ']');
     if (t->cluster != NULL) {
+        put_stated(j, t->cluster);
         put_hosts(j, t->cluster, plan);
     }
     put_between_hosts(j, t);
@@ -188,6 +228,9 @@ static void costs_seen(void *context, const fl_costs_origin *origin)
             printf("costs of host %s: %.3g times as fast, measured %s, from %s\n", kind->host,
                    kind->speed, kind->measured, kind->path);
         }
+    }
+    if (t->json == NULL && t->cluster != NULL) {
+        print_stated(t->cluster);
     }
 }
 

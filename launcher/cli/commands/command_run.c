@@ -223,6 +223,19 @@ static int run_job(const fl_args *args)
     return code;
 }
 
+/* "  hosts  a, 2 devices; b, 2 devices, memory 1.0 GiB, speed 0.5" */
+static void print_hosts(const fl_run_hosts *hosts)
+{
+    char devices[FL_COUNT_BYTES], stated[FL_HOST_STATED_MAX];
+    for (int i = 0; hosts->hosts != NULL && i < hosts->hosts->n; i++) {
+        const fl_host *host = &hosts->hosts->host[i];
+        fl_cluster_file_stated(hosts->file, i, stated);
+        printf("%s%s, %s%s%s", i == 0 ? "  hosts  " : "; ", host->name,
+               fl_count(host->n, "device", devices), stated[0] == '\0' ? "" : ", stated: ", stated);
+    }
+    printf(hosts->hosts == NULL ? "" : "\n");
+}
+
 static void print_good(const char *path, const fl_job_context *w)
 {
     const fl_dataset *d = &w->dataset;
@@ -264,6 +277,7 @@ static int validate(const fl_args *args)
     fl_status status = check_job(args, &w, &hosts);
     if (status == FL_OK) {
         print_good(args->operand, &w);
+        print_hosts(&hosts);
     }
     fl_run_hosts_fini(&hosts);
     fl_job_context_fini(&w);

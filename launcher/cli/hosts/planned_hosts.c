@@ -11,7 +11,7 @@ static fl_status make_hosts(const char *path, fl_job *job, fl_planned_hosts *out
     } else {
         fl_hosts_of_job(job, &out->file);
     }
-    FL_TRY(fl_hosts_place(&out->file, path != NULL ? path : "hosts", job, &out->hosts));
+    FL_TRY(fl_hosts_place(&out->file, path != NULL ? path : FL_HOSTS_OF_JOB, job, &out->hosts));
     return fl_hosts_take_job(&out->hosts, job);
 }
 

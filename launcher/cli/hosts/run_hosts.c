@@ -101,7 +101,10 @@ static fl_status gather_hosts(const fl_args *args, const fl_job *job, const fl_r
                            "devices.count limits them",
                            h->task.engine, FL_MAX_WORKERS);
         }
-        fl_cluster_file_add(h->file, all[i].name, all[i].address, all[i].n_devices, 1);
+        fl_job_host host = {.devices = all[i].n_devices, .sockets = FL_LIST_ABSENT};
+        snprintf(host.name, sizeof host.name, "%s", all[i].name);
+        snprintf(host.address, sizeof host.address, "%s", all[i].address);
+        fl_cluster_file_add(h->file, &host);
     }
     return FL_OK;
 }
@@ -146,7 +149,7 @@ static fl_status find_hosts(const fl_args *args, fl_job *job, const fl_run_hosts
     bool others_start = fl_args_has(args, "--key"); /* the agents, on hosts that come up */
     const fl_hosts_source source = {.name = engine    ? h->task.engine
                                             : is_file ? "--hosts"
-                                                      : "hosts",
+                                                      : FL_HOSTS_OF_JOB,
                                     .listen = fl_args_value(args, "--listen"),
                                     .key = fl_args_value(args, "--key"),
                                     .names_ms = others_start ? GATHER_MS : 0};

@@ -5,6 +5,7 @@
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "device/log.h"
+#include "device/size_text.h"
 #include "launcher/engine/meeting.h"
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/hosts/host_names.h"
@@ -22,9 +23,7 @@ void fl_hosts_of_job(const fl_job *job, fl_cluster_file *out)
 {
     fl_cluster_file_init(out);
     for (int64_t i = 0; i < job->n_hosts; i++) {
-        const fl_job_host *host = &job->hosts[i];
-        fl_cluster_file_add(out, host->name, host->address, host->devices,
-                            host->sockets > 0 ? host->sockets : 1);
+        fl_cluster_file_add(out, &job->hosts[i]);
     }
 }
 
@@ -38,18 +37,38 @@ static fl_status make_keys(fl_hosts *out)
                : fl_fail(FL_ENOTSUP, "a run on several hosts: this ZeroMQ has no CURVE");
 }
 
-/* Plans are made for the memory in the file; a worker has devices.memory. */
-static fl_status check_budget(const fl_cluster_file *file, const char *source, const fl_job *job,
-                              int device)
+/* Plans are made for the memory that a host states; a worker has devices.memory. */
+static fl_status check_budget(const fl_cluster_file *file, const fl_job *job, int device)
 {
     int64_t planned = file->cluster.memory_bytes[device], budget = job->devices.memory_bytes;
+    char found[FL_SIZE_TEXT_MAX], allowed[FL_SIZE_TEXT_MAX];
     return planned <= budget || budget <= 0
                ? FL_OK
-               : fl_fail(FL_EINVAL,
-                         "%s: host %s: found memory of %lld bytes, allowed: at most "
-                         "devices.memory, %lld",
-                         source, file->name[file->cluster.host_of[device]], (long long)planned,
-                         (long long)budget);
+               : fl_cluster_file_refuse(file, file->cluster.host_of[device], "memory",
+                                        "found %s, allowed: at most devices.memory, %s",
+                                        fl_size_text((double)planned, found),
+                                        fl_size_text((double)budget, allowed));
+}
+
+static bool is_job(const char *source)
+{
+    return strcmp(source, FL_HOSTS_OF_JOB) == 0;
+}
+
+/* Prefix the current failure with the source; a job's field has a place. */
+static fl_status within_source(const char *source, fl_status status)
+{
+    return status == FL_OK  ? FL_OK
+           : is_job(source) ? fl_fail_field(status, FL_FIELDS("hosts"), "%s", fl_errmsg())
+                            : fl_within(status, "%s", source);
+}
+
+/* Prefix the current failure with the host: of a file or a job, with its entry. */
+static fl_status refuse_address(const fl_cluster_file *file, const char *source, int i)
+{
+    bool is_written = file->path[0] != '\0' || is_job(source);
+    return is_written ? fl_cluster_file_refuse(file, i, "address", "%s", fl_errmsg())
+                      : fl_fail(FL_EINVAL, "%s: host %s: %s", source, file->name[i], fl_errmsg());
 }
 
 static fl_status take_address(const fl_cluster_file *file, const char *source, int i, fl_hosts *out)
@@ -57,12 +76,12 @@ static fl_status take_address(const fl_cluster_file *file, const char *source, i
     char address[FL_ADDRESS_TEXT];
     fl_host *host = &out->host[i];
     if (file->address[i][0] == '\0') {
-        return fl_fail(FL_EINVAL, "%s: host %s has no address, allowed: address: 10.0.0.1", source,
-                       file->name[i]);
+        return fl_cluster_file_refuse(file, i, "address",
+                                      "found nothing, allowed: an IPv4 address, as 10.0.0.1, "
+                                      "which a run needs of each host");
     }
-    fl_status status = fl_host_address(file->address[i], address);
-    if (status != FL_OK) {
-        return fl_within(status, "%s: host %s", source, file->name[i]);
+    if (fl_host_address(file->address[i], address) != FL_OK) {
+        return refuse_address(file, source, i);
     }
     snprintf(host->address, sizeof host->address, "%s", address);
     snprintf(out->ssh[i], sizeof out->ssh[i], "%s", file->address[i]);
@@ -121,12 +140,13 @@ static fl_status check_first(const char *source, const fl_hosts *hosts)
             snprintf(own, sizeof own, "; this host is %s", host->name);
         }
     }
-    return fl_host_address_is_own(head->address)
-               ? FL_OK
-               : fl_fail(FL_EINVAL,
-                         "%s: the first host, %s, has the address %s, which this host has not%s; "
-                         "allowed: frostline run on the first host",
-                         source, head->name, head->address, own);
+    fl_status status = fl_host_address_is_own(head->address)
+                           ? FL_OK
+                           : fl_fail(FL_EINVAL,
+                                     "the first host, %s, has the address %s, which this host has "
+                                     "not%s; allowed: frostline run on the first host",
+                                     head->name, head->address, own);
+    return within_source(source, status);
 }
 
 /* Hosts reach each other: none has a loopback address, or all have one, and are one machine. */
@@ -139,13 +159,14 @@ static fl_status check_reach(const char *source, const fl_hosts *hosts)
         loopback = is_one ? &hosts->host[i] : loopback;
         n += is_one;
     }
-    return n == 0 || n == hosts->n
-               ? FL_OK
-               : fl_fail(FL_EINVAL,
-                         "%s: host %s: %s is %s, which other hosts cannot reach: it means this "
-                         "very host; allowed: its address in their network",
-                         source, loopback->name, hosts->ssh[loopback - hosts->host],
-                         loopback->address);
+    fl_status status =
+        n == 0 || n == hosts->n
+            ? FL_OK
+            : fl_fail(FL_EINVAL,
+                      "host %s: %s is %s, which other hosts cannot reach: it means this very "
+                      "host; allowed: its address in their network",
+                      loopback->name, hosts->ssh[loopback - hosts->host], loopback->address);
+    return within_source(source, status);
 }
 
 static fl_status choose_endpoints(const char *source, fl_hosts *out)
@@ -153,9 +174,7 @@ static fl_status choose_endpoints(const char *source, fl_hosts *out)
     char listen[FL_HOST_TEXT + 32];
     int port = 0;
     fl_status status = fl_host_address_free_ports(out->host[0].address, &port);
-    if (status != FL_OK) {
-        return fl_within(status, "%s", source);
-    }
+    FL_TRY(within_source(source, status));
     snprintf(listen, sizeof listen, "tcp://%s:%d", out->host[0].address, port);
     return take_endpoints(source, listen, out);
 }
@@ -181,13 +200,14 @@ fl_status fl_hosts_place(const fl_cluster_file *file, const char *source, const 
     out->silence_ms = job->fault.detect_ms;
     out->apart = !job->run.shared;
     if (c->n_hosts < 2) {
-        return fl_fail(FL_EINVAL,
-                       "%s: found one host, allowed: two or more; a run on one host needs no %s",
-                       source, source);
+        return within_source(source, fl_fail(FL_EINVAL,
+                                             "found one host, allowed: two or more; a run on one "
+                                             "host needs no %s",
+                                             source));
     }
     for (int i = 0; i < c->n_devices; i++) {
         out->host[c->host_of[i]].n++;
-        FL_TRY(check_budget(file, source, job, i));
+        FL_TRY(check_budget(file, job, i));
     }
     for (int i = 0; i < c->n_hosts; i++) {
         fl_host *host = &out->host[i];

@@ -24,6 +24,9 @@ typedef struct fl_hosts_source {
 fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *source,
                         const fl_job *job, fl_hosts *out) FL_MUST_CHECK;
 
+/* The name of the source of a job's own hosts. */
+#define FL_HOSTS_OF_JOB "hosts"
+
 /* Which host has which ranks, for plans: without addresses, keys and ports. source: the name of the
  * option or the field, for messages. Returns FL_EINVAL for fewer than two hosts, or more memory
  * than devices.memory. */

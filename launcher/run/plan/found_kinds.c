@@ -29,7 +29,7 @@ bool fl_found_kinds_are_wanted(const fl_preparation *p)
         return false;
     }
     for (int i = 1; i < p->hosts->n && i < p->cluster_file->cluster.n_hosts; i++) {
-        any = any || (!host_of(p, i)->absent && p->cluster_file->profile[i][0] == '\0');
+        any = any || (!host_of(p, i)->absent && !fl_cluster_file_states_costs(p->cluster_file, i));
     }
     return any;
 }
@@ -98,7 +98,7 @@ bool fl_found_kinds_want(fl_preparation *p, int host, const fl_machine_kind *kin
     fl_machine_kind_read("", &own);
     const char *text = fl_machine_kind_of(kind, p->job->devices.kind);
     bool is_own = strcmp(text, fl_machine_kind_of(&own, p->job->devices.kind)) == 0;
-    if (p->cluster_file->profile[host][0] != '\0' || is_own) {
+    if (fl_cluster_file_states_costs(p->cluster_file, host) || is_own) {
         return false;
     }
     int place = find_kind(p, host, text, &is_new);

@@ -23,8 +23,8 @@ typedef struct fl_found_kinds {
     int kind_of[FL_MAX_WORKERS];    /* of each host: its place in `of`, plus 1; 0: the head's */
 } fl_found_kinds;
 
-/* Whether the kinds of hosts matter to this start: it has hosts whose profile is not stated, and a
- * plan to choose that depends on costs. */
+/* Whether the kinds of hosts matter to this start: it has hosts that state neither a profile nor a
+ * speed, and a plan to choose that depends on costs. */
 bool fl_found_kinds_are_wanted(const fl_preparation *p);
 
 /* Whether host i is to measure: it is the first one of a kind whose costs are not known. p->found

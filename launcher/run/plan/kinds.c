@@ -34,13 +34,17 @@ static fl_status read_kind(const fl_preparation *p, int host, fl_run_kinds *k, i
         return FL_OK;
     }
     if (n == FL_KINDS_MAX) {
-        return fl_fail(FL_EINVAL, "host %s: profile: found more than %d kinds, allowed: %d",
-                       file->name[host], FL_KINDS_MAX, FL_KINDS_MAX);
+        return fl_cluster_file_refuse(file, host, "profile",
+                                      "found more than %d kinds of hosts, allowed: %d",
+                                      FL_KINDS_MAX, FL_KINDS_MAX);
     }
     fl_status status =
         fl_profile_read(file->profile[host], NULL, p->model, &k->profile[n], &k->about[n]);
     if (status != FL_OK) {
-        return fl_fail(FL_EINVAL, "host %s: profile: %s", file->name[host], fl_errmsg());
+        return fl_cluster_file_refuse(
+            file, host, "profile",
+            "%s; allowed: a profile of this model, as pipe.profile keeps it on a host of this kind",
+            fl_errmsg());
     }
     *kind = fl_cluster_add_kind(&k->cluster, p->profile, &k->profile[n]);
     k->origin[n] = (fl_kind_origin){.host = file->name[host],
@@ -139,6 +143,7 @@ fl_status fl_run_kinds_use(fl_preparation *p)
 {
     fl_run_kinds *k = NULL;
     fl_run_kinds_drop(p);
+    p->costs->origin.has_speed = p->cluster_file == NULL ? NULL : p->cluster_file->has_speed;
     if (!has_profiles(p)) {
         return FL_OK;
     }

@@ -71,7 +71,7 @@ static void test_host_kinds__a_bad_profile_is_refused(void **state)
     net_hosts_shell("'%s/frostline' plan " MODEL "--set pipe.profile=none --cluster %s/hosts.yaml "
                     "2>&1; echo \" exit=$?\"",
                     FL_BINARY_DIR, h->dir);
-    snprintf(text, sizeof text, "host b: profile: %s/none.yaml: No such file", h->dir);
+    snprintf(text, sizeof text, "hosts: entry 2, profile: %s/none.yaml: No such file", h->dir);
     assert_non_null(strstr(net_hosts_said(), text));
     assert_non_null(strstr(net_hosts_said(), " exit=2"));
     net_hosts_shell("FROSTLINE_KERNELS=none '%s/frostline' plan " MODEL

@@ -128,9 +128,12 @@ static void test_hosts__the_head_starts_agents_by_ssh(void **state)
     check(h);
 }
 
-/* The hosts are in the job, and there is no other option: a free port of the head's address. */
+/* The hosts are in the job, and there is no other option: a free port of the head's address. The
+ * job states that b is faster. Would catch: values of `hosts` that plans do not use, or that a
+ * measurement replaces. */
 static void test_hosts__the_job_names_the_hosts(void **state)
 {
+    enum { N_LAYERS = 6, FEW = 2 };
     net_hosts *h = *state;
     char script[512], arguments[NET_HOSTS_TEXT], before[NET_HOSTS_TEXT];
     NET_NEED(h);
@@ -139,8 +142,8 @@ static void test_hosts__the_job_names_the_hosts(void **state)
     make_ssh(h, script, before);
     snprintf(arguments, sizeof arguments,
              "run " NET_JOB "--run-dir %s/run --set 'hosts=[{name: a, address: %s, devices: 1}, "
-             "{name: b, address: %s, devices: 1}]' --set train.max_steps=%d --set pipe.k=2 "
-             "--set autodp.r=1 --set pipe.m=2",
+             "{name: b, address: %s, devices: 1, memory: 6MiB, speed: 8}]' "
+             "--set train.max_steps=%d --set pipe.k=2 --set autodp.r=1 --set pipe.m=2",
              h->dir, h->host[0].address, h->host[1].address, STEPS);
     h->head = net_hosts_start(h, 0, "head.log", arguments);
     int code = net_hosts_await_exit(&h->head);
@@ -149,6 +152,12 @@ static void test_hosts__the_job_names_the_hosts(void **state)
         net_hosts_show_logs(h);
         fail_msg("head %d", code);
     }
+    assert_int_equal(
+        net_hosts_n_events(h, "run.started",
+                           "\"speed\": 8, \"memory_bytes\": 6291456, \"profile\": \"stated\""),
+        1);
+    assert_int_equal(net_hosts_n_events(h, "run.started", "\"profile\": \"the head's\""), 1);
+    assert_in_range(net_hosts_layers_of_second(h, N_LAYERS), N_LAYERS - FEW, N_LAYERS - 1);
     check(h);
 }
 

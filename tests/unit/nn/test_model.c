@@ -403,7 +403,7 @@ static void test_model__broken_user_layers_are_refused(void **state)
                                      "FL_TABLE_HEAD(fl_layer_ops)");
     const fl_loss_ops other = {.head = {FL_API_VERSION, sizeof(fl_loss_ops) - 8}, .kind = "mine"};
     assert_int_equal(fl_model_set_loss(model, (fl_loss){.ops = &other}), FL_ENOTSUP);
-    assert_non_null(strstr(fl_errmsg(), "loss: its fl_loss_ops is of version 7"));
+    assert_non_null(strstr(fl_errmsg(), "loss: its fl_loss_ops is of version 8"));
     ops.head = (fl_table_head)FL_TABLE_HEAD(fl_layer_ops);
     ops.params = fl_toy_no_params;
     ops.backward = NULL;

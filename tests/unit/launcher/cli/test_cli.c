@@ -468,15 +468,15 @@ static void test_cli__a_plugin_of_another_version_is_refused(void **state)
     need_data();
     validate("model: {kind: plugin, plugin: " PLUGIN "old.so}\n", 2, "",
              "job.yaml:1:31: model.plugin: " PLUGIN
-             "old.so: built for version 1 of Frostline's C API, this program has version 7: "
+             "old.so: built for version 1 of Frostline's C API, this program has version 8: "
              "compile it with this version's headers\n");
     validate("model: {kind: plugin, plugin: " PLUGIN "newer.so}\n", 2, "",
              "job.yaml:1:31: model.plugin: " PLUGIN
-             "newer.so: built for version 77 of Frostline's C API, this program has version 7: "
+             "newer.so: built for version 77 of Frostline's C API, this program has version 8: "
              "compile it with this version's headers\n");
     validate("model: {kind: plugin, plugin: " PLUGIN "changed.so}\n", 2, "",
              "job.yaml:1:31: model.plugin: " PLUGIN
-             "changed.so: built with other headers of version 7 of Frostline's C API: compile it "
+             "changed.so: built with other headers of version 8 of Frostline's C API: compile it "
              "with those of this program\n");
 }
 

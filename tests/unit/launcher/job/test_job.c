@@ -321,17 +321,45 @@ static void test_job__hosts_have_names_addresses_and_devices(void **state)
 {
     (void)state;
     fl_job job = parsed("hosts:\n- {name: a, address: 10.0.0.1, devices: 4}\n"
-                        "- {name: null-1, address: node-2.example.org, devices: 2, sockets: 2}\n");
-    assert_int_equal(job.n_hosts, 2);
+                        "- {name: null-1, address: node-2.example.org, devices: 2, sockets: 2}\n"
+                        "- {name: c, address: c, devices: 1, memory: 1.5GiB, speed: 0.3, profile: "
+                        "\"it's, a {file}: #1\"}\n");
+    assert_int_equal(job.n_hosts, 3);
     assert_string_equal(job.hosts[0].address, "10.0.0.1");
     assert_true(job.hosts[0].devices == 4 && job.hosts[0].sockets == -1);
     assert_string_equal(job.hosts[1].name, "null-1");
     assert_true(job.hosts[1].devices == 2 && job.hosts[1].sockets == 2);
+    assert_true(job.hosts[1].memory_bytes == 0 && job.hosts[1].speed == 0.0);
+    assert_string_equal(job.hosts[1].profile, "");
+    assert_true(job.hosts[2].memory_bytes == INT64_C(3) << 29 && job.hosts[2].speed == 0.3);
+    assert_string_equal(job.hosts[2].profile, "it's, a {file}: #1");
+    assert_int_equal(job.hosts[2].sockets, -1);
     fl_job again = written_and_loaded(&job);
     assert_same(&job, &again);
     static const char *const bad[][2] = {
-        {"[{name: a, address: b}]", "entry 1: found no devices, allowed: an entry with it"},
-        {"[{name: a, devices: 1}]", "entry 1: found no address"},
+        {"[{name: a, address: b}]",
+         "entry 1: found no devices, allowed: an entry with devices: an integer"},
+        {"[{name: a, devices: 1}]", "entry 1: found no address, allowed: an entry with address: an "
+                                    "IPv4 address or a name that has one"},
+        {"[]", "hosts: found an empty list, allowed: none, or a list of 1 to 128 mappings with "
+               "name, address, devices"},
+        {"[{name: a, address: b, devices: 1, memory: 1KiB}]",
+         "entry 1, memory: found '1KiB', allowed: a size from 1MiB to 1024TiB"},
+        {"[{name: a, address: b, devices: 1, memory: 2}]", "entry 1, memory: found '2'"},
+        {"[{name: a, address: b, devices: 1, memory: 4GB}]", "entry 1, memory: found '4GB'"},
+        {"[{name: a, address: b, devices: 1, speed: 0}]",
+         "entry 1, speed: found '0', allowed: a number from 0.001 to 1000"},
+        {"[{name: a, address: b, devices: 1, speed: '1'}]",
+         "entry 1, speed: found the text '1', allowed: a number from 0.001 to 1000, without"},
+        {"[{name: a, address: b, devices: 1, speed: nan}]", "entry 1, speed: found 'nan'"},
+        {"[{name: a, address: b, devices: 1, speed: -1}]", "entry 1, speed: found '-1'"},
+        {"[{name: a, address: b, devices: 1, speed: 1001}]", "entry 1, speed: found '1001'"},
+        {"[{name: a, address: b, devices: 1, profile: ''}]",
+         "entry 1, profile: found '', allowed: a path of 1 to 255 bytes"},
+        {"[{name: a, address: b, devices: 1, profile: [x]}]", "entry 1, profile: found a list"},
+        {"[{name: a, address: b, devices: 1, profile: }]", "entry 1, profile: found nothing"},
+        {"[{name: a, address: b, devices: 1, profile: x, profile: y}]",
+         "entry 1, profile: repeated"},
         {"[{name: a, address: b, devices: 0}]", "entry 1, devices: found '0'"},
         {"[{name: a, address: '10.0.0.1 x', devices: 1}]", "entry 1, address: found"},
         {"[{name: a, address: b, devices: 1, adress: c}]", "unknown key 'adress', nearest is"},
@@ -356,7 +384,7 @@ static void test_job__hosts_differ_and_have_sockets_for_their_devices(void **sta
         {"hosts:\n- {name: a, address: b, devices: 2, sockets: 3}\n",
          "hosts: entry 1, sockets: found 3, allowed: at most its 2 devices"},
         {"hosts:\n- {name: a, address: b, devices: 1024}\n- {name: c, address: d, devices: 1}\n",
-         "hosts: entry 2: found 1025 devices up to here, allowed: at most 1024"},
+         "hosts: entry 2, devices: found 1025 devices up to here, allowed: at most 1024"},
     };
     fl_job job;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -392,6 +420,9 @@ static void test_job__the_longest_lists_survive_writing_and_reading(void **state
         snprintf(job.hosts[i].name, FL_JOB_HOST_TEXT, "%059d%04d", 0, i);
         snprintf(job.hosts[i].address, FL_JOB_HOST_TEXT, "%059d%04d", 1, i);
         job.hosts[i].devices = job.hosts[i].sockets = 8;
+        job.hosts[i].memory_bytes = (INT64_C(1) << 50) - 1;
+        job.hosts[i].speed = 0.1 + 0.2;
+        memset(job.hosts[i].profile, i < FL_JOB_HOSTS_MAX / 2 ? '\'' : 'p', FL_TEXT_MAX - 1);
     }
     fl_job again = written_and_loaded(&job);
     assert_same(&job, &again);
