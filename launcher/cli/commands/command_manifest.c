@@ -2,10 +2,13 @@
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "launcher/cli/hosts/agent_join.h"
+#include "launcher/cli/hosts/planned_hosts.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/cli/manifest/manifest.h"
+#include "launcher/cli/manifest/manifest_check.h"
 #include "launcher/job/job.h"
 #include "launcher/job/number.h"
+#include "launcher/job/text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -56,48 +59,65 @@ static fl_status read_name(const fl_args *args, const fl_job *job, char name[NAM
     } else {
         snprintf(name, NAME_SIZE, "%s", given);
     }
-    bool good = is_name(given == NULL ? name : given, NAME_SIZE - 1);
-    return good ? FL_OK
-           : given == NULL
+    char shown[FL_SHOWN_MAX];
+    const char *found = given == NULL ? job->name : given;
+    if (is_name(given == NULL ? name : given, NAME_SIZE - 1)) {
+        return FL_OK;
+    }
+    fl_shown(found, strlen(found), shown);
+    return given == NULL
                ? fl_fail(FL_EINVAL,
-                         "the job's name, '%.60s', makes no name of an object; allowed: "
-                         "--name NAME",
-                         job->name)
-               : fl_fail(FL_EINVAL, "--name: found '%.60s', allowed: " NAME_ALLOWED, given);
+                         "the job's name, %s, makes no name of an object; allowed: --name NAME",
+                         shown)
+               : fl_fail(FL_EINVAL, "--name: found %s, allowed: " NAME_ALLOWED, shown);
 }
 
-/* Of objects that are there: no DNS label, but a name of up to 253 characters. */
 static fl_status check_object(const fl_args *args, const char *option)
 {
     const char *text = fl_args_value(args, option);
-    size_t n = text == NULL ? 0 : strlen(text);
-    bool good = text == NULL || (n > 0 && n < 254 && isalnum((unsigned char)text[0]) &&
-                                 isalnum((unsigned char)text[n - 1]) &&
-                                 strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-.") == n);
-    return good ? FL_OK
-                : fl_fail(FL_EINVAL, "%s: found '%.60s', allowed: the name of an object", option,
-                          text);
+    char shown[FL_SHOWN_MAX];
+    return text == NULL || fl_manifest_is_object(text)
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "%s: found %s, allowed: the name of an object: 1 to 253 lower-case "
+                         "letters, digits, '-' and '.', with a letter or a digit at both ends and "
+                         "beside each '.'",
+                         option, fl_shown(text, strlen(text), shown));
+}
+
+static fl_status check_image(const fl_manifest *m)
+{
+    char shown[FL_SHOWN_MAX];
+    return fl_manifest_is_image(m->image)
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "--image: found %s, allowed: [HOST[:PORT]/]PATH[:TAG][@DIGEST], PATH in "
+                         "lower case",
+                         fl_shown(m->image, strlen(m->image), shown));
 }
 
 static fl_status read_kind(const fl_args *args, bool *plain)
 {
     const char *kind = fl_args_value(args, "--kind");
+    char shown[FL_SHOWN_MAX];
     *plain = kind != NULL && strcmp(kind, "job") == 0;
     return kind == NULL || *plain || strcmp(kind, "jobset") == 0
                ? FL_OK
-               : fl_fail(FL_EINVAL, "--kind: found '%.40s', allowed: jobset, job", kind);
+               : fl_fail(FL_EINVAL, "--kind: found %s, allowed: jobset, job",
+                         fl_shown(kind, strlen(kind), shown));
 }
 
 static fl_status read_count(const fl_args *args, const char *option, int least, int most, int *out)
 {
     const char *text = fl_args_value(args, option);
+    char shown[FL_SHOWN_MAX];
     int64_t value = 0;
     if (text == NULL) {
         return FL_OK;
     }
     if (!fl_read_integer(text, &value) || value < least || value > most) {
-        return fl_fail(FL_EINVAL, "%s: found '%.40s', allowed: %d to %d", option, text, least,
-                       most);
+        return fl_fail(FL_EINVAL, "%s: found %s, allowed: %d to %d", option,
+                       fl_shown(text, strlen(text), shown), least, most);
     }
     *out = (int)value;
     return FL_OK;
@@ -105,20 +125,40 @@ static fl_status read_count(const fl_args *args, const char *option, int least, 
 
 /* ---- the job ---- */
 
-/* Of the job's hosts, as long as they are equal; options come first. */
-static fl_status read_hosts(const fl_args *args, const fl_job *job, fl_manifest *m)
+static bool states_the_same(const fl_job_host *a, const fl_job_host *b)
 {
-    m->n_hosts = (int)job->n_hosts;
-    m->n_devices = job->n_hosts > 0 ? (int)job->hosts[0].devices : 0;
-    for (int64_t i = 1; i < job->n_hosts && !fl_args_has(args, "--devices"); i++) {
-        if (job->hosts[i].devices != m->n_devices) {
+    return a->sockets == b->sockets && a->memory_bytes == b->memory_bytes && a->speed == b->speed &&
+           strcmp(a->profile, b->profile) == 0;
+}
+
+/* All pods are alike. Options come first. */
+static fl_status check_alike(const fl_args *args, const fl_job *job)
+{
+    const fl_job_host *first = &job->hosts[0];
+    for (int64_t i = 1; i < job->n_hosts; i++) {
+        const fl_job_host *host = &job->hosts[i];
+        if (host->devices != first->devices && !fl_args_has(args, "--devices")) {
             return fl_fail_field(FL_EINVAL, FL_FIELDS("hosts"),
                                  "host %s has %d devices, and host %s %d; allowed: as many on each "
                                  "host, or --devices N",
-                                 job->hosts[0].name, m->n_devices, job->hosts[i].name,
-                                 (int)job->hosts[i].devices);
+                                 first->name, first->devices, host->name, host->devices);
+        }
+        if (!states_the_same(first, host)) {
+            return fl_fail_field(FL_EINVAL, FL_FIELDS("hosts"),
+                                 "host %s has other sockets, memory, speed or profile than host "
+                                 "%s, but all pods are alike; allowed: the same of each host, or "
+                                 "--set hosts=none with --hosts N",
+                                 host->name, first->name);
         }
     }
+    return FL_OK;
+}
+
+static fl_status read_hosts(const fl_args *args, const fl_job *job, fl_manifest *m)
+{
+    FL_TRY(check_alike(args, job));
+    m->n_hosts = (int)job->n_hosts;
+    m->n_devices = job->n_hosts > 0 ? job->hosts[0].devices : 0;
     FL_TRY(read_count(args, "--hosts", 2, HOSTS_MAX, &m->n_hosts));
     FL_TRY(read_count(args, "--devices", 1, FL_MAX_WORKERS, &m->n_devices));
     if (m->n_hosts < 2) {
@@ -153,6 +193,17 @@ static fl_status check_job(const fl_job *job, const fl_manifest *m)
                              "found true, but without --claim pods share no files; allowed: "
                              "--claim NAME, or false");
     }
+    return fl_manifest_check_job(m, job);
+}
+
+/* What the head would refuse: the job becomes one of the hosts that the pods are. */
+static fl_status check_run(const fl_manifest *m, fl_job *job)
+{
+    fl_planned_hosts *planned = NULL;
+    fl_manifest_set_hosts(m, job);
+    FL_TRY(fl_job_locate(job, fl_job_check(job)));
+    FL_TRY(fl_planned_hosts_make(NULL, job, &planned));
+    fl_free(planned);
     return FL_OK;
 }
 
@@ -170,17 +221,19 @@ static void count_resources(const fl_job *job, fl_manifest *m)
 
 /* ---- the file ---- */
 
-/* The job was read from it, so that it is a text of this size at most. */
-static fl_status read_text(const char *path, char text[FL_JOB_FILE_MAX + 1])
+/* One byte more than a job may have detects a longer one. */
+static fl_status read_text(const char *path, char text[FL_JOB_FILE_MAX + 2], size_t *n)
 {
     FILE *file = fopen(path, "re");
-    size_t n = file == NULL ? 0 : fread(text, 1, FL_JOB_FILE_MAX, file);
-    bool good = file != NULL && ferror(file) == 0;
-    text[n] = '\0';
-    if (file != NULL) {
-        fclose(file);
+    if (file == NULL) {
+        return fl_fail(FL_EIO, "%s: cannot be opened: %s", path, strerror(errno));
     }
-    return good ? FL_OK : fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+    *n = fread(text, 1, FL_JOB_FILE_MAX + 1, file);
+    bool good = ferror(file) == 0;
+    int error = errno;
+    text[*n] = '\0';
+    fclose(file);
+    return good ? FL_OK : fl_fail(FL_EIO, "%s: cannot be read: %s", path, strerror(error));
 }
 
 /* All or nothing goes to standard output. */
@@ -206,28 +259,40 @@ static fl_status print_manifest(const fl_manifest *m)
     return status;
 }
 
+/* No option of a command begins like it. */
+static void name_run_dir(const fl_job *job, const char *name, char *text, size_t size_bytes)
+{
+    snprintf(text, size_bytes, "%s%s/%s", job->run.dir[0] == '-' ? "./" : "", job->run.dir, name);
+}
+
 static fl_status make_manifest(const fl_args *args, fl_job *job, char *text)
 {
     const char *overrides[FL_ARGS_MAX];
-    char name[NAME_SIZE], run_dir[FL_TEXT_MAX + NAME_SIZE + 1];
+    char name[NAME_SIZE], run_dir[FL_TEXT_MAX + NAME_SIZE + 4];
     const char *image = fl_args_value(args, "--image");
     int64_t grace_ms = 0;
+    size_t n_text = 0;
+    fl_job_host like;
     fl_manifest m = {.name = name, .job = text, .overrides = overrides, .run_dir = run_dir};
     m.n_overrides = fl_job_context_overrides(args, overrides);
     m.image = image == NULL ? "frostline" : image;
     m.claim = fl_args_value(args, "--claim");
     m.secret = fl_args_value(args, "--secret");
-    FL_TRY(fl_job_load(args->operand, overrides, m.n_overrides, job));
+    FL_TRY(read_text(args->operand, text, &n_text));
+    FL_TRY(fl_job_parse(args->operand, text, n_text, overrides, m.n_overrides, job));
     FL_TRY(read_kind(args, &m.plain));
     FL_TRY(read_name(args, job, name));
     FL_TRY(check_object(args, "--claim"));
     FL_TRY(check_object(args, "--secret"));
+    FL_TRY(check_image(&m));
     FL_TRY(fl_agent_read_grace(args, &grace_ms));
     m.grace_s = grace_ms / 1000;
     FL_TRY(fl_job_locate(job, read_hosts(args, job, &m)));
+    like = job->hosts[0];
+    m.like = job->n_hosts > 0 ? &like : NULL;
     FL_TRY(fl_job_locate(job, check_job(job, &m)));
-    FL_TRY(read_text(args->operand, text));
-    snprintf(run_dir, sizeof run_dir, "%s/%s", job->run.dir, name);
+    FL_TRY(check_run(&m, job));
+    name_run_dir(job, name, run_dir, sizeof run_dir);
     count_resources(job, &m);
     return print_manifest(&m);
 }
@@ -242,7 +307,7 @@ static int run_manifest(const fl_args *args)
                                  "--help")
             : fl_alloc(sizeof *job, (void **)&job);
     if (status == FL_OK) {
-        status = fl_alloc(FL_JOB_FILE_MAX + 1, (void **)&text);
+        status = fl_alloc(FL_JOB_FILE_MAX + 2, (void **)&text);
     }
     if (status == FL_OK) {
         status = make_manifest(args, job, text);

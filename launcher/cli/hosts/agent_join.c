@@ -1,5 +1,6 @@
 #include "launcher/cli/hosts/agent_join.h"
 
+#include "launcher/job/text.h"
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/joined/joined.h"
 #include "launcher/run/joined/joined_measure.h"
@@ -13,6 +14,7 @@ enum { JOIN_MS = 60000, GRACE_S = 25 }; /* Kubernetes and Slurm kill 30 s after 
 static fl_status read_seconds(const fl_args *args, const char *option, long least, int64_t *ms)
 {
     const char *text = fl_args_value(args, option);
+    char shown[FL_SHOWN_MAX];
     char *end = NULL;
     if (text == NULL) {
         return FL_OK;
@@ -21,8 +23,8 @@ static fl_status read_seconds(const fl_args *args, const char *option, long leas
     long seconds = strtol(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || text[0] == ' ' || seconds < least ||
         seconds > FL_HOST_GRACE_MAX_MS / 1000) {
-        return fl_fail(FL_EINVAL, "%s: found '%.40s', allowed: %ld to %d seconds", option, text,
-                       least, FL_HOST_GRACE_MAX_MS / 1000);
+        return fl_fail(FL_EINVAL, "%s: found %s, allowed: %ld to %d seconds", option,
+                       fl_shown(text, strlen(text), shown), least, FL_HOST_GRACE_MAX_MS / 1000);
     }
     *ms = seconds * 1000;
     return FL_OK;

@@ -1,20 +1,20 @@
 #include "launcher/cli/manifest/manifest_pod.h"
 
 #include "launcher/cli/cli.h"
+#include "launcher/job/job.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #define FOLDER "/etc/frostline"
 #define KEYS FOLDER "/keys"
-#define WORK "/work"
 #define HEAD_KEY KEYS "/" FL_MANIFEST_HEAD_KEY
 #define JOB FOLDER "/job.yaml"
 
 enum {
     WAIT_S = 600, /* as long as the head waits for agents */
     HOST_TEXT = 64,
-    WORD_MAX = 32 * 1024,
+    WORD_MAX = 2 * (FL_JOB_FILE_MAX + FL_TEXT_MAX), /* twice the longest --set */
     PROBE_S = 10,
     START_PROBES = 180, /* of the head, which waits for all others */
     LIVE_PROBES = 30,   /* it goes back after a loss, and does not answer meanwhile */
@@ -57,20 +57,33 @@ static void put_words(fl_yaml_writer *w, const char *const *words)
     }
 }
 
+void fl_manifest_set_hosts(const fl_manifest *m, fl_job *job)
+{
+    char name[HOST_TEXT];
+    memset(job->hosts, 0, sizeof job->hosts);
+    job->n_hosts = m->n_hosts;
+    for (int i = 0; i < m->n_hosts; i++) {
+        fl_job_host *host = &job->hosts[i];
+        fl_manifest_host(m, i, name, sizeof name);
+        host->sockets = FL_LIST_ABSENT;
+        if (m->like != NULL) {
+            *host = *m->like;
+        }
+        host->devices = m->n_devices;
+        snprintf(host->name, sizeof host->name, "%s", name);
+        snprintf(host->address, sizeof host->address, "%s.%s", name, m->name);
+    }
+}
+
 /* "hosts=[{name: n-0, address: n-0.n, devices: 2}, ...]" */
 static void put_hosts(fl_yaml_writer *w, const fl_manifest *m)
 {
-    char text[WORD_MAX], name[HOST_TEXT];
-    size_t used = (size_t)snprintf(text, sizeof text, "hosts=[");
-    for (int i = 0; i < m->n_hosts && used < sizeof text; i++) {
-        fl_manifest_host(m, i, name, sizeof name);
-        used += (size_t)snprintf(text + used, sizeof text - used,
-                                 "%s{name: %s, address: %s.%s, devices: %d}", i == 0 ? "" : ", ",
-                                 name, name, m->name, m->n_devices);
-    }
-    if (used < sizeof text) {
-        snprintf(text + used, sizeof text - used, "]");
-    }
+    static const char field[] = "hosts";
+    char text[sizeof field + FL_FIELD_VALUE_MAX] = "hosts=";
+    fl_job job;
+    fl_job_defaults(&job);
+    fl_manifest_set_hosts(m, &job);
+    fl_field_format(fl_schema_field(fl_schema_find(field)), &job, text + sizeof field);
     put_word(w, text);
 }
 
@@ -189,12 +202,12 @@ static void put_container(fl_yaml_writer *w, const fl_manifest *m)
     fl_yaml_text(w, "name", "frostline");
     fl_yaml_text(w, "image", m->image);
     put_command(w, m);
-    fl_yaml_text(w, "workingDir", WORK);
+    fl_yaml_text(w, "workingDir", FL_MANIFEST_WORK);
     put_ports(w);
     put_resources(w, m);
     put_probes(w, m);
     fl_yaml_list(w, "volumeMounts");
-    put_mount(w, "work", WORK, NULL);
+    put_mount(w, "work", FL_MANIFEST_WORK, NULL);
     put_mount(w, "job", JOB, "job.yaml");
     put_mount(w, "keys", KEYS, NULL);
     if (m->n_gpus > 0) {

@@ -125,10 +125,23 @@ void fl_yaml_text(fl_yaml_writer *w, const char *key, const char *text)
     put_scalar(w, text, !plain, plain ? YAML_PLAIN_SCALAR_STYLE : YAML_DOUBLE_QUOTED_SCALAR_STYLE);
 }
 
+/* Whether each line of the text ends with "\n" for every reader. Those of YAML 1.1 break lines at
+ * NEL, LS and PS, too, and read "\r" and "\r\n" as "\n". */
+static bool has_plain_lines(const char *text)
+{
+    static const char *const breaks[] = {"\r", "\xC2\x85", "\xE2\x80\xA8", "\xE2\x80\xA9"};
+    bool plain = true;
+    for (size_t i = 0; i < sizeof breaks / sizeof *breaks; i++) {
+        plain = plain && strstr(text, breaks[i]) == NULL;
+    }
+    return plain;
+}
+
 void fl_yaml_lines(fl_yaml_writer *w, const char *key, const char *text)
 {
+    bool plain = has_plain_lines(text);
     put_key(w, key);
-    put_scalar(w, text, true, YAML_LITERAL_SCALAR_STYLE);
+    put_scalar(w, text, true, plain ? YAML_LITERAL_SCALAR_STYLE : YAML_DOUBLE_QUOTED_SCALAR_STYLE);
 }
 
 void fl_yaml_integer(fl_yaml_writer *w, const char *key, int64_t value)

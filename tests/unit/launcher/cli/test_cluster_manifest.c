@@ -203,6 +203,109 @@ static void test_manifest__keeps_hostile_texts(void **state)
     json_decref(documents);
 }
 
+/* Texts that YAML has a way to lose or to change: ends of lines of other systems, blanks at ends of
+ * lines, marks of a document, other types, and texts that are long. */
+static const char *const hostile[] = {
+    "",
+    " ",
+    "\n",
+    "\n\n a",
+    "  a\n b\n",
+    "a",
+    "a\r\nb\r\n",
+    "a\rb",
+    "a \n\tb\t\n",
+    "a\xC2\x85 b",
+    "a\xE2\x80\xA8"
+    "b\xE2\x80\xA9",
+    "\xEF\xBB\xBFname: a\n",
+    "# \xF0\x9F\xA7\x8A\xF0\x9F\x94\xA5\n",
+    "\xC2\xA0\xE2\x80\x8B\xEF\xBF\xBD",
+    "...\n",
+    "---\na: 1\n...\n---\n",
+    "%YAML 1.1\n",
+    "&a *a !!int ? | > @ ` \n",
+    "null",
+    "~",
+    "No",
+    "0x10",
+    "1e3",
+    "12:30:45",
+    "2026-11-28",
+    "=",
+    "<<",
+    "- a",
+    "a: b",
+    "a #b",
+    "'a' \"b\" \\n \\",
+    "$(A) $$(B) $",
+    "<script>&amp;{{ .Values.x }}",
+};
+
+/* A text of a job, a word of a command, and a directory. */
+static void check_round_trip(const char *text)
+{
+    static char word[64 * 1024];
+    const char *const overrides[] = {text};
+    fl_manifest m = small_manifest();
+    m.job = m.run_dir = text;
+    m.overrides = overrides;
+    m.n_overrides = 1;
+    json_t *documents = write_and_read(&m), *set = yaml_of_kind(documents, "JobSet");
+    json_t *data = yaml_at(yaml_of_kind(documents, "ConfigMap"), "data");
+    json_t *box = yaml_at(set, "spec.replicatedJobs.0.template.spec." BOX "args");
+    assert_int_equal(json_array_size(documents), 4);
+    assert_string_equal(json_string_value(json_object_get(data, "job.yaml")), text);
+    yaml_expanded(json_string_value(json_array_get(box, 10)), word, sizeof word);
+    assert_string_equal(word, text);
+    yaml_expanded(json_string_value(json_array_get(box, 4)), word, sizeof word);
+    assert_string_equal(word, text);
+    json_decref(documents);
+}
+
+static void test_manifest__reads_back_what_it_wrote(void **state)
+{
+    (void)state;
+    static const char pieces[][5] = {"a",
+                                     " ",
+                                     "\n",
+                                     "\t",
+                                     "\r",
+                                     "'",
+                                     "\"",
+                                     "\\",
+                                     "#",
+                                     ":",
+                                     "-",
+                                     "$",
+                                     "(",
+                                     ")",
+                                     "{",
+                                     "]",
+                                     "|",
+                                     "\xC2\x85",
+                                     "\xE2\x80\xA8",
+                                     "\xC3\xA9",
+                                     "\xF0\x9F\x94\xA5"};
+    static char text[20 * 1024];
+    unsigned short seed[3] = {7, 8, 9};
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        check_round_trip(hostile[i]);
+    }
+    for (int i = 0; i < 300; i++) {
+        int n = 1 + (int)(nrand48(seed) % 40);
+        text[0] = '\0';
+        for (int k = 0; k < n; k++) {
+            strcat(text, pieces[nrand48(seed) % (long)(sizeof pieces / sizeof *pieces)]);
+        }
+        check_round_trip(text);
+    }
+    for (size_t i = 0; i + 8 < sizeof text; i += 7) {
+        memcpy(text + i, "a: $$b\n", 8);
+    }
+    check_round_trip(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_manifest__keys_belong_together),
         cmocka_unit_test(test_manifest__job_with_secret_and_claim),
         cmocka_unit_test(test_manifest__keeps_hostile_texts),
+        cmocka_unit_test(test_manifest__reads_back_what_it_wrote),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
