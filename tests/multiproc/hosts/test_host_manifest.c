@@ -1,8 +1,9 @@
 /* What frostline manifest writes, started as Kubernetes would: each pod is a network name space
- * with a root of its own, in which lie the job, the keys that its volumes name and an empty working
- * directory, and runs the container's command with its arguments. Would catch: a command that does
- * not start, names that do not resolve yet when a pod begins, keys that a pod lacks, and a probe
- * that fails while the run trains. Without the right to make name spaces, the tests are skipped. */
+ * with a root of its own, in which the volumes of the manifest are at the paths that it names, and
+ * runs the container's command with its arguments. Would catch: a command that does not start, a
+ * path that no volume has, names that do not resolve yet when a pod begins, keys that a pod lacks,
+ * and a probe that fails while the run trains. Without the right to make name spaces, the tests are
+ * skipped. */
 #include "support/formats/yaml_text.h"
 #include "support/hosts/net_hosts.h"
 
@@ -65,46 +66,135 @@ static void put_list(FILE *file, json_t *words)
     }
 }
 
-/* What the Secret shows in this pod: DIR/keys-a. */
-static void write_keys(const net_hosts *h, json_t *documents, json_t *spec, int i)
+/* The item of a list with this name. */
+static json_t *item_of(json_t *list, const char *name)
 {
-    json_t *items = yaml_at(spec, POD "volumes.2.secret.items");
-    json_t *data = yaml_at(yaml_of_kind(documents, "Secret"), "stringData");
-    assert_string_equal(yaml_text(spec, POD "volumes.2.secret.defaultMode"), "256"); /* 0400 */
-    for (size_t k = 0; k < json_array_size(items); k++) {
-        char name[64];
-        const char *key = yaml_text(json_array_get(items, k), "key");
-        snprintf(name, sizeof name, "keys-%s/%s", h->host[i].name, key);
-        write_file(h->dir, name, 0400, json_string_value(json_object_get(data, key)));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *item = json_array_get(list, i);
+        if (strcmp(yaml_text(item, "name"), name) == 0) {
+            return item;
+        }
+    }
+    fail_msg("there is no %s", name);
+    return NULL;
+}
+
+/* ---- volumes ---- */
+
+/* DIR/VOLUME-a/FILE */
+static void write_shown(const net_hosts *h, int i, const char *volume, const char *file,
+                        mode_t mode, json_t *text)
+{
+    char name[128];
+    assert_true(json_is_string(text));
+    snprintf(name, sizeof name, "%s-%s/%s", volume, h->host[i].name, file);
+    write_file(h->dir, name, mode, json_string_value(text));
+}
+
+static json_t *object_of(json_t *documents, const char *kind, const char *name)
+{
+    json_t *object = yaml_of_kind(documents, kind);
+    assert_non_null(object);
+    assert_string_equal(yaml_text(object, "metadata.name"), name);
+    return object;
+}
+
+/* What a volume of the pod holds: the data of the ConfigMap or the items of the Secret that it
+ * names; otherwise nothing. */
+static void write_volume(const net_hosts *h, json_t *documents, json_t *volume, int i)
+{
+    const char *name = yaml_text(volume, "name"), *key;
+    json_t *map = yaml_at(volume, "configMap"), *secret = yaml_at(volume, "secret"), *text, *item;
+    size_t k;
+    assert_true(net_hosts_shell("mkdir %s/%s-%s", h->dir, name, h->host[i].name));
+    if (map != NULL) {
+        json_t *object = object_of(documents, "ConfigMap", yaml_text(map, "name"));
+        json_object_foreach(yaml_at(object, "data"), key, text)
+        {
+            write_shown(h, i, name, key, 0644, text);
+        }
+    } else if (secret != NULL) {
+        json_t *object = object_of(documents, "Secret", yaml_text(secret, "secretName"));
+        json_t *data = yaml_at(object, "stringData");
+        mode_t mode = (mode_t)strtol(yaml_text(secret, "defaultMode"), NULL, 10);
+        json_array_foreach(yaml_at(secret, "items"), k, item)
+        {
+            write_shown(h, i, name, yaml_text(item, "path"), mode,
+                        json_object_get(data, yaml_text(item, "key")));
+        }
+    } else {
+        assert_true(yaml_at(volume, "emptyDir") != NULL ||
+                    yaml_at(volume, "persistentVolumeClaim") != NULL);
     }
 }
 
-/* DIR/pod-a.sh: a root with the folders of this machine, but for /etc and /work, then the command.
- */
-static void write_pod(const net_hosts *h, json_t *spec, int i, const char *hostname)
+/* Files of a Secret are on a tmpfs, and here they are as with fsGroup. */
+static void put_mount(FILE *file, const net_hosts *h, json_t *spec, json_t *mount, int i)
+{
+    const char *volume = yaml_text(mount, "name"), *path = yaml_text(mount, "mountPath");
+    json_t *sub = yaml_at(mount, "subPath");
+    bool is_secret = yaml_at(item_of(yaml_at(spec, POD "volumes"), volume), "secret") != NULL;
+    assert_int_equal(strspn(path, "abcdefghijklmnopqrstuvwxyz/."), strlen(path));
+    fprintf(file, "from=%s/%s-%s to=$root%s\n", h->dir, volume, h->host[i].name, path);
+    if (sub != NULL) {
+        fprintf(file, "mkdir -p ${to%%/*} && touch $to && mount --bind $from/%s $to\n",
+                json_string_value(sub));
+    } else if (is_secret) {
+        fputs("mkdir -p $to && mount -t tmpfs none $to && cp $from/* $to/\n"
+              "chown 0:4242 $to/* && chmod 0440 $to/*\n",
+              file);
+    } else {
+        fputs("mkdir -p $to && mount --bind $from $to\n", file);
+    }
+}
+
+/* ---- the root of a pod ---- */
+
+/* " | /work": the first folder of each path at which a volume is. */
+static void put_tops(FILE *file, json_t *mounts)
+{
+    json_t *mount;
+    size_t k;
+    json_array_foreach(mounts, k, mount)
+    {
+        const char *path = yaml_text(mount, "mountPath");
+        fprintf(file, " | %.*s", (int)(1 + strcspn(path + 1, "/")), path);
+    }
+}
+
+/* DIR/pod-a.sh: a root with the folders of this machine where no volume is, the volumes at the
+ * paths that the manifest names, then the command. */
+static void write_pod(const net_hosts *h, json_t *documents, json_t *spec, int i,
+                      const char *hostname)
 {
     char path[FOLDER_SIZE + 32];
-    const char *name = h->host[i].name;
-    snprintf(path, sizeof path, "%s/pod-%s.sh", h->dir, name);
+    json_t *mounts = yaml_at(spec, BOX "volumeMounts"), *volumes = yaml_at(spec, POD "volumes");
+    snprintf(path, sizeof path, "%s/pod-%s.sh", h->dir, h->host[i].name);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fprintf(file,
             "set -e\nhostname %s\nroot=%s/root\nmount -t tmpfs none $root\n"
-            "for d in /*; do\n  case $d in /etc | /work) continue ;; esac\n"
+            "for d in /*; do\n  case $d in /etc",
+            hostname, h->dir);
+    put_tops(file, mounts);
+    fprintf(file,
+            ") continue ;; esac\n"
             "  if [ -L $d ]; then cp -a $d $root$d\n"
             "  elif [ -d $d ]; then mkdir $root$d && mount --rbind $d $root$d; fi\ndone\n"
-            "cp -a /etc $root/etc\nmkdir -p $root/work $root/etc/frostline/keys $root/program\n"
-            "rm -f $root/etc/hosts && touch $root/etc/hosts $root/etc/frostline/job.yaml\n"
-            "mount --bind %s/names $root/etc/hosts\nmount --bind %s/work-%s $root/work\n"
-            "mount --bind %s/job.yaml $root/etc/frostline/job.yaml\n"
-            "mount -t tmpfs none $root/etc/frostline/keys\n"
-            "cp %s/keys-%s/* $root/etc/frostline/keys/\n"
-            "chown 0:4242 $root/etc/frostline/keys/*\n" /* as with fsGroup */
-            "chmod 0440 $root/etc/frostline/keys/*\n"
-            "cp '%s/frostline' $root/program/\n"
-            "exec chroot $root env -i PATH=/program:/usr/bin:/bin HOME=/work "
+            "cp -a /etc $root/etc && mkdir $root/program && cp '%s/frostline' $root/program/\n"
+            "rm -f $root/etc/hosts && touch $root/etc/hosts\n"
+            "mount --bind %s/names $root/etc/hosts\n",
+            FL_BINARY_DIR, h->dir);
+    for (size_t k = 0; k < json_array_size(volumes); k++) {
+        write_volume(h, documents, json_array_get(volumes, k), i);
+    }
+    for (size_t k = 0; k < json_array_size(mounts); k++) {
+        put_mount(file, h, spec, json_array_get(mounts, k), i);
+    }
+    fprintf(file,
+            "exec chroot $root env -i PATH=/program:/usr/bin:/bin HOME=/tmp "
             "JOB_COMPLETION_INDEX=%d sh -c 'cd \"$0\" && exec \"$@\"'",
-            hostname, h->dir, h->dir, h->dir, name, h->dir, h->dir, name, FL_BINARY_DIR, i);
+            i);
     put_quoted(file, yaml_text(spec, BOX "workingDir"));
     put_list(file, yaml_at(spec, BOX "command"));
     put_list(file, yaml_at(spec, BOX "args"));
@@ -132,7 +222,7 @@ static pid_t start_pod(const net_hosts *h, int i)
 static json_t *read_manifest(net_hosts *h, const char *kind, const char *more)
 {
     assert_true(net_hosts_shell(
-        "cd %s && mkdir -p root keys-a keys-b keys-c work-a work-b work-c && "
+        "cd %s && mkdir root && "
         "'%s/frostline' manifest '%s/configs/quickstart.yaml' --name one --hosts 3 --kind %s %s "
         "--set run.shared=false "
         "--set model.blocks=2 --set model.dim=16 --set train.batch=16 --set train.evaluate=false "
@@ -140,11 +230,7 @@ static json_t *read_manifest(net_hosts *h, const char *kind, const char *more)
         "--set train.decay=constant --set devices.count=auto --set fault.detect=20s "
         "> manifest.yaml && cat manifest.yaml",
         h->dir, FL_BINARY_DIR, FL_SOURCE_DIR, kind, more));
-    json_t *documents = yaml_documents(net_hosts_said());
-    write_file(h->dir, "job.yaml", 0644,
-               json_string_value(json_object_get(
-                   yaml_at(yaml_of_kind(documents, "ConfigMap"), "data"), "job.yaml")));
-    return documents;
+    return yaml_documents(net_hosts_said());
 }
 
 static void write_name(const net_hosts *h, int i, const char *hostname)
@@ -161,6 +247,22 @@ static bool has_ended(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
 }
 
+/* The volume that is at the working directory. */
+static const char *volume_of_work(json_t *spec)
+{
+    const char *work = yaml_text(spec, BOX "workingDir");
+    json_t *mounts = yaml_at(spec, BOX "volumeMounts"), *mount;
+    size_t k;
+    json_array_foreach(mounts, k, mount)
+    {
+        if (strcmp(yaml_text(mount, "mountPath"), work) == 0) {
+            return yaml_text(mount, "name");
+        }
+    }
+    fail_msg("no volume is at %s", work);
+    return "";
+}
+
 /* The probe of the head, which the run answers once it trains. */
 static bool probe(const net_hosts *h, json_t *spec)
 {
@@ -170,8 +272,8 @@ static bool probe(const net_hosts *h, json_t *spec)
     assert_non_null(file);
     put_list(file, yaml_at(spec, BOX "livenessProbe.exec.command"));
     fclose(file);
-    return net_hosts_shell("cd %s/work-a && PATH='%s':$PATH JOB_COMPLETION_INDEX=0 sh ../probe.sh",
-                           h->dir, FL_BINARY_DIR);
+    return net_hosts_shell("cd %s/%s-a && PATH='%s':$PATH JOB_COMPLETION_INDEX=0 sh ../probe.sh",
+                           h->dir, volume_of_work(spec), FL_BINARY_DIR);
 }
 
 /* hostnames [PODS] of the pods. The last one comes up late. */
@@ -179,8 +281,7 @@ static void run_pods(net_hosts *h, json_t *documents, json_t *spec, const char *
 {
     bool answered = false;
     for (int i = 0; i < PODS; i++) {
-        write_keys(h, documents, spec, i);
-        write_pod(h, spec, i, hostnames[i]);
+        write_pod(h, documents, spec, i, hostnames[i]);
     }
     write_file(h->dir, "names", 0644, "127.0.0.1 localhost\n");
     h->host[1].agent = start_pod(h, 1);
@@ -198,9 +299,12 @@ static void run_pods(net_hosts *h, json_t *documents, json_t *spec, const char *
     net_hosts_check(h, STEPS, COMPARED);
 }
 
-static void link_run(const net_hosts *h)
+/* DIR/run is the run directory, which the head's arguments name below its working directory. */
+static void link_run(const net_hosts *h, json_t *spec)
 {
-    assert_true(net_hosts_shell("ln -s work-a/runs/one %s/run", h->dir));
+    const char *dir = yaml_word_after(yaml_at(spec, BOX "args"), "--run-dir");
+    assert_true(dir[0] != '/');
+    assert_true(net_hosts_shell("ln -s '%s-a/%s' %s/run", volume_of_work(spec), dir, h->dir));
 }
 
 static void test_manifest__job_set_trains(void **state)
@@ -209,7 +313,7 @@ static void test_manifest__job_set_trains(void **state)
     NET_NEED(h);
     json_t *documents = read_manifest(h, "jobset", SIXTY), *set = yaml_of_kind(documents, "JobSet");
     json_t *job = yaml_at(set, "spec.replicatedJobs.0.template.spec");
-    link_run(h);
+    link_run(h, job);
     run_pods(h, documents, job,
              (const char *[]){"one-hosts-0-0", "one-hosts-0-1", "one-hosts-0-2"});
     json_decref(documents);
@@ -221,7 +325,7 @@ static void test_manifest__job_trains(void **state)
     NET_NEED(h);
     json_t *documents = read_manifest(h, "job", SIXTY);
     json_t *job = yaml_at(yaml_of_kind(documents, "Job"), "spec");
-    link_run(h);
+    link_run(h, job);
     run_pods(h, documents, job, (const char *[]){"one-0", "one-1", "one-2"});
     json_decref(documents);
 }
@@ -240,8 +344,7 @@ static void move_pod(net_hosts *h, int i, const char *hostname, const char *addr
 
 static bool ask_head(const net_hosts *h, const char *words)
 {
-    return net_hosts_shell("cd %s/work-a && '%s/frostline' ctl runs/one %s", h->dir, FL_BINARY_DIR,
-                           words);
+    return net_hosts_shell("'%s/frostline' ctl %s/run %s", FL_BINARY_DIR, h->dir, words);
 }
 
 /* Would catch: a pod that is evicted and made again, and is refused, waits for ever, or whose
@@ -257,11 +360,10 @@ static void test_manifest__an_evicted_pod_comes_back(void **state)
         "--grace 100 --set train.epochs=1000 --set elastic.enabled=false --set pipe.k=1 "
         "--set autodp.r=3 --set pipe.m=1");
     json_t *job = yaml_at(yaml_of_kind(documents, "Job"), "spec");
-    link_run(h);
+    link_run(h, job);
     write_file(h->dir, "names", 0644, "127.0.0.1 localhost\n");
     for (int i = 0; i < PODS; i++) {
-        write_keys(h, documents, job, i);
-        write_pod(h, job, i, hostnames[i]);
+        write_pod(h, documents, job, i, hostnames[i]);
         write_name(h, i, hostnames[i]);
     }
     assert_true(net_hosts_shell("cp %s/names %s/names.new", h->dir, h->dir));

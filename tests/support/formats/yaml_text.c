@@ -81,6 +81,20 @@ const char *yaml_text(json_t *value, const char *path)
     return text;
 }
 
+const char *yaml_word_after(json_t *words, const char *word)
+{
+    const char *found = NULL;
+    for (size_t i = 0; i + 1 < json_array_size(words); i++) {
+        if (strcmp(json_string_value(json_array_get(words, i)), word) == 0) {
+            found = json_string_value(json_array_get(words, i + 1));
+        }
+    }
+    if (found == NULL) {
+        fail_msg("no %s", word);
+    }
+    return found;
+}
+
 json_t *yaml_of_kind(json_t *documents, const char *kind)
 {
     for (size_t i = 0; i < json_array_size(documents); i++) {

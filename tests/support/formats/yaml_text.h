@@ -15,6 +15,9 @@ json_t *yaml_at(json_t *value, const char *path);
 /* The same of a scalar; fails the test if it is not there. */
 const char *yaml_text(json_t *value, const char *path);
 
+/* The word after this one in a list of words, the last such; fails the test if it is not there. */
+const char *yaml_word_after(json_t *words, const char *word);
+
 /* The document of this kind; NULL: there is none. */
 json_t *yaml_of_kind(json_t *documents, const char *kind);
 

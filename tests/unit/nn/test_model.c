@@ -396,7 +396,7 @@ static void test_model__broken_user_layers_are_refused(void **state)
     ops.head.version--;
     assert_int_equal(fl_model_add(model, 1, (fl_layer){.ops = &ops}), FL_ENOTSUP);
     assert_non_null(
-        strstr(fl_errmsg(), "layer 0: its fl_layer_ops is of version 6 of Frostline's"));
+        strstr(fl_errmsg(), "layer 0: its fl_layer_ops is of version 7 of Frostline's"));
     ops.head = (fl_table_head){0};
     assert_int_equal(fl_model_add(model, 1, (fl_layer){.ops = &ops}), FL_ENOTSUP);
     assert_string_equal(fl_errmsg(), "layer 0: its fl_layer_ops has no head: set .head = "

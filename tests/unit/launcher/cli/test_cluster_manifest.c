@@ -44,18 +44,6 @@ static json_t *write_and_read(const fl_manifest *m)
     return documents;
 }
 
-/* The word after this one in a container's arguments. */
-static const char *word_after(json_t *args, const char *option)
-{
-    for (size_t i = 0; i + 1 < json_array_size(args); i++) {
-        if (strcmp(json_string_value(json_array_get(args, i)), option) == 0) {
-            return json_string_value(json_array_get(args, i + 1));
-        }
-    }
-    fail_msg("no %s", option);
-    return "";
-}
-
 static void check_pod(json_t *job, const char *pods)
 {
     assert_string_equal(yaml_text(job, "completions"), pods);
@@ -120,9 +108,9 @@ static void test_manifest__job_set(void **state)
     check_policies(spec);
     assert_string_equal(yaml_text(set, "spec.network.subdomain"), "one");
     assert_string_equal(yaml_text(spec, "successPolicy.rules.0.succeededIndexes"), "0");
-    assert_string_equal(word_after(run, "--listen"), "tcp://one-hosts-0-0.one:5570");
+    assert_string_equal(yaml_word_after(run, "--listen"), "tcp://one-hosts-0-0.one:5570");
     assert_string_equal(
-        word_after(run, "--set"),
+        yaml_word_after(run, "--set"),
         "hosts=[{name: one-hosts-0-0, address: one-hosts-0-0.one, devices: 2}, {name: "
         "one-hosts-0-1, address: one-hosts-0-1.one, devices: 2}, {name: one-hosts-0-2, "
         "address: one-hosts-0-2.one, devices: 2}]");

@@ -173,14 +173,9 @@ static json_t *job_of(json_t *documents)
 }
 
 /* The last word after this one, as Kubernetes gives it to the program. */
-static void last_after(json_t *words, const char *option, char *text, size_t size_bytes)
+static void last_after(json_t *words, const char *word, char *text, size_t size_bytes)
 {
-    size_t at = 0;
-    for (size_t i = 0; i + 1 < json_array_size(words); i++) {
-        at = strcmp(json_string_value(json_array_get(words, i)), option) == 0 ? i + 1 : at;
-    }
-    assert_true(at > 0);
-    yaml_expanded(json_string_value(json_array_get(words, at)), text, size_bytes);
+    yaml_expanded(yaml_word_after(words, word), text, size_bytes);
 }
 
 /* Pods are like the job's hosts. Catches values of `hosts` that are lost, and a run that would read

@@ -335,10 +335,11 @@ static const broken files[] = {
     {"elastic: {script: [~]}\n",
      "job.yaml:1:20: elastic.script: entry 1: found nothing, allowed: a "
      "mapping with step, f, k, r, m"},
-    {"elastic: {script: [{}]}\n",
-     "job.yaml:1:20: elastic.script: entry 1: found no step, allowed: an entry with it"},
+    {"elastic: {script: [{}]}\n", "job.yaml:1:20: elastic.script: entry 1: found no step, allowed: "
+                                  "an entry with step: an integer from 1 to 1000000000000"},
     {"elastic:\n  script:\n  - step: 4\n  - k: 1\n",
-     "job.yaml:4:5: elastic.script: entry 2: found no step, allowed: an entry with it"},
+     "job.yaml:4:5: elastic.script: entry 2: found no step, allowed: an entry with step: an "
+     "integer from 1 to 1000000000000"},
     {"elastic: {script: [{step: 0}]}\n",
      "job.yaml:1:27: elastic.script: entry 1, step: found '0', allowed: an integer from 1 to "
      "1000000000000"},
@@ -561,7 +562,7 @@ static void test_job_errors__a_file_that_is_too_large_is_not_read(void **state)
     assert_int_equal(fl_job_parse("job.yaml", text, size, NULL, 0, &job), FL_OK);
     assert_int_equal(fl_job_parse("job.yaml", text, size + 1, NULL, 0, &job), FL_EINVAL);
     assert_string_equal(fl_errmsg(),
-                        "job.yaml: job: found more than 65536 bytes, allowed: at most as many");
+                        "job.yaml: job: found more than 131072 bytes, allowed: at most as many");
     free(text);
 }
 
