@@ -231,7 +231,7 @@ asynchronous_run() {
     expect_events transition.done 3
 }
 
-# What computes or reads data without a run; plans are made by automatic_run. tests/unit/launcher/cli/test_cli.c and
+# What computes or reads data without a run; plans are made by automatic_run. tests/unit/launcher/cli/test_cli_jobs.c and
 # test_check_model.c have their other cases.
 commands_without_a_run() {
     local command

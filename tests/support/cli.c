@@ -1,0 +1,66 @@
+#include "support/cli.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+char *cli_folder;
+output cli_result;
+
+int cli_make_folder(void **state)
+{
+    (void)state;
+    cli_folder = fresh_folder(FL_BINARY_DIR);
+    return 0;
+}
+
+int cli_remove_folder(void **state)
+{
+    (void)state;
+    char command[4096];
+    snprintf(command, sizeof command, "rm -rf '%s'", cli_folder);
+    run_command(NULL, command, &cli_result);
+    free(cli_folder);
+    return 0;
+}
+
+void cli_run(const char *arguments)
+{
+    char command[4096];
+    snprintf(command, sizeof command, FL_BINARY_DIR "/frostline %s", arguments);
+    run_command(cli_folder, command, &cli_result);
+}
+
+void cli_save(const char *name, const char *text)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", cli_folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+void cli_need_data(void)
+{
+    if (access(CLI_FASHION "/train-images-idx3-ubyte.gz", R_OK) != 0) {
+        skip();
+    }
+}
+
+void cli_validate(const char *job, int exit_code, const char *out, const char *err)
+{
+    cli_save("job.yaml", job);
+    cli_run("validate job.yaml");
+    if (cli_result.exit_code != exit_code || strcmp(cli_result.out, out) != 0 ||
+        strcmp(cli_result.err, err) != 0) {
+        fail_msg("for\n%sexpected %d, '%s', '%s'\ngot %d, '%s', '%s'", job, exit_code, out, err,
+                 cli_result.exit_code, cli_result.out, cli_result.err);
+    }
+}

@@ -1,0 +1,141 @@
+/* What the program says of runs that are over, and of one that is not there. */
+#include "launcher/cli/ctl/ctl_show.h"
+#include "support/cli.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Would catch: the message "no run directory" for the directory of a run that has ended. */
+static void test_cli_runs__ctl_tells_an_ended_run_from_none(void **state)
+{
+    (void)state;
+    static const char event[] = "{\"time\": 0, \"wall\": \"2026-01-31T09:30:00.000Z\", "
+                                "\"event\": \"run.finished\", \"generation\": 1, \"steps\": 3}\n";
+    run_command(cli_folder, "mkdir -p runs/done runs/theirs", &cli_result);
+    cli_save("runs/done/events.jsonl", event);
+    cli_run("ctl done status");
+    assert_int_equal(cli_result.exit_code, 2);
+    assert_string_equal(cli_result.err, "done: the run is over (finished)\n");
+    cli_run("ctl nothing status");
+    assert_string_equal(cli_result.err,
+                        "nothing: not a run directory, nor the name of one of the 0 "
+                        "live runs in runs\n");
+    run_command(cli_folder, "chmod 0 runs/theirs", &cli_result);
+    if (geteuid() != 0) { /* root may read everything */
+        cli_run("ctl theirs status");
+        assert_string_equal(cli_result.err,
+                            "runs/theirs: permission denied: the run belongs to another user\n");
+    }
+    run_command(cli_folder, "chmod 700 runs/theirs && rm runs/done/events.jsonl", &cli_result);
+    cli_save("runs/done/job.yaml", "name: done\n");
+    cli_run("ctl runs/done status");
+    assert_string_equal(cli_result.err, "runs/done: the run's events.jsonl is missing\n");
+    cli_run("report runs/done");
+    assert_string_equal(cli_result.err, "runs/done: the run's events.jsonl is missing\n");
+    run_command(cli_folder, "rm -r runs", &cli_result);
+}
+
+/* Every command accepts the name of a run, and its message names this when it is given the parent
+ * directory of runs. */
+static void test_cli_runs__a_run_goes_by_its_name_everywhere(void **state)
+{
+    (void)state;
+    run_command(cli_folder,
+                "mkdir -p runs/p1 runs/p2 && for run in p1 p2; do "
+                "echo '{\"event\":\"run.started\",\"job\":\"j\"}' >runs/$run/events.jsonl && "
+                "echo '{\"step\":0,\"loss\":2,\"f\":0,\"k\":1,\"r\":1,\"m\":1}' "
+                ">runs/$run/steps.jsonl; done; cp -r runs/p1 near",
+                &cli_result);
+    assert_int_equal(cli_result.exit_code, 0);
+    cli_run("diff p1 p2");
+    assert_string_equal(cli_result.err, "");
+    assert_string_equal(cli_result.out, "equal to the last bit: 1 step\n");
+    cli_run("diff near p2");
+    assert_string_equal(cli_result.out, "equal to the last bit: 1 step\n");
+    cli_run("ledger p1");
+    assert_non_null(strstr(cli_result.err, "/runs/p1/ledger.bin: No such file or directory\n"));
+    cli_run("run --replay p1");
+    assert_non_null(strstr(cli_result.err, "/runs/p1/job.yaml: cannot be opened: No such file"));
+    cli_run("ctl p1");
+    assert_string_equal(cli_result.err,
+                        "frostline ctl: a command is missing; see frostline ctl --help\n");
+    static const char *const commands[] = {"ledger runs", "report runs", "diff runs p1",
+                                           "run --replay runs", "ctl runs status"};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        cli_run(commands[i]);
+        assert_non_null(
+            strstr(cli_result.err, "runs: a directory of 2 runs; name one of them, as in runs/p"));
+        assert_int_equal(cli_result.exit_code, 2);
+    }
+    cli_run("list runs/p1"); /* was an empty table */
+    assert_string_equal(cli_result.err,
+                        "runs/p1: a run directory; list its parent directory for all "
+                        "of its runs\n");
+    assert_non_null(strstr(cli_result.out, "  p1\n"));
+    run_command(cli_folder, "rm -r runs near", &cli_result);
+}
+
+/* Every worker's threads were a dash. */
+static void test_cli_runs__ctl_flight_shows_operations(void **state)
+{
+    (void)state;
+    json_t *reply = json_loads(
+        "{\"waits\": \"nobody waits\", \"workers\": [{\"rank\": 1, \"threads\": [{\"thread\": "
+        "\"main\", \"inside\": [{\"operation\": \"forward\", \"generation\": 1, \"step\": 12, "
+        "\"micro_batch\": 3}], \"recent\": [{\"operation\": \"recv\", \"generation\": 1, \"step\": "
+        "12, \"peer\": 0, \"left_s_ago\": 0.5}]}]}]}",
+        0, NULL);
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    assert_non_null(reply);
+    fl_ctl_show(reply, out);
+    fclose(out);
+    assert_string_equal(text, "waits              nobody waits\n"
+                              "workers\n"
+                              "  worker 1, thread main\n"
+                              "    inside  forward           step 12  micro_batch 3\n"
+                              "    done    recv              step 12  peer 0  left_s_ago 0.5\n");
+    free(text);
+    json_decref(reply);
+}
+
+/* A run that skipped steps looked like any other. */
+static void test_cli_runs__list_and_report_show_skipped_steps(void **state)
+{
+    (void)state;
+    run_command(cli_folder,
+                "mkdir -p runs/p1 && echo '{\"event\":\"run.started\",\"job\":\"j\",\"steps\":2}' "
+                ">runs/p1/events.jsonl && echo '{\"event\":\"run.finished\",\"steps\":2,"
+                "\"skipped_steps\":1}' >>runs/p1/events.jsonl && "
+                "echo '{\"step\":0,\"epoch\":0,\"ms\":1,\"loss\":null,\"skipped\":true}' "
+                ">runs/p1/steps.jsonl && echo '{\"step\":1,\"epoch\":0,\"ms\":1,\"loss\":2}' "
+                ">>runs/p1/steps.jsonl",
+                &cli_result);
+    cli_run("list");
+    assert_non_null(strstr(cli_result.out, "  p1 (1 step skipped)\n"));
+    cli_run("report p1");
+    run_command(cli_folder, "grep -c '<dt>Skipped steps</dt><dd>1<small>' runs/p1/report.html",
+                &cli_result);
+    assert_string_equal(cli_result.out, "1\n");
+    run_command(cli_folder, "rm -r runs", &cli_result);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cli_runs__ctl_tells_an_ended_run_from_none),
+        cmocka_unit_test(test_cli_runs__a_run_goes_by_its_name_everywhere),
+        cmocka_unit_test(test_cli_runs__ctl_flight_shows_operations),
+        cmocka_unit_test(test_cli_runs__list_and_report_show_skipped_steps),
+    };
+    return cmocka_run_group_tests(tests, cli_make_folder, cli_remove_folder);
+}
