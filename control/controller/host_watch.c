@@ -180,6 +180,7 @@ static void begin_drain(fl_controller *controller, int i, int64_t now_us)
     r->why[0] = '\0';
     d->step = FL_HOST_DRAIN_WANTED;
     d->since_us = d->due_us = now_us;
+    d->attempts = (fl_attempts){.n = 0};
     d->k = controller->elastic.k;
     d->r = controller->elastic.r;
     d->starts = false;
@@ -243,7 +244,9 @@ static void try_drain(fl_controller *controller, int i, int64_t now_us)
     fl_status status = ask_plan(controller, i);
     if (status == FL_OK) {
         d->step = FL_HOST_DRAIN_ASKED;
-        d->generation = controller->elastic.transition.requested;
+        fl_transition *t = &controller->elastic.transition;
+        d->generation = t->told = t->requested;
+        fl_attempts_begin(&d->attempts, now_us);
     } else if (status == FL_EBUSY) {
         d->due_us = now_us + AGAIN_US / 10; /* a decision is due */
     } else {
@@ -251,13 +254,28 @@ static void try_drain(fl_controller *controller, int i, int64_t now_us)
     }
 }
 
+static void tell_failure(fl_controller *controller, int i, const char *why, int64_t now_us)
+{
+    const fl_host_drain *d = &controller->hosts.drains[i];
+    char when[64];
+    if (fl_attempts_tell(&d->attempts, d->due_us, now_us, when, sizeof when)) {
+        fl_progress_note(&controller->log.progress, "host %s cannot be drained yet: %s%s",
+                         hosts_of(controller)->host[i].name, why, when);
+    }
+}
+
 static void await_outcome(fl_controller *controller, int i, int64_t now_us)
 {
     fl_host_drain *d = &controller->hosts.drains[i];
     const fl_elastic_outcome *o = fl_elastic_outcome_of(&controller->elastic, d->generation);
-    if (o != NULL) {
-        d->step = o->committed ? FL_HOST_DRAIN_LEAVING : FL_HOST_DRAIN_WANTED;
-        d->due_us = now_us + AGAIN_US;
+    if (o != NULL && o->committed) {
+        d->step = FL_HOST_DRAIN_LEAVING;
+    } else if (o != NULL) {
+        d->step = FL_HOST_DRAIN_WANTED;
+        int64_t due_us = fl_attempts_failed(&d->attempts, now_us);
+        bool hurries = controller->hosts.records[i].notice_us != 0; /* the grace time ends it */
+        d->due_us = hurries ? now_us + AGAIN_US : due_us;
+        tell_failure(controller, i, o->why, now_us);
     }
 }
 

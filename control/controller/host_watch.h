@@ -3,7 +3,7 @@
  *
  *     NONE ──(notice of its agent, or a request)──> WANTED ──(no other change)──> ASKED
  *                                                     ^                            │
- *                                                     ├──(not committed: 1 s)──────┤
+ *                                                     ├──(not committed: 1, 2, 4 s)┤
  *     DRAINED, RELEASE to its agent <──(all have exited)── LEAVING <──(committed)──┘
  *
  * A host that joins while the run trains, for the first time or again, has its workers started, as
@@ -15,6 +15,7 @@
 #ifndef FL_CONTROL_CONTROLLER_HOST_WATCH_H
 #define FL_CONTROL_CONTROLLER_HOST_WATCH_H
 
+#include "control/controller/attempts.h"
 #include "control/state/host_record.h"
 #include "control/state/hosts.h"
 #include "pipe/cost/cluster.h"
@@ -39,6 +40,7 @@ typedef struct fl_host_drain {
     fl_host_drain_step step;
     uint32_t generation; /* ASKED: the one that was requested */
     int64_t since_us, due_us;
+    fl_attempts attempts;   /* to have the run go on without it */
     int k, r;               /* that the run was to have before the drain; 0: none in particular */
     fl_host_state reported; /* events.jsonl has this state */
     int64_t joined_us;      /* and that it joined then */

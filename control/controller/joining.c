@@ -79,6 +79,7 @@ static void start_process(fl_controller *controller, int rank, int64_t now_us)
     }
     j->state = FL_JOINING_STARTING;
     j->late = FL_LOSS_NONE;
+    j->attempts = (fl_attempts){.n = 0};
     j->n_restarts += !j->wanted && !j->by_host;
     if (controller->shutdown.spared.rank == rank) {
         controller->shutdown.spared.rank = -1;
@@ -143,7 +144,8 @@ static void ask_for_it(fl_controller *controller, int rank, int64_t now_us)
     snprintf(why, sizeof why, "worker %d %s", rank, joins ? "joins" : "was lost");
     if (fl_elastic_ask_with(e, &same, 0, &terms, why) == FL_OK) {
         j->state = FL_JOINING_ASKED;
-        j->generation = e->transition.requested;
+        j->generation = e->transition.told = e->transition.requested;
+        fl_attempts_begin(&j->attempts, now_us);
     } else {
         fl_log(FL_LOG_DEBUG, "worker %d cannot join yet: %s", rank, fl_errmsg());
         j->due_us = now_us + AGAIN_US;
@@ -181,6 +183,25 @@ static void watch_starting(fl_controller *controller, int rank, int64_t now_us)
     }
 }
 
+/* The members and a host that joins connect to each other in the preparation. */
+static void tell_failure(fl_controller *controller, int rank, const char *why, int64_t now_us)
+{
+    const fl_joining_worker *j = &controller->joining[rank];
+    const fl_hosts *hosts = controller->options->hosts;
+    int i = hosts == NULL ? -1 : fl_hosts_of(hosts, rank);
+    char when[64], where[2 * FL_HOST_TEXT + 16] = "";
+    if (!fl_attempts_tell(&j->attempts, j->due_us, now_us, when, sizeof when)) {
+        return;
+    }
+    if (i > 0) {
+        snprintf(where, sizeof where, " of host %s (%s)", hosts->host[i].name,
+                 hosts->host[i].address);
+    }
+    fl_progress_note(
+        &controller->log.progress, "worker %d%s cannot join the run yet: %s%s%s", rank, where, why,
+        i > 0 ? "; can all hosts reach each other at any port (frostline doctor)?" : "", when);
+}
+
 /* Its end cancels the preparation; one that never answers is ended for that. Once the members vote,
  * they no longer need it. If a member is lost meanwhile, the transition is given up and this worker
  * joins with a later one; or it is over where a member had switched, and fl_recovery leaves this
@@ -199,9 +220,11 @@ static void watch_asked(fl_controller *controller, int rank, int64_t now_us)
         j->wanted = j->wanted && !joined;
         j->by_host = j->by_host && !joined;
         j->state = joined ? FL_JOINING_NONE : FL_JOINING_STARTING;
-        j->due_us = outcome->committed ? now_us : now_us + AGAIN_US;
+        j->due_us = outcome->committed ? now_us : fl_attempts_failed(&j->attempts, now_us);
         if (joined) {
             fl_event_log_joined(&controller->log, w, outcome->step);
+        } else if (!outcome->committed) {
+            tell_failure(controller, rank, outcome->why, now_us);
         }
     } else if (w->exited_us != 0 && e->transition.state == FL_ELASTIC_PREPARING) {
         char why[64];

@@ -15,6 +15,7 @@
 #ifndef FL_CONTROL_CONTROLLER_JOINING_H
 #define FL_CONTROL_CONTROLLER_JOINING_H
 
+#include "control/controller/attempts.h"
 #include "control/state/worker.h"
 
 #include <frostline/status.h>
@@ -38,6 +39,7 @@ typedef struct fl_joining_worker {
     uint32_t generation;
     uint32_t last_member; /* the last generation of which the process before may be a member */
     int n_restarts;       /* so far, without a request */
+    fl_attempts attempts; /* to have it join, since its process was started */
     bool wanted;          /* a request asked for it */
     bool by_host;         /* its host has joined: all of them get work together */
     bool failed;          /* what a request asked for has ended */

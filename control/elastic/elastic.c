@@ -230,6 +230,7 @@ fl_status fl_elastic_ask_with(fl_elastic *elastic, const fl_plan *next, int64_t 
     FL_TRY(fl_decide_check_room(elastic, &placed));
     e->next = placed;
     e->next.generation = e->requested = fl_elastic_next_generation(elastic);
+    e->told = 0;
     e->due = FL_DUE_NONE;
     e->due_step = due_step;
     snprintf(e->why, sizeof e->why, "%s", why);

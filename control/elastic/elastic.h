@@ -68,6 +68,7 @@ enum { FL_ELASTIC_OUTCOMES = 32 };
 typedef struct fl_transition {
     fl_elastic_state state;
     uint32_t requested; /* the last generation that fl_elastic_ask requested; 0: none */
+    uint32_t told;      /* its requester tells the user if it fails; 0: of none */
     fl_elastic_outcome outcomes[FL_ELASTIC_OUTCOMES]; /* a ring of the last n_outcomes */
     int n_outcomes;
     fl_transition_sums sums;

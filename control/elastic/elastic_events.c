@@ -133,6 +133,10 @@ void fl_event_log_cancel(fl_elastic *elastic, const char *why)
                          elastic->transition.next.M, why);
         return;
     }
+    if (elastic->transition.told != 0 &&
+        elastic->transition.next.generation == elastic->transition.told) {
+        return;
+    }
     fl_progress_note(&elastic->log->progress, "plan stays F=%d, K=%d x R=%d x M=%d: %s",
                      elastic->plan.F, elastic->plan.K, elastic->plan.R, elastic->plan.M, why);
 }
