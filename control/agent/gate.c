@@ -77,6 +77,7 @@ static void pass_frame(fl__gate *g, const void *bytes, size_t n)
             [FL_AGENT_ENDS_OVER] = FL_HOST_LEAVE,
             [FL_AGENT_ENDS_AGAIN] = FL_HOST_AGAIN,
             [FL_AGENT_ENDS_STOPPED] = FL_HOST_STOP,
+            [FL_AGENT_ENDS_FAILED] = FL_HOST_FAILED,
         };
         begin_end(g, last[frame.ending], "");
     }

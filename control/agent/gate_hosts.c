@@ -24,7 +24,6 @@ enum {
     CLOSED_US = 100000,  /* to read what came before a connection was closed */
     AGAIN_US = 20000000, /* for a host that was in the run to join it again */
     STARTERS_MS = 2000,  /* for ssh to end after its agent */
-    HEAD_PATIENCE = 2, /* a host that has lost the head ends more than one that the head has lost */
 };
 
 static bool send_to_host(const fl__gate *g, const fl__remote_host *r,
@@ -235,7 +234,7 @@ static void welcome_host(fl__gate *g, int i)
     bool was_in = g->remote[i].was_in;
     message.welcome.host = *host;
     message.welcome.job_bytes = send_job(g, &g->remote[i]);
-    message.welcome.silence_ms = HEAD_PATIENCE * g->hosts->silence_ms;
+    message.welcome.silence_ms = FL_HOST_PATIENCE * g->hosts->silence_ms;
     message.welcome.continues = g->o->continues || was_in;
     message.welcome.from_snapshot = g->o->from_snapshot && !was_in;
     message.welcome.state_step = was_in ? -1 : g->o->state_step;
@@ -327,6 +326,9 @@ static bool take_address(fl__gate *g, int i, const fl_host_join *join,
 {
     fl_host *host = &g->hosts->host[i];
     const char *address = fl_join_address(host, join);
+    if (!fl_join_is_reachable(g->hosts, join, address, why)) {
+        return false;
+    }
     if (strcmp(address, host->address) == 0) {
         return true;
     }
@@ -351,7 +353,8 @@ static int add_host(fl__gate *g, const fl_host_join *join, char why[FL_HOST_TEXT
         snprintf(why, FL_HOST_TEXT_MAX + 1, "a new host needs an IPv4 address (--address)");
         return -1;
     }
-    if (!is_free(g, -1, join->address, why)) {
+    if (!fl_join_is_reachable(g->hosts, join, join->address, why) ||
+        !is_free(g, -1, join->address, why)) {
         return -1;
     }
     int i = fl_hosts_add(g->hosts, join->name, join->address, join->n_devices);
@@ -428,6 +431,21 @@ static void take_time(fl__remote_host *r, const fl_host_message *pong)
     r->owes[FL_HOST_NEWS_CLOCK] = r->clock.n > 0;
 }
 
+/* To an agent that takes itself for one of the run, as one that stood still: its host is lost. */
+static void tell_lost(const fl__gate *g, const fl__remote_host *from)
+{
+    fl_host_message lost = {.type = FL_HOST_LOST};
+    const char *why = "its connection was closed, or another agent has its name";
+    for (int i = 1; i < g->hosts->n; i++) {
+        const fl__remote_host *r = &g->remote[i];
+        bool is_it = r->state == FL__HOST_GONE && r->peer.n == from->peer.n &&
+                     memcmp(r->peer.bytes, from->peer.bytes, from->peer.n) == 0;
+        why = is_it ? r->why : why;
+    }
+    snprintf(lost.text, sizeof lost.text, "%s", why);
+    (void)send_to_host(g, from, &lost);
+}
+
 static void take_message(fl__gate *g, const fl__remote_host *from, const unsigned char *bytes,
                          size_t n)
 {
@@ -447,6 +465,8 @@ static void take_message(fl__gate *g, const fl__remote_host *from, const unsigne
     if (i < 0) {
         if (message.type == FL_HOST_JOIN && g->end_us == 0) {
             take_join(g, from, &message.join);
+        } else if (message.type == FL_HOST_ALIVE && g->end_us == 0) {
+            tell_lost(g, from);
         }
         return; /* of a connection that is no host's any more */
     }

@@ -16,18 +16,17 @@ static int find_host(const fl_hosts *hosts, const char *name)
 }
 
 /* The host that has asked now, or -1. */
-static int answer_one(const fl_host_socket *s, const fl_hosts *hosts, const char *why)
+static int answer_one(const fl_host_socket *s, const fl_hosts *hosts, const fl_host_message *answer)
 {
     unsigned char bytes[FL_HOST_MESSAGE_MAX];
     fl_host_peer from;
-    fl_host_message asked, answer = {.type = FL_HOST_LEAVE};
+    fl_host_message asked;
     size_t n;
     if (!fl_host_socket_read(s, &from, bytes, &n) || fl_host_wire_get(bytes, n, &asked) != FL_OK ||
         asked.type != FL_HOST_JOIN) {
         return -1;
     }
-    snprintf(answer.text, sizeof answer.text, "%s", why[0] == '\0' ? "it cannot go back" : why);
-    return fl_host_socket_send(s, &from, &answer) ? find_host(hosts, asked.join.name) : -1;
+    return fl_host_socket_send(s, &from, answer) ? find_host(hosts, asked.join.name) : -1;
 }
 
 static int count_present(const fl_hosts *hosts)
@@ -39,8 +38,19 @@ static int count_present(const fl_hosts *hosts)
     return n;
 }
 
-void fl_hosts_dismiss(const fl_hosts *hosts, const char *why)
+/* A failure has a reason; a stop of the run is none. */
+static fl_host_message last_message(fl_agent_ending ending, const char *why)
 {
+    fl_host_message m = {.type = ending == FL_AGENT_ENDS_STOPPED ? FL_HOST_STOP : FL_HOST_LEAVE};
+    if (ending == FL_AGENT_ENDS_FAILED) {
+        snprintf(m.text, sizeof m.text, "%s", why[0] == '\0' ? "it cannot go back" : why);
+    }
+    return m;
+}
+
+void fl_hosts_dismiss(const fl_hosts *hosts, fl_agent_ending ending, const char *why)
+{
+    const fl_host_message last = last_message(ending, why);
     bool told[FL_MAX_WORKERS] = {false};
     int n_left = count_present(hosts);
     int64_t until_us = fl_deadline_us(DISMISS_MS);
@@ -56,7 +66,7 @@ void fl_hosts_dismiss(const fl_hosts *hosts, const char *why)
                                   {s.socket, 0, ZMQ_POLLIN, 0}};
         zmq_poll(items, 2, TURN_MS);
         fl_zap_auth_watch(s.guard);
-        int i = answer_one(&s, hosts, why);
+        int i = answer_one(&s, hosts, &last);
         n_left -= i >= 0 && !told[i];
         if (i >= 0) {
             told[i] = true;

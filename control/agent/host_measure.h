@@ -27,6 +27,7 @@ typedef struct fl_host_measure_order {
     char cwd[PATH_MAX];     /* to which paths of the job are relative */
     int64_t job_bytes;      /* of the job that came before */
     int64_t all_ms;         /* for all of it: 1 .. FL_HOST_MEASURE_MS_MAX */
+    int64_t silence_ms;     /* after which the head counts as lost; > 0 */
 } fl_host_measure_order;
 
 /* A part of a profile. */

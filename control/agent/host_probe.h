@@ -22,9 +22,10 @@ typedef struct fl_host_probe_order {
     char address[FL_HOST_TEXT];        /* where this host listens */
     char links[FL_HOSTS_ENDPOINT_MAX]; /* where they find each other */
     bool plain;
-    uint64_t number; /* of this survey */
-    int64_t pair_ms; /* to measure a pair */
-    int64_t all_ms;  /* for all of it: 1 .. FL_HOST_PROBE_MS_MAX */
+    uint64_t number;    /* of this survey */
+    int64_t pair_ms;    /* to measure a pair */
+    int64_t all_ms;     /* for all of it: 1 .. FL_HOST_PROBE_MS_MAX */
+    int64_t silence_ms; /* after which the head counts as lost; > 0 */
 } fl_host_probe_order;
 
 typedef void fl_host_probe_tell(void *context, const fl_host_link *result);

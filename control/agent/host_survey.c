@@ -105,6 +105,7 @@ static void order_all(fl__survey *s)
     o->number = (uint64_t)fl_now_ns();
     o->pair_ms = PAIR_MS;
     o->all_ms = all_ms < FL_HOST_PROBE_MS_MAX ? all_ms : FL_HOST_PROBE_MS_MAX;
+    o->silence_ms = FL_HOST_PATIENCE * s->o->hosts->silence_ms;
     snprintf(o->links, sizeof o->links, "%s", s->o->hosts->links);
     for (int i = 1; i < o->n; i++) {
         o->absent[i] = !s->host[i].joined;
@@ -208,16 +209,29 @@ static fl_status open_survey(fl__survey *s)
                          s->o->hosts->agents, s->o->hosts->links, zmq_strerror(zmq_errno()));
 }
 
+/* Whether this host has an agent, which may be cut off for the moment. */
+static bool has_agent(const fl__survey *s, int i)
+{
+    return s->host[i].joined || (s->host[i].gone && s->host[i].peer.n > 0);
+}
+
 /* why: the run does not begin; "": it does, and agents that nobody else starts wait for it. */
+static void tell_agents(const fl__survey *s, const char *why)
+{
+    bool ends = s->o->dismiss || s->o->hosts->by_ssh || why[0] != '\0';
+    fl_host_type type = s->stopped == SIGTERM ? FL_HOST_STOP : ends ? FL_HOST_LEAVE : FL_HOST_NEXT;
+    for (int i = 1; i < s->out->n; i++) {
+        if (has_agent(s, i)) { /* Ctrl-C ends the agents as it ends the head: no failure */
+            fl__survey_send_text(s, &s->host[i].peer, type, s->stopped == 0 ? why : "");
+        }
+    }
+}
+
 static void dismiss_agents(fl__survey *s, const char *why)
 {
     int64_t until_us = fl_deadline_us(DISMISS_MS);
-    bool ends = s->o->dismiss || s->o->hosts->by_ssh || why[0] != '\0';
-    for (int i = 1; i < s->out->n && ends && s->socket.socket != NULL; i++) {
-        if (s->host[i].joined) {
-            fl__survey_send_text(s, &s->host[i].peer,
-                                 s->stopped == SIGTERM ? FL_HOST_STOP : FL_HOST_LEAVE, why);
-        }
+    if (s->socket.socket != NULL) {
+        tell_agents(s, why);
     }
     if (s->links != NULL) {
         zmq_close(s->links);

@@ -25,7 +25,8 @@ static void order_costs(fl__survey *s, int i)
                          .measure = {.number = s->measure_number,
                                      .host = *host_of(s, i),
                                      .job_bytes = (int64_t)o->job_bytes,
-                                     .all_ms = o->all_ms}};
+                                     .all_ms = o->all_ms,
+                                     .silence_ms = FL_HOST_PATIENCE * s->o->hosts->silence_ms}};
     snprintf(m.measure.run_dir, sizeof m.measure.run_dir, "%s", s->o->run_dir);
     snprintf(m.measure.cwd, sizeof m.measure.cwd, "%s", o->cwd);
     for (size_t at = 0; at < o->job_bytes; at += FL_HOST_JOB_PIECE) {

@@ -83,12 +83,37 @@ static bool is_same(const fl_host_peer *a, const fl_host_peer *b)
     return a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0;
 }
 
-/* A host that the run knows. Its last connection counts. */
+/* Whether this agent is the host's own, or may become it. One that has joined keeps its place, as
+ * in the gate, while it says something; it does not once its connection was closed, or after as
+ * long a silence as loses a host. Until that is decided the other one waits: agents ask again. */
+static bool may_take_over(fl__survey *s, int i, const fl_host_peer *from, bool *refused)
+{
+    fl__survey_host *h = &s->host[i];
+    const fl_host_message alive = {.type = FL_HOST_ALIVE};
+    int64_t now_us = fl_now_us();
+    if (!h->joined || is_same(&h->peer, from)) {
+        return true;
+    }
+    if (!fl_host_socket_send(&s->socket, &h->peer, &alive) && fl_host_socket_found_closed()) {
+        return true;
+    }
+    if (h->other_us == 0 || !is_same(&h->other, from)) {
+        h->other = *from;
+        h->other_us = now_us;
+    }
+    *refused = h->heard_us > h->other_us;
+    return !*refused && now_us - h->heard_us > s->o->hosts->silence_ms * 1000;
+}
+
+/* A host that the run knows. */
 static void take_known(fl__survey *s, int i, const fl_host_peer *from, const fl_host_join *join)
 {
     fl__survey_host *h = &s->host[i];
     if (h->measures && !is_same(&h->peer, from)) {
         fl__survey_take_unmeasured(s, i, s->measure_number, "its agent was started again");
+    }
+    if (!is_same(&h->peer, from)) {
+        h->other_us = 0;
     }
     h->joined = s->out->host[i].joined = true;
     h->gone = false;
@@ -116,8 +141,17 @@ static void take_join(fl__survey *s, const fl_host_peer *from, const fl_host_joi
         refuse_host(s, from, why);
         return;
     }
-    if (known) {
-        take_known(s, i, from, join);
+    bool refused = false;
+    if (known && may_take_over(s, i, from, &refused)) {
+        const char *address = fl_join_address(&s->o->hosts->host[i], join);
+        refused = !fl_join_is_reachable(s->o->hosts, join, address, why);
+        if (!refused) {
+            take_known(s, i, from, join);
+        }
+    }
+    if (refused) {
+        refuse_host(s, from, why);
+        return;
     }
     fl__survey_send_text(s, from, FL_HOST_ALIVE, "");
 }
@@ -177,6 +211,9 @@ static void take_message(fl__survey *s, const fl_host_peer *from, const unsigned
     fl_host_message m;
     int i = find_peer(s, from);
     fl_status status = fl_host_wire_get(bytes, n, &m);
+    if (i > 0) {
+        s->host[i].heard_us = fl_now_us();
+    }
     if (status == FL_ENOTSUP) {
         char why[FL_HOST_TEXT_MAX + 1];
         snprintf(why, sizeof why, "it has another version of frostline: %.150s", fl_errmsg());

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 12 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 13 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
                    FL_HOST_MESSAGE_MAX,
@@ -156,6 +156,7 @@ static void put_order(fl_writer *w, const fl_host_probe_order *v)
     fl_put(w, v->number, 8);
     fl_put_i64(w, v->pair_ms);
     fl_put_i64(w, v->all_ms);
+    fl_put_i64(w, v->silence_ms);
 }
 
 static bool get_order(fl_reader *r, fl_host_probe_order *v)
@@ -175,8 +176,9 @@ static bool get_order(fl_reader *r, fl_host_probe_order *v)
     v->number = fl_get(r, 8);
     v->pair_ms = fl_get_i64(r);
     v->all_ms = fl_get_i64(r);
+    v->silence_ms = fl_get_i64(r);
     return good && v->address[0] != '\0' && v->all_ms > 0 && v->all_ms <= FL_HOST_PROBE_MS_MAX &&
-           v->pair_ms > 0 && v->pair_ms <= v->all_ms;
+           v->pair_ms > 0 && v->pair_ms <= v->all_ms && v->silence_ms > 0;
 }
 
 static void put_result(fl_writer *w, const fl_host_link *v)
@@ -225,6 +227,7 @@ static void put_measure(fl_writer *w, const fl_host_measure_order *v)
     fl_put_text(w, v->cwd, sizeof v->cwd - 1);
     fl_put_i64(w, v->job_bytes);
     fl_put_i64(w, v->all_ms);
+    fl_put_i64(w, v->silence_ms);
 }
 
 static bool get_measure(fl_reader *r, fl_host_measure_order *v)
@@ -239,10 +242,11 @@ static bool get_measure(fl_reader *r, fl_host_measure_order *v)
            fl_get_text(r, v->cwd, sizeof v->cwd - 1);
     v->job_bytes = fl_get_i64(r);
     v->all_ms = fl_get_i64(r);
+    v->silence_ms = fl_get_i64(r);
     return good && v->host.first >= 1 && v->host.first < FL_MAX_WORKERS && v->host.n >= 1 &&
            v->host.n <= FL_MAX_WORKERS - v->host.first && v->run_dir[0] == '/' &&
            v->cwd[0] == '/' && v->job_bytes >= 1 && v->job_bytes <= FL_HOST_JOB_MAX &&
-           v->all_ms >= 1 && v->all_ms <= FL_HOST_MEASURE_MS_MAX;
+           v->all_ms >= 1 && v->all_ms <= FL_HOST_MEASURE_MS_MAX && v->silence_ms >= 1;
 }
 
 static void put_profile(fl_writer *w, const fl_host_profile_piece *v)
@@ -284,6 +288,8 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
     case FL_HOST_ALIVE:
     case FL_HOST_AGAIN:
     case FL_HOST_STOP:
+    case FL_HOST_FAILED:
+    case FL_HOST_NEXT:
         break;
     case FL_HOST_JOIN:
         put_join(&w, &m->join);
@@ -291,6 +297,7 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
     case FL_HOST_LEAVE:
     case FL_HOST_UNFIT:
     case FL_HOST_REFUSE:
+    case FL_HOST_LOST:
     case FL_HOST_RELEASE:
         fl_put_text(&w, m->text, FL_HOST_TEXT_MAX);
         break;
@@ -344,12 +351,15 @@ static bool get_body(fl_reader *r, fl_host_message *m)
     case FL_HOST_ALIVE:
     case FL_HOST_AGAIN:
     case FL_HOST_STOP:
+    case FL_HOST_FAILED:
+    case FL_HOST_NEXT:
         return true;
     case FL_HOST_JOIN:
         return get_join(r, &m->join);
     case FL_HOST_LEAVE:
     case FL_HOST_UNFIT:
     case FL_HOST_REFUSE:
+    case FL_HOST_LOST:
     case FL_HOST_RELEASE:
         return fl_get_text(r, m->text, FL_HOST_TEXT_MAX);
     case FL_HOST_DRAIN:

@@ -22,6 +22,8 @@ enum {
     FL_HOST_JOB_PIECE = 8 * 1024,
     FL_HOST_TEXT_MAX = 255, /* of a reason */
     FL_HOST_OWN_MAX = 128,  /* addresses of a host */
+    FL_HOST_PATIENCE = 2,   /* a host that has lost the head ends after this many times the silence
+                               after which the head has lost it */
     FL_HOST_MESSAGE_MAX = FL_AGENT_FRAME_MAX + FL_HOST_HEADER_BYTES,
 };
 
@@ -45,6 +47,9 @@ typedef enum fl_host_type {
     FL_HOST_AGAIN = 67,   /* end your workers, and join again: the run goes back */
     FL_HOST_PING = 69,    /* what is the time there? In place of ALIVE */
     FL_HOST_STOP = 70,    /* as LEAVE: SIGTERM has ended the run before it was over */
+    FL_HOST_FAILED = 73,  /* as LEAVE: the run has failed */
+    FL_HOST_LOST = 74,    /* the head counts this host as lost, and why */
+    FL_HOST_NEXT = 75,    /* all is measured: ask to join the run, which answers later */
     FL_HOST_PROBE = 71,   /* before the welcome: measure the links to the other hosts */
     FL_HOST_MEASURE = 72, /* before the welcome, after the job: measure what layers cost */
     FL_HOST_RELEASE = 66, /* the host's workers have left the run: end; or why it must do without */
@@ -81,8 +86,8 @@ typedef struct fl_host_welcome {
     int64_t state_step;        /* steps of the checkpoint that it continues from; -1: from none */
 } fl_host_welcome;
 
-/* One message. `type` determines which member of the union is valid; ALIVE, AGAIN and STOP
- * have none. */
+/* One message. `type` determines which member of the union is valid; ALIVE, AGAIN, STOP,
+ * FAILED and NEXT have none. */
 typedef struct fl_host_message {
     fl_host_type type;
     union {
@@ -91,7 +96,7 @@ typedef struct fl_host_message {
             size_t n;
         } frame;
         fl_host_join join;
-        char text[FL_HOST_TEXT_MAX + 1]; /* LEAVE, REFUSE: why; RELEASE: why the
+        char text[FL_HOST_TEXT_MAX + 1]; /* LEAVE, REFUSE, LOST: why; RELEASE: why the
                                             host cannot be drained, "": it is drained */
         int64_t grace_ms; /* DRAIN: the time until the host ends, 1 .. FL_HOST_GRACE_MAX_MS */
         struct {

@@ -26,6 +26,30 @@ const char *fl_join_address(const fl_host *host, const fl_host_join *join)
                                                                          : host->address;
 }
 
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0;
+}
+
+bool fl_join_is_reachable(const fl_hosts *hosts, const fl_host_join *join, const char *address,
+                          char why[FL_HOST_TEXT_MAX + 1])
+{
+    const char *wrong = NULL;
+    if (strcmp(address, "0.0.0.0") == 0 ||
+        (is_loopback(address) && !is_loopback(hosts->host[0].address))) {
+        wrong = "leads other hosts to themselves";
+    } else if (join->n_own < FL_HOST_OWN_MAX && !has_address(join, address)) {
+        wrong = "is no address of a network interface of the host";
+    }
+    if (wrong != NULL) {
+        snprintf(why, FL_HOST_TEXT_MAX + 1,
+                 "its address, %.63s, %s; allowed: --address with one at which the other hosts "
+                 "reach it",
+                 address, wrong);
+    }
+    return wrong == NULL;
+}
+
 bool fl_join_has_ranks(const fl_hosts *hosts, const fl_host_join *join, int n_ranks,
                        char why[FL_HOST_TEXT_MAX + 1])
 {

@@ -49,6 +49,8 @@ enum {
     /* A head with another key closes the connection without a word, and so does one that ends. */
     FAILED_HANDSHAKES = 3,
     GREETING_MS = 1000,
+    STILL_US = 1000000, /* a turn that takes so much longer than it waits */
+    STOOD_TEXT = 64,
 };
 
 typedef struct relay {
@@ -61,14 +63,17 @@ typedef struct relay {
     int n_failed;      /* handshakes, one after the other, with a head that greets */
     bool joined, over; /* over: the head has said so */
     bool surveyed;     /* the head has measured links, and listens anew before its welcome */
+    bool measures;     /* the head has ordered it, and answers all the time until all have done */
     bool drained;      /* the same, because this host is drained */
     bool again;        /* the same, because the run goes back */
     bool stopped;      /* the same, because SIGTERM has ended the run */
+    bool failed;       /* the same, because the run has failed */
     int64_t join_ms;   /* to wait for the head's answer */
     int64_t asked_us;  /* when the head was asked to drain this host; 0: it was not */
     int64_t silence_ms;
     int64_t heard_us, alive_us;
-    int64_t end_us; /* until when the agent may take to end; 0: it need not */
+    int64_t stood_us, stood_at_us; /* this process stood still for so long, until then */
+    int64_t end_us;                /* until when the agent may take to end; 0: it need not */
     int signal_number;
     char why[FL_HOST_WHY_MAX + 1]; /* this host cannot take part; "": nobody has said that */
 } relay;
@@ -239,7 +244,7 @@ static fl_status take_welcome(relay *r, const fl_host_welcome *welcome)
                        (long long)r->job_bytes, (long long)welcome->job_bytes);
     }
     r->joined = true;
-    r->again = false;
+    r->again = r->measures = false;
     r->silence_ms = welcome->silence_ms;
     if (r->asked_us != 0) { /* while nobody listened */
         send_drain(r);
@@ -306,11 +311,13 @@ static void take_job(relay *r, const unsigned char *bytes, size_t n)
     }
 }
 
-/* Before the welcome: an order for the agent's process. */
-static void pass_order(relay *r, const void *order, size_t size_bytes)
+/* Before the welcome: an order for the agent's process. silence_ms: after which the head that gave
+ * it counts as lost. */
+static void pass_order(relay *r, const void *order, size_t size_bytes, int64_t silence_ms)
 {
     if (!r->joined) {
-        r->surveyed = true;
+        r->surveyed = r->measures = true;
+        r->silence_ms = silence_ms;
         (void)send(r->socket, order, size_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
 }
@@ -325,12 +332,54 @@ static void take_measure(relay *r, const fl_host_measure_order *order)
     r->job_bytes = 0;
     if (is_there) {
         fl_log(FL_LOG_INFO, "measures what the layers of the job cost on this host");
-        pass_order(r, order, sizeof *order);
+        pass_order(r, order, sizeof *order, order->silence_ms);
         return;
     }
     send_message(r, &(fl_host_message){.type = FL_HOST_UNMEASURED,
                                        .unmeasured = {.number = order->number,
                                                       .text = "the job has not come whole"}});
+}
+
+/* Why the head is not heard, as far as this process knows: a stopped one blames nobody else. */
+static const char *say_stood(const relay *r, char text[STOOD_TEXT])
+{
+    bool stood = r->stood_us != 0 && fl_now_us() - r->stood_at_us < 2 * r->silence_ms * 1000;
+    text[0] = '\0';
+    if (stood) {
+        snprintf(text, STOOD_TEXT, ", after this agent itself stood still for %.1f s",
+                 (double)r->stood_us * 1e-6);
+    }
+    return text;
+}
+
+static fl_status fail_lost(const relay *r, const char *why)
+{
+    char stood[STOOD_TEXT];
+    return fl_fail(FL_EPEER,
+                   "the head at %s counts this host as lost%s: %s; the workers of this host were "
+                   "ended",
+                   r->o->endpoint, say_stood(r, stood), why);
+}
+
+static fl_status fail_silent(const relay *r, int64_t silence_us)
+{
+    char stood[STOOD_TEXT];
+    return fl_fail(FL_EPEER, "the head at %s has been silent for %.1f s%s%s", r->o->endpoint,
+                   (double)silence_us * 1e-6, say_stood(r, stood),
+                   r->joined ? ": the workers of this host were ended" : "");
+}
+
+/* This process did not run, as one that was stopped, or whose machine slept: the head could not be
+ * heard, which is no silence of the head. */
+static void note_still(relay *r, int64_t us)
+{
+    if (us < STILL_US) {
+        return;
+    }
+    r->stood_us = us;
+    r->stood_at_us = fl_now_us();
+    r->heard_us = r->heard_us + us < r->stood_at_us ? r->heard_us + us : r->stood_at_us;
+    fl_log(FL_LOG_WARN, "this agent stood still for %.1f s", (double)us * 1e-6);
 }
 
 static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
@@ -371,6 +420,17 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
         r->again = false;
         begin_end(r);
         break;
+    case FL_HOST_FAILED:
+        fl_log(FL_LOG_ERROR, "the run has failed: the head says why");
+        r->failed = true;
+        r->again = false;
+        begin_end(r);
+        break;
+    case FL_HOST_LOST:
+        return fail_lost(r, m.text);
+    case FL_HOST_NEXT:
+        r->measures = false;
+        break;
     case FL_HOST_AGAIN: /* ⑦ */
         fl_log(FL_LOG_INFO, "the run goes back to an earlier step: joins it again");
         r->again = true;
@@ -382,7 +442,7 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
         send_time(r, m.clock.sent_ns);
         break;
     case FL_HOST_PROBE:
-        pass_order(r, &m.order, sizeof m.order);
+        pass_order(r, &m.order, sizeof m.order, m.order.silence_ms);
         break;
     case FL_HOST_MEASURE:
         take_measure(r, &m.measure);
@@ -530,6 +590,9 @@ static fl_status watch_clock(relay *r, int64_t now_us)
     }
     if (!r->joined) {
         ask_to_join(r, now_us);
+        if (r->measures && silence_us > r->silence_ms * 1000) {
+            return fail_silent(r, silence_us);
+        }
         return silence_us < r->join_ms * 1000
                    ? FL_OK
                    : fl_fail(FL_EPEER, "--join: no answer from %s in %lld s", r->o->endpoint,
@@ -540,10 +603,7 @@ static fl_status watch_clock(relay *r, int64_t now_us)
         r->alive_us = now_us;
     }
     if (silence_us > r->silence_ms * 1000) {
-        return fl_fail(FL_EPEER,
-                       "the head at %s has been silent for %.1f s: the workers of this "
-                       "host were ended",
-                       r->o->endpoint, (double)silence_us * 1e-6);
+        return fail_silent(r, silence_us);
     }
     return FL_OK;
 }
@@ -559,6 +619,7 @@ static fl_status turn_relay(relay *r, bool *ended, fl_relay_end *end)
                               {NULL, r->signal_fd, ZMQ_POLLIN, 0},
                               {NULL, r->socket, ZMQ_POLLIN, 0}};
     zmq_poll(items, 4, TURN_MS);
+    note_still(r, fl_now_us() - begun_us - TURN_MS * 1000);
     if (is_refused(r)) {
         return fl_fail(FL_EIO, "--join: %s refuses the key: it is another run's", r->o->endpoint);
     }
@@ -575,7 +636,8 @@ static fl_status turn_relay(relay *r, bool *ended, fl_relay_end *end)
     }
     FL_TRY(stop_for_signal(r));
     if (!takes && r->joined) { /* nobody read the head's messages: that is no silence */
-        r->heard_us += fl_now_us() - begun_us;
+        int64_t now_us = fl_now_us(), heard_us = r->heard_us + now_us - begun_us;
+        r->heard_us = heard_us < now_us ? heard_us : now_us;
     }
     return watch_clock(r, fl_now_us());
 }
@@ -606,7 +668,7 @@ static void leave_head(relay *r)
     r->job_fd = -1;
     r->zmq = r->head = r->events = NULL;
     r->socket = -1;
-    r->joined = r->over = false;
+    r->joined = r->over = r->measures = false;
     r->end_us = 0;
     r->join_ms = r->again ? AGAIN_MS : r->o->join_ms;
 }
@@ -629,6 +691,7 @@ fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
     } while (status == FL_OK && r.over && r.again);
     end->signal_number = r.signal_number;
     end->stopped = status == FL_OK && r.stopped;
+    end->failed = status == FL_OK && r.failed;
     end->drained = status == FL_OK && r.drained;
     close_head(&r);
     kill_agent(&r);

@@ -44,6 +44,7 @@ typedef struct fl_relay_end {
     int exit_code;     /* of the agent's process */
     int signal_number; /* that stopped it */
     bool stopped;      /* SIGTERM has ended the run on the head */
+    bool failed;       /* the run has failed on the head */
     bool drained;      /* the run goes on without this host, and has lost nothing */
 } fl_relay_end;
 

@@ -285,20 +285,32 @@ static fl_status open_all(fl_controller *controller)
     return open_sockets(controller);
 }
 
-static fl_agent_ending ending_of(const fl_shutdown *shutdown)
+/* A start that is given up leaves its signal pending. */
+static bool is_terminated(const fl_shutdown *shutdown)
 {
-    bool stopped = shutdown->status == FL_ESTOPPED && shutdown->wish.terminated_us > 0;
-    return shutdown->phase.back.returns ? FL_AGENT_ENDS_AGAIN
-           : stopped                    ? FL_AGENT_ENDS_STOPPED
-                                        : FL_AGENT_ENDS_OVER;
+    sigset_t pending;
+    return shutdown->wish.terminated_us > 0 ||
+           (sigpending(&pending) == 0 && sigismember(&pending, SIGTERM) == 1);
 }
 
-static void close_all(fl_controller *controller)
+static fl_agent_ending ending_of(const fl_shutdown *shutdown, fl_status status)
+{
+    if (shutdown->phase.back.returns) {
+        return FL_AGENT_ENDS_AGAIN;
+    }
+    if (status == FL_ESTOPPED) {
+        return is_terminated(shutdown) ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_OVER;
+    }
+    return status == FL_OK ? FL_AGENT_ENDS_OVER : FL_AGENT_ENDS_FAILED;
+}
+
+/* status: how the run has ended */
+static void close_all(fl_controller *controller, fl_status status)
 {
     if (controller->tracer != NULL) {
         fl_tracer_reach(controller->tracer, NULL);
     }
-    fl_agent_close(&controller->agent, ending_of(&controller->shutdown));
+    fl_agent_close(&controller->agent, ending_of(&controller->shutdown, status));
     fl_metrics_close(&controller->metrics);
     fl_event_log_listen(&controller->log, NULL, NULL);
     fl_ctl_close(&controller->ctl);
@@ -554,7 +566,7 @@ fl_status fl_controller_run(const fl_controller_options *options, fl_run_result 
     fl_status status = run_controller(controller, result != NULL ? result : &own);
     fl_failure failure; /* closing may fail as well, for the same reason */
     fl_failure_keep(&failure, status);
-    close_all(controller);
+    close_all(controller, status);
     fl_free(controller);
     return fl_failure_raise(&failure);
 }

@@ -212,10 +212,10 @@ static void tell_failed(const fl_run_result *before, const char *message)
     }
 }
 
-static void dismiss_hosts(const fl_run_losses *l, const char *why)
+static void dismiss_hosts(const fl_run_losses *l, fl_agent_ending ending, const char *why)
 {
     if (l->hosts != NULL) {
-        fl_hosts_dismiss(l->hosts, why);
+        fl_hosts_dismiss(l->hosts, ending, why);
     }
 }
 
@@ -228,7 +228,7 @@ static fl_status stop_waiting(const fl_run_losses *l, const fl_run_result *befor
     *result = *before;
     result->worker_lost = false;
     result->terminated = fl_signals_take_stop() == SIGTERM;
-    dismiss_hosts(l, why);
+    dismiss_hosts(l, result->terminated ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_OVER, why);
     return fl_fail(FL_ESTOPPED, "%s", why);
 }
 
@@ -276,7 +276,7 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
         if (!began) {
             fl_log(FL_LOG_WARN, "the run cannot go back: %s", fl_errmsg());
             tell_failed(&before, failure.text);
-            dismiss_hosts(l, failure.text);
+            dismiss_hosts(l, FL_AGENT_ENDS_FAILED, failure.text);
             *result = before;
             status = fl_failure_raise(&failure);
             break;

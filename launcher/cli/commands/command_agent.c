@@ -1,4 +1,5 @@
 /* frostline agent: this host in a run that another one leads. */
+#include "control/link/zap_auth.h"
 #include "device/plain_name.h"
 #include "launcher/cli/early_signals.h"
 #include "launcher/cli/hosts/agent_join.h"
@@ -6,13 +7,22 @@
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/hosts/host_names.h"
 #include "launcher/run/hosts/hosts.h"
+#include "launcher/run/hosts/own_address.h"
 
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { HEAD_MAX = 256 };
+
+typedef struct agent_options {
+    char name[FL_HOST_TEXT], address[FL_ADDRESS_TEXT]; /* of this host; address "": not given */
+    char head[HEAD_MAX];                               /* its address, or its name */
+    int64_t grace_ms;
+    fl_agent_host host;
+} agent_options;
 
 /* One of the file of hosts, whose rule this is. */
 static fl_status read_name(const char *given, char name[FL_HOST_TEXT])
@@ -32,48 +42,75 @@ static fl_status read_name(const char *given, char name[FL_HOST_TEXT])
     return FL_OK;
 }
 
-static fl_status read_options(const fl_args *args, char name[FL_HOST_TEXT], fl_curve_keys *keys)
+static fl_status refuse_join(const char *join)
 {
-    const char *join = fl_args_value(args, "--join"), *key = fl_args_value(args, "--key");
-    if (join == NULL || key == NULL) {
+    return fl_fail(
+        FL_EINVAL,
+        "--join: found '%.80s', allowed: tcp://ADDRESS:PORT, with the head's address, and "
+        "PORT from 1 to 65534",
+        join);
+}
+
+/* Where the head is: its address, or a name, which may have no address yet. */
+static fl_status read_join(const fl_args *args, char head[HEAD_MAX])
+{
+    const char *join = fl_args_value(args, "--join");
+    char text[HEAD_MAX], address[FL_ADDRESS_TEXT];
+    if (join == NULL || fl_args_value(args, "--key") == NULL) {
         return fl_fail(FL_EINVAL, "frostline agent: %s is missing; see frostline agent --help",
                        join == NULL ? "--join ADDRESS" : "--key FILE");
     }
-    if (strncmp(join, "tcp://", 6) != 0) {
-        return fl_fail(FL_EINVAL, "--join: found '%.80s', allowed: tcp://ADDRESS:PORT", join);
+    if (!fl_zap_auth_endpoint(join, 0, text, sizeof text)) {
+        return refuse_join(join);
     }
-    FL_TRY(read_name(fl_args_value(args, "--name"), name));
-    fl_status status = fl_hosts_read_key(key, keys);
-    return status == FL_OK ? FL_OK : fl_fail(status, "--key: %s", fl_errmsg());
+    snprintf(head, HEAD_MAX, "%s", text + strlen("tcp://"));
+    *strrchr(head, ':') = '\0';
+    bool is_number = strspn(head, "0123456789.*[]:") == strlen(head);
+    if (is_number &&
+        (fl_own_address_resolve(head, address) != FL_OK || fl_own_address_is_wildcard(address))) {
+        return refuse_join(join);
+    }
+    return FL_OK;
 }
 
-/* The name of the head may have an address only once the head is there. */
-static fl_status await_head(const fl_args *args, int64_t *wait_ms)
-{
-    char name[256];
-    const char *const names[] = {name};
-    const char *join = fl_args_value(args, "--join") + strlen("tcp://");
-    const char *colon = strrchr(join, ':');
-    FL_TRY(fl_agent_read_wait(args, wait_ms));
-    if (!fl_args_has(args, "--wait") || colon == NULL || colon == join ||
-        colon - join >= (ptrdiff_t)sizeof name) {
-        return FL_OK;
-    }
-    snprintf(name, sizeof name, "%.*s", (int)(colon - join), join);
-    fl_status status = fl_host_names_await(names, 1, *wait_ms);
-    return status == FL_OK ? FL_OK : fl_within(status, "--join");
-}
-
-/* Of this host. By default the one from which it reaches the head. */
-static fl_status read_address(const fl_args *args, char address[FL_ADDRESS_TEXT])
+/* Of this host, at which its workers listen; "": not given. */
+static fl_status read_address(const fl_args *args, const char *head, char address[FL_ADDRESS_TEXT])
 {
     const char *given = fl_args_value(args, "--address");
     if (given == NULL) {
+        return FL_OK;
+    }
+    fl_status status = fl_own_address_resolve(given, address);
+    if (status == FL_OK) {
+        bool near = fl_host_address_is_loopback(head) || fl_host_address_is_loopback(address);
+        status =
+            fl_own_address_check(given, address, near); /* find_address knows more of the head */
+    }
+    return status == FL_OK ? FL_OK : fl_within(status, "--address");
+}
+
+/* Once the head has an address. By default, this host has the one from which it reaches the head. A
+ * loopback address leads to this host from this machine alone, where the head has one, too. */
+static fl_status find_address(const fl_args *args, const char *head, char address[FL_ADDRESS_TEXT])
+{
+    char there[FL_ADDRESS_TEXT];
+    if (address[0] == '\0') {
         fl_host_address_toward(fl_args_value(args, "--join"), address);
         return FL_OK;
     }
-    fl_status status = fl_host_address(given, address);
+    bool is_far = fl_host_address(head, there) == FL_OK && !fl_host_address_is_loopback(there);
+    fl_status status = fl_own_address_check(fl_args_value(args, "--address"), address, !is_far);
     return status == FL_OK ? FL_OK : fl_within(status, "--address");
+}
+
+/* The name of the head may have an address only once the head is there. */
+static fl_status await_head(const fl_args *args, const char *head, int64_t wait_ms)
+{
+    if (!fl_args_has(args, "--wait")) {
+        return FL_OK;
+    }
+    fl_status status = fl_host_names_await(&head, 1, wait_ms);
+    return status == FL_OK ? FL_OK : fl_within(status, "--join");
 }
 
 static fl_status read_devices(const fl_args *args, int *n)
@@ -94,24 +131,39 @@ static int exit_of(fl_status status, const fl_relay_end *end)
 {
     return status == FL_OK && end->drained                          ? FL_EXIT_DRAINED
            : status == FL_OK && end->stopped                        ? FL_EXIT_TERMINATED
+           : status == FL_OK && end->failed                         ? FL_EXIT_FAILED
            : status == FL_EFAILED && end->exit_code != 0            ? end->exit_code
            : status == FL_ESTOPPED && end->signal_number == SIGTERM ? FL_EXIT_TERMINATED
                                                                     : fl_exit_of(status);
 }
 
+/* What needs neither the head nor the keys, which may come from a terminal. */
+static fl_status read_options(const fl_args *args, agent_options *o)
+{
+    FL_TRY(read_join(args, o->head));
+    FL_TRY(read_name(fl_args_value(args, "--name"), o->name));
+    FL_TRY(read_devices(args, &o->host.n_devices));
+    FL_TRY(fl_agent_read_grace(args, &o->grace_ms));
+    FL_TRY(fl_agent_read_wait(args, &o->host.wait_ms));
+    FL_TRY(read_address(args, o->head, o->address));
+    o->host.name = o->name;
+    o->host.address = o->address;
+    o->host.address_chosen = fl_args_has(args, "--address");
+    return FL_OK;
+}
+
 static fl_status join_run(const fl_args *args, fl_curve_keys *keys, fl_relay_end *end)
 {
-    char name[FL_HOST_TEXT], address[FL_ADDRESS_TEXT] = "";
-    int64_t grace_ms = 0;
-    fl_agent_host host = {.name = name, .address = address};
-    FL_TRY(read_options(args, name, keys));
-    FL_TRY(read_devices(args, &host.n_devices));
-    FL_TRY(fl_agent_read_grace(args, &grace_ms));
+    agent_options o = {.name = ""};
+    FL_TRY(read_options(args, &o));
+    fl_status status = fl_hosts_read_key(fl_args_value(args, "--key"), keys);
+    if (status != FL_OK) {
+        return fl_within(status, "--key");
+    }
     fl_early_signals_take(); /* the name may have no address for long */
-    FL_TRY(await_head(args, &host.wait_ms));
-    FL_TRY(read_address(args, address));
-    host.address_chosen = fl_args_has(args, "--address");
-    return fl_agent_join(fl_args_value(args, "--join"), keys, &host, grace_ms, end);
+    FL_TRY(await_head(args, o.head, o.host.wait_ms));
+    FL_TRY(find_address(args, o.head, o.address));
+    return fl_agent_join(fl_args_value(args, "--join"), keys, &o.host, o.grace_ms, end);
 }
 
 static int run_agent(const fl_args *args)
@@ -142,7 +194,7 @@ const fl_cli_command fl_cli_command_agent = {
                 {"--key", 0, "FILE", "the run's hosts.key; -: standard input"},
                 {"--name", 0, "NAME", "this host in the file of hosts; default: the hostname"},
                 {"--address", 0, "ADDRESS",
-                 "of this host; default: the one the head knows or sees"},
+                 "of an interface of this host; default: the one the head knows or sees"},
                 {"--devices", 0, "N", "of a new host: how many it offers; default: 1"},
                 {"--grace", 0, "SECONDS", "after SIGTERM, to leave the run; default: 25"},
                 {"--wait", 0, "SECONDS", "for the head and its name's address; default: 60"}},

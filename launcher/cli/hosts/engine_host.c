@@ -15,6 +15,7 @@
 #include "launcher/job/job.h"
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/hosts/hosts.h"
+#include "launcher/run/hosts/own_address.h"
 #include "launcher/run/runs/runs.h"
 
 #include <libgen.h>
@@ -86,12 +87,22 @@ static fl_status count_devices(const fl_job *job, const fl_engine_task *task, in
     return status == FL_OK ? FL_OK : fl_within(status, "host %s", task->host);
 }
 
+/* The tasks are on several hosts, so that the loopback interface leads none to another one. */
+static fl_status find_address(const char *interface, const char *name,
+                              char address[FL_ADDRESS_TEXT])
+{
+    FL_TRY(fl_host_address_own(interface, name, address));
+    fl_status status =
+        fl_own_address_check(interface == NULL ? address : interface, address, false);
+    return status == FL_OK ? FL_OK : fl_within(status, "--interface");
+}
+
 fl_status fl_engine_host_enter(const fl_args *args, const fl_job *job, const fl_run_hosts *h)
 {
     fl_meeting_host self = {.n_devices = 0};
     FL_TRY(fl_job_locate(job, count_devices(job, &h->task, &self.n_devices)));
     snprintf(self.name, sizeof self.name, "%s", h->task.host);
-    FL_TRY(fl_host_address_own(fl_args_value(args, "--interface"), h->task.host, self.address));
+    FL_TRY(find_address(fl_args_value(args, "--interface"), h->task.host, self.address));
     fl_log(FL_LOG_INFO, "%s: task %d of %d, host %s (%s), devices: %d", h->task.engine,
            h->task.rank, h->task.n, self.name, self.address, self.n_devices);
     return fl_meeting_enter(&h->meeting, &self);

@@ -9,9 +9,11 @@
 #include "launcher/engine/meeting.h"
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/hosts/host_names.h"
+#include "launcher/run/hosts/own_address.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -71,6 +73,21 @@ static fl_status refuse_address(const fl_cluster_file *file, const char *source,
                       : fl_fail(FL_EINVAL, "%s: host %s: %s", source, file->name[i], fl_errmsg());
 }
 
+/* An address that leads other hosts to themselves. This host, the head, has others to offer. */
+static fl_status refuse_own(const fl_cluster_file *file, const char *source, int i,
+                            const char *address)
+{
+    const char *given = file->address[i];
+    bool same = strcmp(given, address) == 0;
+    fl_status status =
+        i == 0 ? fl_own_address_check(given, address, false)
+               : fl_fail(FL_EINVAL,
+                         "found %s%s%s%s, which leads other hosts to themselves; allowed: its "
+                         "address in the network of the hosts",
+                         given, same ? "" : " (", same ? "" : address, same ? "" : ")");
+    return status == FL_OK ? FL_OK : refuse_address(file, source, i);
+}
+
 static fl_status take_address(const fl_cluster_file *file, const char *source, int i, fl_hosts *out)
 {
     char address[FL_ADDRESS_TEXT];
@@ -80,28 +97,33 @@ static fl_status take_address(const fl_cluster_file *file, const char *source, i
                                       "found nothing, allowed: an IPv4 address, as 10.0.0.1, "
                                       "which a run needs of each host");
     }
-    if (fl_host_address(file->address[i], address) != FL_OK) {
+    if (fl_own_address_resolve(file->address[i], address) != FL_OK) {
         return refuse_address(file, source, i);
+    }
+    if (fl_own_address_is_wildcard(address)) {
+        return refuse_own(file, source, i, address);
     }
     snprintf(host->address, sizeof host->address, "%s", address);
     snprintf(out->ssh[i], sizeof out->ssh[i], "%s", file->address[i]);
     return FL_OK;
 }
 
-/* A socket listens at an address: "tcp://NAME:PORT" becomes "tcp://10.0.0.1:PORT". */
-static fl_status resolve_listen(const char *listen, char text[FL_HOSTS_ENDPOINT_MAX])
+/* What others are told, and a socket listens at: "tcp://NAME:PORT" becomes "tcp://10.0.0.1:PORT".
+ */
+static fl_status resolve_listen(const char *listen, bool near, char text[FL_HOSTS_ENDPOINT_MAX])
 {
     char name[FL_HOSTS_ENDPOINT_MAX], address[FL_ADDRESS_TEXT];
     const char *colon = strrchr(listen, ':');
     snprintf(text, FL_HOSTS_ENDPOINT_MAX, "%s", listen);
     if (strncmp(listen, "tcp://", 6) != 0 || colon < listen + 7 ||
-        strspn(listen + 6, "0123456789.*[]:") == strlen(listen + 6)) {
-        return FL_OK; /* an address, or what take_endpoints refuses */
+        colon - listen - 6 >= (ptrdiff_t)sizeof name) {
+        return FL_OK; /* take_endpoints refuses it */
     }
     snprintf(name, sizeof name, "%.*s", (int)(colon - listen - 6), listen + 6);
-    FL_TRY(fl_host_address(name, address));
+    FL_TRY(fl_own_address_resolve(name, address));
     snprintf(text, FL_HOSTS_ENDPOINT_MAX, "tcp://%s%.16s", address, colon);
-    return FL_OK;
+    bool is_own = fl_host_address_is_own(address); /* else take_listen says why */
+    return is_own ? fl_own_address_check(name, address, near) : FL_OK;
 }
 
 static fl_status take_endpoints(const char *source, const char *listen, fl_hosts *out)
@@ -117,7 +139,8 @@ static fl_status take_endpoints(const char *source, const char *listen, fl_hosts
 static fl_status take_listen(const char *listen, fl_hosts *out)
 {
     char text[FL_HOSTS_ENDPOINT_MAX];
-    fl_status status = resolve_listen(listen, text);
+    bool near = fl_host_address_is_loopback(out->host[0].address);
+    fl_status status = resolve_listen(listen, near, text);
     if (status != FL_OK) {
         return fl_within(status, "--listen");
     }
@@ -150,23 +173,37 @@ static fl_status check_first(const char *source, const fl_hosts *hosts)
 }
 
 /* Hosts reach each other: none has a loopback address, or all have one, and are one machine. */
-static fl_status check_reach(const char *source, const fl_hosts *hosts)
+static fl_status check_reach(const fl_cluster_file *file, const char *source, const fl_hosts *hosts)
 {
-    const fl_host *loopback = NULL;
-    int n = 0;
+    int loopback = -1, n = 0;
     for (int i = hosts->n - 1; i >= 0; i--) {
         bool is_one = fl_host_address_is_loopback(hosts->host[i].address);
-        loopback = is_one ? &hosts->host[i] : loopback;
+        loopback = is_one ? i : loopback;
         n += is_one;
     }
-    fl_status status =
-        n == 0 || n == hosts->n
-            ? FL_OK
-            : fl_fail(FL_EINVAL,
-                      "host %s: %s is %s, which other hosts cannot reach: it means this very "
-                      "host; allowed: its address in their network",
-                      loopback->name, hosts->ssh[loopback - hosts->host], loopback->address);
-    return within_source(source, status);
+    return n == 0 || n == hosts->n
+               ? FL_OK
+               : refuse_own(file, source, loopback, hosts->host[loopback].address);
+}
+
+/* Names may have the same address. */
+static fl_status check_differ(const fl_cluster_file *file, const char *source,
+                              const fl_hosts *hosts)
+{
+    for (int i = 0; i < hosts->n; i++) {
+        for (int j = 0; j < i; j++) {
+            fl_status status =
+                strcmp(hosts->host[i].address, hosts->host[j].address) != 0
+                    ? FL_OK
+                    : fl_fail(FL_EINVAL,
+                              "found %s, which host %s has, too; allowed: addresses that differ",
+                              hosts->host[i].address, hosts->host[j].name);
+            if (status != FL_OK) {
+                return refuse_address(file, source, i);
+            }
+        }
+    }
+    return FL_OK;
 }
 
 static fl_status choose_endpoints(const char *source, fl_hosts *out)
@@ -228,7 +265,8 @@ fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *sour
     }
     FL_TRY(source->key == NULL ? make_keys(out) : read_head_keys(source->key, out));
     FL_TRY(check_first(source->name, out));
-    FL_TRY(check_reach(source->name, out));
+    FL_TRY(check_reach(file, source->name, out));
+    FL_TRY(check_differ(file, source->name, out));
     return source->listen == NULL ? choose_endpoints(source->name, out)
                                   : take_listen(source->listen, out);
 }

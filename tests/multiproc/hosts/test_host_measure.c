@@ -102,13 +102,22 @@ static void send_message(const stand_in *s, const fl_host_message *m)
     assert_int_equal(zmq_send(s->socket, bytes, n, 0), (int)n);
 }
 
+static void join_again(const net_hosts *h, int i, const stand_in *s)
+{
+    fl_host_message m = {.type = FL_HOST_JOIN, .join = {.n_devices = 1, .version = FL_VERSION}};
+    snprintf(m.join.name, sizeof m.join.name, "%s", h->host[i].name);
+    snprintf(m.join.address, sizeof m.join.address, "%s", h->host[i].address);
+    snprintf(m.join.kind.processor, sizeof m.join.kind.processor, "a processor of host %s",
+             h->host[i].name);
+    send_message(s, &m);
+}
+
 /* Host i joins, as one of a kind of its own. */
 static void join_as(const net_hosts *h, int i, stand_in *s)
 {
     char path[FOLDER_SIZE + 32], endpoint[64];
     fl_curve_keys keys;
     int timeout = ANSWER_MS, zero = 0;
-    fl_host_message m = {.type = FL_HOST_JOIN, .join = {.n_devices = 1, .version = FL_VERSION}};
     snprintf(path, sizeof path, "%s/run/hosts.key", h->dir);
     assert_int_equal(fl_hosts_read_key(path, &keys), FL_OK);
     s->zmq = zmq_ctx_new();
@@ -118,11 +127,7 @@ static void join_as(const net_hosts *h, int i, stand_in *s)
     zmq_setsockopt(s->socket, ZMQ_LINGER, &zero, sizeof zero);
     snprintf(endpoint, sizeof endpoint, "tcp://%s:5570", h->host[0].address);
     assert_int_equal(zmq_connect(s->socket, endpoint), 0);
-    snprintf(m.join.name, sizeof m.join.name, "%s", h->host[i].name);
-    snprintf(m.join.address, sizeof m.join.address, "%s", h->host[i].address);
-    snprintf(m.join.kind.processor, sizeof m.join.kind.processor, "a processor of host %s",
-             h->host[i].name);
-    send_message(s, &m);
+    join_again(h, i, s);
 }
 
 /* Until the head orders this host to measure. */
@@ -200,6 +205,77 @@ static void test_host_measure__bad_answers_are_named(void **state)
     leave_all(h, s);
 }
 
+static void await_answer(const stand_in *s, fl_host_message *m)
+{
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    int n = zmq_recv(s->socket, bytes, sizeof bytes, 0);
+    assert_true(n > 0);
+    assert_int_equal(fl_host_wire_get(bytes, (size_t)n, m), FL_OK);
+}
+
+static void leave_one(const stand_in *s)
+{
+    zmq_close(s->socket);
+    zmq_ctx_term(s->zmq);
+}
+
+/* Would catch: a second process with the key and the name of a host that takes its place, and one
+ * that may not come after the first one has gone. */
+static void test_host_measure__a_second_process_of_a_name_is_refused(void **state)
+{
+    net_hosts *h = *state;
+    stand_in s[NET_HOSTS_MAX], other;
+    fl_host_message m,
+        why = {.type = FL_HOST_UNMEASURED, .unmeasured = {.text = "it is the first"}};
+    use_own_cache(h);
+    net_hosts_start_head(h, MODEL);
+    join_all(h, s);
+    join_as(h, 1, &other);
+    await_answer(&other, &m);
+    assert_int_equal(m.type, FL_HOST_ALIVE); /* it waits: the first one may be dead */
+    join_again(h, 1, &s[1]);
+    while (m.type == FL_HOST_ALIVE) { /* until the head has heard the first one */
+        join_again(h, 1, &other);
+        await_answer(&other, &m);
+    }
+    assert_int_equal(m.type, FL_HOST_REFUSE);
+    assert_string_equal(m.text, "a host of this name has joined already");
+    why.unmeasured.number = s[1].number;
+    send_message(&s[1], &why);
+    leave_one(&other);
+    leave_one(&s[2]); /* its connection is closed, and another one comes */
+    join_as(h, 2, &s[2]);
+    why.unmeasured.number = s[3].number;
+    send_message(&s[3], &why);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "gate: waits for 3 other hosts"));
+    assert_true(net_hosts_log_has(h, "head.log",
+                                  "host b: what layers cost there is not known: it is the first"));
+    assert_true(net_hosts_log_has(
+        h, "head.log", "host c: what layers cost there is not known: its agent was started again"));
+    kill(h->head, SIGTERM);
+    assert_int_equal(net_hosts_await_exit(&h->head), 5);
+    leave_all(h, s);
+}
+
+/* Would catch: an agent that waits for a head that has given it up, and has ended. */
+static void test_host_measure__an_agent_that_is_cut_off_ends(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    if (!net_hosts_have_kernels("avx2")) {
+        skip();
+    }
+    use_own_cache(h);
+    net_hosts_start_head(h, MODEL "--set fault.detect=2s");
+    net_hosts_await_key(h);
+    net_hosts_start_agent_env(h, 1, "FROSTLINE_KERNELS=baseline");
+    NET_AWAIT(net_hosts_log_has(h, "b.log", "measures what the layers of the job cost"));
+    assert_true(net_hosts_shell("ip -n %s link set fl0 down", h->host[1].space));
+    net_hosts_expect_codes(h, 3, 3);
+    assert_true(net_hosts_log_has(h, "head.log", "it has been silent for 2.0 s"));
+    assert_true(net_hosts_log_has(h, "b.log", "the head at tcp://10.213.8.1:5570 has been silent"));
+}
+
 /* Would catch: a start that waits for a host that has ended. */
 static void test_host_measure__a_host_lost_meanwhile_ends_the_start(void **state)
 {
@@ -249,6 +325,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_host_measure__a_kind_is_measured_once, make_two,
                                         net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_host_measure__bad_answers_are_named, make_four,
+                                        net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_host_measure__a_second_process_of_a_name_is_refused,
+                                        make_four, net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_host_measure__an_agent_that_is_cut_off_ends, make_two,
                                         net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_host_measure__a_host_lost_meanwhile_ends_the_start,
                                         make_four, net_hosts_tear_down),

@@ -344,6 +344,36 @@ static void test_hosts_lost__a_start_that_fails_is_in_the_record(void **state)
     assert_true(net_hosts_shell("'%s/frostline' list %s | grep -q ^failed", FL_BINARY_DIR, h->dir));
 }
 
+/* Would catch: an agent that blames the head for its own standstill, and one that waits for a head
+ * which has given it up. */
+static void test_hosts_lost__an_agent_that_stood_still_says_so(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_long_with(h, REPLICAS " --set train.max_steps=100000000 --set train.epochs=100000", "");
+    kill(h->host[1].agent, SIGSTOP);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "host b (10.213.8.2) is lost"));
+    kill(h->host[1].agent, SIGCONT);
+    assert_int_equal(net_hosts_await_exit(&h->host[1].agent), 3);
+    kill(h->head, SIGTERM);
+    assert_int_equal(net_hosts_await_exit(&h->head), 5);
+    assert_true(net_hosts_log_has(h, "b.log", "this agent stood still for"));
+    assert_true(net_hosts_log_has(h, "b.log",
+                                  "counts this host as lost, after this agent itself stood still"));
+    assert_true(net_hosts_log_has(h, "b.log", "it has not answered for"));
+}
+
+/* Would catch: a scheduler that takes the failure of a run for its end. */
+static void test_hosts_lost__the_agents_of_a_run_that_fails_say_so(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_long_with(h, STAGES " --set fault.restarts=0", "");
+    kill(net_hosts_worker_pid(h, 1), SIGKILL); /* of the agent that then ends with 3 */
+    net_hosts_expect_codes(h, 3, 3);
+    assert_true(net_hosts_log_has(h, "b.log", "the run has failed"));
+}
+
 #define SPACES(test) cmocka_unit_test_setup_teardown(test, make_two, net_hosts_tear_down)
 
 int main(void)
@@ -366,6 +396,8 @@ int main(void)
                                         make_three, net_hosts_tear_down),
         SPACES(test_hosts_lost__workers_end_with_the_head),
         SPACES(test_hosts_lost__a_start_that_fails_is_in_the_record),
+        SPACES(test_hosts_lost__an_agent_that_stood_still_says_so),
+        SPACES(test_hosts_lost__the_agents_of_a_run_that_fails_say_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,7 +100,24 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
         {"run " NET_JOB "--hosts hosts.yaml --listen tcp://192.0.2.1:5570",
          "--listen: cannot listen at tcp://192.0.2.1:5570"},
         {"run " NET_JOB "--hosts near.yaml",
-         "host a: 127.0.0.1 is 127.0.0.1, which other hosts cannot reach"},
+         "near.yaml:2:5: hosts: entry 1, address: found 127.0.0.1, which leads other hosts to "
+         "themselves; allowed: "},
+        {"run " NET_JOB "--hosts back.yaml --listen tcp://127.0.0.1:5570",
+         "entry 2, address: found 0.0.0.0, which leads other hosts to themselves; allowed: its "
+         "address in"},
+        {"run " NET_JOB "--hosts any.yaml --listen tcp://127.0.0.1:5570",
+         "entry 1, address: found 0.0.0.0, which means every address of this host, and leads other "
+         "hosts to "
+         "themselves; allowed: "},
+        {"run " NET_JOB "--hosts hosts.yaml --listen tcp://0.0.0.0:5570",
+         "--listen: found 0.0.0.0, which means every address of this host"},
+        {"run " NET_JOB "--hosts hosts.yaml --listen 'tcp://*:5570'",
+         "--listen: found *, which means every address of this host"},
+        {"run " NET_JOB "--hosts hosts.yaml --listen 'tcp://[::]:5570'",
+         "--listen: found [::], which means every address of this host"},
+        {"run " NET_JOB "--set 'hosts=[{name: a, address: 127.0.0.1, devices: 1}, "
+         "{name: b, address: localhost, devices: 1}]'",
+         "hosts: entry 2, address: found 127.0.0.1, which host a has, too"},
         {"run " NET_JOB "--listen tcp://127.0.0.1:5570", "--listen: the run has one host"},
         {"run " NET_JOB "--set 'hosts=[{name: a, address: 127.0.0.1, devices: 1}]'",
          "hosts: found one host, allowed: two or more"},
@@ -140,6 +157,28 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
         {"agent --join tcp://127.0.0.1:5570 --key keys --grace 86401", "--grace: found '86401'"},
         {"agent --join tcp://127.0.0.1:5570", "--key FILE is missing"},
         {"agent --join x --key hosts.yaml", "allowed: tcp://ADDRESS:PORT"},
+        {"agent --join tcp://127.0.0.1:99999 --key keys",
+         "--join: found 'tcp://127.0.0.1:99999', allowed: tcp://ADDRESS:PORT, with the head's "
+         "address, and PORT from 1 to 65534"},
+        {"agent --join tcp://127.0.0.1:0 --key keys", "PORT from 1 to 65534"},
+        {"agent --join tcp://127.0.0.1 --key keys", "PORT from 1 to 65534"},
+        {"agent --join tcp://0.0.0.0:5570 --key keys", "with the head's address"},
+        {"agent --join 'tcp://*:5570' --key keys", "with the head's address"},
+        {"agent --join 'tcp://[::1]:5570' --key keys", "with the head's address"},
+        /* the keys come last: they may be typed */
+        {"agent --join tcp://127.0.0.1:5570 --key none --devices 0", "--devices: found '0'"},
+        {"agent --join tcp://127.0.0.1:5570 --key none --wait 0", "--wait: found '0'"},
+        {"agent --join tcp://127.0.0.1:5570 --key none --address 192.0.2.1",
+         "--address: found 192.0.2.1, which is no address of a network interface of this host; "
+         "allowed: 127.0.0.1 (lo)"},
+        {"agent --join tcp://127.0.0.1:5570 --key none --address 0.0.0.0",
+         "--address: found 0.0.0.0, which means every address of this host"},
+        {"agent --join tcp://127.0.0.1:5570 --key none --address '::'",
+         "--address: found ::, which means every address of this host"},
+        {"agent --join tcp://192.0.2.1:5570 --key keys --address 127.0.0.1",
+         "--address: found 127.0.0.1, which leads other hosts to themselves; allowed: "},
+        {"agent --join tcp://127.0.0.1:5570 --key none --address b.invalid",
+         "--address: b.invalid: no IPv4 address"},
         {"agent --join tcp://127.0.0.1:5570 --key hosts.yaml", "others may read this secret"},
         {"agent --join tcp://127.0.0.1:5570 --key private.yaml", "no keys found"},
         {"agent --join tcp://127.0.0.1:5570 --key keys --name ../../../esc",
@@ -160,6 +199,8 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
                         "sed 's/127.0.0.2/localhost/' hosts.yaml > name.yaml && "
                         "sed 's/127.0.0.1/192.0.2.1/' hosts.yaml > far.yaml && "
                         "sed 's/127.0.0.2/192.0.2.1/' hosts.yaml > near.yaml && "
+                        "sed 's/127.0.0.1/0.0.0.0/' hosts.yaml > any.yaml && "
+                        "sed 's/127.0.0.2/0.0.0.0/' hosts.yaml > back.yaml && "
                         "'%s/frostline' key k && cat k.pub k > keys && chmod 600 keys",
                         h->dir, FL_BINARY_DIR));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -170,6 +211,22 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
             fail_msg("%s: exit code %d, %s", cases[i].arguments, said.exit_code, said.err);
         }
     }
+}
+
+/* Would catch: tasks of an engine on several hosts that meet at their own loopback interfaces. */
+static void test_hosts_refused__the_loopback_interface_is_no_network(void **state)
+{
+    net_hosts *h = *state;
+    char command[NET_HOSTS_TEXT];
+    snprintf(command, sizeof command,
+             "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=1 "
+             "PMIX_NAMESPACE=one '%s/frostline' run " NET_JOB "--run-dir %s/run --interface lo",
+             FL_BINARY_DIR, h->dir);
+    run_command(h->dir, command, &said);
+    assert_int_equal(said.exit_code, 2);
+    assert_non_null(strstr(said.err,
+                           "--interface: found lo (127.0.0.1), which leads other hosts to "
+                           "themselves; allowed: "));
 }
 
 /* A port of this host. */
@@ -240,6 +297,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LOOPBACK(test_hosts_refused__strangers_are_refused),
         LOOPBACK(test_hosts_refused__bad_input_is_refused),
+        LOOPBACK(test_hosts_refused__the_loopback_interface_is_no_network),
         LOOPBACK(test_hosts_refused__a_closed_connection_is_no_refusal),
         LOOPBACK(test_hosts_refused__a_head_that_is_not_there),
     };

@@ -111,6 +111,7 @@ static const fl_agent_frame frames[] = {
     {.type = FL_AGENT_HOST,
      .rank = 4,
      .host = {.news = FL_HOST_NEWS_LOST, .silent_ms = 5012, .unfit = true, .text = "silent"}},
+    {.type = FL_AGENT_END, .ending = FL_AGENT_ENDS_FAILED},
     {.type = FL_AGENT_SPAWNED,
      .rank = 3,
      .incarnation = 1,

@@ -92,9 +92,15 @@ static void test_host_wire__keeps_every_field(void **state)
     m = (fl_host_message){.type = FL_HOST_ALIVE};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_ALIVE);
-    m = (fl_host_message){.type = FL_HOST_AGAIN};
+    static const fl_host_type plain[] = {FL_HOST_AGAIN, FL_HOST_STOP, FL_HOST_FAILED, FL_HOST_NEXT};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        m = (fl_host_message){.type = plain[i]};
+        assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+        assert_int_equal(read.type, plain[i]);
+    }
+    m = (fl_host_message){.type = FL_HOST_LOST, .text = "it has not answered"};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
-    assert_int_equal(read.type, FL_HOST_AGAIN);
+    assert_string_equal(read.text, "it has not answered");
     m = (fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = 25000};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_DRAIN);
@@ -134,7 +140,8 @@ static fl_host_message probe_order(void)
                                        .plain = true,
                                        .number = UINT64_MAX,
                                        .pair_ms = 400,
-                                       .all_ms = 9000}};
+                                       .all_ms = 9000,
+                                       .silence_ms = 10000}};
 }
 
 static fl_host_message probe_result(void)
@@ -168,6 +175,9 @@ static void test_host_wire__keeps_an_order_to_measure_and_its_results(void **sta
     m = probe_order();
     m.order.all_ms = FL_HOST_PROBE_MS_MAX + 1;
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
+    m = probe_order();
+    m.order.silence_ms = 0;
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
     m = probe_result();
     n = fl_host_wire_put(&m, bytes);
     assert_int_equal(get(bytes, n, &read), FL_OK);
@@ -196,7 +206,8 @@ static fl_host_message measure_order(void)
                     .run_dir = "/runs/one",
                     .cwd = "/home/me",
                     .job_bytes = 4000,
-                    .all_ms = 60000}};
+                    .all_ms = 60000,
+                    .silence_ms = 10000}};
 }
 
 static void test_host_wire__keeps_an_order_to_measure_costs(void **state)
@@ -210,13 +221,14 @@ static void test_host_wire__keeps_an_order_to_measure_costs(void **state)
     for (size_t cut = 0; cut < n; cut++) {
         assert_int_equal(get(bytes, cut, &read), FL_EFORMAT);
     }
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         m = measure_order();
         m.measure.host.first = i == 0 ? 0 : 2; /* the head has worker 0 */
         m.measure.host.n = i == 1 ? FL_MAX_WORKERS : 3;
         m.measure.run_dir[0] = i == 2 ? 'r' : '/';
         m.measure.job_bytes = i == 3 ? FL_HOST_JOB_MAX + 1 : 1;
         m.measure.all_ms = i == 4 ? 0 : 1;
+        m.measure.silence_ms = i == 5 ? 0 : 1;
         assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
     }
     m = (fl_host_message){.type = FL_HOST_UNMEASURED,

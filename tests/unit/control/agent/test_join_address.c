@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -44,10 +45,38 @@ static void test_join_address__is_one_that_the_host_has(void **state)
     }
 }
 
+/* Would catch: others that are told an address which leads them to themselves, or to nobody. */
+static void test_join_address__others_reach_the_host_there(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *head, *address;
+        fl_host_join join;
+        const char *wrong;
+    } cases[] = {
+        {"10.0.0.1", "10.0.0.2", {.n_own = 2, .own = {0x7f000001, OLD}}, NULL},
+        {"10.0.0.1", "10.0.0.2", {.n_own = 0}, NULL}, /* it says nothing of its addresses */
+        {"127.0.0.1", "127.0.0.2", {.n_own = 1, .own = {0x7f000001}}, NULL},
+        {"10.0.0.1", "10.0.0.9", {.n_own = 1, .own = {OLD}}, "10.0.0.9, is no address of"},
+        {"10.0.0.1", "127.0.0.2", {.n_own = 1, .own = {OLD}}, "127.0.0.2, leads other hosts"},
+        {"10.0.0.1", "0.0.0.0", {.n_own = 1, .own = {OLD}}, "0.0.0.0, leads other hosts"},
+        {"127.0.0.1", "0.0.0.0", {.n_own = 0}, "0.0.0.0, leads other hosts"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static fl_hosts hosts;
+        char why[FL_HOST_TEXT_MAX + 1] = "";
+        snprintf(hosts.host[0].address, sizeof hosts.host[0].address, "%s", cases[i].head);
+        bool good = fl_join_is_reachable(&hosts, &cases[i].join, cases[i].address, why);
+        assert_int_equal(good, cases[i].wrong == NULL);
+        assert_true(good || strstr(why, cases[i].wrong) != NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_join_address__is_one_that_the_host_has),
+        cmocka_unit_test(test_join_address__others_reach_the_host_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,99 @@
+#include "launcher/run/hosts/own_address.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define WILDCARD "0.0.0.0"
+
+enum { LIST_BYTES = 400, GIVEN_MAX = 80 };
+
+bool fl_own_address_is_wildcard(const char *address)
+{
+    return strcmp(address, WILDCARD) == 0;
+}
+
+fl_status fl_own_address_resolve(const char *given, char address[FL_ADDRESS_TEXT])
+{
+    static const char *const all[] = {"*", "[::]", "::"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (strcmp(given, all[i]) == 0) {
+            memcpy(address, WILDCARD, sizeof WILDCARD);
+            return FL_OK;
+        }
+    }
+    return fl_host_address(given, address);
+}
+
+/* The IPv4 address of this entry; false: it has none, or its interface is down. */
+static bool read_entry(const struct ifaddrs *entry, char address[FL_ADDRESS_TEXT])
+{
+    struct sockaddr_in in;
+    if ((entry->ifa_flags & IFF_UP) == 0 || entry->ifa_addr == NULL ||
+        entry->ifa_addr->sa_family != AF_INET) {
+        return false;
+    }
+    memcpy(&in, entry->ifa_addr, sizeof in);
+    return inet_ntop(AF_INET, &in.sin_addr, address, FL_ADDRESS_TEXT) != NULL;
+}
+
+/* "10.0.0.2 (eth0), 10.1.0.2 (ib0)": those that other hosts may reach; near: the loopback ones,
+ * too. */
+static void list_addresses(const struct ifaddrs *all, bool near, char text[LIST_BYTES])
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (const struct ifaddrs *i = all; i != NULL && used < LIST_BYTES; i = i->ifa_next) {
+        char address[FL_ADDRESS_TEXT];
+        if (read_entry(i, address) && (near || !fl_host_address_is_loopback(address))) {
+            used += (size_t)snprintf(text + used, LIST_BYTES - used, "%s%s (%.16s)",
+                                     used == 0 ? "" : ", ", address, i->ifa_name);
+        }
+    }
+    if (used == 0) {
+        snprintf(text, LIST_BYTES, "an address of a network interface, and this host has none");
+    }
+}
+
+/* All of 127.0.0.0/8 is the loopback interface's, which has one of them in its list. */
+static bool has_interface(const struct ifaddrs *all, const char *address)
+{
+    char other[FL_ADDRESS_TEXT];
+    bool found = all == NULL || fl_host_address_is_loopback(address);
+    for (const struct ifaddrs *i = all; i != NULL && !found; i = i->ifa_next) {
+        found = read_entry(i, other) && strcmp(other, address) == 0;
+    }
+    return found && fl_host_address_is_own(address);
+}
+
+fl_status fl_own_address_check(const char *given, const char *address, bool near)
+{
+    char list[LIST_BYTES], shown[GIVEN_MAX + FL_ADDRESS_TEXT + 8];
+    struct ifaddrs *all = NULL;
+    const char *why = NULL;
+    if (getifaddrs(&all) != 0) {
+        all = NULL; /* nothing is known of interfaces: a socket at the address decides */
+    }
+    if (fl_own_address_is_wildcard(address)) {
+        why = "means every address of this host, and leads other hosts to themselves";
+    } else if (!has_interface(all, address)) {
+        why = "is no address of a network interface of this host";
+    } else if (!near && fl_host_address_is_loopback(address)) {
+        why = "leads other hosts to themselves";
+    }
+    list_addresses(all, near, list);
+    if (all != NULL) {
+        freeifaddrs(all);
+    }
+    if (fl_own_address_is_wildcard(address) || strcmp(given, address) == 0) {
+        snprintf(shown, sizeof shown, "%.*s", GIVEN_MAX, given);
+    } else {
+        snprintf(shown, sizeof shown, "%.*s (%s)", GIVEN_MAX, given, address);
+    }
+    return why == NULL ? FL_OK
+                       : fl_fail(FL_EINVAL, "found %s, which %s; allowed: %s", shown, why, list);
+}
