@@ -6,6 +6,7 @@
 #include "device/size_text.h"
 #include "launcher/job/job.h"
 #include "launcher/run/machine/job_demand.h"
+#include "launcher/run/plan/kinds.h"
 #include "launcher/run/plan/preparation.h"
 #include "launcher/run/plan/run_plan.h"
 #include "pipe/cost/plan.h"
@@ -136,6 +137,9 @@ void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, con
     }
     if (status == FL_OK) {
         status = fl_run_plan_check_transport(&p);
+    }
+    if (status == FL_OK) {
+        status = fl_run_kinds_use(&p); /* profiles that are stated can be used */
     }
     if (fl_job_locate(job, status) != FL_OK || p.plan == NULL) { /* no plan without a failure */
         fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "job", "%s", fl_errmsg());

@@ -68,13 +68,16 @@ expect "two hosts" 0 '^ok +same +the version of this host' \
     env PATH="$work/bin:$PATH" "$program" doctor --hosts two.yaml
 expect "two hosts, for programs" 0 '^\{"hosts": \[\{"host": "h1", .*"host": "h2", "address": "127.0.0.2", "verdict": "(ok|warning)"' \
     env PATH="$work/bin:$PATH" "$program" doctor --hosts two.yaml --json
+sed 's/address: 127.0.0.2/&, profile: none.yaml/' two.yaml >stated.yaml
+expect "a profile that is stated and not there" 2 '^error +job +stated.yaml:3:5: hosts: entry 2, profile: none.yaml: No such file' \
+    env PATH="$work/bin:$PATH" "$program" doctor "$source_dir/configs/quickstart.yaml" --set devices.count=auto --hosts stated.yaml
 expect "the link between two hosts" 0 '^ok +links +1 pair measured; the worst of each: [0-9]+ us' \
     env PATH="$work/bin:$PATH" "$program" doctor --hosts two.yaml
 sed '/^links:/,$d; s/127.0.0.2/fd00::2/' two.yaml >six.yaml
 expect "an IPv6 address" 2 "address: found 'fd00::2', allowed: an IPv4 address, as 10.0.0.1 .no IPv6." \
     "$program" doctor --hosts six.yaml
 expect "no such file of hosts" 2 'none.yaml: cannot be opened' "$program" doctor --hosts none.yaml
-rm -r bin hosts.yaml two.yaml six.yaml
+rm -r bin hosts.yaml two.yaml stated.yaml six.yaml
 left=$(ls -A)
 [ "$left" = output ] || { echo "files are left: $left" && failed=1; }
 exit $failed
