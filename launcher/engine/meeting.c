@@ -1,5 +1,7 @@
 #include "launcher/engine/meeting.h"
 
+#include "launcher/engine/meeting_tidy.h"
+
 #include "device/clock.h"
 #include "device/folders.h"
 #include "device/log.h"
@@ -23,6 +25,8 @@ enum {
     FILE_MAX = 256,
     FILE_NAME = 32,
     LOOK_MS = 100,   /* a file system on a network is asked no more often */
+    GONE_CODE = 3,   /* of a head whose code nobody knows any more */
+    LEAVE_MS = 5000, /* for tasks to see that the head has ended */
     SHOW_MS = 10000, /* until the head says for whom it waits */
     DEVICES_MAX = 1 << 16,
 };
@@ -84,24 +88,29 @@ fl_status fl_meeting_open(const char *parent, const fl_engine_task *task, fl_mee
 {
     char failed[PATH_MAX];
     struct stat info;
-    *out = (fl_meeting){.rank = task->rank, .n = task->n};
+    *out = (fl_meeting){.rank = task->rank, .n = task->n, .head_fd = -1};
     errno = fl_folders_make(parent, failed);
     if (errno != 0) {
         return fl_fail(FL_EIO, "%s: cannot make %s: %s", task->engine, failed, strerror(errno));
     }
-    int n = snprintf(out->dir, sizeof out->dir, "%s/.start-%s", parent, task->start);
+    int n = snprintf(out->dir, sizeof out->dir, "%s/" FL_MEETING_FOLDER "%s", parent, task->start);
     if (n < 0 || n >= PATH_MAX - FILE_NAME) {
         return fl_fail(FL_EINVAL, "%s: the path of the run directory is too long", task->engine);
     }
     if ((mkdir(out->dir, 0700) != 0 && errno != EEXIST) || lstat(out->dir, &info) != 0) {
         return fl_fail(FL_EIO, "%s: cannot make %s: %s", task->engine, out->dir, strerror(errno));
     }
-    return S_ISDIR(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & 077) == 0
-               ? FL_OK
-               : fl_fail(FL_EINVAL,
-                         "%s: %s: found what others may read, allowed: a folder of this user's "
-                         "with mode 0700",
-                         task->engine, out->dir);
+    if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
+        return fl_fail(FL_EINVAL,
+                       "%s: %s: found what others may read, allowed: a folder of this user's "
+                       "with mode 0700",
+                       task->engine, out->dir);
+    }
+    if (task->rank == 0) {
+        out->head_fd = fl_meeting_hold(out->dir);
+        fl_meeting_tidy(parent, out->dir);
+    }
+    return FL_OK;
 }
 
 fl_status fl_meeting_enter(const fl_meeting *m, const fl_meeting_host *self)
@@ -208,9 +217,22 @@ static void remove_tasks(const fl_meeting *m)
     }
 }
 
+static bool has_tasks(const char *dir)
+{
+    bool any = false;
+    DIR *folder = opendir(dir);
+    for (const struct dirent *e; folder != NULL && (e = readdir(folder)) != NULL;) {
+        any = any || strncmp(e->d_name, "task-", 5) == 0;
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    return any;
+}
+
 void fl_meeting_end(const fl_meeting *m, int exit_code)
 {
-    char text[FILE_MAX];
+    char text[FILE_MAX], own[FILE_NAME];
     if (exit_code == 0) {
         remove_tasks(m);
         return;
@@ -218,6 +240,15 @@ void fl_meeting_end(const fl_meeting *m, int exit_code)
     snprintf(text, sizeof text, "%d\n", exit_code);
     if (write_file(m->dir, OVER_FILE, text) != FL_OK) {
         fl_log(FL_LOG_WARN, "%s", fl_errmsg()); /* the others wait for as long as they may */
+    }
+    task_file(m->rank, own);
+    remove_file(m->dir, own);
+    for (int64_t until_us = fl_deadline_us(LEAVE_MS); has_tasks(m->dir);) {
+        if (fl_left_ms(until_us) == 0) {
+            remove_tasks(m); /* they were killed */
+        } else {
+            nap();
+        }
     }
 }
 
@@ -238,6 +269,11 @@ fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms,
             memcpy(endpoint, text, FL_MEETING_ENDPOINT);
             return FL_OK;
         }
+        if (access(m->dir, F_OK) != 0 && errno == ENOENT) {
+            *exit_code = GONE_CODE;
+            return fl_fail(FL_EFAILED, "the head has ended before the run began, and removed %s",
+                           m->dir);
+        }
     }
     return fl_fail(FL_EDEADLINE,
                    "no sign of the head in %s for %lld s; is it on a file system that all hosts "
@@ -246,19 +282,6 @@ fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms,
 }
 
 /* ---- the end ---- */
-
-static bool has_tasks(const char *dir)
-{
-    bool any = false;
-    DIR *folder = opendir(dir);
-    for (const struct dirent *e; folder != NULL && (e = readdir(folder)) != NULL;) {
-        any = any || strncmp(e->d_name, "task-", 5) == 0;
-    }
-    if (folder != NULL) {
-        closedir(folder);
-    }
-    return any;
-}
 
 void fl_meeting_leave(const fl_meeting *m)
 {
@@ -269,6 +292,15 @@ void fl_meeting_leave(const fl_meeting *m)
         remove_file(m->dir, JOIN_FILE);
         remove_file(m->dir, OVER_FILE);
         remove_file(m->dir, FL_MEETING_KEYS);
+        remove_file(m->dir, FL_MEETING_HEAD);
         (void)rmdir(m->dir); /* another one may have been faster */
     }
+    if (m->head_fd >= 0) {
+        close(m->head_fd);
+    }
+}
+
+void fl_meeting_abandon(const fl_meeting *m)
+{
+    fl_meeting_clear(m->dir);
 }

@@ -5,8 +5,10 @@
  *     keys     of the head: the keys of the run
  *     join     of the head, once it waits for agents: where
  *     over     of the head, if it ends before: its exit code
+ *     head     of the head, locked while it lives
  *
- * Each file gets its name when it is whole. The last task that leaves removes the folder. */
+ * Each file gets its name when it is whole. The last task that leaves removes the folder; of one
+ * whose head was killed, a task that notices, or a later start (meeting_tidy.h). */
 #ifndef FL_LAUNCHER_ENGINE_MEETING_H
 #define FL_LAUNCHER_ENGINE_MEETING_H
 
@@ -22,6 +24,7 @@ enum { FL_MEETING_ENDPOINT = 128 };
 typedef struct fl_meeting {
     char dir[PATH_MAX];
     int rank, n;
+    int head_fd; /* of the head: its lock; -1: none */
 } fl_meeting;
 
 /* What a task says of its host. */
@@ -51,10 +54,13 @@ fl_status fl_meeting_announce(const char *dir, const char *endpoint) FL_MUST_CHE
 fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms,
                            char endpoint[FL_MEETING_ENDPOINT], int *exit_code) FL_MUST_CHECK;
 
-/* The head has ended: tell those that still wait, or remove the folder after a run that all have
- * joined or were lost to (0). */
+/* The head has ended: tell those that still wait, for a few seconds at most, or remove the folder
+ * after a run that all have joined or were lost to (0). */
 void fl_meeting_end(const fl_meeting *m, int exit_code);
 
 void fl_meeting_leave(const fl_meeting *m);
+
+/* The head was lost: nobody needs the folder any more. */
+void fl_meeting_abandon(const fl_meeting *m);
 
 #endif

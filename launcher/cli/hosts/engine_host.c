@@ -143,6 +143,9 @@ int fl_run_hosts_serve(const fl_args *args, const fl_run_hosts *hosts)
     fl_relay_end end = {.exit_code = 0};
     fl_status status = serve(args, hosts, &end);
     fl_meeting_leave(&hosts->meeting);
+    if (status == FL_EPEER) {
+        fl_meeting_abandon(&hosts->meeting);
+    }
     if (status == FL_OK || status == FL_ESTOPPED) {
         return FL_EXIT_DONE;
     }

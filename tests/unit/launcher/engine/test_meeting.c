@@ -2,15 +2,20 @@
  * of somebody else that is believed, tasks that wait for a head which has ended, and a folder that
  * stays. */
 #include "launcher/engine/meeting.h"
+#include "launcher/engine/meeting_tidy.h"
 #include "support/folder.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -34,6 +39,48 @@ static void write_text(const char *dir, const char *name, const char *text)
     assert_non_null(file);
     fputs(text, file);
     fclose(file);
+}
+
+static void remove_join(const char *dir)
+{
+    char path[PATH_MAX + 32];
+    snprintf(path, sizeof path, "%s/join", dir);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* A task that learns from the head that the run does not begin: its process, which ends with the
+ * head's exit code. */
+static pid_t start_late_task(const fl_meeting *m)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        char endpoint[FL_MEETING_ENDPOINT];
+        int code = 0;
+        fl_status status = fl_meeting_await(m, WAIT_MS, endpoint, &code);
+        fl_meeting_leave(m);
+        _exit(status == FL_EFAILED ? code : 99);
+    }
+    assert_true(pid > 0);
+    return pid;
+}
+
+/* A process that has the lock of the head. */
+static pid_t hold_elsewhere(const char *dir)
+{
+    int ready[2];
+    char byte = 0;
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool held = fl_meeting_hold(dir) >= 0;
+        (void)!write(ready[1], &byte, held);
+        pause();
+        _exit(0);
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return pid;
 }
 
 static void test_meeting__tasks_meet_and_leave_nothing(void **state)
@@ -64,13 +111,13 @@ static void test_meeting__tasks_meet_and_leave_nothing(void **state)
     assert_int_equal(fl_meeting_announce(m[0].dir, "tcp://10.0.0.1:5570"), FL_OK);
     assert_int_equal(fl_meeting_await(&m[1], WAIT_MS, endpoint, &code), FL_OK);
     assert_string_equal(endpoint, "tcp://10.0.0.1:5570");
+    fl_meeting_leave(&m[1]);
+    remove_join(m[0].dir); /* otherwise it may come before the head's end */
+    pid_t late = start_late_task(&m[2]);
     fl_meeting_end(&m[0], 3);
     fl_meeting_leave(&m[0]);
-    assert_int_equal(fl_meeting_await(&m[2], WAIT_MS, endpoint, &code), FL_EFAILED);
-    assert_int_equal(code, 3);
-    fl_meeting_leave(&m[2]);
-    assert_int_equal(access(m[1].dir, F_OK), 0);
-    fl_meeting_leave(&m[1]);
+    assert_int_equal(waitpid(late, &code, 0), late);
+    assert_true(WIFEXITED(code) && WEXITSTATUS(code) == 3);
     assert_int_equal(access(m[1].dir, F_OK), -1);
     fl_engine_task task = task_of(0);
     assert_int_equal(fl_meeting_open(parent, &task, &m[0]), FL_OK);
@@ -79,6 +126,68 @@ static void test_meeting__tasks_meet_and_leave_nothing(void **state)
     fl_meeting_leave(&m[0]);
     assert_int_equal(access(m[0].dir, F_OK), -1);
     assert_int_equal(remove_folder(dir), 0);
+}
+
+/* Would catch: a folder that stays because a task of the start was killed, and one that waits for a
+ * head which nobody can hear of any more. */
+static void test_meeting__a_killed_task_leaves_nothing(void **state)
+{
+    (void)state;
+    char dir[FOLDER_SIZE], endpoint[FL_MEETING_ENDPOINT];
+    fl_engine_task head = task_of(0), other = task_of(1);
+    fl_meeting m, killed;
+    int code = 0;
+    make_folder(dir);
+    assert_int_equal(fl_meeting_open(dir, &other, &killed), FL_OK);
+    write_text(killed.dir, "task-1", "n2 10.0.0.2 1\n");
+    assert_int_equal(fl_meeting_open(dir, &head, &m), FL_OK);
+    fl_meeting_end(&m, 2);
+    fl_meeting_leave(&m);
+    assert_int_equal(access(m.dir, F_OK), -1);
+    assert_int_equal(fl_meeting_await(&killed, WAIT_MS, endpoint, &code), FL_EFAILED);
+    assert_int_equal(code, 3);
+    assert_int_equal(remove_folder(dir), 0);
+}
+
+static void make_old(const char *dir)
+{
+    const struct timeval old[2] = {{.tv_sec = time(NULL) - 2 * FL_MEETING_STALE_S},
+                                   {.tv_sec = time(NULL) - 2 * FL_MEETING_STALE_S}};
+    assert_int_equal(utimes(dir, old), 0);
+}
+
+/* Would catch: a folder that stays after all of its tasks were killed, and one that is taken from
+ * tasks that live. */
+static void test_meeting__a_later_start_removes_what_was_left(void **state)
+{
+    (void)state;
+    static const char *const starts[] = {"old", "young", "held"};
+    char dir[FOLDER_SIZE];
+    fl_meeting m[3], next;
+    make_folder(dir);
+    for (int i = 0; i < 3; i++) {
+        fl_engine_task task = task_of(i == 2 ? 1 : 0);
+        snprintf(task.start, sizeof task.start, "%s", starts[i]);
+        assert_int_equal(fl_meeting_open(dir, &task, &m[i]), FL_OK);
+        write_text(m[i].dir, "task-1", "n2 10.0.0.2 1\n");
+    }
+    close(m[0].head_fd); /* as its head's end does */
+    close(m[1].head_fd);
+    pid_t holder = hold_elsewhere(m[2].dir);
+    make_old(m[0].dir);
+    make_old(m[2].dir);
+    fl_engine_task task = task_of(0);
+    assert_int_equal(fl_meeting_open(dir, &task, &next), FL_OK);
+    assert_int_equal(access(m[0].dir, F_OK), -1);
+    assert_int_equal(access(m[1].dir, F_OK), 0);
+    assert_int_equal(access(m[2].dir, F_OK), 0);
+    kill(holder, SIGKILL);
+    waitpid(holder, NULL, 0);
+    fl_meeting_end(&next, 0);
+    fl_meeting_leave(&next);
+    fl_meeting_abandon(&m[1]);
+    fl_meeting_abandon(&m[2]);
+    assert_int_equal(rmdir(dir), 0);
 }
 
 static void test_meeting__names_the_hosts_that_are_missing(void **state)
@@ -131,6 +240,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_meeting__tasks_meet_and_leave_nothing),
+        cmocka_unit_test(test_meeting__a_killed_task_leaves_nothing),
+        cmocka_unit_test(test_meeting__a_later_start_removes_what_was_left),
         cmocka_unit_test(test_meeting__names_the_hosts_that_are_missing),
         cmocka_unit_test(test_meeting__refuses_what_no_task_wrote),
     };
