@@ -2,8 +2,11 @@
  *
  *     p            ────────────────────────> sure? ── y ──> request
  *     s f t d      ──> a number, enter ────>   │
+ *     D            ──> a host, enter ──────>   │
  *     x            ──> now or epoch ───────>   └─ any other ──> nothing */
 #include "launcher/top/top_ask.h"
+
+#include "device/plain_name.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +28,7 @@ static const command commands[] = {
     {'f', "freeze", "blocks", "number of blocks to freeze", "freeze the first %s blocks"},
     {'t', "thaw", "blocks", "number of blocks to keep frozen", "thaw all but the first %s blocks"},
     {'d', "drain", "worker", "drain which worker", "drain worker %s: it leaves the run"},
+    {'D', "drain", "host", "drain which host", "drain host %s: the run goes on without it"},
     {'x', "stop", NULL, NULL, NULL},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -51,10 +55,30 @@ static void ask_sure(fl_top_ask *a)
     snprintf(a->question, sizeof a->question, "%s?  y: yes, any other key: no", a->request.text);
 }
 
-static void ask_input(fl_top_ask *a, const command *c)
+/* The hosts that can be drained: " (b, c)". */
+static void list_hosts(const fl_top_model *m, char text[FL_TOP_ARGS_MAX])
 {
+    size_t n = 0;
+    text[0] = 0;
+    for (int i = 1; i < m->n_hosts && n + FL_HOST_TEXT < FL_TOP_ARGS_MAX; i++) {
+        if (strcmp(m->host[i].state, "joined") == 0) {
+            n += (size_t)snprintf(text + n, FL_TOP_ARGS_MAX - n, "%s%s", n == 0 ? " (" : ", ",
+                                  m->host[i].name);
+        }
+    }
+    if (n > 0 && n + 1 < FL_TOP_ARGS_MAX) {
+        memcpy(text + n, ")", 2);
+    }
+}
+
+static void ask_input(fl_top_ask *a, const command *c, const fl_top_model *m)
+{
+    char hosts[FL_TOP_ARGS_MAX] = "";
     a->at = FL_TOP_ASK_INPUT;
-    snprintf(a->question, sizeof a->question, "%s: %s_", c->asks, a->input);
+    if (c->key == 'D') {
+        list_hosts(m, hosts);
+    }
+    snprintf(a->question, sizeof a->question, "%s%s: %s_", c->asks, hosts, a->input);
 }
 
 static void begin_question(fl_top_ask *a, const command *c, const fl_top_model *m)
@@ -65,7 +89,7 @@ static void begin_question(fl_top_ask *a, const command *c, const fl_top_model *
     a->request.command = c->key == 'p' && paused ? "resume" : c->name;
     snprintf(a->request.args, sizeof a->request.args, "{}");
     if (c->asks != NULL) {
-        ask_input(a, c);
+        ask_input(a, c, m);
     } else if (c->key == 'x') {
         a->at = FL_TOP_ASK_WHEN;
         snprintf(a->question, sizeof a->question,
@@ -77,8 +101,24 @@ static void begin_question(fl_top_ask *a, const command *c, const fl_top_model *
     }
 }
 
+/* The name of another host of the run into the request. */
+static bool take_host(fl_top_ask *a, const command *c, const fl_top_model *m)
+{
+    const char *at = strstr(c->text, "%s");
+    for (int i = 1; i < m->n_hosts; i++) {
+        if (strcmp(m->host[i].name, a->input) == 0 &&
+            fl_name_is_plain(a->input, FL_HOST_TEXT - 1)) {
+            snprintf(a->request.args, sizeof a->request.args, "{\"%s\": \"%s\"}", c->arg, a->input);
+            snprintf(a->request.text, sizeof a->request.text, "%.*s%s%s", (int)(at - c->text),
+                     c->text, a->input, at + 2);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* "2" or "2x1" into the request; false: it is neither. */
-static bool take_input(fl_top_ask *a, const command *c)
+static bool take_numbers(fl_top_ask *a, const command *c)
 {
     char *end;
     long number = strtol(a->input, &end, 10), second = -1;
@@ -109,26 +149,43 @@ static bool take_input(fl_top_ask *a, const command *c)
     return true;
 }
 
-static void type(fl_top_ask *a, int key)
+static bool take_input(fl_top_ask *a, const command *c, const fl_top_model *m)
 {
+    return c->key == 'D' ? take_host(a, c, m) : take_numbers(a, c);
+}
+
+/* The name of a host may have any of these letters, so that only escape ends its question. */
+static bool takes_key(const fl_top_ask *a, int key)
+{
+    bool is_digit = key >= '0' && key <= '9';
+    if (a->key != 'D') {
+        return is_digit || (key == 'x' && a->key == 's');
+    }
+    return is_digit || (key >= 'a' && key <= 'z') || (key >= 'A' && key <= 'Z') || key == '-' ||
+           key == '_' || key == '.';
+}
+
+static void type(fl_top_ask *a, const fl_top_model *m, int key)
+{
+    enum { DIGITS = 7 }; /* more than anything here has */
     const command *c = command_of(a->key);
     size_t n = strlen(a->input);
-    bool takes = (key >= '0' && key <= '9') || (key == 'x' && a->key == 's');
-    if (key == FL_TOP_KEY_ESCAPE || key == 'q') {
+    size_t longest = a->key == 'D' ? FL_TOP_INPUT_MAX : DIGITS;
+    if (key == FL_TOP_KEY_ESCAPE || (key == 'q' && a->key != 'D')) {
         forget_question(a);
         return;
     }
-    if (key == FL_TOP_KEY_ENTER && take_input(a, c)) {
+    if (key == FL_TOP_KEY_ENTER && take_input(a, c, m)) {
         ask_sure(a);
         return;
     }
     if (key == FL_TOP_KEY_ERASE && n > 0) {
         a->input[n - 1] = 0;
-    } else if (takes && n < 7) { /* more digits than anything here has */
+    } else if (takes_key(a, key) && n < longest) {
         a->input[n] = (char)key;
         a->input[n + 1] = 0;
     }
-    ask_input(a, c);
+    ask_input(a, c, m);
 }
 
 static void choose_when(fl_top_ask *a, int key)
@@ -147,6 +204,7 @@ static void choose_when(fl_top_ask *a, int key)
 static fl_top_deed idle_key(fl_top_ask *a, const fl_top_model *m, int key, int *scroll)
 {
     const command *c = m->known && !m->over ? command_of(key) : NULL;
+    c = key == 'D' && m->n_hosts < 2 ? NULL : c;
     *scroll = key == FL_TOP_KEY_UP          ? -1
               : key == FL_TOP_KEY_DOWN      ? 1
               : key == FL_TOP_KEY_PAGE_UP   ? -PAGE
@@ -169,7 +227,7 @@ fl_top_deed fl_top_ask_key(fl_top_ask *a, const fl_top_model *m, int key, int *s
     case FL_TOP_ASK_NOTHING:
         return idle_key(a, m, key, scroll);
     case FL_TOP_ASK_INPUT:
-        type(a, key);
+        type(a, m, key);
         return FL_TOP_DEED_NONE;
     case FL_TOP_ASK_WHEN:
         choose_when(a, key);

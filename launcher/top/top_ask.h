@@ -23,7 +23,11 @@ typedef enum fl_top_deed {
     FL_TOP_DEED_SCROLL, /* by `scroll` workers */
 } fl_top_deed;
 
-enum { FL_TOP_INPUT_MAX = 12, FL_TOP_ARGS_MAX = 64, FL_TOP_QUESTION_MAX = 160 };
+enum {
+    FL_TOP_INPUT_MAX = FL_HOST_TEXT - 1,
+    FL_TOP_ARGS_MAX = FL_HOST_TEXT + 64,
+    FL_TOP_QUESTION_MAX = 2 * FL_TOP_ARGS_MAX,
+};
 
 typedef struct fl_top_request {
     const char *command;        /* of the control socket */

@@ -106,7 +106,8 @@ static void progress_line(fl_top_cells *c, const fl_top_model *m)
     double share = m->steps > 0 ? (double)m->step / (double)m->steps : 0.0;
     int x = fl_top_printf(c, 1, 1, c->width, FL_TOP_PLAIN, "step %" PRId64 "/%" PRId64, m->step,
                           m->steps);
-    snprintf(text, sizeof text, "%3.0f %%  %s left", share * 100.0, fl_top_span(m->left_s, span));
+    snprintf(text, sizeof text, "%3.0f %%  %s%s", share * 100.0,
+             m->over ? "ended" : fl_top_span(m->left_s, span), m->over ? "" : " left");
     int n = (int)strlen(text), end = c->width - 1 - n;
     fl_top_progress(c, x + 2, 1, end - 2 - (x + 2), share);
     fl_top_text(c, end, 1, n, FL_TOP_PLAIN, text);

@@ -32,7 +32,7 @@ static const struct {
     {"s", "scale", "use at most N devices, or K x R of them (\"2x1\")"},
     {"f", "freeze", "freeze the first N blocks"},
     {"t", "thaw", "keep N blocks frozen, thaw the others"},
-    {"d", "drain", "drain worker N: it leaves the run"},
+    {"d", "drain", "drain worker N: it leaves the run; D: drain a host and its workers"},
     {"x", "stop", "stop the run: after the current step, or at the end of the epoch"},
     {"?", "help", "this page"},
     {"q", "quit", "leave; the run goes on"},
@@ -40,12 +40,18 @@ static const struct {
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
-void fl_top_keys(fl_top_cells *c, int y)
+/* After the end of the run, too. */
+static bool is_kept(const char *key)
+{
+    return *key == '?' || *key == 'q';
+}
+
+void fl_top_keys(fl_top_cells *c, int y, bool over)
 {
     int x = 1;
     for (int i = 0; i < N_KEYS; i++) {
         int n = keys[i].brief == NULL ? 0 : (int)(strlen(keys[i].key) + strlen(keys[i].brief)) + 1;
-        if (n > 0 && x + n < c->width) {
+        if (n > 0 && x + n < c->width && (!over || is_kept(keys[i].key))) {
             fl_top_text(c, x, y, n, FL_TOP_KEYS, keys[i].key);
             x = fl_top_text(c, x + (int)strlen(keys[i].key) + 1, y, n, FL_TOP_DIM, keys[i].brief) +
                 2;

@@ -101,7 +101,7 @@ static int body(fl_top_cells *c, const fl_top_model *m, const fl_top_view *v, fl
     return scroll;
 }
 
-static void bottom_line(fl_top_cells *c, const fl_top_view *v)
+static void bottom_line(fl_top_cells *c, const fl_top_model *m, const fl_top_view *v)
 {
     int y = c->height - 1;
     if (is_text(v->question)) {
@@ -110,7 +110,7 @@ static void bottom_line(fl_top_cells *c, const fl_top_view *v)
     } else if (is_text(v->note)) {
         fl_top_text(c, 1, y, c->width - 2, v->bad_note ? FL_TOP_BAD : FL_TOP_BOLD, v->note);
     } else if (v->keys) {
-        fl_top_keys(c, y);
+        fl_top_keys(c, y, m->over);
     }
 }
 
@@ -149,6 +149,6 @@ int fl_top_layout(fl_top_cells *c, const fl_top_model *m, const fl_top_view *v)
         int head = fl_top_head(c, m, v->silence);
         scroll = body(c, m, v, (fl_top_box){0, head, c->width, c->height - head - has_bottom});
     }
-    bottom_line(c, v);
+    bottom_line(c, m, v);
     return scroll;
 }

@@ -363,6 +363,7 @@ static void end_by(fl_top_model *m, const char *name, const json_t *event)
         return;
     }
     m->over = true;
+    m->step = whole(event, "steps", m->step, INT64_MAX / 2); /* the last answer came before it */
     snprintf(m->how, sizeof m->how, "%s%s%.*s", name + strlen("run."),
              message == NULL || *message == 0 ? "" : ": ",
              message == NULL ? 0 : (int)strcspn(message, "\n"), message == NULL ? "" : message);
@@ -370,9 +371,17 @@ static void end_by(fl_top_model *m, const char *name, const json_t *event)
 
 void fl_top_model_event(fl_top_model *m, const char *line)
 {
-    static const char *const warnings[] = {
-        "run.stalled", "run.failed",   "worker.lost",          "worker.slow",       "agent.lost",
-        "host.lost",   "trace.failed", "transition.cancelled", "checkpoint.failed", NULL};
+    static const char *const warnings[] = {"run.stalled",
+                                           "run.failed",
+                                           "worker.lost",
+                                           "worker.slow",
+                                           "agent.lost",
+                                           "host.lost",
+                                           "trace.failed",
+                                           "transition.cancelled",
+                                           "checkpoint.failed",
+                                           "step.nonfinite",
+                                           NULL};
     json_t *event = json_loads(line, 0, NULL);
     const char *name = json_string_value(json_object_get(event, "event"));
     if (name != NULL) {

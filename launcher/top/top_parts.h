@@ -15,7 +15,8 @@ void fl_top_grid(fl_top_cells *cells, const fl_top_model *model, fl_top_box box)
 int fl_top_workers(fl_top_cells *cells, const fl_top_model *model, fl_top_box box, int scroll);
 
 void fl_top_events(fl_top_cells *cells, const fl_top_model *model, fl_top_box box);
-void fl_top_keys(fl_top_cells *cells, int y);
+/* over: the run has ended, and takes no commands. */
+void fl_top_keys(fl_top_cells *cells, int y, bool over);
 void fl_top_help(fl_top_cells *cells);
 
 /* "3m12s", "2h05m", "-" for NAN. Returns text. */

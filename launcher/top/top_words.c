@@ -19,6 +19,9 @@ static const struct {
     {"costs.learned", "costs of layers corrected by live steps"},
     {"plan.chosen", "plan K={k} R={r} M={m}: {step_ms} ms a step predicted"},
     {"plan.considered", "F={f} weighed, choice: {choice} ({why})"},
+    {"hosts.measured",
+     "links between hosts measured: {latency_us} us, {bytes_per_s MiB}/s, all-reduce "
+     "{reduce_bytes_per_s MiB}/s"},
     {"worker.ready", "worker {rank} is ready, {memory_peak_bytes MiB} at most"},
     {"worker.left", "worker {rank} has left after step {steps}"},
     {"run.recovered", "the run goes on from step {step} (K={k} R={r} M={m}): {why}"},
@@ -35,6 +38,12 @@ static const struct {
     {"host.lost", "host {host} is lost: {why}"},
     {"worker.slow", "worker {rank} computes slowly: {own_ms} ms, {expected_ms} expected"},
     {"worker.recovered", "worker {rank} computes at its usual speed again"},
+    {"evaluation", "evaluated after step {step+}: validation loss {validation_loss}, accuracy "
+                   "{validation_accuracy%}"},
+    {"evaluation", "evaluated after step {step+}: validation loss {validation_loss}"},
+    {"evaluation", "evaluated after step {step+}: loss {test_loss}, accuracy {test_accuracy%}"},
+    {"evaluation", "evaluated after step {step+}: loss {test_loss}"},
+    {"step.nonfinite", "step {step+} is not finite ({action}): {message}"},
     {"epoch.finished", "epoch {epoch+} finished: loss {train_loss}, accuracy {test_accuracy%}"},
     {"epoch.finished", "epoch {epoch+} finished: loss {train_loss}"},
     {"freeze.decided", "freeze: F={f} becomes {f_next} ({why})"},
@@ -66,6 +75,9 @@ static const struct {
     {"run.resumed", "resumed from the checkpoint after {step} steps ({ended} before)"},
     {"run.ending", "ends with step {last_step}"},
     {"job.changed", "{field} is {value} from step {step} on"},
+    {"snapshot.taken",
+     "snapshot in memory after {step} steps: {bytes MiB}, {copy_ms} ms without training"},
+    {"model.saved", "model saved: {path}, {bytes MiB}"},
     {"trace.written", "trace written: {file}"},
     {"trace.failed", "no trace: {message}"},
     {"record.incomplete", "record incomplete: {missing}"},
@@ -146,6 +158,16 @@ static char *make_words(const json_t *event, const char *name)
         text = NULL;
     }
     return NULL;
+}
+
+bool fl_top_words_have(const char *name)
+{
+    for (int i = 0; i < N_TEMPLATES; i++) {
+        if (strcmp(templates[i].event, name) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 const char *fl_top_words(const json_t *event, char *text, size_t size_bytes)

@@ -206,6 +206,10 @@ static void test_top_model__keeps_the_newest_events(void **state)
     fl_top_model_event(&model, "{\"event\": \"run.failed\", \"message\": \"worker 1 died\\nlog\"}");
     assert_true(model.over);
     assert_string_equal(model.how, "failed: worker 1 died");
+    model.step = 3;
+    fl_top_model_event(&model, "{\"event\": \"run.finished\", \"steps\": 12}");
+    assert_int_equal(model.step, 12); /* the last answer came before the last steps */
+    fl_top_model_event(&model, "{\"event\": \"run.failed\", \"message\": \"worker 1 died\"}");
     fl_top_model_end(&model, "lost");
     assert_string_equal(model.how, "failed: worker 1 died");
 }
@@ -383,6 +387,35 @@ static void test_top_ask__sends_nothing_else(void **state)
     assert_int_equal(type("q"), FL_TOP_DEED_QUIT);
 }
 
+static void name_host(int i, const char *name, const char *state)
+{
+    snprintf(model.host[i].name, sizeof model.host[i].name, "%s", name);
+    snprintf(model.host[i].state, sizeof model.host[i].state, "%s", state);
+    model.n_hosts = i + 1;
+}
+
+/* Would catch: a host that is drained without a question, one that does not exist, a name with a q
+ * that cancels, and the key in a run of one host. */
+static void test_top_ask__drains_a_host_by_its_name(void **state)
+{
+    (void)state;
+    fl_top_model_init(&model);
+    take_times(1.0, 1, 0.5, 0.5);
+    (void)type("D");
+    assert_string_equal(ask.question, "");
+    name_host(0, "a", "joined");
+    name_host(1, "q-2", "joined");
+    name_host(2, "c", "lost");
+    (void)type("D");
+    assert_string_equal(ask.question, "drain which host (q-2): _");
+    (void)type("\033");
+    sends("Dq-2\ny", "drain", "{\"host\": \"q-2\"}", "drain host q-2: the run goes on without it");
+    assert_int_not_equal(type("Dx\ny\033"), FL_TOP_DEED_SEND);
+    assert_int_not_equal(type("Da\ny\033"), FL_TOP_DEED_SEND); /* the head */
+    assert_int_not_equal(type("Dc\nn"), FL_TOP_DEED_SEND);
+    assert_string_equal(ask.question, "");
+}
+
 static void test_top_ask__scrolls(void **state)
 {
     (void)state;
@@ -410,6 +443,7 @@ int main(void)
         cmocka_unit_test(test_top_tail__begins_again_where_a_file_was_cut),
         cmocka_unit_test(test_top_ask__sends_what_was_confirmed),
         cmocka_unit_test(test_top_ask__sends_nothing_else),
+        cmocka_unit_test(test_top_ask__drains_a_host_by_its_name),
         cmocka_unit_test(test_top_ask__scrolls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -43,6 +44,44 @@ static void test_words__are_for_people(void **state)
           "    0.0 s  failed: one?[31m");
 }
 
+/* Would catch: an event that this version writes, shown as its name and its fields. */
+static void test_words__are_there_for_every_event(void **state)
+{
+    (void)state;
+    char line[8192];
+    int n = 0;
+    bool events = false;
+    FILE *file = fopen(FL_SOURCE_DIR "/docs/runs.md", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        events = line[0] == '#' ? strcmp(line, "### Events\n") == 0 : events;
+        char *cell = events && strncmp(line, "| `", 3) == 0 ? line + 2 : NULL;
+        char *end = cell == NULL ? NULL : strchr(cell, '|');
+        for (char *name = end == NULL ? NULL : strtok(cell, "|"); name != NULL; name = NULL) {
+            char *save = NULL;
+            for (char *part = strtok_r(name, "`", &save); part != NULL;
+                 part = strtok_r(NULL, "`", &save)) {
+                bool is_name = strcspn(part, " ,|\n") == strlen(part) && strcmp(part, "why") != 0;
+                if (is_name && !fl_top_words_have(part)) {
+                    fail_msg("no words for %s", part);
+                }
+                n += is_name;
+            }
+        }
+    }
+    fclose(file);
+    assert_true(n > 40);
+    check("{\"time\": 2, \"event\": \"evaluation\", \"step\": 19, \"test_loss\": 0.5, "
+          "\"test_accuracy\": 0.75, \"seconds\": 1}",
+          "    2.0 s  evaluated after step 20: loss 0.5, accuracy 75.00 %");
+    check("{\"time\": 2, \"event\": \"evaluation\", \"step\": 19, \"validation_loss\": 0.5, "
+          "\"validation_mae\": 0.75}",
+          "    2.0 s  evaluated after step 20: validation loss 0.5");
+    check("{\"time\": 2, \"event\": \"snapshot.taken\", \"step\": 20, \"bytes\": 1048576, "
+          "\"copy_ms\": 1.25}",
+          "    2.0 s  snapshot in memory after 20 steps: 1.0 MiB, 1.25 ms without training");
+}
+
 /* An event of a later version, or one that lacks a field, is shown by its fields. */
 static void test_words__fall_back_to_the_fields(void **state)
 {
@@ -58,6 +97,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words__are_for_people),
+        cmocka_unit_test(test_words__are_there_for_every_event),
         cmocka_unit_test(test_words__fall_back_to_the_fields),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
