@@ -39,7 +39,9 @@ typedef struct fl_agent_options {
     fl_hosts *hosts; /* of the run, this one the first; new ones are added. NULL: this one alone */
     fl_host_record *host_records; /* [n_workers] by host, in the controller: kept true; NULL without
                                      hosts */
-    const fl_device_survey *devices; /* of this host; NULL: unknown */
+    struct fl_host_starter *starters; /* [hosts->n] ssh of agents that run already, which go to the
+                                         gate; NULL: none do */
+    const fl_device_survey *devices;  /* of this host; NULL: unknown */
     fl_worker_main *worker;
     void *context;
     /* Called in the agent first: closes what the controller alone may hold. NULL: nothing. */

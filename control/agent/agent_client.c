@@ -3,6 +3,7 @@
 #include "control/agent/agent_wire.h"
 #include "control/agent/gate.h"
 #include "control/agent/host_news.h"
+#include "control/agent/host_start.h"
 #include "device/alloc.h"
 #include "device/child.h"
 #include "device/clock.h"
@@ -317,6 +318,9 @@ fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers, fl_
         status = fork_agent(options, agent, children);
     }
     fl_free(children); /* the agent has its copy */
+    for (int i = 1; options->starters != NULL && i < options->hosts->n; i++) {
+        fl_host_starter_forget(&options->starters[i]); /* and the gate those */
+    }
     if (status != FL_OK) {
         release_agent(&agent);
         return status;

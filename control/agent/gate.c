@@ -93,9 +93,7 @@ static void pass_frame(fl__gate *g, const void *bytes, size_t n)
 static _Noreturn void end_gate(fl__gate *g, int code)
 {
     fl_host_socket_close(&g->socket); /* after LEAVE is sent */
-    if (!g->again) {
-        fl__gate_end_starters(g);
-    }
+    fl__gate_end_starters(g);
     _exit(code);
 }
 
@@ -188,6 +186,9 @@ static _Noreturn void become_local(const fl__gate *g, int socket, pid_t parent)
         _exit(1);
     }
     close(g->controller);
+    for (int i = 1; g->o->starters != NULL && i < g->hosts->n; i++) {
+        fl_host_starter_forget(&g->o->starters[i]);
+    }
     fl__agent_run(g->o, socket, g->children);
 }
 

@@ -585,12 +585,18 @@ void fl__gate_end_starters(fl__gate *g)
 {
     int64_t until_us = fl_deadline_us(STARTERS_MS);
     for (int i = 1; i < g->hosts->n; i++) {
+        if (g->again || g->remote[i].state == FL__HOST_AWAITED) {
+            fl_host_starter_cut(&g->remote[i].starter);
+        }
+    }
+    for (int i = 1; i < g->hosts->n && !g->again; i++) {
         fl_host_starter_close(&g->remote[i].starter, fl_left_ms(until_us), true);
     }
 }
 
 void fl__gate_await_hosts(fl__gate *g)
 {
+    char awaited[FL_HOST_AWAITED_TEXT];
     int n = 0;
     g->opened_us = fl_now_us();
     for (int i = 1; i < g->hosts->n; i++) {
@@ -599,26 +605,25 @@ void fl__gate_await_hosts(fl__gate *g)
             g->remote[i].state = FL__HOST_GONE;
         }
     }
-    if (g->hosts->again) {
-        if (n > 0) {
-            fl_log(FL_LOG_INFO, "waits for %d other host%s to join again", n, n == 1 ? "" : "s");
-        }
-        return;
+    if (n > 0) {
+        fl_log(FL_LOG_INFO, "%s", fl_host_start_awaited(g->hosts, g->run_dir, awaited));
     }
-    fl_log(FL_LOG_INFO,
-           "waits for %d other host%s: frostline agent --join %s --key %s/%s --name NAME", n,
-           n == 1 ? "" : "s", g->hosts->agents, g->run_dir, FL_HOSTS_KEY_FILE);
 }
 
-/* Agents try to connect until the head listens. */
+/* Agents try to connect until the head listens. Those that were started to be measured run. */
 bool fl__gate_start_agents(fl__gate *g)
 {
     bool good = true;
     for (int i = 1; i < g->hosts->n && g->hosts->by_ssh && good; i++) {
+        const fl_host_starter *runs = g->o->starters == NULL ? NULL : &g->o->starters[i];
         if (g->hosts->host[i].absent) {
             continue;
         }
-        good = fl_host_start(g->hosts, i, g->run_dir, &g->remote[i].starter);
+        if (runs != NULL && runs->pid > 0) {
+            g->remote[i].starter = *runs;
+        } else {
+            good = fl_host_start(g->hosts, i, g->run_dir, &g->remote[i].starter);
+        }
     }
     return good;
 }

@@ -58,7 +58,8 @@ void fl__gate_drop_frame(fl__kept_frame *kept);
  */
 bool fl__gate_start_agents(fl__gate *g);
 
-/* The gate ends: so do they. */
+/* The gate ends: so do they, and those that have not joined at once. Agents that join the run
+ * again go on without ssh. */
 void fl__gate_end_starters(fl__gate *g);
 
 /* Say which hosts the gate waits for. Those that the run does without are refused. */

@@ -1,6 +1,8 @@
 #include "control/agent/host_start.h"
 
+#include "device/child.h"
 #include "device/clock.h"
+#include "device/plural.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,11 +11,17 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CANNOT_EXECUTE = 127, SSH_FAILED = 255 /* and not what it has started */, TURN_MS = 20 };
+enum {
+    CANNOT_EXECUTE = 127,
+    SSH_FAILED = 255 /* and not what it has started */,
+    TURN_MS = 20,
+    KILL_MS = 1000
+};
 
 /* ---- the command ---- */
 
@@ -70,9 +78,32 @@ bool fl_host_start_command(const fl_hosts *hosts, int i, const char *program, co
     put_word(&w, hosts->apart ? "-" : key);
     put_text(&w, " --name");
     put_word(&w, hosts->host[i].name);
+    put_text(&w, " --until-eof");
     bool fits = w.used < FL_HOST_COMMAND_MAX;
     text[fits ? w.used : FL_HOST_COMMAND_MAX - 1] = '\0';
     return fits;
+}
+
+const char *fl_host_start_awaited(const fl_hosts *hosts, const char *run_dir,
+                                  char text[FL_HOST_AWAITED_TEXT])
+{
+    char others[FL_COUNT_BYTES], how[FL_HOST_AWAITED_TEXT] = ", whose agents ssh starts";
+    int n = 0;
+    for (int i = 1; i < hosts->n; i++) {
+        n += !hosts->host[i].absent;
+    }
+    if (hosts->again) {
+        snprintf(how, sizeof how, " to join again");
+    } else if (hosts->meeting[0] != '\0') {
+        snprintf(how, sizeof how, ", the other tasks of this start");
+    } else if (!hosts->by_ssh) {
+        snprintf(how, sizeof how,
+                 ": frostline agent --join %s --key %.4000s/" FL_HOSTS_KEY_FILE " --name NAME",
+                 hosts->agents, run_dir);
+    }
+    snprintf(text, FL_HOST_AWAITED_TEXT, "waits for %s%.4250s", fl_count(n, "other host", others),
+             how);
+    return text;
 }
 
 /* ---- the process ---- */
@@ -88,55 +119,93 @@ static _Noreturn void become_ssh(const char *address, const char *command, int i
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (input >= 0 && dup2(input, STDIN_FILENO) < 0) {
-        _exit(CANNOT_EXECUTE);
-    }
-    if (getppid() == parent && setsid() >= 0 && dup2(output, STDOUT_FILENO) >= 0 &&
-        dup2(output, STDERR_FILENO) >= 0) {
+    if (getppid() == parent && setsid() >= 0 && dup2(input, STDIN_FILENO) >= 0 &&
+        dup2(output, STDOUT_FILENO) >= 0 && dup2(output, STDERR_FILENO) >= 0) {
         (void)close_range(STDERR_FILENO + 1, ~0U, 0);
         execlp("ssh", "ssh", "-o", "BatchMode=yes", address, command, (char *)NULL);
     }
     _exit(CANNOT_EXECUTE);
 }
 
-/* The reading end of a pipe that has the keys in it: no file of the host has them. -1, with errno.
- */
-static int pass_keys(const fl_hosts *hosts)
+/* A pipe for standard input, with the keys in it where no file of the host has them, else with an
+ * empty line: the agent then knows that its end is that of ssh. False, with errno. */
+static bool make_input(const fl_hosts *hosts, int ends[2])
 {
-    int ends[2];
-    char text[2 * FL_CURVE_KEY + 3];
-    int n = snprintf(text, sizeof text, "%s\n%s\n", hosts->keys.server, hosts->keys.secret);
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return -1;
+    char text[2 * FL_CURVE_KEY + 3] = "\n";
+    if (hosts->apart) {
+        snprintf(text, sizeof text, "%s\n%s\n", hosts->keys.server, hosts->keys.secret);
     }
-    bool good = write(ends[1], text, (size_t)n) == n; /* a pipe takes that many at once */
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return false;
+    }
+    size_t n = strlen(text);
+    bool good = write(ends[1], text, n) == (ssize_t)n; /* a pipe takes that many at once */
     explicit_bzero(text, sizeof text);
-    close(ends[1]);
     if (!good) {
         close(ends[0]);
-        return -1;
+        close(ends[1]);
     }
-    return ends[0];
+    return good;
 }
 
-static bool fork_ssh(const char *address, const char *command, int keys, fl_host_starter *out)
+/* All zeros in a starter mean that there is none. */
+static int move_up(int fd)
+{
+    int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    int error = errno;
+    close(fd);
+    errno = error;
+    return moved;
+}
+
+/* In the parent. False, with errno: it is not known when it ends, and it was ended. */
+static bool keep_ssh(pid_t pid, int input, int said, fl_host_starter *out)
+{
+    int ended = pidfd_open(pid, 0);
+    *out = (fl_host_starter){.pid = pid,
+                             .input_fd = move_up(input),
+                             .said_fd = move_up(said),
+                             .ended_fd = ended < 0 ? ended : move_up(ended)};
+    if (out->input_fd > 0 && out->said_fd > 0 && out->ended_fd > 0) {
+        (void)fcntl(out->said_fd, F_SETFL, O_NONBLOCK);
+        return true;
+    }
+    int error = errno;
+    kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+    out->pid = 0;
+    fl_host_starter_forget(out);
+    errno = error;
+    return false;
+}
+
+/* input: both ends, which are closed. */
+static bool fork_ssh(const char *address, const char *command, const int input[2],
+                     fl_host_starter *out)
 {
     int ends[2];
     pid_t self = getpid();
     if (pipe2(ends, O_CLOEXEC) != 0) {
+        close(input[0]);
+        close(input[1]);
         return false;
     }
     fflush(NULL);
-    *out = (fl_host_starter){.pid = fork(), .said_fd = fcntl(ends[0], F_DUPFD_CLOEXEC, 3)};
-    if (out->pid == 0) {
-        become_ssh(address, command, keys, ends[1], self);
+    pid_t pid = fork();
+    if (pid == 0) {
+        become_ssh(address, command, input[0], ends[1], self);
     }
     int error = errno;
-    close(ends[0]);
+    close(input[0]);
     close(ends[1]);
-    (void)fcntl(out->said_fd, F_SETFL, O_NONBLOCK);
+    if (pid > 0) {
+        return keep_ssh(pid, input[1], ends[0], out);
+    }
+    close(input[1]);
+    close(ends[0]);
     errno = error;
-    return out->pid > 0;
+    return false;
 }
 
 bool fl_host_start(const fl_hosts *hosts, int i, const char *run_dir, fl_host_starter *out)
@@ -152,38 +221,11 @@ bool fl_host_start(const fl_hosts *hosts, int i, const char *run_dir, fl_host_st
         errno = ENAMETOOLONG;
         return false;
     }
-    int keys = hosts->apart ? pass_keys(hosts) : -1;
-    if (hosts->apart && keys < 0) {
-        return false;
-    }
-    bool good = fork_ssh(hosts->ssh[i], command, keys, out);
-    if (keys >= 0) {
-        close(keys);
-    }
-    return good;
+    int input[2];
+    return make_input(hosts, input) && fork_ssh(hosts->ssh[i], command, input, out);
 }
 
 /* ---- what it says ---- */
-
-/* A word that no terminal obeys, of the last line that is not empty. */
-static void keep_line(fl_host_starter *s, const char *text, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c == '\n' || c == '\r') {
-            s->whole = true;
-            continue;
-        }
-        if (s->whole) {
-            s->whole = false;
-            s->n_line = 0;
-        }
-        if (s->n_line < FL_HOST_SAID_MAX) {
-            s->line[s->n_line++] = (char)(c < 0x20 || c == 0x7f ? '?' : c);
-        }
-        s->line[s->n_line] = '\0';
-    }
-}
 
 void fl_host_starter_read(fl_host_starter *s, bool shows)
 {
@@ -199,26 +241,34 @@ void fl_host_starter_read(fl_host_starter *s, bool shows)
             s->said_fd = 0;
             return;
         }
-        keep_line(s, text, (size_t)n);
+        fl_last_line_add(&s->last, text, (size_t)n);
         if (shows) {
             (void)!write(STDERR_FILENO, text, (size_t)n);
         }
     }
 }
 
-bool fl_host_starter_ended(fl_host_starter *s, const char *address, bool shows, char *why)
+static bool has_ended(const fl_host_starter *s)
+{
+    struct pollfd item = {.fd = s->ended_fd, .events = POLLIN};
+    return s->pid > 0 && poll(&item, 1, 0) == 1;
+}
+
+/* Its exit code, or the signal; -1: another process has started it. */
+static int reap(fl_host_starter *s, bool *is_killed)
 {
     int how = 0;
-    if (s->pid <= 0 || waitpid(s->pid, &how, WNOHANG) != s->pid) {
-        return false;
-    }
+    pid_t got;
+    do {
+        got = waitpid(s->pid, &how, 0);
+    } while (got < 0 && errno == EINTR);
+    *is_killed = got == s->pid && WIFSIGNALED(how);
     s->pid = 0;
-    fl_host_starter_read(s, shows);
-    bool is_killed = WIFSIGNALED(how);
-    int code = is_killed ? WTERMSIG(how) : WEXITSTATUS(how);
-    snprintf(why, FL_HOST_STARTER_WHY, "ssh, which was to start its agent, ended with %s %d%s%s%s",
-             is_killed ? "signal" : "exit code", code, s->n_line > 0 ? ": \"" : "", s->line,
-             s->n_line > 0 ? "\"" : "");
+    return got < 0 ? -1 : WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how);
+}
+
+static void add_advice(const char *address, int code, char *why)
+{
     size_t n = strlen(why);
     if (code == SSH_FAILED) {
         snprintf(why + n, FL_HOST_STARTER_WHY - n, "; try: ssh -o BatchMode=yes %s true", address);
@@ -226,27 +276,88 @@ bool fl_host_starter_ended(fl_host_starter *s, const char *address, bool shows, 
         snprintf(why + n, FL_HOST_STARTER_WHY - n,
                  "; frostline must be there by the path that it has here");
     }
+}
+
+bool fl_host_starter_ended(fl_host_starter *s, const char *address, bool shows, char *why)
+{
+    char end[32] = "";
+    bool is_killed;
+    if (!has_ended(s)) {
+        return false;
+    }
+    fl_host_starter_read(s, shows);
+    int code = reap(s, &is_killed);
+    fl_host_starter_forget(s);
+    if (code >= 0) {
+        snprintf(end, sizeof end, " with %s %d", is_killed ? "signal" : "exit code", code);
+    }
+    snprintf(why, FL_HOST_STARTER_WHY, "ssh, which was to start its agent, ended%s%s%s%s", end,
+             s->last.n > 0 ? ": \"" : "", s->last.text, s->last.n > 0 ? "\"" : "");
+    add_advice(address, is_killed ? 0 : code, why);
     return true;
+}
+
+/* ---- its end ---- */
+
+static void close_fd(int *fd)
+{
+    if (*fd > 0) {
+        close(*fd);
+    }
+    *fd = 0;
+}
+
+void fl_host_starter_forget(fl_host_starter *s)
+{
+    close_fd(&s->input_fd);
+    close_fd(&s->said_fd);
+    close_fd(&s->ended_fd);
+}
+
+void fl_host_starter_cut(fl_host_starter *s)
+{
+    close_fd(&s->input_fd);
+    if (s->pid > 0) {
+        kill(s->pid, SIGTERM);
+    }
+}
+
+/* True once it has ended. */
+static bool await_end(fl_host_starter *s, int64_t wait_ms, bool shows)
+{
+    int64_t until_us = fl_deadline_us(wait_ms);
+    while (!has_ended(s) && fl_left_ms(until_us) > 0) {
+        struct pollfd items[] = {{.fd = s->said_fd > 0 ? s->said_fd : -1, .events = POLLIN},
+                                 {.fd = s->ended_fd, .events = POLLIN}};
+        poll(items, 2, TURN_MS);
+        fl_host_starter_read(s, shows);
+    }
+    return has_ended(s);
 }
 
 void fl_host_starter_close(fl_host_starter *s, int64_t wait_ms, bool shows)
 {
-    int64_t until_us = fl_deadline_us(wait_ms);
-    bool is_held = s->pid <= 0;
-    while (!is_held && fl_left_ms(until_us) > 0) {
-        struct pollfd item = {.fd = s->said_fd > 0 ? s->said_fd : -1, .events = POLLIN};
-        poll(&item, 1, TURN_MS);
-        fl_host_starter_read(s, shows);
-        is_held = waitpid(s->pid, NULL, WNOHANG) == s->pid;
-    }
-    if (!is_held) {
-        kill(s->pid, SIGTERM);
-        while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR) {
+    bool is_killed;
+    if (s->pid > 0 && !await_end(s, wait_ms, shows)) {
+        fl_host_starter_cut(s);
+        if (!await_end(s, KILL_MS, shows)) {
+            kill(s->pid, SIGKILL);
         }
     }
-    fl_host_starter_read(s, shows);
-    if (s->said_fd > 0) {
-        close(s->said_fd);
+    if (s->pid > 0) {
+        fl_host_starter_read(s, shows);
+        (void)reap(s, &is_killed);
     }
+    fl_host_starter_forget(s);
+    *s = (fl_host_starter){.pid = 0};
+}
+
+void fl_host_starter_reap(fl_host_starter *s)
+{
+    if (s->pid > 0) {
+        fl_host_starter_cut(s);
+        (void)fl_child_reap(s->pid, KILL_MS, NULL);
+    }
+    fl_host_starter_forget(s);
     *s = (fl_host_starter){.pid = 0};
 }

@@ -215,30 +215,38 @@ static bool has_agent(const fl__survey *s, int i)
     return s->host[i].joined || (s->host[i].gone && s->host[i].peer.n > 0);
 }
 
-/* why: the run does not begin; "": it does, and agents that nobody else starts wait for it. */
-static void tell_agents(const fl__survey *s, const char *why)
+/* An agent that has not joined cannot be told: it ends with its ssh. */
+static void tell_agents(fl__survey *s, bool ends, const char *why)
 {
-    bool ends = s->o->dismiss || s->o->hosts->by_ssh || why[0] != '\0';
     fl_host_type type = s->stopped == SIGTERM ? FL_HOST_STOP : ends ? FL_HOST_LEAVE : FL_HOST_NEXT;
     for (int i = 1; i < s->out->n; i++) {
-        if (has_agent(s, i)) { /* Ctrl-C ends the agents as it ends the head: no failure */
+        if (s->socket.socket != NULL &&
+            has_agent(s, i)) { /* Ctrl-C ends the agents as it ends the head: no failure */
             fl__survey_send_text(s, &s->host[i].peer, type, s->stopped == 0 ? why : "");
+        } else if (ends) {
+            fl_host_starter_cut(&s->host[i].starter);
         }
     }
 }
 
+/* why: the run does not begin; "": it does, and agents wait for it. */
 static void dismiss_agents(fl__survey *s, const char *why)
 {
     int64_t until_us = fl_deadline_us(DISMISS_MS);
-    if (s->socket.socket != NULL) {
-        tell_agents(s, why);
+    bool ends = s->o->dismiss || why[0] != '\0';
+    if (s->host != NULL) {
+        tell_agents(s, ends, why);
     }
     if (s->links != NULL) {
         zmq_close(s->links);
     }
     fl_host_socket_close(&s->socket);
-    for (int i = 1; i < s->out->n; i++) {
-        fl_host_starter_close(&s->host[i].starter, fl_left_ms(until_us), !s->o->quiet);
+    for (int i = 1; s->host != NULL && i < s->out->n; i++) {
+        if (ends) {
+            fl_host_starter_close(&s->host[i].starter, fl_left_ms(until_us), !s->o->quiet);
+        } else if (s->o->starters != NULL) {
+            s->o->starters[i] = s->host[i].starter;
+        }
     }
 }
 
@@ -266,15 +274,10 @@ static void close_survey(fl__survey *s, const char *why)
 static void announce(const fl__survey *s)
 {
     const fl_hosts *hosts = s->o->hosts;
-    int n = 0;
-    for (int i = 1; i < hosts->n; i++) {
-        n += !hosts->host[i].absent;
-    }
-    fl_log(FL_LOG_INFO,
-           "%s; waits for %d other host%s: frostline agent --join %s "
-           "--key %s/" FL_HOSTS_KEY_FILE " --name NAME",
-           s->o->links ? "measures the links between hosts" : "compares the kinds of hosts", n,
-           n == 1 ? "" : "s", hosts->agents, s->o->run_dir);
+    char awaited[FL_HOST_AWAITED_TEXT];
+    fl_log(FL_LOG_INFO, "%s; %s",
+           s->o->links ? "measures the links between hosts" : "compares the kinds of hosts",
+           fl_host_start_awaited(hosts, s->o->run_dir, awaited));
 }
 
 static fl_status survey_hosts(fl__survey *s)

@@ -9,7 +9,7 @@
  *
  *     ④ a store, at the address of the workers' links, lets pairs find each other
  *
- *     ⑤ results come; agents that ssh started are told to end, others ask to join the gate next */
+ *     ⑤ results come; agents ask to join the gate next, or are told to end */
 #ifndef FL_CONTROL_AGENT_HOST_SURVEY_H
 #define FL_CONTROL_AGENT_HOST_SURVEY_H
 
@@ -42,6 +42,8 @@ typedef struct fl_host_survey_options {
     bool plain;                         /* as the run's own links between hosts are */
     bool partial;                       /* measure those that have joined */
     bool dismiss;                       /* agents end: nothing follows */
+    struct fl_host_starter *starters;   /* out [hosts->n]: of agents that ssh started and that stay,
+                                           after FL_OK; without dismiss */
     bool quiet;                         /* nothing is said, and what agents say is not shown */
 } fl_host_survey_options;
 

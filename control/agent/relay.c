@@ -8,10 +8,13 @@
  *     ④ the head is silent, or a signal: the agent's process is killed, and its workers with it
  *     ⑤ the agent's process has ended: LEAVE to the head, with the reason
  *     ⑦ AGAIN from the head: the run goes back; as ③, then from ① with a new process of the agent
- *     ⑥ the first SIGTERM: DRAIN to the head, until RELEASE, which is as ③; without it as ④ */
+ *     ⑥ the first SIGTERM: DRAIN to the head, until RELEASE, which is as ③; without it as ④
+ *     ⑧ standard input has ended, which ssh of the head held: before ① is done as ④; after it, once
+ *       the connection to the head is closed, too */
 #include "control/agent/relay.h"
 
 #include "control/agent/relay_child.h"
+#include "control/agent/relay_input.h"
 #include "control/link/greeting.h"
 #include "control/link/zmq_socket.h"
 #include "device/child.h"
@@ -68,8 +71,11 @@ typedef struct relay {
     bool again;        /* the same, because the run goes back */
     bool stopped;      /* the same, because SIGTERM has ended the run */
     bool failed;       /* the same, because the run has failed */
-    int64_t join_ms;   /* to wait for the head's answer */
-    int64_t asked_us;  /* when the head was asked to drain this host; 0: it was not */
+    bool was_in;       /* it has joined, now or before the run went back */
+    bool disconnected; /* since it has joined */
+    fl_relay_input input;
+    int64_t join_ms;  /* to wait for the head's answer */
+    int64_t asked_us; /* when the head was asked to drain this host; 0: it was not */
     int64_t silence_ms;
     int64_t heard_us, alive_us;
     int64_t stood_us, stood_at_us; /* this process stood still for so long, until then */
@@ -153,7 +159,8 @@ static fl_status open_head(relay *r)
         !fl_zmq_set(r->head, ZMQ_LINGER, LINGER_MS) ||
         !fl_zmq_set(r->head, ZMQ_RECONNECT_IVL, RECONNECT_MS) ||
         !fl_zmq_limit_messages(r->head, FL_HOST_MESSAGE_MAX) ||
-        zmq_socket_monitor(r->head, EVENTS_ENDPOINT, HANDSHAKE_EVENTS) != 0 ||
+        zmq_socket_monitor(r->head, EVENTS_ENDPOINT, HANDSHAKE_EVENTS | ZMQ_EVENT_DISCONNECTED) !=
+            0 ||
         zmq_connect(r->events, EVENTS_ENDPOINT) != 0 || zmq_connect(r->head, o->endpoint) != 0) {
         return fl_fail(FL_EIO, "--join: cannot connect to %s: %s", o->endpoint,
                        zmq_strerror(zmq_errno()));
@@ -197,6 +204,7 @@ static int read_events(const relay *r)
 static bool is_refused(relay *r)
 {
     int events = read_events(r); /* the last head may close while it listens */
+    r->disconnected = r->disconnected || (events & ZMQ_EVENT_DISCONNECTED) != 0;
     bool waits = !r->joined && !r->again && !r->surveyed;
     if (!waits || (events & HANDSHAKE_EVENTS) == 0) {
         return false;
@@ -243,8 +251,10 @@ static fl_status take_welcome(relay *r, const fl_host_welcome *welcome)
         return fl_fail(FL_EIO, "--join: %lld of %lld bytes of the job have come",
                        (long long)r->job_bytes, (long long)welcome->job_bytes);
     }
-    r->joined = true;
+    r->joined = r->was_in = true;
     r->again = r->measures = false;
+    (void)read_events(r); /* of connections before this one */
+    r->disconnected = false;
     r->silence_ms = welcome->silence_ms;
     if (r->asked_us != 0) { /* while nobody listened */
         send_drain(r);
@@ -608,6 +618,19 @@ static fl_status watch_clock(relay *r, int64_t now_us)
     return FL_OK;
 }
 
+/* ⑧ */
+static fl_status watch_input(relay *r)
+{
+    fl_relay_input_look(&r->input);
+    if (!r->input.ended || r->over || (r->was_in && !(r->joined && r->disconnected))) {
+        return FL_OK;
+    }
+    return fl_fail(FL_EPEER, r->was_in ? "the head has ended, and so has the ssh that started this "
+                                         "agent: the workers of this host were ended"
+                                       : "the ssh that started this agent has ended before this "
+                                         "host had joined");
+}
+
 /* ---- the loop ---- */
 
 static fl_status turn_relay(relay *r, bool *ended, fl_relay_end *end)
@@ -617,8 +640,9 @@ static fl_status turn_relay(relay *r, bool *ended, fl_relay_end *end)
     zmq_pollitem_t items[] = {{r->head, 0, (short)(takes ? ZMQ_POLLIN : 0), 0},
                               {r->events, 0, ZMQ_POLLIN, 0},
                               {NULL, r->signal_fd, ZMQ_POLLIN, 0},
-                              {NULL, r->socket, ZMQ_POLLIN, 0}};
-    zmq_poll(items, 4, TURN_MS);
+                              {NULL, r->socket, ZMQ_POLLIN, 0},
+                              {NULL, STDIN_FILENO, ZMQ_POLLIN, 0}};
+    zmq_poll(items, r->input.watched ? 5 : 4, TURN_MS);
     note_still(r, fl_now_us() - begun_us - TURN_MS * 1000);
     if (is_refused(r)) {
         return fl_fail(FL_EIO, "--join: %s refuses the key: it is another run's", r->o->endpoint);
@@ -635,6 +659,7 @@ static fl_status turn_relay(relay *r, bool *ended, fl_relay_end *end)
         return FL_OK;
     }
     FL_TRY(stop_for_signal(r));
+    FL_TRY(watch_input(r));
     if (!takes && r->joined) { /* nobody read the head's messages: that is no silence */
         int64_t now_us = fl_now_us(), heard_us = r->heard_us + now_us - begun_us;
         r->heard_us = heard_us < now_us ? heard_us : now_us;
@@ -676,6 +701,7 @@ static void leave_head(relay *r)
 fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
 {
     relay r = {.o = options, .socket = -1, .signal_fd = -1, .job_fd = -1, .agent = -1};
+    r.input = (fl_relay_input){.watched = options->until_eof, .spoke = options->input_spoke};
     sigset_t stops, before;
     sigemptyset(&stops);
     sigaddset(&stops, SIGINT);

@@ -34,6 +34,8 @@ typedef struct fl_relay_options {
     int n_devices;        /* that it offers then */
     int64_t join_ms;      /* to wait for the head's answer */
     int64_t grace_ms;     /* after SIGTERM, for the head to drain this host */
+    bool until_eof;       /* it ends with standard input, as long as it has not joined */
+    bool input_spoke;     /* something has come from there */
     fl_machine_kind kind; /* of this host */
     fl_host_serve *serve;
     fl_host_measure *measure; /* NULL: it measures nothing */
@@ -51,9 +53,9 @@ typedef struct fl_relay_end {
 /* Join the run, and serve it until it is over, or until the run has drained this host (*end):
  * FL_OK. The first SIGTERM has the host drained. The caller has no threads.
  * FL_EINVAL: the head refuses the name; FL_EIO: it refuses the key; FL_EPEER: it does not answer,
- * or the head was lost, and the workers of this host have been ended; FL_ESTOPPED: by SIGINT, or by
- * a SIGTERM after which the host could not be drained; FL_EFAILED: the agent ended with an exit
- * code, after it said why. */
+ * or standard input has ended, or the head was lost, and the workers of this host have been ended;
+ * FL_ESTOPPED: by SIGINT, or by a SIGTERM after which the host could not be drained; FL_EFAILED:
+ * the agent ended with an exit code, after it said why. */
 fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end) FL_MUST_CHECK;
 
 #endif

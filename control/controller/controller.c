@@ -264,6 +264,7 @@ static fl_status start_workers(fl_controller *controller)
                                     .endpoint = endpoint,
                                     .hosts = controller->hosts.table,
                                     .host_records = controller->hosts.records,
+                                    .starters = o->starters,
                                     .devices = o->devices,
                                     .worker = o->worker,
                                     .context = o->context,

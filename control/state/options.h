@@ -77,6 +77,7 @@ typedef struct fl_controller_options {
     const fl_hosts *hosts;                /* of the run; NULL: this one alone */
     const fl_host_link *links;            /* [n_links] between hosts, measured before the start */
     int n_links;
+    struct fl_host_starter *starters;       /* [hosts->n] of fl_agent_options; may be NULL */
     const fl_host_facts *host_facts;        /* that its other hosts must have, too; with hosts */
     const struct fl_device_survey *devices; /* of the machine; NULL: unknown */
     const char *kernels;                    /* the instruction set, "avx2"; NULL: unknown */

@@ -276,27 +276,35 @@ static void test_engines__mpirun_goes_on_without_a_drained_host(void **state)
 
 /* ---- ssh ---- */
 
-static void start_sshd(site *s)
+/* sshd on these hosts, "bc"; more: lines of its configuration. */
+static void start_sshd(site *s, const char *hosts, const char *more)
 {
-    const char *dir = s->h.dir, *address = s->h.host[1].address;
-    assert_true(
-        net_hosts_shell("mkdir -p /run/sshd && cd %s && mkdir bin && ssh-keygen -q -t ed25519 "
-                        "-N '' -f host_key && ssh-keygen -q -t ed25519 -N '' -f id && "
-                        "cp id.pub allowed && echo \"[%s]:2222 $(cat host_key.pub)\" > known",
-                        dir, address));
-    write_file(s, "sshd_config",
-               "Port 2222\nListenAddress %s\nHostKey %s/host_key\nAuthorizedKeysFile %s/allowed\n"
-               "StrictModes no\nUsePAM no\nPasswordAuthentication no\nPidFile none\n"
-               "PermitRootLogin prohibit-password\n",
-               address, dir, dir);
+    const char *dir = s->h.dir;
+    assert_true(net_hosts_shell("mkdir -p /run/sshd && cd %s && mkdir bin && ssh-keygen -q -t "
+                                "ed25519 -N '' -f host_key && ssh-keygen -q -t ed25519 -N '' -f id "
+                                "&& cp id.pub allowed",
+                                dir));
     write_file(s, "ssh_config",
                "Host *\n  Port 2222\n  IdentityFile %s/id\n  IdentitiesOnly yes\n"
                "  UserKnownHostsFile %s/known\n  StrictHostKeyChecking yes\n",
                dir, dir);
     write_file(s, "bin/ssh", "#!/bin/sh\nexec /usr/bin/ssh -F %s/ssh_config \"$@\"\n", dir);
     assert_true(net_hosts_shell("chmod 755 %s/bin/ssh", dir));
-    start_service(s, 1, "/usr/sbin/sshd -D -e -f %s/sshd_config", dir);
-    AWAIT(s, net_hosts_log_has(&s->h, "services.log", "Server listening on"));
+    for (; *hosts != '\0'; hosts++) {
+        const net_host *h = &s->h.host[*hosts - 'a'];
+        char name[32], listening[64];
+        snprintf(name, sizeof name, "sshd_%s", h->name);
+        snprintf(listening, sizeof listening, "Server listening on %s", h->address);
+        write_file(s, name,
+                   "Port 2222\nListenAddress %s\nHostKey %s/host_key\nAuthorizedKeysFile "
+                   "%s/allowed\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n"
+                   "PidFile none\nPermitRootLogin prohibit-password\n%s",
+                   h->address, dir, dir, more);
+        assert_true(net_hosts_shell("cd %s && echo \"[%s]:2222 $(cat host_key.pub)\" >> known", dir,
+                                    h->address));
+        start_service(s, *hosts - 'a', "/usr/sbin/sshd -D -e -f %s/%s", dir, name);
+        AWAIT(s, net_hosts_log_has(&s->h, "services.log", listening));
+    }
 }
 
 /* ssh is that of Debian; where a user has a configuration in the home folder, this one has -F. */
@@ -307,7 +315,7 @@ static void test_engines__ssh_starts_the_agents_of_a_job(void **state)
     char arguments[128];
     NET_NEED(h);
     NEED_PROGRAMS("/usr/bin/ssh /usr/sbin/sshd ssh-keygen nsenter");
-    start_sshd(s);
+    start_sshd(s, "b", "");
     bool good = on_host(s, 0,
                         "env PATH=%s/bin:\"$PATH\" '%s/frostline' run " NET_JOB
                         "--set pipe.k=2 --set autodp.r=1 --set train.max_steps=%d --run-dir %s/run "
@@ -319,10 +327,94 @@ static void test_engines__ssh_starts_the_agents_of_a_job(void **state)
         show_logs(s);
         fail_msg("the run has failed");
     }
-    assert_true(net_hosts_log_has(h, "services.log", "Accepted publickey"));
+    assert_true(net_hosts_shell("test $(grep -c 'Accepted publickey' %s/services.log) = 1",
+                                h->dir)); /* to be measured and for the run */
     snprintf(arguments, sizeof arguments, "--set train.max_steps=%d", STEPS);
     net_hosts_run_alone(h, arguments);
     net_hosts_check(h, STEPS, COMPARED);
+}
+
+#define NEED_SSHD NEED_PROGRAMS("/usr/bin/ssh /usr/sbin/sshd ssh-keygen nsenter")
+
+/* What sshd starts on each host: DIR/agent-ADDRESS.pid while it runs, .log, and .code at its end.
+ * On host c it never begins; on host b when DIR/go is there. */
+static void force_agents(const site *s, char more[NET_HOSTS_TEXT])
+{
+    const char *dir = s->h.dir;
+    write_file(s, "force",
+               "#!/bin/sh\nset -- $SSH_CONNECTION\nf=%s/agent-$3\n: > $f.pid\n"
+               "[ $3 != %s ] || exec sleep 1000\n"
+               "while ! test -e %s/go; do sleep 0.05; done\n"
+               "sh -c \"$SSH_ORIGINAL_COMMAND\" > $f.log 2>&1\necho $? > $f.code\n",
+               dir, s->h.host[2].address, dir);
+    assert_true(net_hosts_shell("chmod 755 %s/force", dir));
+    snprintf(more, NET_HOSTS_TEXT, "ForceCommand %s/force\n", dir);
+}
+
+/* The head on host a, with more options. */
+static void start_ssh_head(site *s, const char *options)
+{
+    net_hosts *h = &s->h;
+    start_service(s, 0,
+                  "sh -c \"PATH=%s/bin:\\$PATH; '%s/frostline' run " NET_JOB
+                  "--hosts %s/hosts.yaml --ssh --set train.max_steps=4 %s --run-dir %s/run "
+                  "> %s/head.log 2>&1 & echo \\$! > %s/head.pid; wait; touch %s/head.over\"",
+                  h->dir, FL_BINARY_DIR, h->dir, options, h->dir, h->dir, h->dir, h->dir);
+}
+
+static bool agent_said(const site *s, int host, const char *text)
+{
+    return net_hosts_shell("grep -q '%s' %s/agent-%s.log && grep -qx 3 %s/agent-%s.code", text,
+                           s->h.dir, s->h.host[host].address, s->h.dir, s->h.host[host].address);
+}
+
+/* Would catch: an agent that waits for a minute for a head which has ended, because ssh to another
+ * host has failed. Its sshd is slower than that. */
+static void test_engines__a_start_that_fails_ends_the_agents_of_ssh(void **state)
+{
+    site *s = *state;
+    net_hosts *h = &s->h;
+    char more[NET_HOSTS_TEXT];
+    NET_NEED(h);
+    NEED_SSHD;
+    force_agents(s, more);
+    start_sshd(s, "b", more); /* and none on host c */
+    write_file(s, "bin/ssh",
+               "#!/bin/sh\ncase \"$*\" in *%s*) while ! test -e %s/agent-%s.pid; do sleep 0.05; "
+               "done ;; esac\nexec /usr/bin/ssh -F %s/ssh_config \"$@\"\n",
+               h->host[2].address, h->dir, h->host[1].address, h->dir);
+    start_ssh_head(s, "--set run.shared=false"); /* it has the keys when the head is gone, too */
+    AWAIT(s, net_hosts_log_has(h, "head.log", "Connection refused"));
+    AWAIT(s, net_hosts_log_has(h, "head.log", "host c ("));
+    AWAIT(s, net_hosts_shell("test -e %s/head.over", h->dir));
+    assert_true(net_hosts_shell("touch %s/go", h->dir));
+    AWAIT(s, agent_said(s, 1, "the ssh that started this agent has ended before"));
+}
+
+/* Would catch: agents that stay when the head is killed while it waits for another host: one that
+ * was measured, and one that has joined. */
+static void test_engines__a_killed_head_ends_the_agents_of_ssh(void **state)
+{
+    site *s = *state;
+    net_hosts *h = &s->h;
+    char more[NET_HOSTS_TEXT];
+    NET_NEED(h);
+    NEED_SSHD;
+    force_agents(s, more);
+    start_sshd(s, "bc", more);
+    assert_true(net_hosts_shell("touch %s/go", h->dir));
+    start_ssh_head(s, "--set pipe.k=1 --set autodp.r=3 --set pipe.m=1"); /* nothing is measured */
+    AWAIT(s, net_hosts_log_has(h, "head.log", "has joined with workers 1 .. 1"));
+    assert_true(net_hosts_shell("kill -9 $(cat %s/head.pid)", h->dir));
+    AWAIT(s, agent_said(s, 1, "the head has ended, and so has the ssh"));
+    assert_true(
+        net_hosts_shell("cd %s && rm -r run agent-* && sed -i '/^links/,$d' hosts.yaml", h->dir));
+    start_ssh_head(s, "");
+    AWAIT(s, net_hosts_log_has(h, "head.log", "measures the links between hosts"));
+    AWAIT(s, net_hosts_shell("ip netns pids %s | xargs -r ps -o comm= -p | grep -q frostline",
+                             h->host[1].space));
+    assert_true(net_hosts_shell("kill -9 $(cat %s/head.pid)", h->dir));
+    AWAIT(s, agent_said(s, 1, "the ssh that started this agent has ended before"));
 }
 
 #define SITE(test) cmocka_unit_test_setup_teardown(test, make_site, remove_site)
@@ -333,6 +425,8 @@ int main(void)
         SITE(test_engines__slurm_starts_requeues_and_goes_on_without_a_node),
         SITE(test_engines__mpirun_goes_on_without_a_drained_host),
         SITE(test_engines__ssh_starts_the_agents_of_a_job),
+        SITE(test_engines__a_start_that_fails_ends_the_agents_of_ssh),
+        SITE(test_engines__a_killed_head_ends_the_agents_of_ssh),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -149,6 +149,8 @@ static fl_status read_options(const fl_args *args, agent_options *o)
     o->host.name = o->name;
     o->host.address = o->address;
     o->host.address_chosen = fl_args_has(args, "--address");
+    o->host.until_eof = fl_args_has(args, "--until-eof");
+    o->host.input_spoke = strcmp(fl_args_value(args, "--key"), "-") == 0; /* it had the keys */
     return FL_OK;
 }
 
@@ -197,6 +199,7 @@ const fl_cli_command fl_cli_command_agent = {
                  "of an interface of this host; default: the one the head knows or sees"},
                 {"--devices", 0, "N", "of a new host: how many it offers; default: 1"},
                 {"--grace", 0, "SECONDS", "after SIGTERM, to leave the run; default: 25"},
-                {"--wait", 0, "SECONDS", "for the head and its name's address; default: 60"}},
+                {"--wait", 0, "SECONDS", "for the head and its name's address; default: 60"},
+                {"--until-eof", 0, NULL, "before it has joined: end when standard input ends"}},
     .run = run_agent,
 };

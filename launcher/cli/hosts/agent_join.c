@@ -58,6 +58,8 @@ fl_status fl_agent_join(const char *endpoint, const fl_curve_keys *keys, const f
                               .n_devices = host->n_devices,
                               .join_ms = host->wait_ms > 0 ? host->wait_ms : JOIN_MS,
                               .grace_ms = grace_ms,
+                              .until_eof = host->until_eof,
+                              .input_spoke = host->input_spoke,
                               .serve = fl_joined_serve,
                               .measure = fl_joined_measure,
                               .context = &own};

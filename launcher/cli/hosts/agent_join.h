@@ -17,6 +17,8 @@ typedef struct fl_agent_host {
     bool address_chosen;        /* by the user, and not the one from which it reaches the head */
     int n_devices;              /* should it be new to the run */
     int64_t wait_ms;            /* for the head's first answer; 0: a minute */
+    bool until_eof;             /* it ends with standard input until it has joined, */
+    bool input_spoke;           /* from which something has come */
 } fl_agent_host;
 
 /* Serve a run at this endpoint as this host until it is over. As fl_relay_run. */

@@ -1,5 +1,6 @@
 #include "launcher/run/plan/run_survey.h"
 
+#include "control/agent/host_start.h"
 #include "control/agent/host_survey.h"
 #include "control/agent/host_wire.h"
 #include "device/alloc.h"
@@ -105,7 +106,13 @@ static fl_status survey_with(fl_preparation *p, const char *run_dir, fl_own_cost
                                          .context = p,
                                          .wants = wants_costs,
                                          .take = take_costs};
+    if (p->hosts->by_ssh) {
+        void *starters = NULL;
+        FL_TRY(fl_alloc_array((size_t)p->hosts->n, sizeof *p->starters, &starters));
+        p->starters = starters;
+    }
     const fl_host_survey_options options = {.hosts = p->hosts,
+                                            .starters = p->starters,
                                             .n_ranks = p->n_ranks,
                                             .run_dir = run_dir,
                                             .join_ms = JOIN_MS,

@@ -25,16 +25,16 @@ static void test_host_start__quotes_every_word(void **state)
     assert_true(
         fl_host_start_command(&hosts, 1, "/opt/my tools/frostline", "/runs/$(one)", "/home", text));
     assert_string_equal(text, "exec '/opt/my tools/frostline' agent --join 'tcp://10.0.0.1:5570' "
-                              "--key '/runs/$(one)/hosts.key' --name 'b'");
+                              "--key '/runs/$(one)/hosts.key' --name 'b' --until-eof");
     hosts = hosts_with_name("b'; rm -rf '");
     assert_true(fl_host_start_command(&hosts, 1, "f", "/r", NULL, text));
     assert_string_equal(text, "exec 'f' agent --join 'tcp://10.0.0.1:5570' --key '/r/hosts.key' "
-                              "--name 'b'\\''; rm -rf '\\'''");
+                              "--name 'b'\\''; rm -rf '\\''' --until-eof");
     hosts = hosts_with_name("b");
     hosts.apart = true;
     assert_true(fl_host_start_command(&hosts, 1, "f", "/r", "/my home", text));
     assert_string_equal(text, "cd '/my home' 2>/dev/null; exec 'f' agent --join "
-                              "'tcp://10.0.0.1:5570' --key '-' --name 'b'");
+                              "'tcp://10.0.0.1:5570' --key '-' --name 'b' --until-eof");
 }
 
 static void test_host_start__refuses_what_does_not_fit(void **state)
