@@ -127,6 +127,9 @@ void fl_signals_restore(fl_signals *signals)
 {
     while (signals->fd >= 0 && fl_signals_next(signals) != 0) {
     }
+    if (signals->fd < 0) { /* the run has not begun */
+        fl_signals_drop_stops();
+    }
     close_file(signals);
     restore_actions(signals);
     sigprocmask(SIG_SETMASK, &signals->mask_before, NULL);

@@ -18,6 +18,7 @@
 #include "pipe/plan/evaluation.h"
 #include "pipe/state/model_file.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <zmq.h>
@@ -494,6 +495,7 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     const fl_shutdown *shutdown = &controller->shutdown;
     fl_status opened = open_all(controller);
     if (opened != FL_OK) {
+        result->terminated = opened == FL_ESTOPPED && is_terminated(shutdown);
         return fl_summary_no_start(controller, opened);
     }
     report_start(controller);

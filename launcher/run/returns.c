@@ -225,10 +225,11 @@ static fl_status stop_waiting(const fl_run_losses *l, const fl_run_result *befor
 {
     static const char why[] = "stopped while it waited for hosts to join again";
     fl_log(FL_LOG_WARN, "%s; `frostline run --resume %s` continues the run", why, before->run_dir);
+    bool terminated = result->terminated || fl_signals_take_stop() == SIGTERM;
     *result = *before;
     result->worker_lost = false;
-    result->terminated = fl_signals_take_stop() == SIGTERM;
-    dismiss_hosts(l, result->terminated ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_OVER, why);
+    result->terminated = terminated;
+    dismiss_hosts(l, terminated ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_OVER, why);
     return fl_fail(FL_ESTOPPED, "%s", why);
 }
 

@@ -152,6 +152,9 @@ static void print_table(const fl_run_entry *entries, int n)
                      fl_count(e->skipped_steps, "step", n_skipped));
         }
         snprintf(steps, sizeof steps, "%" PRId64 "/%" PRId64, e->steps, e->n_steps);
+        if (e->n_steps <= 0) { /* it ended before its workers were there, or they are awaited */
+            snprintf(steps, sizeof steps, "-");
+        }
         printf("%-9s %15s %8s %8s %s  %-19.19s  %s%s%s%s\n", fl_run_state_text(e->state), steps,
                number_text(e->loss, loss), number_text(e->test_accuracy, accuracy),
                checkpoints_text(e, checkpoints), e->started, e->name, metrics_text(e, metrics),
