@@ -1,6 +1,7 @@
 #include "launcher/doctor/command_doctor.h"
 
 #include "device/alloc.h"
+#include "device/plural.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/doctor/host_links.h"
@@ -13,6 +14,17 @@ static fl_status load_job(const fl_args *args, fl_job *job)
     const char *overrides[FL_ARGS_MAX];
     int n = fl_job_context_overrides(args, overrides);
     return fl_job_load(args->operand, overrides, n, job);
+}
+
+/* The hosts are checked all the same, where they can be read; any other default may be wrong, too.
+ */
+static void load_hosts_alone(const fl_args *args, fl_job *job)
+{
+    const char *overrides[FL_ARGS_MAX];
+    int n = fl_job_context_overrides(args, overrides);
+    if (fl_job_load_hosts(args->operand, overrides, n, job) != FL_OK) {
+        fl_job_defaults(job);
+    }
 }
 
 static void look_at_host(const fl_job *job, fl_nccl_trial *nccl, fl_findings *findings)
@@ -51,6 +63,7 @@ static void look_at_all(const fl_args *args, fl_job_context *w, fl_findings *fin
     fl_job_defaults(&w->job);
     if (args->operand != NULL && load_job(args, &w->job) != FL_OK) {
         refuse_job("change the job; frostline schema lists its fields", findings);
+        load_hosts_alone(args, &w->job);
     } else {
         loaded = args->operand != NULL;
     }
@@ -91,11 +104,34 @@ static bool has_hosts(const fl_args *args, const fl_job *job)
     return fl_args_has(args, "--hosts") || job->n_hosts > 0;
 }
 
+/* "3 hosts: 1 without an error; c: ssh, d: memory, same" */
+static void print_sum(const host_look *l)
+{
+    char hosts[FL_COUNT_BYTES];
+    int n_good = 0;
+    for (int i = 0; i < l->n; i++) {
+        n_good += exit_of(&l->hosts[i].findings) == FL_EXIT_DONE;
+    }
+    printf("\n%s: %d without an error", fl_count(l->n, "host", hosts), n_good);
+    for (int i = 0; i < l->n; i++) {
+        const fl_findings *f = &l->hosts[i].findings;
+        for (int k = 0, n = 0; k < f->n; k++) {
+            if (f->of[k].verdict == FL_VERDICT_ERROR) {
+                printf("%s%s%s %s", n == 0 ? "; " : ",", n == 0 ? l->hosts[i].name : "",
+                       n == 0 ? ":" : "", f->of[k].check);
+                n++;
+            }
+        }
+    }
+    printf("%s\n", exit_of(&l->of_links) == FL_EXIT_DONE ? "" : "; errors between the hosts");
+}
+
 static void print_look(const host_look *l)
 {
     fl_doctor_print_hosts(l->hosts, l->n, stdout);
     printf("\nbetween the hosts\n");
     fl_findings_print(&l->of_links, stdout);
+    print_sum(l);
 }
 
 static fl_status print_look_json(const host_look *l)

@@ -31,19 +31,24 @@ static bool has_ssh(const fl_doctor_host *host)
 }
 
 /* How many hosts take part, this one included. */
-static int leave_out(const fl_doctor_host *asked, fl_hosts *hosts)
+static int leave_out(const fl_doctor_host *asked, fl_hosts *hosts, fl_findings *findings)
 {
     int n = 1;
     for (int i = 1; i < hosts->n; i++) {
         hosts->host[i].absent = !has_ssh(&asked[i]);
         n += !hosts->host[i].absent;
+        if (hosts->host[i].absent) {
+            fl_finding_add(findings, FL_VERDICT_ERROR, "pair",
+                           "host %s (%s) was not measured: ssh could not ask it (see above)",
+                           asked[i].name, asked[i].address);
+        }
     }
     return n;
 }
 
 static fl_status measure_pairs(const fl_cluster_file *file, const fl_hosts_source *source,
                                const fl_job *job, const fl_doctor_host *asked,
-                               fl_host_survey *found)
+                               fl_host_survey *found, fl_findings *findings)
 {
     fl_hosts *hosts = NULL;
     int stopped = 0;
@@ -58,7 +63,7 @@ static fl_status measure_pairs(const fl_cluster_file *file, const fl_hosts_sourc
                                             .partial = true,
                                             .dismiss = true,
                                             .quiet = true};
-    if (status == FL_OK && leave_out(asked, hosts) > 1) {
+    if (status == FL_OK && leave_out(asked, hosts, findings) > 1) {
         status = fl_host_survey_run(&options, found, &stopped);
     }
     explicit_bzero(hosts, sizeof *hosts);
@@ -172,7 +177,7 @@ void fl_doctor_look_at_host_links(const fl_cluster_file *file, const char *sourc
                                   fl_findings *findings)
 {
     const fl_hosts_source from = {.name = source, .listen = listen};
-    fl_status status = measure_pairs(file, &from, job, hosts, found);
+    fl_status status = measure_pairs(file, &from, job, hosts, found, findings);
     if (status != FL_OK) {
         fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "links", "%s", fl_errmsg());
         fl_finding_advise(f, "nothing was measured between hosts; a run ends in the same way");

@@ -3,6 +3,7 @@
 #include "control/events/json.h"
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "device/last_line.h"
 #include "device/plural.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ANSWER_MAX = 128 * 1024, ASK_MS = 60000, CANNOT_EXECUTE = 127 };
+enum { ANSWER_MAX = 128 * 1024, ASK_MS = 60000, CANNOT_EXECUTE = 127, REST_READS = 64 };
 
 static const double APART_S = 1.0; /* ssh takes a part of it to end */
 
@@ -124,18 +125,21 @@ void fl_doctor_compare_gpus(const char *host, int n_devices, fl_findings *findin
 /* A ssh_question that is being asked. */
 typedef struct ssh_question {
     pid_t pid;  /* 0: it was not asked */
-    int fd;     /* its output */
+    int fd;     /* its output; -1: that has ended */
+    int said;   /* its standard error; the same */
     char *text; /* [ANSWER_MAX] */
     size_t n;
-    double now_s; /* when the output ended */
+    fl_last_line last; /* of its standard error */
+    double now_s;      /* when the output ended */
 } ssh_question;
 
-static _Noreturn void become_ssh(const char *address, const char *command, int out, pid_t parent)
+static _Noreturn void become_ssh(const char *address, const char *command, int out, int said,
+                                 pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (getppid() == parent && nothing >= 0 && dup2(nothing, STDIN_FILENO) >= 0 &&
-        dup2(out, STDOUT_FILENO) >= 0) {
+        dup2(out, STDOUT_FILENO) >= 0 && dup2(said, STDERR_FILENO) >= 0) {
         execlp("ssh", "ssh", "-o", "BatchMode=yes", address, command, (char *)NULL);
     }
     _exit(CANNOT_EXECUTE);
@@ -153,18 +157,25 @@ static bool make_command(char *command, size_t size_bytes)
 
 static bool ask_host(const char *address, const char *command, ssh_question *q)
 {
-    int out[2];
+    int out[2], said[2];
     pid_t self = getpid();
     if (pipe2(out, O_CLOEXEC) != 0) {
+        return false;
+    }
+    if (pipe2(said, O_CLOEXEC) != 0) {
+        close(out[0]);
+        close(out[1]);
         return false;
     }
     fflush(NULL);
     q->pid = fork();
     if (q->pid == 0) {
-        become_ssh(address, command, out[1], self);
+        become_ssh(address, command, out[1], said[1], self);
     }
     close(out[1]);
+    close(said[1]);
     q->fd = out[0];
+    q->said = said[0];
     return q->pid > 0;
 }
 
@@ -187,6 +198,29 @@ static void read_output(ssh_question *q)
     q->n += fits;
 }
 
+/* The same of its standard error, of which the last line is kept. */
+static void read_said(ssh_question *q)
+{
+    char more[4096];
+    ssize_t n = read(q->said, more, sizeof more);
+    if (n > 0) {
+        fl_last_line_add(&q->last, more, (size_t)n);
+    } else if (n == 0 || errno != EINTR) {
+        close(q->said);
+        q->said = -1;
+    }
+}
+
+static void read_ready(ssh_question *q, const struct pollfd items[2])
+{
+    if (items[1].revents != 0) {
+        read_said(q);
+    }
+    if (items[0].revents != 0) {
+        read_output(q);
+    }
+}
+
 static void read_answers(ssh_question *questions, int n)
 {
     static const int TURN_MS = 200;
@@ -195,17 +229,51 @@ static void read_answers(ssh_question *questions, int n)
     while (any && fl_left_ms(until_us) > 0) {
         any = false;
         for (int i = 1; i < n; i++) {
-            struct pollfd item = {.fd = questions[i].fd, .events = POLLIN};
-            any = any || questions[i].fd >= 0;
-            if (questions[i].fd >= 0 && poll(&item, 1, TURN_MS / n) > 0) {
-                read_output(&questions[i]);
+            ssh_question *q = &questions[i];
+            struct pollfd items[] = {{.fd = q->fd, .events = POLLIN},
+                                     {.fd = q->said, .events = POLLIN}};
+            bool asked = q->fd >= 0 || q->said >= 0;
+            any = any || q->fd >= 0;
+            if (asked && poll(items, 2, TURN_MS / n) > 0) {
+                read_ready(q, items);
             }
         }
     }
 }
 
+/* What it said last may come after its output has ended. */
+static void read_rest(ssh_question *q)
+{
+    int flags = fcntl(q->said, F_GETFL);
+    (void)fcntl(q->said, F_SETFL, flags | O_NONBLOCK);
+    for (int i = 0; q->said >= 0 && i < REST_READS; i++) {
+        read_said(q);
+    }
+    if (q->said >= 0) {
+        close(q->said);
+    }
+}
+
+static void describe_end(const ssh_question *q, bool late, int how, char text[FL_FINDING_TEXT])
+{
+    bool says = q->last.n > 0;
+    if (q->pid <= 0) {
+        snprintf(text, FL_FINDING_TEXT, "it was not asked");
+    } else if (late) {
+        snprintf(text, FL_FINDING_TEXT, "no answer in %d s", ASK_MS / 1000);
+    } else {
+        snprintf(text, FL_FINDING_TEXT, "ssh ended with %s %d",
+                 WIFEXITED(how) ? "exit code" : "signal",
+                 WIFEXITED(how) ? WEXITSTATUS(how) : WTERMSIG(how));
+    }
+    size_t n = strlen(text);
+    snprintf(text + n, FL_FINDING_TEXT - n, "%s%s%s", says ? ": \"" : "", q->last.text,
+             says ? "\"" : "");
+}
+
 static void take_end(ssh_question *q, fl_doctor_host *host)
 {
+    char text[FL_FINDING_TEXT];
     int how = 0;
     bool late = q->fd >= 0;
     if (late) {
@@ -214,15 +282,14 @@ static void take_end(ssh_question *q, fl_doctor_host *host)
     }
     while (q->pid > 0 && waitpid(q->pid, &how, 0) < 0 && errno == EINTR) {
     }
+    read_rest(q);
     if (!late && q->pid > 0 && q->n > 0) {
         fl_doctor_take_answer(q->text, q->n, q->now_s, host);
         return;
     }
-    fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, "ssh",
-                                   late ? "no answer in %d s" : "it ended with %d",
-                                   late             ? ASK_MS / 1000
-                                   : WIFEXITED(how) ? WEXITSTATUS(how)
-                                                    : 128 + WTERMSIG(how));
+    describe_end(q, late, how, text);
+    fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, "ssh", "host %s (%s): %s",
+                                   host->name, host->address, text);
     fl_finding_advise(f,
                       "ssh -o BatchMode=yes %s must run frostline by the path that it has here; or "
                       "run frostline doctor there by hand",
@@ -239,7 +306,7 @@ void fl_doctor_look_at_hosts(const fl_cluster_file *file, fl_doctor_host *hosts)
     for (int i = 0; i < n; i++) {
         hosts[i].name = file->name[i];
         hosts[i].address = file->address[i];
-        questions[i] = (ssh_question){.fd = -1};
+        questions[i] = (ssh_question){.fd = -1, .said = -1};
         void *text = NULL;
         if (i > 0 && known && hosts[i].address[0] != '\0' && fl_alloc(BYTES, &text) == FL_OK) {
             questions[i].text = text;

@@ -83,6 +83,29 @@ fl_status fl_job_parse(const char *name, const char *text, size_t size_bytes,
     return FL_OK;
 }
 
+/* As fl_job_parse, of the hosts alone. */
+static fl_status parse_hosts(const char *name, const char *text, size_t size_bytes,
+                             const char *const *overrides, int n_overrides, fl_job *job)
+{
+    static const char own[] = "hosts=";
+    fl_job fresh;
+    fl_job_defaults(&fresh);
+    snprintf(fresh.origins.file, sizeof fresh.origins.file, "%s", name);
+    FL_TRY(fl_job_screen(name, text, size_bytes));
+    FL_TRY(fl_job_read_only(text, size_bytes, "hosts", &fresh));
+    for (int i = 0; i < n_overrides; i++) {
+        if (strncmp(overrides[i], own, strlen(own)) == 0) {
+            FL_TRY(override_field(&fresh, overrides[i]));
+        }
+    }
+    FL_TRY(fl_job_locate(&fresh, fl_job_check_hosts(&fresh)));
+    *job = fresh;
+    return FL_OK;
+}
+
+typedef fl_status parse_job(const char *name, const char *text, size_t size_bytes,
+                            const char *const *overrides, int n_overrides, fl_job *job);
+
 /* Fill text [capacity] from the file; *length is what there was, at most capacity. */
 static fl_status read_all(int fd, const char *path, char *text, size_t capacity, size_t *length)
 {
@@ -104,8 +127,8 @@ static fl_status read_all(int fd, const char *path, char *text, size_t capacity,
 }
 
 /* Closes the file. why: it could not be opened */
-static fl_status load_file(int fd, const char *why, const char *path, const char *const *overrides,
-                           int n_overrides, fl_job *job)
+static fl_status load_file(int fd, const char *why, const char *path, parse_job *parse,
+                           const char *const *overrides, int n_overrides, fl_job *job)
 {
     size_t capacity = FL_JOB_FILE_MAX + 1, length = 0; /* one more detects a longer file */
     void *text = NULL;
@@ -117,7 +140,7 @@ static fl_status load_file(int fd, const char *why, const char *path, const char
         status = read_all(fd, path, text, capacity, &length); /* ① */
     }
     if (status == FL_OK) {
-        status = fl_job_parse(path, text, length, overrides, n_overrides, job);
+        status = parse(path, text, length, overrides, n_overrides, job);
     }
     close(fd);
     fl_free(text);
@@ -127,7 +150,14 @@ static fl_status load_file(int fd, const char *why, const char *path, const char
 fl_status fl_job_load(const char *path, const char *const *overrides, int n_overrides, fl_job *job)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    return load_file(fd, strerror(errno), path, overrides, n_overrides, job);
+    return load_file(fd, strerror(errno), path, fl_job_parse, overrides, n_overrides, job);
+}
+
+fl_status fl_job_load_hosts(const char *path, const char *const *overrides, int n_overrides,
+                            fl_job *job)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return load_file(fd, strerror(errno), path, parse_hosts, overrides, n_overrides, job);
 }
 
 fl_status fl_job_load_kept(const char *path, const char *const *overrides, int n_overrides,
@@ -135,7 +165,7 @@ fl_status fl_job_load_kept(const char *path, const char *const *overrides, int n
 {
     const char *why = NULL;
     int fd = fl_regular_file_open(AT_FDCWD, path, &why);
-    return load_file(fd, why, path, overrides, n_overrides, job);
+    return load_file(fd, why, path, fl_job_parse, overrides, n_overrides, job);
 }
 
 double fl_job_dropout(const fl_job *job)

@@ -22,13 +22,25 @@ fl_status fl_job_screen(const char *name, const char *text, size_t size_bytes) F
 fl_status fl_job_load_kept(const char *path, const char *const *overrides, int n_overrides,
                            fl_job *job) FL_MUST_CHECK;
 
+/* The hosts of a job that cannot be loaded because of another field, all others with their default
+ * values. FL_EINVAL if it is these that are wrong, too, or the file is no YAML. */
+fl_status fl_job_load_hosts(const char *path, const char *const *overrides, int n_overrides,
+                            fl_job *job) FL_MUST_CHECK;
+
 /* Fill *job from a screened file, whose name is already in job->origins; *job is undefined on
  * failure. FL_EINVAL with "file:line:column: field: ...". */
 fl_status fl_job_read(const char *text, size_t size_bytes, fl_job *job) FL_MUST_CHECK;
 
+/* The same of one field at the top of the file; all others are left out, whatever they are. */
+fl_status fl_job_read_only(const char *text, size_t size_bytes, const char *name,
+                           fl_job *job) FL_MUST_CHECK;
+
 /* Check every field's range, and combinations of several fields. FL_EINVAL with "field: found ...".
  * A job that a program filled in passes the same checks. */
 fl_status fl_job_check(const fl_job *job) FL_MUST_CHECK;
+
+/* The part of fl_job_check that is about the hosts. */
+fl_status fl_job_check_hosts(const fl_job *job) FL_MUST_CHECK;
 
 /* The share that a model built from the job's own fields drops. */
 double fl_job_dropout(const fl_job *job);

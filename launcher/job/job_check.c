@@ -388,7 +388,7 @@ static fl_status check_fault(const fl_job *job)
                          "found %s, allowed: at least fault.detect %s", deadline, detect);
 }
 
-static fl_status check_hosts(const fl_job *job)
+fl_status fl_job_check_hosts(const fl_job *job)
 {
     fl__hosts_before before = {.name = job->hosts[0].name,
                                .address = job->hosts[0].address,
@@ -406,7 +406,7 @@ static fl_status check_hosts(const fl_job *job)
 fl_status fl_job_check(const fl_job *job)
 {
     FL_TRY(check_fields(job));
-    FL_TRY(check_hosts(job));
+    FL_TRY(fl_job_check_hosts(job));
     FL_TRY(check_model(job));
     FL_TRY(check_data(job));
     FL_TRY(check_devices(job));

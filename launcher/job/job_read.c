@@ -10,6 +10,7 @@
 typedef struct job_reader {
     yaml_document_t *document;
     fl_job *job;
+    const char *only;                /* the one field at the top that is read; NULL: all are */
     int section_line[FL_SCHEMA_MAX]; /* 0: not read yet */
 } job_reader;
 
@@ -103,7 +104,10 @@ static fl_status read_mapping(job_reader *r, const char *section, const yaml_nod
          pair < mapping->data.mapping.pairs.top; pair++) {
         const yaml_node_t *key = yaml_document_get_node(r->document, pair->key);
         const yaml_node_t *value = yaml_document_get_node(r->document, pair->value);
-        FL_TRY(read_pair(r, section, key, value));
+        if (r->only == NULL ||
+            (key->type == YAML_SCALAR_NODE && strcmp(fl_node_text(key), r->only) == 0)) {
+            FL_TRY(read_pair(r, section, key, value));
+        }
     }
     return FL_OK;
 }
@@ -140,7 +144,7 @@ static fl_status read_root(job_reader *r)
     return root->type == YAML_MAPPING_NODE ? read_mapping(r, "", root) : not_a_mapping(r, root, "");
 }
 
-fl_status fl_job_read(const char *text, size_t size_bytes, fl_job *job)
+static fl_status read_document(const char *text, size_t size_bytes, const char *only, fl_job *job)
 {
     yaml_parser_t parser;
     yaml_document_t document;
@@ -150,7 +154,7 @@ fl_status fl_job_read(const char *text, size_t size_bytes, fl_job *job)
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, size_bytes);
     fl_status status = FL_OK;
     if (yaml_parser_load(&parser, &document)) {
-        job_reader r = {.document = &document, .job = job};
+        job_reader r = {.document = &document, .job = job, .only = only};
         status = read_root(&r);
         yaml_document_delete(&document);
     } else {
@@ -160,4 +164,14 @@ fl_status fl_job_read(const char *text, size_t size_bytes, fl_job *job)
     }
     yaml_parser_delete(&parser);
     return status;
+}
+
+fl_status fl_job_read(const char *text, size_t size_bytes, fl_job *job)
+{
+    return read_document(text, size_bytes, NULL, job);
+}
+
+fl_status fl_job_read_only(const char *text, size_t size_bytes, const char *name, fl_job *job)
+{
+    return read_document(text, size_bytes, name, job);
 }

@@ -52,7 +52,11 @@ mkdir bin
 cat >bin/ssh <<'END'
 #!/bin/sh
 [ "$1 $2" = '-o BatchMode=yes' ] || exit 9
-[ "$3" != 127.0.0.3 ] || exit 255
+if [ "$3" = 127.0.0.3 ]; then
+    echo "first line" >&2
+    echo "ssh: connect to host 127.0.0.3 port 22: No route to host" >&2
+    exit 255
+fi
 exec sh -c "$4"
 END
 chmod 755 bin/ssh
@@ -61,8 +65,20 @@ for i in 1 2 3; do
     echo "  - {name: h$i, devices: 1, address: 127.0.0.$i}" >>hosts.yaml
 done
 printf 'links:\n  between_hosts: {latency_us: 50, bandwidth: 1MiB}\n' >>hosts.yaml
-expect "a host out of reach" 2 '^error +ssh +it ended with 255' \
+expect "a host out of reach" 2 '^error +ssh +host h3 \(127.0.0.3\): ssh ended with exit code 255: "ssh: connect to host 127.0.0.3 port 22: No route to host"$' \
     env PATH="$work/bin:$PATH" "$program" doctor --hosts hosts.yaml
+for line in '^3 hosts: 2 without an error; h3: ssh; errors between the hosts$' \
+    '^error +pair +host h3 \(127.0.0.3\) was not measured: ssh could not ask it'; do
+    grep -qE "$line" output || { echo "a host out of reach: no line $line" && cat output && failed=1; }
+done
+# An error of the job, and the hosts that it names: both.
+{
+    printf 'train: {batch: none}\n'
+    sed '/^links:/,$d' hosts.yaml
+} >wrong.yaml
+expect "a wrong job with hosts" 2 '^error +job +wrong.yaml:1:16: train.batch: found' \
+    env PATH="$work/bin:$PATH" "$program" doctor wrong.yaml
+grep -q '^error *ssh *host h3 (127.0.0.3): ssh ended' output || { echo "a wrong job hides its hosts" && cat output && failed=1; }
 sed '/h3/d' hosts.yaml >two.yaml
 expect "two hosts" 0 '^ok +same +the version of this host' \
     env PATH="$work/bin:$PATH" "$program" doctor --hosts two.yaml
@@ -77,7 +93,7 @@ sed '/^links:/,$d; s/127.0.0.2/fd00::2/' two.yaml >six.yaml
 expect "an IPv6 address" 2 "address: found 'fd00::2', allowed: an IPv4 address, as 10.0.0.1 .no IPv6." \
     "$program" doctor --hosts six.yaml
 expect "no such file of hosts" 2 'none.yaml: cannot be opened' "$program" doctor --hosts none.yaml
-rm -r bin hosts.yaml two.yaml stated.yaml six.yaml
+rm -r bin hosts.yaml two.yaml stated.yaml six.yaml wrong.yaml
 left=$(ls -A)
 [ "$left" = output ] || { echo "files are left: $left" && failed=1; }
 exit $failed
