@@ -26,11 +26,12 @@ static void host_cells(fl_html *html, const json_t *host)
 static void event_row(fl_html *html, const json_t *event)
 {
     char text[FL_NUMBER_BYTES];
+    const char *why = fl_line_text(event, "why");
     fl_html_add(html, "<tr><td>%s</td>", fl_html_duration(fl_line_real(event, "time"), text));
     fl_page_number(html, fl_line_real(event, "step"), 0);
     host_cells(html, event);
     fl_page_cell(html, fl_line_text(event, "event") + strlen("host."));
-    fl_page_cell(html, fl_line_text(event, "why"));
+    fl_page_cell(html, why[0] == '\0' ? "-" : why);
     fl_html_add(html, "</tr>\n");
 }
 
@@ -39,7 +40,7 @@ static void list_hosts(fl_html *html, const json_t *hosts)
     const json_t *host;
     size_t i;
     fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th class=\"text\">host</th><th class="
-                      "\"text\">address</th><th>workers</th><th class=\"text\">profile</th>"
+                      "\"text\">address</th><th>workers</th><th class=\"text\">layer costs</th>"
                       "</tr>\n");
     json_array_foreach(hosts, i, host)
     {
@@ -58,7 +59,7 @@ static void list_events(fl_html *html, const fl_report *report)
     int n = 0;
     fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th>time</th><th>step</th><th class="
                       "\"text\">host</th><th class=\"text\">address</th><th>workers</th><th class="
-                      "\"text\">became</th><th class=\"text\">because</th></tr>\n");
+                      "\"text\">event</th><th class=\"text\">reason</th></tr>\n");
     for (int64_t i = 0; i < report->n_events; i++) {
         if (is_row(report->event[i]) && n++ < ROWS_MAX) {
             event_row(html, report->event[i]);

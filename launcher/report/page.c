@@ -2,6 +2,7 @@
 #include "launcher/report/page.h"
 
 #include "control/state/options.h"
+#include "device/plural.h"
 
 #include <limits.h>
 #include <math.h>
@@ -254,6 +255,8 @@ static void describe_run(fl_html *html, const fl_report *report)
         return;
     }
     size_t n_workers = json_array_size(json_object_get(newest, "workers"));
+    size_t n_hosts = json_array_size(json_object_get(newest, "hosts"));
+    char workers[FL_COUNT_BYTES], hosts[FL_COUNT_BYTES];
     fl_html_add(html, "<p>");
     if (report->has_job) {
         describe_model(html, &report->job, started);
@@ -263,8 +266,12 @@ static void describe_run(fl_html *html, const fl_report *report)
     fl_html_add(html, " on %s samples", fl_html_number(fl_line_real(started, "samples"), 0, n));
     fl_html_add(html, ", %s to a batch", fl_html_number(fl_line_real(started, "batch"), 0, n));
     fl_html_add(html, ", for %s", fl_html_number(fl_line_real(newest, "epochs"), 0, n));
-    fl_html_add(html, " epochs at most, with %d worker%s. ", (int)n_workers,
-                n_workers == 1 ? "" : "s");
+    fl_html_add(html, " epochs at most, with %s", fl_count((int64_t)n_workers, "worker", workers));
+    if (n_hosts > 0) {
+        fl_html_add(html, " on %s at %s", fl_count((int64_t)n_hosts, "host", hosts),
+                    resumed == NULL ? "its start" : "its newest start");
+    }
+    fl_html_add(html, ". ");
     fl_html_add(html, "Begun %s.</p>\n", moment(started, text));
     list_resumes(html, report);
 }

@@ -145,7 +145,7 @@ static void predicted_row(fl_html *html, const change *c)
     fl_html_add(html, "<tr>");
     fl_page_number(html, fl_line_real(c->done, "step"), 0);
     change_cell(html, c);
-    fl_page_number(html, before, 1);
+    fl_page_number(html, before > 0 ? before : (double)NAN, 1); /* 0: no step was measured yet */
     fl_page_number(html, predicted > 0 ? predicted : (double)NAN, 1);
     fl_page_number(html, measured, 1);
     if (both) {

@@ -170,6 +170,26 @@ static const char *split_field(const fl_ctl_arg *next, const char *word, json_t 
     return equals + 1;
 }
 
+/* A word in the place of an optional number, as `hosts` in `drain hosts b`: the names that may
+ * stand there are said here, because the run would see two arguments. True after a message. */
+static bool is_misspelled(const fl_ctl_command *c, const fl_ctl_arg *next, const char *word)
+{
+    char shown[FL_SHOWN_MAX], names[128] = "";
+    size_t n = 0;
+    bool has_digit = strpbrk(word, "0123456789") != NULL;
+    if (next->type != FL_CTL_INTEGER || next->required || has_digit) {
+        return false;
+    }
+    for (const fl_ctl_arg *arg = c->args; arg->name != NULL && n < sizeof names; arg++) {
+        bool is_number = arg->type == FL_CTL_INTEGER;
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s %s", arg == c->args ? "" : ", or ",
+                              arg->name, is_number ? "N" : "NAME");
+    }
+    fl_complain("frostline ctl %s: found %s, allowed: %s", c->name,
+                fl_shown(word, strlen(word), shown), names);
+    return true;
+}
+
 /* NULL after a message. */
 static json_t *args_of(const fl_ctl_command *c, const char *const *words, int n)
 {
@@ -180,6 +200,10 @@ static json_t *args_of(const fl_ctl_command *c, const char *const *words, int n)
         const fl_ctl_arg *arg = arg_named(c, words[i], &value);
         if (arg == NULL && i + 1 < n && (arg = arg_before(c, words[i])) != NULL) {
             value = words[++i];
+        }
+        if (arg == NULL && next->name != NULL && is_misspelled(c, next, words[i])) {
+            json_decref(args);
+            return NULL;
         }
         if (arg == NULL && next->name != NULL) {
             const char *field_value = split_field(next, words[i], args);
