@@ -1,6 +1,7 @@
 #include "launcher/engine/engine.h"
 
 #include "device/plain_name.h"
+#include "launcher/engine/pmi.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -40,7 +41,8 @@ static const engine engines[] = {
      .rank = "PMI_RANK",
      .size = "PMI_SIZE",
      .on_host = "MPI_LOCALNRANKS",
-     .id = {"FROSTLINE_START"},
+     .host = "MPIR_CVAR_CH3_INTERFACE_HOSTNAME",
+     .id = {FL_ENGINE_START},
      .advice = "mpiexec -ppn 1"},
     {.name = "Slurm",
      .mark = "SLURM_STEP_ID",
@@ -187,15 +189,22 @@ fl_status fl_engine_find(fl_engine_variable *variable, void *context, const char
     return FL_OK;
 }
 
+/* context: char [FL_ENGINE_START_TEXT]. MPICH names a start only to those that ask. */
 static const char *own_variable(void *context, const char *name)
 {
-    (void)context;
-    return getenv(name);
+    const char *value = getenv(name), *fd = getenv("PMI_FD");
+    char *end = NULL;
+    if (value != NULL || fd == NULL || strcmp(name, FL_ENGINE_START) != 0) {
+        return value;
+    }
+    long number = strtol(fd, &end, 10);
+    bool is_fd = end != fd && *end == '\0' && number > STDERR_FILENO && number < TASKS_MAX;
+    return is_fd && fl_pmi_ask_start((int)number, context, FL_ENGINE_START_TEXT) ? context : NULL;
 }
 
 fl_status fl_engine_find_own(fl_engine_task *out)
 {
-    char hostname[FL_ENGINE_TEXT] = "host";
+    char hostname[FL_ENGINE_TEXT] = "host", start[FL_ENGINE_START_TEXT] = "";
     (void)gethostname(hostname, sizeof hostname - 1); /* "host" without one: the rank is added */
-    return fl_engine_find(own_variable, NULL, hostname, out);
+    return fl_engine_find(own_variable, start, hostname, out);
 }

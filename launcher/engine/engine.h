@@ -8,6 +8,9 @@
 
 #include <stdbool.h>
 
+/* A variable of the user's: names a start whose engine does not. */
+#define FL_ENGINE_START "FROSTLINE_START"
+
 enum { FL_ENGINE_TEXT = 64, FL_ENGINE_START_TEXT = 160 };
 
 typedef struct fl_engine_task {

@@ -1,9 +1,9 @@
-/* Runs that the engines of Debian start, as users have them: Slurm, the mpirun of Open MPI, and ssh
- * to a real sshd. Would catch: variables that an engine does not set, tasks that do not find each
- * other, a requeue that trains from the start, a lost node that ends the run, and exit codes that
- * end what goes on. Hosts are network name spaces, each with its own slurmd, orted or sshd; all
- * services are started and ended here. A test without its packages, or without the right to make
- * name spaces, is skipped by name. */
+/* Runs that the engines of Debian start, as users have them: Slurm, the mpirun of Open MPI and that
+ * of MPICH, and ssh to a real sshd. Would catch: variables that an engine does not set, tasks that
+ * do not find each other, a requeue that trains from the start, a lost node that ends the run, and
+ * exit codes that end what goes on. Hosts are network name spaces, each with its own slurmd, daemon
+ * of mpirun, or sshd; all services are started and ended here. A test without its packages, or
+ * without the right to make name spaces, is skipped by name. */
 #include "support/hosts/net_hosts.h"
 #include "support/shell.h"
 
@@ -233,34 +233,25 @@ static void test_engines__slurm_starts_requeues_and_goes_on_without_a_node(void 
 
 /* ---- mpirun ---- */
 
-/* orted is started on a host, with a host name, by what stands for ssh here; a notice for its agent
- * drains the host.
- */
-static void test_engines__mpirun_goes_on_without_a_drained_host(void **state)
+/* An mpirun on host a, whose daemons are started on two hosts, with a host name each, by what
+ * stands for ssh here; a notice for an agent, which the daemon has started, drains its host. mpirun
+ * with all options, as it starts a command name     in the log; daemon: of its process */
+static void drain_under_mpirun(site *s, const char *mpirun, const char *name, const char *daemon)
 {
-    site *s = *state;
     net_hosts *h = &s->h;
     char arguments[128];
-    NET_NEED(h);
-    NEED_PROGRAMS("mpirun orted nsenter unshare");
-    write_file(s, "rsh",
-               "#!/bin/sh\nspace=$1\nshift\nexec nsenter --net=/run/netns/$space unshare --uts sh "
-               "-c \"hostname $space; $*\"\n");
-    assert_true(net_hosts_shell("chmod 755 %s/rsh", h->dir));
-    start_service(
-        s, 0,
-        "sh -c \"mpirun --allow-run-as-root --oversubscribe --mca plm rsh --mca orte_tmpdir_base "
-        "%s --mca "
-        "plm_rsh_agent %s/rsh --map-by ppr:1:node -np 2 -H %s,%s '%s/frostline' run " NET_JOB
-            REPLICAS "--set devices.count=2 --set train.max_steps=%d --run-dir %s/run; echo "
-        "code \\$? > %s/codes\"",
-        h->dir, h->dir, h->host[1].space, h->host[2].space, FL_BINARY_DIR, MANY, h->dir, h->dir);
+    start_service(s, 0,
+                  "sh -c \"%s '%s/frostline' run " NET_JOB REPLICAS
+                  "--set devices.count=2 --set train.max_steps=%d --run-dir %s/run; echo code \\$? "
+                  "> %s/codes\"",
+                  mpirun, FL_BINARY_DIR, MANY, h->dir, h->dir);
     AWAIT(s, net_hosts_n_steps(h) > 2 * COMPARED);
+    assert_true(net_hosts_log_has(h, "services.log", name));
     assert_true(
         net_hosts_shell("for p in $(ip netns pids %s); do parent=$(awk '{print $4}' "
                         "/proc/$p/stat); if [ $(cat /proc/$p/comm) = frostline ] && [ $(cat "
-                        "/proc/$parent/comm) = orted ]; then kill -TERM $p; fi; done",
-                        h->host[2].space));
+                        "/proc/$parent/comm) = %s ]; then kill -TERM $p; fi; done",
+                        h->host[2].space, daemon));
     AWAIT(s, net_hosts_shell("test -s %s/codes", h->dir));
     if (!net_hosts_shell("grep -qx 'code 0' %s/codes", h->dir)) {
         show_logs(s);
@@ -272,6 +263,49 @@ static void test_engines__mpirun_goes_on_without_a_drained_host(void **state)
     net_hosts_run_alone(h, arguments);
     net_hosts_check(h, MANY, COMPARED);
     assert_false(net_hosts_shell("ls -d %s/.start-*", h->dir));
+}
+
+/* In place of ssh: [OPTION]... SPACE COMMAND... */
+static void write_rsh(const site *s)
+{
+    write_file(
+        s, "rsh",
+        "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nspace=$1\nshift\n"
+        "exec nsenter --net=/run/netns/$space unshare --uts sh -c \"hostname $space; $*\"\n");
+    assert_true(net_hosts_shell("chmod 755 %s/rsh", s->h.dir));
+}
+
+static void test_engines__mpirun_goes_on_without_a_drained_host(void **state)
+{
+    site *s = *state;
+    net_hosts *h = &s->h;
+    char mpirun[NET_HOSTS_TEXT];
+    NET_NEED(h);
+    NEED_PROGRAMS("mpirun.openmpi orted nsenter unshare");
+    write_rsh(s);
+    snprintf(mpirun, sizeof mpirun,
+             "mpirun.openmpi --allow-run-as-root --oversubscribe --mca plm rsh --mca "
+             "orte_tmpdir_base %s --mca plm_rsh_agent %s/rsh --map-by ppr:1:node -np 2 -H %s,%s",
+             h->dir, h->dir, h->host[1].space, h->host[2].space);
+    drain_under_mpirun(s, mpirun, "Open MPI: task 1 of 2", "orted");
+}
+
+/* Nobody names the start, as users of MPICH need not. */
+static void test_engines__mpich_goes_on_without_a_drained_host(void **state)
+{
+    site *s = *state;
+    net_hosts *h = &s->h;
+    char mpiexec[NET_HOSTS_TEXT], name[128];
+    NET_NEED(h);
+    NEED_PROGRAMS("mpiexec.hydra hydra_pmi_proxy nsenter unshare");
+    write_rsh(s);
+    snprintf(mpiexec, sizeof mpiexec,
+             "mpiexec.hydra -launcher ssh -launcher-exec %s/rsh -localhost %s -hosts %s,%s -ppn 1 "
+             "-n 2",
+             h->dir, h->host[0].address, h->host[1].space, h->host[2].space);
+    snprintf(name, sizeof name, "MPICH: task 1 of 2, host %s (%s)", h->host[2].space,
+             h->host[2].address);
+    drain_under_mpirun(s, mpiexec, name, "hydra_pmi_proxy");
 }
 
 /* ---- ssh ---- */
@@ -406,7 +440,7 @@ static void test_engines__a_killed_head_ends_the_agents_of_ssh(void **state)
     start_ssh_head(s, "--set pipe.k=1 --set autodp.r=3 --set pipe.m=1"); /* nothing is measured */
     AWAIT(s, net_hosts_log_has(h, "head.log", "has joined with workers 1 .. 1"));
     assert_true(net_hosts_shell("kill -9 $(cat %s/head.pid)", h->dir));
-    AWAIT(s, agent_said(s, 1, "the head has ended, and so has the ssh"));
+    AWAIT(s, agent_said(s, 1, "the head has ended, and so has the ssh\\|its controller has died"));
     assert_true(
         net_hosts_shell("cd %s && rm -r run agent-* && sed -i '/^links/,$d' hosts.yaml", h->dir));
     start_ssh_head(s, "");
@@ -424,6 +458,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SITE(test_engines__slurm_starts_requeues_and_goes_on_without_a_node),
         SITE(test_engines__mpirun_goes_on_without_a_drained_host),
+        SITE(test_engines__mpich_goes_on_without_a_drained_host),
         SITE(test_engines__ssh_starts_the_agents_of_a_job),
         SITE(test_engines__a_start_that_fails_ends_the_agents_of_ssh),
         SITE(test_engines__a_killed_head_ends_the_agents_of_ssh),

@@ -2,6 +2,7 @@
  * starts that meet, tasks that share a host, and lists of hosts that are read in another order than
  * Slurm's. */
 #include "launcher/engine/engine.h"
+#include "launcher/engine/pmi.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -70,6 +73,42 @@ static void test_engine__mpirun_tells_hosts_apart_by_rank(void **state)
                      FL_OK);
     assert_string_equal(task.engine, "MPICH");
     assert_string_equal(task.start, "x-y");
+    assert_string_equal(task.host, "box-1");
+    assert_int_equal(
+        find((const char *[]){"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALNRANKS=1",
+                              "MPIR_CVAR_CH3_INTERFACE_HOSTNAME=n2", "FROSTLINE_START=x", NULL},
+             &task),
+        FL_OK);
+    assert_string_equal(task.host, "n2"); /* as mpiexec knows it */
+}
+
+/* Hydra as it answers a task of MPICH. Would catch: a start that no user has named and that is
+ * refused, an answer that is too long, and a wait for one that does not come. */
+static void test_engine__mpich_names_the_start_when_it_is_asked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *answer, *name;
+    } cases[] = {{"cmd=my_kvsname kvsname=kvs_7_0_48_box\n", "kvs_7_0_48_box"},
+                 {"cmd=my_kvsname kvsname=k rc=0\n", "k"},
+                 {"cmd=my_kvsname rc=-1\n", NULL},
+                 {"cmd=my_kvsname kvsname=0123456789012345678901234567890123456789\n", NULL},
+                 {"cmd=my_kvsname kvsname=cut", NULL}};
+    char question[64], name[32];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int ends[2];
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+        size_t n = strlen(cases[i].answer);
+        assert_int_equal(write(ends[1], cases[i].answer, n), n);
+        shutdown(ends[1], SHUT_WR);
+        bool known = fl_pmi_ask_start(ends[0], name, sizeof name);
+        assert_int_equal(known, cases[i].name != NULL);
+        assert_true(!known || strcmp(name, cases[i].name) == 0);
+        ssize_t asked = read(ends[1], question, sizeof question);
+        assert_true(asked > 0 && strncmp(question, "cmd=get_my_kvsname\n", (size_t)asked) == 0);
+        close(ends[0]);
+        close(ends[1]);
+    }
 }
 
 /* Would catch: a name that becomes part of a path, and is no name of a host. */
@@ -213,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_engine__slurm_names_hosts_and_processors),
         cmocka_unit_test(test_engine__mpirun_tells_hosts_apart_by_rank),
+        cmocka_unit_test(test_engine__mpich_names_the_start_when_it_is_asked),
         cmocka_unit_test(test_engine__a_host_with_a_name_that_cannot_be_is_named_by_its_rank),
         cmocka_unit_test(test_engine__the_inner_engine_counts),
         cmocka_unit_test(test_engine__one_task_is_an_ordinary_run),
