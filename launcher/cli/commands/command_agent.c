@@ -196,7 +196,7 @@ const fl_cli_command fl_cli_command_agent = {
                 {"--key", 0, "FILE", "the run's hosts.key; -: standard input"},
                 {"--name", 0, "NAME", "this host in the file of hosts; default: the hostname"},
                 {"--address", 0, "ADDRESS",
-                 "of an interface of this host; default: the one the head knows or sees"},
+                 "of this host; default: the one the head knows or sees"},
                 {"--devices", 0, "N", "of a new host: how many it offers; default: 1"},
                 {"--grace", 0, "SECONDS", "after SIGTERM, to leave the run; default: 25"},
                 {"--wait", 0, "SECONDS", "for the head and its name's address; default: 60"},
