@@ -280,7 +280,10 @@ static void obey_frame(agent *a, const fl_agent_frame *frame)
     case FL_AGENT_RECORDS:
     case FL_AGENT_REFUSE:
     case FL_AGENT_HOST:
+    case FL_AGENT_REACHED:
     case FL_AGENT_RELEASE: /* for the gate */
+    case FL_AGENT_REACH:
+    case FL_AGENT_APART:
         fl_log(FL_LOG_WARN, "dropped a frame of type %d: the agent gets no such frame",
                (int)frame->type);
     }

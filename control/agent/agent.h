@@ -15,6 +15,7 @@
 #include "control/agent/process_look.h"
 #include "control/agent/signals.h"
 #include "control/state/host_record.h"
+#include "control/state/host_sight.h"
 #include "control/state/hosts.h"
 #include "control/state/options.h"
 #include "device/survey.h"
@@ -39,6 +40,7 @@ typedef struct fl_agent_options {
     fl_hosts *hosts; /* of the run, this one the first; new ones are added. NULL: this one alone */
     fl_host_record *host_records; /* [n_workers] by host, in the controller: kept true; NULL without
                                      hosts */
+    fl_host_sight *host_sight;    /* the same: which of them do not reach each other */
     struct fl_host_starter *starters; /* [hosts->n] ssh of agents that run already, which go to the
                                          gate; NULL: none do */
     const fl_device_survey *devices;  /* of this host; NULL: unknown */

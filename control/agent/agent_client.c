@@ -53,6 +53,7 @@ struct fl_agent {
     int n_near;        /* the ranks below are of this host, and record into `flight` themselves */
     fl_hosts *hosts;   /* borrowed; NULL: this one alone */
     fl_host_record *host_records; /* [n_workers] by host, borrowed */
+    fl_host_sight *host_sight;    /* borrowed */
     int n_workers;
     fl_worker *workers; /* [n_workers] */
     request *requests;  /* [n_workers] */
@@ -178,6 +179,10 @@ static void take_frame(fl_agent *agent, const fl_agent_frame *frame)
         fl_host_news_take(agent->hosts, agent->host_records, agent->n_workers, frame);
         return;
     }
+    if (frame->type == FL_AGENT_REACHED) {
+        fl_host_news_of_sight(agent->hosts, agent->host_sight, frame);
+        return;
+    }
     fl_worker *w = frame->rank < agent->n_workers ? &agent->workers[frame->rank] : NULL;
     if (w == NULL || frame->incarnation != w->incarnation) {
         fl_log(FL_LOG_WARN, "dropped what the agent reports of process %u of rank %d",
@@ -209,7 +214,10 @@ static void take_frame(fl_agent *agent, const fl_agent_frame *frame)
     case FL_AGENT_HIDE:
     case FL_AGENT_RELEASE:
     case FL_AGENT_READ:
+    case FL_AGENT_REACH:
+    case FL_AGENT_APART:
     case FL_AGENT_HOST:
+    case FL_AGENT_REACHED:
     case FL_AGENT_REFUSE:
         fl_log(FL_LOG_WARN, "dropped a frame of type %d: the controller sends these",
                (int)frame->type);
@@ -308,6 +316,7 @@ fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers, fl_
                             options->hosts == NULL ? options->n_workers : options->hosts->host[0].n,
                         .hosts = options->hosts,
                         .host_records = options->host_records,
+                        .host_sight = options->host_sight,
                         .n_workers = options->n_workers,
                         .workers = workers};
     fl_status status = fl_alloc_array(n, sizeof *agent->requests, (void **)&agent->requests);
@@ -533,6 +542,26 @@ bool fl_agent_release_host(fl_agent *agent, int i, const char *why)
 {
     fl_agent_frame frame = {.type = FL_AGENT_RELEASE, .rank = agent->hosts->host[i].first};
     snprintf(frame.text, sizeof frame.text, "%s", why);
+    return send_frame(agent, &frame);
+}
+
+bool fl_agent_ask_reach(fl_agent *agent, int64_t timeout_ms)
+{
+    fl_agent_frame frame = {.type = FL_AGENT_REACH, .reach = {.timeout_ms = timeout_ms}};
+    fl_host_sight *sight = agent->host_sight;
+    sight->number++;
+    sight->complete = false;
+    sight->n = 0;
+    frame.reach.number = sight->number;
+    return send_frame(agent, &frame);
+}
+
+bool fl_agent_leave_out_host(fl_agent *agent, int i, int from, const char *why)
+{
+    fl_agent_frame frame = {.type = FL_AGENT_APART,
+                            .rank = agent->hosts->host[i].first,
+                            .apart = {.from = agent->hosts->host[from].first}};
+    snprintf(frame.apart.text, sizeof frame.apart.text, "%s", why);
     return send_frame(agent, &frame);
 }
 

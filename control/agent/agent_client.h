@@ -55,6 +55,16 @@ void fl_agent_hide_link(fl_agent *agent);
  * not wait for that; "": it is drained. Never waits; false: the agent takes no request now. */
 bool fl_agent_release_host(fl_agent *agent, int i, const char *why);
 
+/* Have all other hosts of the run try whether they reach each other, and the head: the answer comes
+ * into options->host_sight. timeout_ms: for each of them. Never waits; false: the agent takes no
+ * request now. */
+bool fl_agent_ask_reach(fl_agent *agent, int64_t timeout_ms);
+
+/* The run does without host i, because it and host `from` do not reach each other: its workers are
+ * ended, and it is lost for this reason. It may join again once it reaches that host. Never waits;
+ * false: the agent takes no request now. */
+bool fl_agent_leave_out_host(fl_agent *agent, int i, int from, const char *why);
+
 /* Have SIGKILL sent to these of its workers [n] that still run, and wait until they have exited:
  * milliseconds, or half a second if the agent is stopped. */
 void fl_agent_kill(fl_agent *agent, fl_worker *workers, int n);

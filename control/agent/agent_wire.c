@@ -1,11 +1,12 @@
 #include "control/agent/agent_wire.h"
 
+#include "control/agent/reach_wire.h"
 #include "control/link/bytes.h"
 #include "control/link/wire_elastic.h"
 
 #include <frostline/plan.h>
 
-enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 10 };
+enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 11 };
 
 /* ---- bodies ---- */
 
@@ -128,6 +129,17 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
     case FL_AGENT_END:
         fl_put(w, (uint64_t)f->ending, 1);
         break;
+    case FL_AGENT_REACH:
+        fl_put(w, f->reach.number, 8);
+        fl_put_i64(w, f->reach.timeout_ms);
+        break;
+    case FL_AGENT_REACHED:
+        fl_reach_put_answer(w, &f->reached);
+        break;
+    case FL_AGENT_APART:
+        fl_put(w, (uint32_t)f->apart.from, 4);
+        fl_put_text(w, f->apart.text, FL_HOST_WHY_MAX);
+        break;
     case FL_AGENT_KILL:
     case FL_AGENT_LOOK:
     case FL_AGENT_HIDE:
@@ -197,6 +209,22 @@ static bool get_host(fl_reader *r, fl_agent_frame *f)
            fl_get_text(r, f->host.text, FL_HOST_WHY_MAX) && get_new_host(r, f) && get_clock(r, f);
 }
 
+static bool get_reach(fl_reader *r, fl_agent_frame *f)
+{
+    f->reach.number = fl_get(r, 8);
+    f->reach.timeout_ms = fl_get_i64(r);
+    return f->rank == 0 && f->incarnation == 0 && f->reach.number > 0 && f->reach.timeout_ms > 0 &&
+           f->reach.timeout_ms <= FL_REACH_MS_MAX;
+}
+
+static bool get_apart(fl_reader *r, fl_agent_frame *f)
+{
+    f->apart.from = fl_get_i32(r);
+    return f->rank > 0 && f->incarnation == 0 && f->apart.from >= 0 &&
+           f->apart.from < FL_MAX_WORKERS && f->apart.from != f->rank &&
+           fl_get_text(r, f->apart.text, FL_HOST_WHY_MAX) && f->apart.text[0] != '\0';
+}
+
 static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)
 {
     switch (type) {
@@ -227,6 +255,13 @@ static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)
         return f->incarnation == 0 && get_host(r, f);
     case FL_AGENT_REFUSE:
         return f->rank == 0 && f->incarnation == 0 && fl_get_text(r, f->text, FL_HOST_WHY_MAX);
+    case FL_AGENT_REACH:
+        return get_reach(r, f);
+    case FL_AGENT_REACHED:
+        return f->incarnation == 0 && fl_reach_get_answer(r, &f->reached) &&
+               (f->rank > 0 || f->reached.n == 0);
+    case FL_AGENT_APART:
+        return get_apart(r, f);
     case FL_AGENT_RELEASE:
         return f->incarnation == 0 && fl_get_text(r, f->text, FL_HOST_WHY_MAX);
     default:

@@ -10,6 +10,7 @@
 
 #include "control/agent/flight_copy.h"
 #include "control/agent/process_look.h"
+#include "control/agent/reach.h"
 #include "control/state/birth.h"
 #include "control/state/host_record.h"
 #include "control/state/hosts.h"
@@ -30,6 +31,9 @@ typedef enum fl_agent_type {
     FL_AGENT_HIDE = 5,    /* remove the control link's file; rank and incarnation are 0 */
     FL_AGENT_RELEASE = 6, /* to the gate: the host of this first rank may end; incarnation is 0 */
     FL_AGENT_READ = 7,    /* to another host: what has the worker done in these steps? */
+    FL_AGENT_REACH = 8,   /* to the gate: which hosts do not reach each other? rank is 0 */
+    FL_AGENT_APART = 9,   /* to the gate: the run does without the host of this first rank, which
+                             does not reach another one; incarnation is 0 */
     /* agent to controller */
     FL_AGENT_SPAWNED = 32,
     FL_AGENT_EXITED = 33,
@@ -38,6 +42,8 @@ typedef enum fl_agent_type {
     FL_AGENT_HOST = 36,    /* of the gate: news of the host of this first rank; incarnation is 0 */
     FL_AGENT_REFUSE = 37,  /* to the relay: the host cannot take part; rank and incarnation are 0 */
     FL_AGENT_RECORDS = 38, /* the answer to READ */
+    FL_AGENT_REACHED = 39, /* the answer to REACH: what the host of this first rank did not reach;
+                              rank 0: all have answered; incarnation is 0 */
 } fl_agent_type;
 
 /* How a run ends for the agents of other hosts. */
@@ -78,8 +84,17 @@ typedef struct fl_agent_frame {
             bool is_known; /* false: the process has ended, or /proc cannot be read */
             fl_process_look process;
         } looked;
-        fl_flight_shown flight;    /* FLIGHT */
-        fl_records_request read;   /* READ */
+        fl_flight_shown flight;  /* FLIGHT */
+        fl_records_request read; /* READ */
+        fl_reach_answer reached; /* REACHED: .host by their index in the run's table of hosts */
+        struct {
+            uint64_t number; /* of the question, above 0 */
+            int64_t timeout_ms;
+        } reach; /* REACH */
+        struct {
+            int32_t from; /* the first rank of the other host */
+            char text[FL_HOST_WHY_MAX + 1];
+        } apart;                   /* APART */
         fl_flight_records records; /* RECORDS */
         struct {
             fl_host_news news;

@@ -11,7 +11,8 @@
  *
  * The gate never waits in a send. It reads from one side only while the other side takes more, so
  * nothing queues up here but one frame SPAWN for each rank of a host that has not joined yet.
- * ①, ③ and ④ are in control/agent/gate_hosts.c. */
+ * ①, ③ and ④ are in control/agent/gate_hosts.c; hosts that do not reach each other are in
+ * control/agent/gate_reach.c. */
 #include "control/agent/gate.h"
 
 #include "control/agent/gate_state.h"
@@ -83,6 +84,10 @@ static void pass_frame(fl__gate *g, const void *bytes, size_t n)
     }
     if (frame.type == FL_AGENT_RELEASE) {
         fl__gate_release_host(g, &frame);
+    } else if (frame.type == FL_AGENT_REACH) {
+        fl__gate_reach_ask(g, &frame);
+    } else if (frame.type == FL_AGENT_APART) {
+        fl__gate_leave_out(g, &frame);
     } else if (is_of_all || fl_hosts_of(g->hosts, frame.rank) == 0) {
         send_to_local(g, bytes, n); /* another host has no file of the control link */
     } else {
@@ -174,7 +179,9 @@ static void turn_gate(fl__gate *g)
         fl__gate_excuse_hosts(g, fl_now_us() - begun_us);
     }
     fl__gate_watch_hosts(g, fl_now_us());
+    fl_reach_door_serve(&g->door);
     fl__gate_send_owed(g);
+    fl__gate_reach_send_owed(g);
 }
 
 /* ---- opening ---- */
@@ -250,6 +257,7 @@ _Noreturn void fl__gate_run(const fl_agent_options *options, int socket, fl_agen
                zmq_strerror(zmq_errno()));
         _exit(1);
     }
+    fl__gate_reach_open(&g);
     fl__gate_await_hosts(&g);
     while (!has_ended(&g)) {
         turn_gate(&g);

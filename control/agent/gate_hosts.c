@@ -26,17 +26,26 @@ enum {
     STARTERS_MS = 2000,  /* for ssh to end after its agent */
 };
 
+bool fl__gate_send_to_host(const fl__gate *g, const fl_host_peer *to,
+                           const fl_host_message *message)
+{
+    return fl_host_socket_send(&g->socket, to, message);
+}
+
 static bool send_to_host(const fl__gate *g, const fl__remote_host *r,
                          const fl_host_message *message)
 {
-    return fl_host_socket_send(&g->socket, &r->peer, message);
+    return fl__gate_send_to_host(g, &r->peer, message);
 }
 
 void fl__gate_tell_hosts(const fl__gate *g, const fl_host_message *message)
 {
     for (int i = 1; i < g->hosts->n; i++) {
-        if (g->remote[i].state == FL__HOST_JOINED) {
-            (void)send_to_host(g, &g->remote[i], message); /* its silence shows a failure */
+        const fl__remote_host *r = &g->remote[i];
+        if (r->state == FL__HOST_JOINED) {
+            (void)send_to_host(g, r, message); /* its silence shows a failure */
+        } else if (r->held.n > 0 && message->type != FL_HOST_PING) {
+            (void)fl__gate_send_to_host(g, &r->held, message);
         }
     }
 }
@@ -48,7 +57,7 @@ static bool send_frame_to_host(const fl__gate *g, const fl__remote_host *r, cons
     return send_to_host(g, r, &message);
 }
 
-static bool send_to_controller(const fl__gate *g, const fl_agent_frame *frame)
+bool fl__gate_send_to_controller(const fl__gate *g, const fl_agent_frame *frame)
 {
     unsigned char bytes[FL_AGENT_FRAME_MAX];
     size_t n = fl_agent_wire_put(frame, bytes);
@@ -77,7 +86,7 @@ static bool send_news(const fl__gate *g)
             if (news == FL_HOST_NEWS_CLOCK) {
                 frame.host.clock = fl_host_clock_estimate(&r->clock);
             }
-            if (r->owes[news] && !send_to_controller(g, &frame)) {
+            if (r->owes[news] && !fl__gate_send_to_controller(g, &frame)) {
                 return false;
             }
             r->owes[news] = false;
@@ -98,12 +107,12 @@ void fl__gate_send_owed(const fl__gate *g)
         if (c->owes_spawned) {
             frame.type = FL_AGENT_SPAWNED;
             frame.spawned.error = EHOSTDOWN;
-            c->owes_spawned = !send_to_controller(g, &frame);
+            c->owes_spawned = !fl__gate_send_to_controller(g, &frame);
         }
         if (c->owes_exited) {
             frame.type = FL_AGENT_EXITED;
             frame.wait_status = SIGKILL;
-            c->owes_exited = !send_to_controller(g, &frame);
+            c->owes_exited = !fl__gate_send_to_controller(g, &frame);
         }
     }
 }
@@ -124,14 +133,15 @@ static void lose_worker(fl__gate *g, int rank)
     c->lives = false;
 }
 
-static void lose_host(fl__gate *g, int i, const char *why)
+void fl__gate_lose_host(fl__gate *g, int i, const char *why)
 {
     const fl_host *host = &g->hosts->host[i];
     fl__remote_host *r = &g->remote[i];
     r->owes[FL_HOST_NEWS_LOST] = !r->released;
     r->silent_ms = 0;
     snprintf(r->why, sizeof r->why, "%s", why);
-    if (g->end_us == 0 && !r->released) {
+    if (g->end_us == 0 && !r->released &&
+        r->apart_from == 0) { /* else the controller has said it */
         fl_log(FL_LOG_WARN, "host %s (%s) is lost, and its workers %d .. %d with it: %s",
                host->name, host->address, host->first, host->first + host->n - 1, why);
     }
@@ -266,6 +276,8 @@ static void take_in(fl__gate *g, int i, const fl_host_peer *peer)
     r->released = r->unfit = false;
     r->other_us = 0;
     r->clock.n = 0;
+    r->held.n = 0;
+    r->apart_from = 0;
     r->owes[FL_HOST_NEWS_CLOCK] = false;
     welcome_host(g, i);
     r->was_in = true;
@@ -383,9 +395,11 @@ static void take_join(fl__gate *g, const fl__remote_host *from, const fl_host_jo
         i = add_host(g, join, why);
         refused = i < 0;
     }
-    if (!refused && may_take_over(g, i, &from->peer, &refused)) {
+    if (!refused && may_take_over(g, i, &from->peer, &refused) &&
+        !fl__gate_holds_host(g, i, &from->peer)) {
         refused = !take_address(g, i, join, why);
         if (!refused) {
+            g->remote[i].door = join->door;
             take_in(g, i, &from->peer);
         }
     }
@@ -440,6 +454,9 @@ static void tell_lost(const fl__gate *g, const fl__remote_host *from)
         const fl__remote_host *r = &g->remote[i];
         bool is_it = r->state == FL__HOST_GONE && r->peer.n == from->peer.n &&
                      memcmp(r->peer.bytes, from->peer.bytes, from->peer.n) == 0;
+        if (is_it && r->apart_from != 0) {
+            return; /* it has been told, and joins again */
+        }
         why = is_it ? r->why : why;
     }
     snprintf(lost.text, sizeof lost.text, "%s", why);
@@ -467,6 +484,8 @@ static void take_message(fl__gate *g, const fl__remote_host *from, const unsigne
             take_join(g, from, &message.join);
         } else if (message.type == FL_HOST_ALIVE && g->end_us == 0) {
             tell_lost(g, from);
+        } else if (message.type == FL_HOST_REACHED) {
+            fl__gate_reach_answered(g, -1, &from->peer, &message.reached);
         }
         return; /* of a connection that is no host's any more */
     }
@@ -475,12 +494,14 @@ static void take_message(fl__gate *g, const fl__remote_host *from, const unsigne
         take_host_frame(g, i, message.frame.bytes, message.frame.n);
     } else if (message.type == FL_HOST_PONG) {
         take_time(&g->remote[i], &message);
+    } else if (message.type == FL_HOST_REACHED) {
+        fl__gate_reach_answered(g, i, &from->peer, &message.reached);
     } else if (message.type == FL_HOST_DRAIN) {
         g->remote[i].grace_ms = message.grace_ms;
         g->remote[i].owes[FL_HOST_NEWS_NOTICE] = true;
     } else if (message.type == FL_HOST_LEAVE || message.type == FL_HOST_UNFIT) {
         g->remote[i].unfit = message.type == FL_HOST_UNFIT;
-        lose_host(g, i, message.text[0] == '\0' ? "its agent has ended" : message.text);
+        fl__gate_lose_host(g, i, message.text[0] == '\0' ? "its agent has ended" : message.text);
     }
 }
 
@@ -524,7 +545,7 @@ static void lose_silent_host(fl__gate *g, int i, int64_t now_us)
     char why[64];
     int64_t silent_us = now_us - r->heard_us;
     snprintf(why, sizeof why, "it has not answered for %.1f s", (double)silent_us * 1e-6);
-    lose_host(g, i, why);
+    fl__gate_lose_host(g, i, why);
     r->silent_ms = silent_us / 1000;
 }
 
@@ -547,12 +568,12 @@ static void watch_host(fl__gate *g, int i, int64_t now_us)
     const fl__remote_host *r = &g->remote[i];
     bool joined = r->state == FL__HOST_JOINED;
     if (joined && r->closed_us != 0 && now_us - r->closed_us > CLOSED_US) {
-        lose_host(g, i, "the connection of its agent was closed");
+        fl__gate_lose_host(g, i, "the connection of its agent was closed");
     } else if (joined && now_us - r->heard_us > g->hosts->silence_ms * 1000) {
         lose_silent_host(g, i, now_us);
     } else if (r->state == FL__HOST_AWAITED && g->hosts->again &&
                now_us - g->opened_us > AGAIN_US) {
-        lose_host(g, i, "it has not joined again");
+        fl__gate_lose_host(g, i, "it has not joined again");
     }
 }
 
@@ -576,7 +597,7 @@ static void watch_starters(fl__gate *g)
         fl_host_starter_read(&r->starter, true);
         if (fl_host_starter_ended(&r->starter, g->hosts->ssh[i], true, why) &&
             r->state == FL__HOST_AWAITED) {
-            lose_host(g, i, why);
+            fl__gate_lose_host(g, i, why);
         }
     }
 }
@@ -601,8 +622,10 @@ void fl__gate_await_hosts(fl__gate *g)
     g->opened_us = fl_now_us();
     for (int i = 1; i < g->hosts->n; i++) {
         n += !g->hosts->host[i].absent;
+        g->remote[i].n_apart = g->hosts->host[i].n_apart;
         if (g->hosts->host[i].absent) {
             g->remote[i].state = FL__HOST_GONE;
+            g->remote[i].apart_from = g->hosts->host[i].apart_from;
         }
     }
     if (n > 0) {

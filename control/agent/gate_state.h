@@ -25,6 +25,15 @@ typedef struct fl__remote_host {
     fl_host_peer other;            /* another agent with its name asks to join, */
     int64_t other_us;              /* since then; 0: none does */
     fl_host_clock clock;           /* since it joined */
+    uint16_t door;                 /* where others try whether they reach it; 0: nowhere */
+    fl_reach_answer answer;        /* to the question of `asked`; */
+    bool asked, owes_answer;       /* the controller has not got it yet */
+    int apart_from; /* 1 + the host that it has to reach before it is taken in; 0: none */
+    int n_apart;    /* how often it was left out for that */
+    int n_reached;  /* trials in a row in which it has reached that host */
+    uint64_t tried; /* the number of the last one, */
+    int64_t tried_us;
+    fl_host_peer held; /* and its agent, which asks to join; n 0: none does */
 } fl__remote_host;
 
 /* A frame that waits for its host to join, or for the agent of this host to read. */
@@ -44,10 +53,14 @@ typedef struct fl__gate {
     fl__kept_frame held;      /* for the agent of this host */
     fl_host_socket socket;
     char run_dir[PATH_MAX], cwd[PATH_MAX];
-    int64_t opened_us; /* when the gate began to wait for hosts */
-    int64_t alive_us;  /* when the hosts heard of the head last */
-    int64_t end_us;    /* until when the gate waits for the others to end; 0: the run goes on */
-    bool again;        /* the run goes back, and the agents join it again */
+    int64_t opened_us;  /* when the gate began to wait for hosts */
+    int64_t alive_us;   /* when the hosts heard of the head last */
+    int64_t end_us;     /* until when the gate waits for the others to end; 0: the run goes on */
+    bool again;         /* the run goes back, and the agents join it again */
+    fl_reach_door door; /* of this host */
+    fl_reach_order ask; /* the controller's question; number 0: none is in progress */
+    int64_t ask_us;     /* until when its answers may come */
+    uint64_t n_tried;   /* trials of hosts that wait to join */
 } fl__gate;
 
 /* Keep a copy of a frame, in place of the one that is there; false without memory. */
@@ -74,6 +87,31 @@ void fl__gate_pass_to_host(fl__gate *g, const fl_agent_frame *frame, const void 
 /* The controller is done with the host of this first rank: tell its agent to end, or why the host
  * cannot be drained. */
 void fl__gate_release_host(fl__gate *g, const fl_agent_frame *frame);
+
+/* Count a host as lost: its workers are reported as killed. */
+void fl__gate_lose_host(fl__gate *g, int i, const char *why);
+
+bool fl__gate_send_to_host(const fl__gate *g, const fl_host_peer *to,
+                           const fl_host_message *message);
+bool fl__gate_send_to_controller(const fl__gate *g, const fl_agent_frame *frame);
+
+/* ---- gate_reach.c: hosts that do not reach each other ---- */
+
+void fl__gate_reach_open(fl__gate *g);
+
+/* The controller asks which hosts do not reach each other, or does without one of them. */
+void fl__gate_reach_ask(fl__gate *g, const fl_agent_frame *frame);
+void fl__gate_leave_out(fl__gate *g, const fl_agent_frame *frame);
+
+/* Whether host i, whose agent asks to join, has to wait, because it does not reach another one. */
+bool fl__gate_holds_host(fl__gate *g, int i, const fl_host_peer *from);
+
+/* What a host has reached: i in the run, -1: one that may wait to join it. */
+void fl__gate_reach_answered(fl__gate *g, int i, const fl_host_peer *from,
+                             const fl_reach_answer *answer);
+
+/* Answers that the controller is to get, as far as its socket takes frames. */
+void fl__gate_reach_send_owed(fl__gate *g);
 
 /* Take one message of a host; false: none is there. The controller's socket takes a frame. */
 bool fl__gate_read_host(fl__gate *g);

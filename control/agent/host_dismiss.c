@@ -8,11 +8,18 @@
 
 enum { DISMISS_MS = 2000, TURN_MS = 50 };
 
-/* Of those that are not absent; -1: none, or the head. */
+/* Whether its agent asks to join: that of one that is left out until it reaches another one does.
+ */
+static bool is_expected(const fl_host *host)
+{
+    return !host->absent || host->apart_from != 0;
+}
+
+/* Of those that are expected; -1: none, or the head. */
 static int find_host(const fl_hosts *hosts, const char *name)
 {
     int i = fl_hosts_find(hosts, name);
-    return i > 0 && !hosts->host[i].absent ? i : -1;
+    return i > 0 && is_expected(&hosts->host[i]) ? i : -1;
 }
 
 /* The host that has asked now, or -1. */
@@ -29,11 +36,11 @@ static int answer_one(const fl_host_socket *s, const fl_hosts *hosts, const fl_h
     return fl_host_socket_send(s, &from, answer) ? find_host(hosts, asked.join.name) : -1;
 }
 
-static int count_present(const fl_hosts *hosts)
+static int count_expected(const fl_hosts *hosts)
 {
     int n = 0;
     for (int i = 1; i < hosts->n; i++) {
-        n += !hosts->host[i].absent;
+        n += is_expected(&hosts->host[i]);
     }
     return n;
 }
@@ -52,7 +59,7 @@ void fl_hosts_dismiss(const fl_hosts *hosts, fl_agent_ending ending, const char 
 {
     const fl_host_message last = last_message(ending, why);
     bool told[FL_MAX_WORKERS] = {false};
-    int n_left = count_present(hosts);
+    int n_left = count_expected(hosts);
     int64_t until_us = fl_deadline_us(DISMISS_MS);
     fl_host_socket s;
     if (n_left == 0 || !fl_host_socket_open(hosts, &s)) {

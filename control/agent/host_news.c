@@ -58,3 +58,18 @@ void fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
         snprintf(r->why, sizeof r->why, "%s", frame->host.text);
     }
 }
+
+void fl_host_news_of_sight(const fl_hosts *hosts, fl_host_sight *sight, const fl_agent_frame *frame)
+{
+    const fl_reach_answer *answer = &frame->reached;
+    int i = hosts == NULL ? -1 : fl_hosts_of(hosts, frame->rank);
+    if (i < 0 || sight == NULL || answer->number != sight->number || sight->complete) {
+        return;
+    }
+    sight->complete = frame->rank == 0;
+    for (int k = 0; k < answer->n; k++) {
+        if (answer->host[k] < hosts->n) {
+            fl_host_sight_add(sight, i, answer->host[k], answer->why);
+        }
+    }
+}

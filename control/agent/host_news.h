@@ -4,6 +4,7 @@
 
 #include "control/agent/agent_wire.h"
 #include "control/state/host_record.h"
+#include "control/state/host_sight.h"
 #include "control/state/hosts.h"
 #include "control/state/worker.h"
 
@@ -18,5 +19,10 @@ void fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
  * and since when the host had not answered. */
 void fl_host_news_of_worker(const fl_hosts *hosts, const fl_host_record *records,
                             fl_worker *worker);
+
+/* Take a frame REACHED into sight. One that answers another question, or names hosts that the run
+ * does not have, is dropped. hosts or sight NULL: every such frame is. */
+void fl_host_news_of_sight(const fl_hosts *hosts, fl_host_sight *sight,
+                           const fl_agent_frame *frame);
 
 #endif

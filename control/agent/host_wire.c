@@ -1,15 +1,17 @@
 #include "control/agent/host_wire.h"
 
+#include "control/agent/reach_wire.h"
 #include "control/link/bytes.h"
 #include "device/plain_name.h"
 
 #include <math.h>
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 13 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 14 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
                    FL_HOST_MESSAGE_MAX,
                "a welcome fits");
+_Static_assert(8 * FL_MAX_WORKERS + 64 < FL_HOST_MESSAGE_MAX, "an order to reach all hosts fits");
 
 /* A name of a host becomes part of paths. */
 static bool get_name(fl_reader *r, char name[FL_HOST_TEXT])
@@ -121,6 +123,7 @@ static void put_join(fl_writer *w, const fl_host_join *v)
     }
     fl_put_text(w, v->kind.processor, FL_MACHINE_KIND_TEXT - 1);
     fl_put_text(w, v->kind.gpus, FL_MACHINE_KIND_TEXT - 1);
+    fl_put(w, v->door, 2);
 }
 
 static bool get_join(fl_reader *r, fl_host_join *v)
@@ -138,6 +141,7 @@ static bool get_join(fl_reader *r, fl_host_join *v)
     }
     good = fl_get_text(r, v->kind.processor, FL_MACHINE_KIND_TEXT - 1) && good;
     good = fl_get_text(r, v->kind.gpus, FL_MACHINE_KIND_TEXT - 1) && good;
+    v->door = (uint16_t)fl_get(r, 2);
     return good && v->n_devices >= 1 && v->n_devices <= FL_MAX_WORKERS;
 }
 
@@ -299,6 +303,7 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
     case FL_HOST_REFUSE:
     case FL_HOST_LOST:
     case FL_HOST_RELEASE:
+    case FL_HOST_APART:
         fl_put_text(&w, m->text, FL_HOST_TEXT_MAX);
         break;
     case FL_HOST_DRAIN:
@@ -331,6 +336,12 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
         fl_put(&w, m->unmeasured.number, 8);
         fl_put_text(&w, m->unmeasured.text, FL_HOST_TEXT_MAX);
         break;
+    case FL_HOST_REACH:
+        fl_reach_put_order(&w, &m->reach);
+        break;
+    case FL_HOST_REACHED:
+        fl_reach_put_answer(&w, &m->reached);
+        break;
     }
     return (size_t)(w.at - out);
 }
@@ -361,6 +372,7 @@ static bool get_body(fl_reader *r, fl_host_message *m)
     case FL_HOST_REFUSE:
     case FL_HOST_LOST:
     case FL_HOST_RELEASE:
+    case FL_HOST_APART:
         return fl_get_text(r, m->text, FL_HOST_TEXT_MAX);
     case FL_HOST_DRAIN:
         m->grace_ms = fl_get_i64(r);
@@ -386,6 +398,10 @@ static bool get_body(fl_reader *r, fl_host_message *m)
     case FL_HOST_UNMEASURED:
         m->unmeasured.number = fl_get(r, 8);
         return fl_get_text(r, m->unmeasured.text, FL_HOST_TEXT_MAX);
+    case FL_HOST_REACH:
+        return fl_reach_get_order(r, &m->reach);
+    case FL_HOST_REACHED:
+        return fl_reach_get_answer(r, &m->reached);
     }
     return false;
 }

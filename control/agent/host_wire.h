@@ -10,6 +10,7 @@
 #include "control/agent/agent_wire.h"
 #include "control/agent/host_measure.h"
 #include "control/agent/host_probe.h"
+#include "control/agent/reach.h"
 #include "control/state/host_facts.h"
 #include "control/state/hosts.h"
 #include "device/machine_kind.h"
@@ -40,6 +41,7 @@ typedef enum fl_host_type {
     FL_HOST_PROFILE = 36,    /* the next bytes of the costs that were measured here */
     FL_HOST_UNMEASURED = 37, /* why there are none */
     FL_HOST_UNFIT = 38,      /* as LEAVE: this host cannot take part, and why */
+    FL_HOST_REACHED = 39,    /* which hosts this one did not reach */
     /* from the head to the host */
     FL_HOST_WELCOME = 64,
     FL_HOST_REFUSE = 65,  /* why */
@@ -52,6 +54,9 @@ typedef enum fl_host_type {
     FL_HOST_NEXT = 75,    /* all is measured: ask to join the run, which answers later */
     FL_HOST_PROBE = 71,   /* before the welcome: measure the links to the other hosts */
     FL_HOST_MEASURE = 72, /* before the welcome, after the job: measure what layers cost */
+    FL_HOST_REACH = 76,   /* at any time: which of these hosts does this one reach? */
+    FL_HOST_APART = 77,   /* as AGAIN: the run goes on without this host, until it reaches another
+                             one again; why */
     FL_HOST_RELEASE = 66, /* the host's workers have left the run: end; or why it must do without */
 } fl_host_type;
 
@@ -66,6 +71,7 @@ typedef struct fl_host_join {
     char version[FL_HOST_TEXT];    /* of its program */
     int n_devices;                 /* that a new host offers, 1 .. FL_MAX_WORKERS */
     fl_machine_kind kind;
+    uint16_t door; /* the port at which others try whether they reach it; 0: it has none */
 } fl_host_join;
 
 /* What a host gets to know of the run that it has joined. */
@@ -96,7 +102,7 @@ typedef struct fl_host_message {
             size_t n;
         } frame;
         fl_host_join join;
-        char text[FL_HOST_TEXT_MAX + 1]; /* LEAVE, REFUSE, LOST: why; RELEASE: why the
+        char text[FL_HOST_TEXT_MAX + 1]; /* LEAVE, REFUSE, LOST, APART: why; RELEASE: why the
                                             host cannot be drained, "": it is drained */
         int64_t grace_ms; /* DRAIN: the time until the host ends, 1 .. FL_HOST_GRACE_MAX_MS */
         struct {
@@ -108,6 +114,8 @@ typedef struct fl_host_message {
         fl_host_link probed;           /* PROBED */
         fl_host_measure_order measure; /* MEASURE */
         fl_host_profile_piece profile; /* PROFILE */
+        fl_reach_order reach;          /* REACH */
+        fl_reach_answer reached;       /* REACHED */
         struct {
             uint64_t number; /* of the order */
             char text[FL_HOST_TEXT_MAX + 1];

@@ -10,7 +10,9 @@
  *     ⑦ AGAIN from the head: the run goes back; as ③, then from ① with a new process of the agent
  *     ⑥ the first SIGTERM: DRAIN to the head, until RELEASE, which is as ③; without it as ④
  *     ⑧ standard input has ended, which ssh of the head held: before ① is done as ④; after it, once
- *       the connection to the head is closed, too */
+ *       the connection to the head is closed, too
+ *     ⑨ APART from the head: the run goes on without this host, which does not reach another one;
+ *       as ⑦, and the head takes it in once it does. REACH: which hosts does this one reach? */
 #include "control/agent/relay.h"
 
 #include "control/agent/relay_child.h"
@@ -40,6 +42,7 @@ enum {
     MESSAGES_A_TURN = 64,
     ALIVES = 8,                /* in the time after which silence counts as loss */
     TURN_MS = 50,              /* between two looks at the clock */
+    REACH_TURN_MS = 5,         /* the same while connections to other hosts are tried */
     END_MS = 1000,             /* for the agent to end, after END */
     REAP_MS = 2000,            /* for its process to be gone after that */
     LINGER_MS = 200,           /* for LEAVE to be sent */
@@ -71,6 +74,7 @@ typedef struct relay {
     bool again;        /* the same, because the run goes back */
     bool stopped;      /* the same, because SIGTERM has ended the run */
     bool failed;       /* the same, because the run has failed */
+    bool apart;        /* the run goes on without this host, which waits to join again */
     bool was_in;       /* it has joined, now or before the run went back */
     bool disconnected; /* since it has joined */
     fl_relay_input input;
@@ -82,6 +86,8 @@ typedef struct relay {
     int64_t end_us;                /* until when the agent may take to end; 0: it need not */
     int signal_number;
     char why[FL_HOST_WHY_MAX + 1]; /* this host cannot take part; "": nobody has said that */
+    fl_reach_door door;
+    fl_reach_round *round; /* NULL: the head has never asked */
 } relay;
 
 /* ---- the agent's process ---- */
@@ -101,6 +107,7 @@ static fl_status fork_agent(relay *r, const sigset_t *before)
     if (r->agent == 0) {
         close(sockets[0]);
         close(r->signal_fd);
+        fl_reach_door_close(&r->door);
         fl__relay_child(r->o, r->job_fd, sockets[1], self, before);
     }
     int error = errno;
@@ -226,6 +233,7 @@ static void send_join(const relay *r)
     memcpy(message.join.own, r->o->own, (size_t)r->o->n_own * sizeof *r->o->own);
     snprintf(message.join.version, sizeof message.join.version, "%s", FL_VERSION);
     message.join.kind = r->o->kind;
+    message.join.door = r->door.port;
     send_message(r, &message);
 }
 
@@ -252,7 +260,7 @@ static fl_status take_welcome(relay *r, const fl_host_welcome *welcome)
                        (long long)r->job_bytes, (long long)welcome->job_bytes);
     }
     r->joined = r->was_in = true;
-    r->again = r->measures = false;
+    r->again = r->measures = r->apart = false;
     (void)read_events(r); /* of connections before this one */
     r->disconnected = false;
     r->silence_ms = welcome->silence_ms;
@@ -274,6 +282,38 @@ static void begin_end(relay *r)
     r->over = true;
     r->end_us = fl_deadline_us(END_MS);
     (void)send(r->socket, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* ⑦ */
+static void begin_again(relay *r, const char *why)
+{
+    fl_log(FL_LOG_INFO, "%s", why);
+    r->again = true;
+    begin_end(r);
+}
+
+/* ⑨ */
+static void stand_apart(relay *r, const char *why)
+{
+    fl_log(FL_LOG_WARN, "the run goes on without this host: %s; it joins again when they do", why);
+    r->apart = true;
+    begin_again(r, "its workers end");
+}
+
+static void begin_reach(relay *r, const fl_reach_order *order)
+{
+    if (fl_reach_round_begin(&r->round, order) != FL_OK) {
+        fl_log(FL_LOG_WARN, "cannot try which hosts this one reaches: %s", fl_errmsg());
+    }
+}
+
+static void watch_reach(relay *r)
+{
+    fl_host_message message = {.type = FL_HOST_REACHED};
+    fl_reach_door_serve(&r->door);
+    if (fl_reach_round_turn(r->round, &message.reached)) {
+        send_message(r, &message);
+    }
 }
 
 /* ④ */
@@ -442,9 +482,13 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
         r->measures = false;
         break;
     case FL_HOST_AGAIN: /* ⑦ */
-        fl_log(FL_LOG_INFO, "the run goes back to an earlier step: joins it again");
-        r->again = true;
-        begin_end(r);
+        begin_again(r, "the run goes back to an earlier step: joins it again");
+        break;
+    case FL_HOST_APART:
+        stand_apart(r, m.text);
+        break;
+    case FL_HOST_REACH:
+        begin_reach(r, &m.reach);
         break;
     case FL_HOST_RELEASE:
         return take_release(r, m.text);
@@ -464,6 +508,7 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
     case FL_HOST_PONG:
     case FL_HOST_DRAIN:
     case FL_HOST_PROBED:
+    case FL_HOST_REACHED:
     case FL_HOST_PROFILE:
     case FL_HOST_UNMEASURED:
     case FL_HOST_UNFIT:
@@ -571,7 +616,8 @@ static fl_status stop_for_signal(relay *r)
         return FL_OK;
     }
     int number = (int)info.ssi_signo;
-    bool waits = number == SIGTERM && (r->joined || r->again) && r->o->grace_ms > 0;
+    bool in_run = r->joined || (r->again && !r->apart);
+    bool waits = number == SIGTERM && in_run && r->o->grace_ms > 0;
     if (waits && ((r->over && !r->again) || r->asked_us > fl_now_us() - SAME_REQUEST_US)) {
         return FL_OK;
     }
@@ -642,8 +688,10 @@ static fl_status turn_relay(relay *r, bool *ended, fl_relay_end *end)
                               {NULL, r->signal_fd, ZMQ_POLLIN, 0},
                               {NULL, r->socket, ZMQ_POLLIN, 0},
                               {NULL, STDIN_FILENO, ZMQ_POLLIN, 0}};
-    zmq_poll(items, r->input.watched ? 5 : 4, TURN_MS);
+    zmq_poll(items, r->input.watched ? 5 : 4,
+             fl_reach_round_runs(r->round) ? REACH_TURN_MS : TURN_MS);
     note_still(r, fl_now_us() - begun_us - TURN_MS * 1000);
+    watch_reach(r);
     if (is_refused(r)) {
         return fl_fail(FL_EIO, "--join: %s refuses the key: it is another run's", r->o->endpoint);
     }
@@ -700,7 +748,8 @@ static void leave_head(relay *r)
 
 fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
 {
-    relay r = {.o = options, .socket = -1, .signal_fd = -1, .job_fd = -1, .agent = -1};
+    relay r = {
+        .o = options, .socket = -1, .signal_fd = -1, .job_fd = -1, .agent = -1, .door = {.fd = -1}};
     r.input = (fl_relay_input){.watched = options->until_eof, .spoke = options->input_spoke};
     sigset_t stops, before;
     sigemptyset(&stops);
@@ -710,6 +759,10 @@ fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
     sigprocmask(SIG_BLOCK, &stops, &before);
     r.signal_fd = signalfd(-1, &stops, SFD_NONBLOCK | SFD_CLOEXEC);
     fl_status status = r.signal_fd >= 0 ? FL_OK : fl_fail(FL_EIO, "signalfd: %s", strerror(errno));
+    if (!fl_reach_door_open(&r.door)) {
+        fl_log(FL_LOG_WARN, "other hosts cannot try whether they reach this one: %s",
+               strerror(errno));
+    }
     do {
         leave_head(&r);
         status = status == FL_OK ? fork_agent(&r, &before) : status;
@@ -719,6 +772,8 @@ fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
     end->stopped = status == FL_OK && r.stopped;
     end->failed = status == FL_OK && r.failed;
     end->drained = status == FL_OK && r.drained;
+    fl_reach_round_end(&r.round);
+    fl_reach_door_close(&r.door);
     close_head(&r);
     kill_agent(&r);
     if (r.socket >= 0) {

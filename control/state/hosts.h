@@ -21,6 +21,8 @@ typedef struct fl_host {
     char address[FL_HOST_TEXT]; /* of the data plane, an IP address */
     int first, n;               /* the ranks of its workers */
     bool absent;                /* the run goes on without it, and does not wait for it */
+    int apart_from;             /* absent: 1 + the host that it does not reach; 0: none */
+    int n_apart;                /* how often the run has left it out for that */
 } fl_host;
 
 typedef struct fl_hosts {

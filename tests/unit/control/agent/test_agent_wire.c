@@ -112,6 +112,12 @@ static const fl_agent_frame frames[] = {
      .rank = 4,
      .host = {.news = FL_HOST_NEWS_LOST, .silent_ms = 5012, .unfit = true, .text = "silent"}},
     {.type = FL_AGENT_END, .ending = FL_AGENT_ENDS_FAILED},
+    {.type = FL_AGENT_REACH, .reach = {.number = 5, .timeout_ms = 500}},
+    {.type = FL_AGENT_REACHED,
+     .rank = 4,
+     .reached = {.number = 5, .n = 2, .host = {1, 1023}, .why = "no answer"}},
+    {.type = FL_AGENT_REACHED, .reached = {.number = UINT64_MAX}},
+    {.type = FL_AGENT_APART, .rank = 4, .apart = {.from = 2, .text = "it and host b"}},
     {.type = FL_AGENT_SPAWNED,
      .rank = 3,
      .incarnation = 1,
@@ -245,7 +251,7 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     assert_refused_with(0, 0, 0);                            /* magic */
     assert_refused_with(0, VERSION_AT, 200);                 /* a later version */
     assert_refused_with(0, TYPE_AT, 0);                      /* no type */
-    assert_refused_with(0, TYPE_AT, 8);                      /* unknown types */
+    assert_refused_with(0, TYPE_AT, 31);                     /* unknown types */
     assert_refused_with(0, TYPE_AT + 1, 1);                  /* 0x101 */
     assert_refused_with(1, RANK_AT + 1, 4);                  /* rank 1279 */
     assert_refused_with(0, RANK_AT + 3, 0x80);               /* a negative rank */
@@ -280,6 +286,11 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     assert_refused_with(11, FL_AGENT_HEADER_BYTES + 9, 1);    /* a notice after silence */
     assert_refused_with(12, FL_AGENT_HEADER_BYTES + 17, 99);  /* a text that is not there */
     assert_refused_with(13, FL_AGENT_HEADER_BYTES, 2);        /* neither true nor false */
+    assert_refused_with(22, FL_AGENT_HEADER_BYTES, 0);        /* a question without a number */
+    assert_refused_with(22, FL_AGENT_HEADER_BYTES + 11, 9);   /* a trial of two days */
+    assert_refused_with(23, RANK_AT, 0);                      /* the head has reached all */
+    assert_refused_with(23, FL_AGENT_HEADER_BYTES + 21, 65);  /* more than an answer names */
+    assert_refused_with(25, FL_AGENT_HEADER_BYTES, 4);        /* apart from itself */
 }
 
 /* What is accepted must be a frame that fl_agent_wire_put writes. */

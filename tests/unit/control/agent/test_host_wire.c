@@ -77,7 +77,8 @@ static void test_host_wire__keeps_every_field(void **state)
                                    .chosen = true,
                                    .n_own = 2,
                                    .own = {0x7f000001, 0x0a000002},
-                                   .kind = {.processor = "P, avx2", .gpus = "G"}}};
+                                   .kind = {.processor = "P, avx2", .gpus = "G"},
+                                   .door = 40001}};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_JOIN);
     assert_string_equal(read.join.name, "host-b");
@@ -89,6 +90,7 @@ static void test_host_wire__keeps_every_field(void **state)
     assert_int_equal(read.join.own[1], 0x0a000002);
     assert_string_equal(read.join.kind.processor, "P, avx2");
     assert_string_equal(read.join.kind.gpus, "G");
+    assert_int_equal(read.join.door, 40001);
     m = (fl_host_message){.type = FL_HOST_ALIVE};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_ALIVE);
@@ -195,6 +197,41 @@ static void test_host_wire__keeps_an_order_to_measure_and_its_results(void **sta
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     m.probed.b = 1;
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
+}
+
+static void test_host_wire__keeps_what_hosts_are_to_reach(void **state)
+{
+    (void)state;
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_message m = {.type = FL_HOST_REACH, .reach = {.number = 7, .timeout_ms = 500}}, read;
+    m.reach.n = FL_MAX_WORKERS;
+    for (int i = 0; i < FL_MAX_WORKERS; i++) {
+        m.reach.target[i] =
+            (fl_reach_target){.host = (uint16_t)i, .port = 65535, .address = 0x0a000001};
+    }
+    size_t n = fl_host_wire_put(&m, bytes);
+    assert_in_range(n, 1, FL_HOST_MESSAGE_MAX);
+    assert_int_equal(get(bytes, n, &read), FL_OK);
+    assert_memory_equal(&read.reach, &m.reach, sizeof read.reach);
+    for (size_t cut = 0; cut < n; cut++) {
+        assert_int_equal(get(bytes, cut, &read), FL_EFORMAT);
+    }
+    m.reach.target[0].port = 0;
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
+    m = (fl_host_message){.type = FL_HOST_REACHED,
+                          .reached = {.number = 7, .n = 1, .host = {3}, .why = "no answer"}};
+    n = fl_host_wire_put(&m, bytes);
+    assert_int_equal(get(bytes, n, &read), FL_OK);
+    assert_int_equal(read.reached.number, 7);
+    assert_int_equal(read.reached.n, 1);
+    assert_int_equal(read.reached.host[0], 3);
+    assert_string_equal(read.reached.why, "no answer");
+    m.reached.why[0] = '\0'; /* not reached, for no reason */
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
+    m = (fl_host_message){.type = FL_HOST_APART, .text = "it and host b"};
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_int_equal(read.type, FL_HOST_APART);
+    assert_string_equal(read.text, "it and host b");
 }
 
 static fl_host_message measure_order(void)
@@ -431,6 +468,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_host_wire__keeps_every_field),
         cmocka_unit_test(test_host_wire__keeps_an_order_to_measure_and_its_results),
+        cmocka_unit_test(test_host_wire__keeps_what_hosts_are_to_reach),
         cmocka_unit_test(test_host_wire__keeps_an_order_to_measure_costs),
         cmocka_unit_test(test_host_wire__carries_a_profile_in_pieces),
         cmocka_unit_test(test_host_wire__refuses_pieces_that_do_not_fit),

@@ -1,0 +1,109 @@
+/* Whether a host reaches others. Would catch: a host that refuses connections and counts as cut
+ * off, one that is reached although nobody answers, and an order that never ends. */
+#include "control/agent/reach.h"
+
+#include "device/clock.h"
+#include "support/nap.h"
+
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { HERE = 0x7f000001, WAIT_MS = 20000, TRY_MS = 400 };
+
+static fl_reach_answer carry_out(const fl_reach_order *order, const fl_reach_door *door)
+{
+    fl_reach_round *round = NULL;
+    fl_reach_answer answer = {.n = -1};
+    assert_int_equal(fl_reach_round_begin(&round, order), FL_OK);
+    assert_true(fl_reach_round_runs(round));
+    for (int64_t until_us = fl_deadline_us(WAIT_MS); !fl_reach_round_turn(round, &answer);) {
+        assert_true(fl_left_ms(until_us) > 0);
+        fl_reach_door_serve(door);
+        nap(1000);
+    }
+    assert_false(fl_reach_round_runs(round));
+    assert_false(fl_reach_round_turn(round, &answer));
+    fl_reach_round_end(&round);
+    assert_null(round);
+    return answer;
+}
+
+/* A socket that listens and takes no connection: its queue is full, and the kernel drops more. */
+static int listen_without_room(uint16_t *port, int *fill, int n_fill)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(HERE)};
+    socklen_t size = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&a, size) == 0 && listen(fd, 0) == 0 &&
+                getsockname(fd, (struct sockaddr *)&a, &size) == 0);
+    *port = ntohs(a.sin_port);
+    for (int i = 0; i < n_fill; i++) {
+        fill[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        assert_true(fill[i] >= 0);
+        (void)connect(fill[i], (struct sockaddr *)&a, size);
+    }
+    return fd;
+}
+
+static void test_reach__tells_who_does_not_answer(void **state)
+{
+    (void)state;
+    enum { FILL = 8 };
+    fl_reach_door door, closed;
+    fl_reach_order order = {.number = 9, .timeout_ms = TRY_MS, .n = 3};
+    int fill[FILL];
+    uint16_t full;
+    assert_true(fl_reach_door_open(&door) && fl_reach_door_open(&closed));
+    uint16_t refusing = closed.port;
+    fl_reach_door_close(&closed);
+    assert_int_equal(closed.fd, -1);
+    int fd = listen_without_room(&full, fill, FILL);
+    order.target[0] = (fl_reach_target){.host = 0, .port = door.port, .address = HERE};
+    order.target[1] = (fl_reach_target){.host = 4, .port = full, .address = HERE};
+    order.target[2] = (fl_reach_target){.host = 7, .port = refusing, .address = HERE};
+    fl_reach_answer answer = carry_out(&order, &door);
+    assert_int_equal(answer.number, 9);
+    assert_int_equal(answer.n, 1);
+    assert_int_equal(answer.host[0], 4);
+    assert_string_equal(answer.why, "no answer in 0.4 s");
+    for (int i = 0; i < FILL; i++) {
+        close(fill[i]);
+    }
+    close(fd);
+    fl_reach_door_close(&door);
+}
+
+/* Nobody takes connections meanwhile: the kernel does. More hosts than are tried at once. */
+static void test_reach__reaches_many(void **state)
+{
+    (void)state;
+    enum { MANY = 200 };
+    fl_reach_door door, none = {.fd = -1};
+    fl_reach_order order = {.number = 1, .timeout_ms = WAIT_MS, .n = MANY};
+    assert_true(fl_reach_door_open(&door));
+    for (int i = 0; i < MANY; i++) {
+        order.target[i] =
+            (fl_reach_target){.host = (uint16_t)i, .port = door.port, .address = HERE};
+    }
+    fl_reach_answer answer = carry_out(&order, &none);
+    assert_int_equal(answer.n, 0);
+    assert_string_equal(answer.why, "");
+    fl_reach_door_close(&door);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reach__tells_who_does_not_answer),
+        cmocka_unit_test(test_reach__reaches_many),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
