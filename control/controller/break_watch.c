@@ -54,9 +54,10 @@ static bool all_stand_still(const fl_controller *controller)
     return n > 1 || n_waiting > 0;
 }
 
-/* Where to regroup does not help, some two workers cannot reach each other, although both reach the
- * controller. It does not know which two, so that it may take several losses until one of them is
- * gone; the first host, which is the controller's, goes last. */
+/* Where to regroup does not help, some two workers cannot talk to each other, although their hosts
+ * reach each other (host_pairs.h) and both reach the controller. It does not know which two, so
+ * that it may take several losses until one of them is gone; the first host, which is the
+ * controller's, goes last. */
 static int last_active(const fl_controller *controller)
 {
     int last = -1;
@@ -85,6 +86,9 @@ bool fl_break_watch_is_due(fl_controller *controller, int64_t now_us, fl_loss_ki
     bool can = fl_recovery_regroups(controller, why, sizeof why);
     bool stand = can && all_stand_still(controller);
     if (r->state == FL_RECOVERY_COLLECTING || (!left && !stand)) {
+        return false;
+    }
+    if (fl_host_pairs_check(controller, now_us)) {
         return false;
     }
     count_idle(controller);

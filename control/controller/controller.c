@@ -266,6 +266,7 @@ static fl_status start_workers(fl_controller *controller)
                                     .hosts = controller->hosts.table,
                                     .host_records = controller->hosts.records,
                                     .starters = o->starters,
+                                    .host_sight = &controller->host_pairs.sight,
                                     .devices = o->devices,
                                     .worker = o->worker,
                                     .context = o->context,

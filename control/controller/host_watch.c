@@ -3,6 +3,7 @@
 #include "control/controller/parts.h"
 #include "control/elastic/drain.h"
 #include "control/events/event_log_hosts.h"
+#include "control/state/lasting.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -66,6 +67,20 @@ static fl_status copy_hosts(fl_controller *controller)
     return fl_alloc_array(n, sizeof *h->drains, (void **)&h->drains);
 }
 
+/* Of a host that the run went back without. The record of the run begins anew: it gets the loss
+ * once more. */
+static void keep_record(fl_controller *controller, int i)
+{
+    fl_host_watch *h = &controller->hosts;
+    const fl_lasting_host *before = fl_lasting_host_of(controller->options->lasting, i);
+    h->records[i] = (fl_host_record){.state = FL_HOST_STATE_LOST,
+                                     .ended_us = fl_now_us(),
+                                     .why = "the run went back without it"};
+    if (fl_lasting_is_gone(controller->options->lasting, i)) {
+        h->records[i] = before->record;
+    }
+}
+
 fl_status fl_host_watch_open(fl_controller *controller)
 {
     fl_host_watch *h = &controller->hosts;
@@ -77,9 +92,7 @@ fl_status fl_host_watch_open(fl_controller *controller)
         (fl_host_record){.state = FL_HOST_STATE_JOINED, .joined_us = fl_now_us()}; /* the head */
     for (int i = 1; i < h->table->n; i++) {
         if (h->table->host[i].absent) {
-            h->records[i] = (fl_host_record){.state = FL_HOST_STATE_LOST,
-                                             .ended_us = fl_now_us(),
-                                             .why = "the run went back without it"};
+            keep_record(controller, i);
         }
     }
     return copy_input(controller);
@@ -445,7 +458,9 @@ static void report_state(fl_controller *controller, int i, int64_t now_us)
     d->reported = r->state;
     d->joined_us = r->joined_us;
     if (is_news && i > 0) {
-        fl_event_log_host(&controller->log, host, r, controller->stats.steps,
+        const fl_host *apart =
+            r->apart_from == 0 ? NULL : &hosts_of(controller)->host[r->apart_from - 1];
+        fl_event_log_host(&controller->log, host, r, apart, controller->stats.steps,
                           d->since_us == 0 ? 0.0 : (double)(now_us - d->since_us) * 1e-6);
     }
 }

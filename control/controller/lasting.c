@@ -2,6 +2,7 @@
 
 #include "control/controller/parts.h"
 #include "control/state/lasting.h"
+#include "device/alloc.h"
 
 #include <string.h>
 #include <sys/wait.h>
@@ -21,9 +22,18 @@ void fl_lasting_keep_hosts(const fl_controller *controller)
     fl_lasting *l = controller->options->lasting;
     const fl_hosts *hosts = controller->options->hosts;
     const fl_host_record *records = controller->hosts.records;
-    for (int i = 0; l != NULL && records != NULL && i < hosts->n; i++) {
-        l->host_gone[i] =
-            records[i].state == FL_HOST_STATE_LOST || records[i].state == FL_HOST_STATE_DRAINED;
+    if (l == NULL || records == NULL) {
+        return;
+    }
+    fl_free(l->hosts);
+    l->n_hosts = 0;
+    if (fl_alloc_array((size_t)hosts->n, sizeof *l->hosts, (void **)&l->hosts) != FL_OK) {
+        l->hosts = NULL; /* the run goes back with all of its hosts */
+        return;
+    }
+    l->n_hosts = hosts->n;
+    for (int i = 0; i < hosts->n; i++) {
+        l->hosts[i] = (fl_lasting_host){.record = records[i], .n_apart = hosts->host[i].n_apart};
     }
 }
 
@@ -49,7 +59,9 @@ void fl_lasting_keep(const fl_controller *controller)
                       .n_snapshots = controller->snapshots.n_taken,
                       .n_checkpoints = sums->n_written,
                       .n_checkpoints_failed = sums->n_failed,
-                      .n_stragglers = controller->n_stragglers_before + fl_stragglers_count(e)};
+                      .n_stragglers = controller->n_stragglers_before + fl_stragglers_count(e),
+                      .hosts = l->hosts,
+                      .n_hosts = l->n_hosts};
     memcpy(l->pinned, e->pinned, sizeof l->pinned);
     fl_lasting_keep_hosts(controller);
     for (int rank = 0; rank < controller->n_workers; rank++) {

@@ -10,7 +10,7 @@ typedef struct fl_controller fl_controller;
 /* Into *options->lasting, if that is wanted: all workers have left. */
 void fl_lasting_keep(const fl_controller *controller);
 
-/* The part of it that says which hosts are gone: a run that could not start may go on without them.
+/* The part of it that is about the hosts: a run that could not start may go on without them.
  */
 void fl_lasting_keep_hosts(const fl_controller *controller);
 

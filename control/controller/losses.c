@@ -11,6 +11,7 @@
 #include "device/log.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -82,6 +83,34 @@ static size_t put_first_loss(const fl_controller *controller, char *what, size_t
     return (size_t)snprintf(what, size_bytes, "%s; then ", r->first_text);
 }
 
+/* Of a worker that was lost with its host, the log does not have the reason; that of a host which
+ * shares no files with this one is there. */
+static void put_where_to_look(const fl_controller *controller, char *text, size_t size_bytes)
+{
+    const fl_controller_options *o = controller->options;
+    int rank = controller->shutdown.phase.lost;
+    int host = o->hosts == NULL ? 0 : fl_hosts_of(o->hosts, rank);
+    char tail[TAIL_BYTES], name[FL_AGENT_LOG_NAME_BYTES];
+    fl_agent_log_name(rank, name);
+    if (controller->shutdown.loss == FL_LOSS_HOST) {
+        snprintf(text, size_bytes, "%s/events.jsonl has what came before", o->run_dir);
+        return;
+    }
+    if (host > 0 && o->hosts->apart) {
+        snprintf(text, size_bytes,
+                 "its log is %s on host %s, in the folder that its agent has for the run; "
+                 "%s/events.jsonl has what came before",
+                 name, o->hosts->host[host].name, o->run_dir);
+        return;
+    }
+    fl_worker_log_tail(o->dir_fd, rank, tail, sizeof tail);
+    if (tail[0] == 0) {
+        snprintf(text, size_bytes, "%s/%s is empty", o->run_dir, name);
+    } else {
+        snprintf(text, size_bytes, "last lines of %s/%s:\n%s", o->run_dir, name, tail);
+    }
+}
+
 /* The message is written again when all workers have left. By then the survivors have flushed their
  * reports. A group advances in lockstep, so the lost worker reached the last step that a survivor
  * finished. */
@@ -94,13 +123,10 @@ void fl_losses_explain(fl_controller *controller)
     }
     const fl_worker_birth *birth = controller->options->birth;
     lost->ready = lost->ready || lost->steps > (birth == NULL ? 0 : birth->step);
-    char what[FL_WIRE_TEXT_MAX + 2048], tail[TAIL_BYTES], name[FL_AGENT_LOG_NAME_BYTES];
+    char what[FL_WIRE_TEXT_MAX + 2048], more[TAIL_BYTES + PATH_MAX + 128];
     size_t n_first = put_first_loss(controller, what, sizeof what);
     fl_watch_text(lost, controller->shutdown.loss, controller->shutdown.lost_us, what + n_first,
                   sizeof what - n_first);
-    fl_worker_log_tail(controller->options->dir_fd, controller->shutdown.phase.lost, tail,
-                       sizeof tail);
-    fl_agent_log_name(controller->shutdown.phase.lost, name);
     const char *waits = controller->shutdown.waits, *then = waits[0] == 0 ? "" : "; ";
     const char *stop = controller->shutdown.no_recovery;
     fl_recovery_sums *sums = &controller->recovery.sums;
@@ -114,14 +140,9 @@ void fl_losses_explain(fl_controller *controller)
         snprintf(what + n, sizeof what - n, "; the run cannot go on: %s", stop);
     }
     say_what_next(controller, what, sizeof what);
-    if (tail[0] == 0) {
-        snprintf(controller->shutdown.message, sizeof controller->shutdown.message,
-                 "%s%s%s; %s/%s is empty", what, then, waits, controller->options->run_dir, name);
-    } else {
-        snprintf(controller->shutdown.message, sizeof controller->shutdown.message,
-                 "%s%s%s; last lines of %s/%s:\n%s", what, then, waits,
-                 controller->options->run_dir, name, tail);
-    }
+    put_where_to_look(controller, more, sizeof more);
+    snprintf(controller->shutdown.message, sizeof controller->shutdown.message, "%s%s%s; %s", what,
+             then, waits, more);
 }
 
 /* A worker that is never ready may be in the same call as all others, of which only one has failed
@@ -317,6 +338,14 @@ static void note_missed(fl_controller *controller, fl_loss_kind kind, int who, i
     }
 }
 
+/* Whether the hosts try first whether they reach each other. */
+static bool may_be_apart(fl_controller *controller, fl_loss_kind kind, int who, int64_t now_us)
+{
+    return kind == FL_LOSS_NONE ? fl_host_pairs_check_opening(controller, now_us)
+                                : fl_host_pairs_may_explain(controller, kind, who) &&
+                                      fl_host_pairs_check(controller, now_us);
+}
+
 void fl_losses_watch(fl_controller *controller, int64_t now_us)
 {
     int who = -1;
@@ -326,6 +355,9 @@ void fl_losses_watch(fl_controller *controller, int64_t now_us)
     fl_loss_kind kind = fl_watch_judge(controller->workers, controller->n_workers,
                                        &controller->shutdown.limits, now_us, &who);
     note_missed(controller, kind, who, now_us);
+    if (may_be_apart(controller, kind, who, now_us)) {
+        return;
+    }
     if (kind != FL_LOSS_NONE && is_spare(controller, kind, who)) {
         go_on_without(controller, kind, who, now_us);
     } else if (kind != FL_LOSS_NONE || fl_break_watch_is_due(controller, now_us, &kind, &who)) {

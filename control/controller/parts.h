@@ -8,6 +8,7 @@
 #include "control/checkpoint/snapshots.h"
 #include "control/controller/break_watch.h"
 #include "control/controller/callbacks.h"
+#include "control/controller/host_pairs.h"
 #include "control/controller/host_watch.h"
 #include "control/controller/inbox.h"
 #include "control/controller/joining.h"
@@ -51,6 +52,7 @@ struct fl_controller {
     fl_agent *agent;            /* the parent of the workers' processes */
     fl_joining_worker *joining; /* [n_workers] */
     fl_host_watch hosts;
+    fl_host_pairs host_pairs;
     fl_replan replan;
     fl_standstill_watch standstill;
     fl_silence silence;

@@ -27,7 +27,7 @@ static void note_host(fl_event_log *log, const fl_host *host, const fl_host_reco
 }
 
 void fl_event_log_host(fl_event_log *log, const fl_host *host, const fl_host_record *record,
-                       int64_t steps, double seconds)
+                       const fl_host *apart, int64_t steps, double seconds)
 {
     char name[32];
     snprintf(name, sizeof name, "host.%s", fl_host_state_text(record->state));
@@ -44,6 +44,9 @@ void fl_event_log_host(fl_event_log *log, const fl_host *host, const fl_host_rec
         fl_json_rounded(j, "seconds", seconds, 3);
     } else if (record->state == FL_HOST_STATE_LOST) {
         fl_json_text(j, "why", record->why);
+        if (apart != NULL) {
+            fl_json_text(j, "apart_from", apart->name);
+        }
     }
     fl_event_log_end(log);
     note_host(log, host, record, seconds);

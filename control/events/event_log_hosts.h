@@ -7,10 +7,11 @@
 #include "control/state/hosts.h"
 
 /* The host has this state now.
+ * apart    the host that it does not reach, and is lost for; NULL: none
  * steps    finished steps of the run
  * seconds  since its drain began; 0: it did not */
 void fl_event_log_host(fl_event_log *log, const fl_host *host, const fl_host_record *record,
-                       int64_t steps, double seconds);
+                       const fl_host *apart, int64_t steps, double seconds);
 
 /* The links between hosts, if this start of the run has measured them. */
 void fl_event_log_links(fl_event_log *log, const fl_controller_options *options);

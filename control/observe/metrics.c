@@ -337,6 +337,26 @@ static void put_links(out *o, const fl_metrics *m)
     }
 }
 
+/* Of a host that is left out: the one that it does not reach. */
+static void put_apart(out *o, const fl_metrics *m)
+{
+    static const char *const name = "frostline_host_apart";
+    bool any = false;
+    for (int i = 0; i < m->n_hosts; i++) {
+        const fl_metrics_host *h = &m->hosts[i];
+        if (h->apart_from == NULL) {
+            continue;
+        }
+        if (!any) {
+            family(o, name, "gauge",
+                   "A host that the run does without because it and the host `from` do not reach "
+                   "each other.");
+            any = true;
+        }
+        integer(o, name, LABELS("host", h->name, "from", h->apart_from), 1);
+    }
+}
+
 /* Of a run on several hosts. */
 static void put_hosts(out *o, const fl_metrics *m)
 {
@@ -354,6 +374,7 @@ static void put_hosts(out *o, const fl_metrics *m)
     for (int i = 0; i < m->n_hosts; i++) {
         integer(o, workers, LABELS("host", m->hosts[i].name), m->hosts[i].n_workers);
     }
+    put_apart(o, m);
     each_host(o, m, "frostline_host_end_time_seconds",
               "When a host was drained or lost, since 1970.", end_of);
     each_host(o, m, "frostline_host_clock_offset_seconds", "A host's time of day minus the head's.",

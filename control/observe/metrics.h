@@ -41,6 +41,7 @@ typedef struct fl_metrics_host {
     int n_workers;                       /* that are members of the run */
     double end_time_s;                   /* since 1970: drained or lost */
     double clock_offset_s, round_trip_s; /* against the head's clock, and to it and back */
+    const char *apart_from; /* the host that it does not reach, and is left out for; NULL: none */
 } fl_metrics_host;
 
 /* A class of links between workers, as plans know it. */

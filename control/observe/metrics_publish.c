@@ -141,6 +141,9 @@ static void gather_host(const fl_run_view *view, int i, fl_metrics_host *out)
     snprintf(out->name, sizeof out->name, "%s", host->name);
     snprintf(out->address, sizeof out->address, "%s", host->address);
     snprintf(out->state, sizeof out->state, "%s", fl_host_state_text(r->state));
+    out->apart_from = r->state == FL_HOST_STATE_LOST && r->apart_from != 0
+                          ? view->run->hosts->host[r->apart_from - 1].name
+                          : NULL;
     out->n_workers = 0;
     out->clock_offset_s = r->clock.known ? (double)r->clock.wall_offset_ns * 1e-9 : (double)NAN;
     out->round_trip_s = r->clock.known ? (double)r->clock.round_trip_ns * 1e-9 : (double)NAN;

@@ -98,6 +98,9 @@ static void host_fields(const fl_run_view *view, int i, fl_json *j)
     moment_field(view, j, "ended_at", r->ended_us);
     clock_fields(i, &r->clock, j);
     fl_json_text(j, "why", r->why);
+    if (r->state == FL_HOST_STATE_LOST && r->apart_from != 0) {
+        fl_json_text(j, "apart_from", view->run->hosts->host[r->apart_from - 1].name);
+    }
     fl_json_close(j, '}');
 }
 

@@ -20,12 +20,13 @@ typedef enum fl_host_state {
 
 typedef struct fl_host_record {
     fl_host_state state;
-    int64_t joined_us, ended_us;   /* ended: drained or lost */
-    fl_clock_estimate clock;       /* of a host that has joined; not known of the head */
-    int64_t notice_us;             /* its agent asked for the host to be drained */
-    int64_t grace_us;              /* the time that the agent gave then */
-    int64_t silent_us;             /* LOST: it had not answered for so long; 0: otherwise */
-    bool unfit;                    /* LOST: it has said that it cannot take part */
+    int64_t joined_us, ended_us; /* ended: drained or lost */
+    fl_clock_estimate clock;     /* of a host that has joined; not known of the head */
+    int64_t notice_us;           /* its agent asked for the host to be drained */
+    int64_t grace_us;            /* the time that the agent gave then */
+    int64_t silent_us;           /* LOST: it had not answered for so long; 0: otherwise */
+    bool unfit;                  /* LOST: it has said that it cannot take part */
+    int apart_from; /* LOST, or soon: 1 + the host that it does not reach; 0: not for that */
     char why[FL_HOST_WHY_MAX + 1]; /* LOST: why; JOINED: why its last drain was given up */
 } fl_host_record;
 

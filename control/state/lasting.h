@@ -4,6 +4,7 @@
 #ifndef FL_CONTROL_STATE_LASTING_H
 #define FL_CONTROL_STATE_LASTING_H
 
+#include "control/state/host_record.h"
 #include "control/state/run_view.h"
 
 /* Somebody wants the run to end after the step in flight. */
@@ -14,8 +15,14 @@ typedef struct fl_stop_wish {
     int64_t terminated_us, patience_us; /* of a SIGTERM: when it came; when patience ends */
 } fl_stop_wish;
 
+/* A host of the run when a controller ended. */
+typedef struct fl_lasting_host {
+    fl_host_record record;
+    int n_apart; /* as in fl_host */
+} fl_lasting_host;
+
 typedef struct fl_lasting {
-    bool any; /* a controller has ended; else the other fields but host_gone mean nothing */
+    bool any; /* a controller has ended; else the other fields but the hosts mean nothing */
 
     /* as requests have set them, or the job */
     bool paused;
@@ -26,7 +33,8 @@ typedef struct fl_lasting {
     bool drained[FL_MAX_WORKERS]; /* by rank: a request took the worker out */
     fl_stop_wish stop;
 
-    bool host_gone[FL_MAX_WORKERS]; /* by host, of several: it was lost or drained */
+    fl_lasting_host *hosts; /* [n_hosts] by host, of several; the owner of this value frees it */
+    int n_hosts;            /* 0: nothing is known of them */
 
     /* since the run began */
     fl_ctl_counts counts;
@@ -35,5 +43,19 @@ typedef struct fl_lasting {
     int64_t n_snapshots, n_checkpoints, n_checkpoints_failed, n_stragglers;
     int n_restarts[FL_MAX_WORKERS]; /* as fault.restarts counts them */
 } fl_lasting;
+
+/* What is known of this host; NULL: nothing. */
+static inline const fl_lasting_host *fl_lasting_host_of(const fl_lasting *lasting, int i)
+{
+    return lasting != NULL && i < lasting->n_hosts ? &lasting->hosts[i] : NULL;
+}
+
+/* Whether the host was lost, or drained. */
+static inline bool fl_lasting_is_gone(const fl_lasting *lasting, int i)
+{
+    const fl_lasting_host *host = fl_lasting_host_of(lasting, i);
+    return host != NULL && (host->record.state == FL_HOST_STATE_LOST ||
+                            host->record.state == FL_HOST_STATE_DRAINED);
+}
 
 #endif

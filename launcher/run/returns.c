@@ -56,7 +56,7 @@ void fl_returns_find(void *context, bool fails_again, int64_t recorded, fl_retur
 /* A host that the run has lost since, or that was drained. */
 static bool is_gone(const fl_run_losses *l, int i)
 {
-    return l->lasting.host_gone[i] && !l->hosts->host[i].absent;
+    return fl_lasting_is_gone(&l->lasting, i) && !l->hosts->host[i].absent;
 }
 
 static bool has_lost_host(const fl_run_losses *l)
@@ -73,11 +73,34 @@ bool fl_returns_may_follow(const fl_run_losses *l)
     return l->back.returns || (l->sums.n_returns > 0 && has_lost_host(l));
 }
 
+/* The host that this one does not reach, and was left out for; -1: none, or that one is gone for
+ * another reason, so that it keeps nobody out any more. */
+static int keeps_out(const fl_run_losses *l, int i)
+{
+    const fl_lasting_host *host = fl_lasting_host_of(&l->lasting, i);
+    int other = host == NULL ? -1 : host->record.apart_from - 1;
+    return other > 0 && fl_lasting_is_gone(&l->lasting, other) ? -1 : other;
+}
+
+static void leave_out_host(const fl_run_losses *l, int i, fl_lasting_host *known, fl_host *host)
+{
+    int other = keeps_out(l, i);
+    if (known->record.apart_from != 0 && other < 0) {
+        known->record.state = FL_HOST_STATE_AWAITED;
+    }
+    host->absent = fl_lasting_is_gone(&l->lasting, i);
+    host->apart_from = other + 1;
+    host->n_apart = known->n_apart;
+}
+
 /* Agents that were in the run join again by themselves. */
 static void leave_out_hosts(fl_run_losses *l)
 {
     for (int i = 1; l->hosts != NULL && i < l->hosts->n; i++) {
-        l->hosts->host[i].absent = l->hosts->host[i].absent || l->lasting.host_gone[i];
+        fl_host *host = &l->hosts->host[i];
+        if (i < l->lasting.n_hosts) {
+            leave_out_host(l, i, &l->lasting.hosts[i], host);
+        }
     }
     if (l->hosts != NULL) {
         l->hosts->again = true;
@@ -289,5 +312,8 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
     }
     fl_free(l->hosts);
     l->hosts = NULL;
+    fl_free(l->lasting.hosts);
+    l->lasting.hosts = NULL;
+    l->lasting.n_hosts = 0;
     return status;
 }

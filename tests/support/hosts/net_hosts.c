@@ -127,6 +127,19 @@ int net_hosts_tear_down(void **state)
     return failed;
 }
 
+/* The frames go to an address that no host has. */
+void net_hosts_cut(const net_hosts *h, int from, int to, bool cut)
+{
+    const char *space = h->host[from].space, *address = h->host[to].address;
+    bool done = cut ? net_hosts_shell("ip -n %s neigh replace %s lladdr 02:00:00:00:00:99 "
+                                      "dev fl0 nud permanent",
+                                      space, address)
+                    : net_hosts_shell("ip -n %s neigh del %s dev fl0", space, address);
+    if (!done) {
+        fail_msg("%s to %s: %s", space, address, said.err);
+    }
+}
+
 static void end_process(pid_t *pid)
 {
     if (*pid > 0) {

@@ -112,6 +112,10 @@ void net_hosts_show_logs(const net_hosts *h);
 /* NET_JOB with one worker on this machine, into DIR/alone. */
 void net_hosts_run_alone(const net_hosts *h, const char *more);
 
+/* Cut one way between two hosts, or restore it: what `from` sends to `to` is lost without a word,
+ * while what `to` sends arrives. */
+void net_hosts_cut(const net_hosts *h, int from, int to, bool cut);
+
 /* The first process that `parent` has started; 0: none so far. */
 pid_t net_hosts_child_of(pid_t parent);
 

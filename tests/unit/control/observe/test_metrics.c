@@ -43,7 +43,8 @@ static fl_metrics_host hosts[] = {
      .state = "lost",
      .end_time_s = 1795000100.5,
      .clock_offset_s = -0.25,
-     .round_trip_s = 0.125},
+     .round_trip_s = 0.125,
+     .apart_from = "a"},
 };
 
 static fl_metrics some_metrics(fl_metrics_worker *workers)
@@ -204,6 +205,7 @@ static void test_metrics__tell_what_is_known(void **state)
         {"frostline_host_end_time_seconds", "host=\"b\"", 1795000100.5},
         {"frostline_host_clock_offset_seconds", "host=\"b\"", -0.25},
         {"frostline_host_round_trip_seconds", "host=\"b\"", 0.125},
+        {"frostline_host_apart", "host=\"b\",from=\"a\"", 1},
         {"frostline_link_latency_seconds", "between=\"hosts\"", 5e-5},
         {"frostline_link_bytes_per_second", "between=\"sockets\"", 3e9},
         {"frostline_worker_seconds_total", "worker=\"2\",part=\"compute\"", 3.25},
@@ -257,7 +259,7 @@ static void test_metrics__leave_out_what_is_unknown(void **state)
     workers[0].graphs.any = false;
     m.n_hosts = 0;
     exposition *after = read_metrics(&m);
-    assert_int_equal(before->n_families - after->n_families, 6 + 5 + 7);
+    assert_int_equal(before->n_families - after->n_families, 6 + 5 + 8);
     assert_null(exposition_find(after, "frostline_worker_graph_calls_total", "worker=\"0\""));
     for (int i = 0; i < 6; i++) {
         assert_non_null(exposition_find(before, unknown[i], labels_of(unknown[i])));

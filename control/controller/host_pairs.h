@@ -1,0 +1,46 @@
+/* Before a loss is guessed at, the hosts try whether they reach each other.
+ *
+ *     all stand still, connections broke, none gets ready ... ──> the hosts are asked ①
+ *       ──(all have answered, or their time is over)──> no pair is apart: as before ②
+ *                                                  ──> which host is left out ③
+ *       ──(the gate counts it as lost)──> a loss as any other, whose reason names the pair
+ *
+ * A host that was left out joins again once it reaches the other one (control/agent/gate_reach.c).
+ */
+#ifndef FL_CONTROL_CONTROLLER_HOST_PAIRS_H
+#define FL_CONTROL_CONTROLLER_HOST_PAIRS_H
+
+#include "control/state/host_sight.h"
+#include "control/state/worker.h"
+
+typedef struct fl_controller fl_controller;
+
+typedef enum fl_host_pairs_state {
+    FL_HOST_PAIRS_IDLE,
+    FL_HOST_PAIRS_ASKED,
+    FL_HOST_PAIRS_LEAVING, /* the gate is to count a host as lost */
+} fl_host_pairs_state;
+
+typedef struct fl_host_pairs {
+    fl_host_pairs_state state;
+    int64_t since_us;   /* of this state */
+    int64_t timeout_ms; /* of a trial */
+    int64_t checked_us; /* when all had answered last, and no pair was apart; 0: never */
+    int64_t progress;   /* of workers that open connections; 0: none does */
+    int64_t idle_us;    /* since when it is the same */
+    fl_host_sight sight;
+} fl_host_pairs;
+
+/* Something has gone wrong that a cut between two hosts would explain. True: the decision has to
+ * wait for what the hosts find; call it again in the next turn. False at once in a run on one host,
+ * and when they have found nothing just now. */
+bool fl_host_pairs_check(fl_controller *controller, int64_t now_us);
+
+/* Whether a cut between hosts would explain this loss. */
+bool fl_host_pairs_may_explain(const fl_controller *controller, fl_loss_kind kind, int who);
+
+/* The same while workers open connections, for the start or for a transition, and none has become
+ * ready for a while. */
+bool fl_host_pairs_check_opening(fl_controller *controller, int64_t now_us);
+
+#endif

@@ -1,0 +1,228 @@
+/* Two hosts that do not reach each other, while both reach the head. Would catch: a run that ends
+ * although fewer hosts would do, a message that does not name the pair, a host that stays out
+ * although its link works again, and one that comes back before it does.
+ *
+ * With FL_TEST_MATRIX in the environment, the other cases run (ctest -L long). */
+#include "support/hosts/net_hosts.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { COMPARED = 12, STEPS = 150, ENDLESS = 1000000, A = 0, B = 1, C = 2 };
+
+#define CHAIN_MODEL "--set model.blocks=3 "
+#define CHAIN "--set pipe.k=3 --set autodp.r=1 --set pipe.m=2 " CHAIN_MODEL
+#define THREE "--set pipe.k=1 --set autodp.r=3 --set pipe.m=1 "
+#define TWO "--set pipe.k=1 --set autodp.r=2 --set pipe.m=1 "
+#define PLAIN "--set autodp.security=none "
+#define FIXED "--set elastic.enabled=false "
+#define SCRIPT                                                                                     \
+    FIXED "--set 'elastic.script=[{step: 13, k: 1, r: 3, m: 2}, {step: 16, k: 3, r: 1, m: 2}]' "
+
+static int make_three(void **state)
+{
+    return net_hosts_set_up(state, 3, (const int[]){1, 1, 1});
+}
+
+static void start_run(net_hosts *h, const char *plan, int steps)
+{
+    char job[NET_HOSTS_TEXT];
+    snprintf(job, sizeof job,
+             NET_JOB "%s --set train.max_steps=%d --set train.epochs=%d --set fault.detect=2s "
+                     "--set fault.restarts=3",
+             plan, steps, steps);
+    net_hosts_start_head(h, job);
+    net_hosts_start_agent(h, B);
+    net_hosts_start_agent(h, C);
+}
+
+static void cut_pair(const net_hosts *h, bool both, bool cut)
+{
+    net_hosts_cut(h, B, C, cut);
+    if (both) {
+        net_hosts_cut(h, C, B, cut);
+    }
+}
+
+/* Which of the two was left out. */
+static char left_out(const net_hosts *h)
+{
+    return net_hosts_n_events(h, "host.lost", "\"host\": \"c\"") > 0 ? 'c' : 'b';
+}
+
+static void check_told(const net_hosts *h)
+{
+    char text[64];
+    bool told = net_hosts_log_has(h, "head.log", ") do not reach each other (");
+    if (!told || net_hosts_n_events(h, "host.lost", "do not reach each other") != 1) {
+        net_hosts_show_logs(h);
+        fail_msg("the pair is not named");
+    }
+    snprintf(text, sizeof text, "the run does without host %c", left_out(h));
+    assert_true(net_hosts_log_has(h, "head.log", text));
+    assert_int_equal(net_hosts_n_events(h, "host.lost", "\"apart_from\": \""), 1);
+}
+
+/* The run has gone on to its end without one of the two, whose agent waited until then. */
+static void check_run(net_hosts *h, const char *plan, int steps)
+{
+    char more[256];
+    net_hosts_expect(h, 0);
+    check_told(h);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", ""), 1);
+    assert_int_equal(net_hosts_n_events(h, "run.failed", ""), 0);
+    snprintf(more, sizeof more, "--set train.max_steps=%d %s", COMPARED,
+             strstr(plan, CHAIN_MODEL) == NULL ? "" : CHAIN_MODEL);
+    net_hosts_run_alone(h, more);
+    net_hosts_check(h, steps, COMPARED);
+}
+
+static void go_on(net_hosts *h, const char *plan, bool both, int at_step)
+{
+    start_run(h, plan, STEPS);
+    NET_AWAIT(net_hosts_n_steps(h) >= at_step);
+    cut_pair(h, both, true);
+    check_run(h, plan, STEPS);
+}
+
+/* ---- the run goes on ---- */
+
+static void test_hosts_apart__a_chain_goes_on_with_one_of_them(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    go_on(h, FIXED CHAIN, true, COMPARED);
+}
+
+static void test_hosts_apart__a_cut_of_one_direction(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    go_on(h, FIXED THREE, false, COMPARED);
+}
+
+/* The hosts are cut off from each other while they open the connections of the next plan, which
+ * has a deadline of a minute. */
+static void test_hosts_apart__a_cut_during_a_transition(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_run(h, SCRIPT CHAIN, STEPS);
+    NET_AWAIT(net_hosts_n_steps(h) >= COMPARED - 1);
+    cut_pair(h, true, true);
+    check_run(h, SCRIPT CHAIN, STEPS);
+}
+
+static void test_hosts_apart__a_cut_before_the_start(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    cut_pair(h, true, true);
+    start_run(h, FIXED CHAIN, STEPS);
+    check_run(h, FIXED CHAIN, STEPS);
+}
+
+/* Every plan and transport. */
+static void test_hosts_apart__matrix(void **state)
+{
+    static const char *const plans[] = {FIXED CHAIN,       FIXED CHAIN PLAIN, FIXED TWO,
+                                        FIXED THREE PLAIN, FIXED THREE,       SCRIPT CHAIN PLAIN};
+    (void)state;
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        for (int both = 0; both < 2; both++) {
+            for (int at_step = COMPARED; at_step < COMPARED + 3; at_step++) {
+                net_hosts h;
+                net_hosts_make(&h, 3, (const int[]){1, 1, 1});
+                if (!h.exist) {
+                    net_hosts_remove(&h);
+                    print_message("skipped: no right to make network name spaces\n");
+                    skip();
+                }
+                print_message("%s both %d at %d: ", plans[i], both, at_step);
+                go_on(&h, plans[i], both, at_step);
+                assert_int_equal(net_hosts_remove(&h), 0);
+            }
+        }
+    }
+}
+
+/* ---- a link that works again ---- */
+
+static void test_hosts_apart__the_host_comes_back_with_the_link(void **state)
+{
+    net_hosts *h = *state;
+    char which[24], log[8];
+    NET_NEED(h);
+    start_run(h, FIXED THREE, ENDLESS);
+    NET_AWAIT(net_hosts_n_steps(h) > COMPARED);
+    cut_pair(h, true, true);
+    NET_AWAIT(net_hosts_n_events(h, "host.lost", "") == 1);
+    snprintf(which, sizeof which, "\"host\": \"%c\"", left_out(h));
+    snprintf(log, sizeof log, "%c.log", left_out(h));
+    int n_steps = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "may join once it reaches host"));
+    NET_AWAIT(net_hosts_n_steps(h) > n_steps + COMPARED);
+    assert_int_equal(net_hosts_n_events(h, "host.joined", which), 1); /* at the start */
+    assert_true(net_hosts_shell("'%s/frostline' ctl %s/run status | grep -q "
+                                "'do not reach each other'",
+                                FL_BINARY_DIR, h->dir));
+    cut_pair(h, true, false);
+    NET_AWAIT(net_hosts_n_events(h, "host.joined", which) == 2);
+    NET_AWAIT(net_hosts_n_events(h, "worker.joined", "") == 1);
+    NET_AWAIT(net_hosts_n_events(h, "transition.done", "\"r\": 3") > 0);
+    n_steps = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) > n_steps + COMPARED);
+    kill(h->head, SIGTERM);
+    net_hosts_expect_codes(h, 5, 5);
+    check_told(h);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", ""), 1);
+    assert_true(net_hosts_log_has(h, log, "it joins again when they do"));
+}
+
+/* ---- nothing is left that can run ---- */
+
+/* Two hosts have too little memory. The message has the pair, and names a file with the reason. */
+static void test_hosts_apart__the_pair_is_the_reason_of_the_end(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_run(h,
+              FIXED "--set model.blocks=6 --set model.dim=48 --set devices.memory=1300KiB "
+                    "--set pipe.k=3 --set autodp.r=1 --set pipe.m=16",
+              ENDLESS);
+    NET_AWAIT(net_hosts_n_steps(h) > 0);
+    cut_pair(h, true, true);
+    net_hosts_expect_codes(h, 3, 3);
+    assert_true(net_hosts_shell("grep 'the run cannot go on' %s/head.log | grep -q 'do not reach "
+                                "each other.*run/events.jsonl has what came before'",
+                                h->dir));
+    assert_int_equal(net_hosts_n_events(h, "run.failed", "do not reach each other"), 1);
+}
+
+#define SPACES(test) cmocka_unit_test_setup_teardown(test, make_three, net_hosts_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest few[] = {
+        SPACES(test_hosts_apart__a_chain_goes_on_with_one_of_them),
+        SPACES(test_hosts_apart__the_host_comes_back_with_the_link),
+    };
+    const struct CMUnitTest all[] = {
+        SPACES(test_hosts_apart__a_cut_of_one_direction),
+        SPACES(test_hosts_apart__a_cut_during_a_transition),
+        SPACES(test_hosts_apart__a_cut_before_the_start),
+        SPACES(test_hosts_apart__the_pair_is_the_reason_of_the_end),
+        cmocka_unit_test(test_hosts_apart__matrix),
+    };
+    return getenv("FL_TEST_MATRIX") != NULL ? cmocka_run_group_tests(all, NULL, NULL)
+                                            : cmocka_run_group_tests(few, NULL, NULL);
+}
