@@ -1,5 +1,6 @@
 /* What layers cost on hosts of another kind, measured there before the plan of a run is chosen.
- * Would catch: a kind that nobody measures, a profile that is lost on the way or counts for the
+ * Would catch: a kind that nobody measures, a cached profile that is used for a host whose speed is
+ * stated, a profile that is lost on the way or counts for the
  * wrong host, one that is measured again at each start, and a host whose answer is bad, or does not
  * come, and that ends the head or makes it wait. */
 #include "support/hosts/net_hosts.h"
@@ -65,6 +66,14 @@ static void test_host_measure__a_kind_is_measured_once(void **state)
     run_two(h, "measured");
     assert_true(net_hosts_shell("rm -r %s/run", h->dir));
     run_two(h, "cached");
+    /* What is stated wins over what the cache has. */
+    assert_true(net_hosts_shell("cd %s && rm -r run && cp hosts.yaml unstated.yaml && "
+                                "sed -i '/name: b/s/}/, speed: 0.5}/' hosts.yaml",
+                                h->dir));
+    run_two(h, "stated");
+    assert_int_equal(net_hosts_n_events(h, "run.started", "\"speed\": 0.5, "), 1);
+    assert_int_equal(net_hosts_n_events(h, "\"costs\"", "\"kinds\""), 0);
+    assert_true(net_hosts_shell("cd %s && mv unstated.yaml hosts.yaml", h->dir));
     assert_true(
         net_hosts_shell("test $(cat %s/head.log | grep -c 'host b .* measures') = 1", h->dir));
     /* One that cannot be true is not kept for another run. */
