@@ -1,0 +1,186 @@
+/* What follows a loss, in an order of events that a run rarely has. Would catch: a recovery that
+ * waits for ever for the report of a worker which it has not asked for one. */
+#include "control/controller/parts.h"
+#include "control/elastic/elastic_transition.h"
+#include "device/clock.h"
+#include "support/folder.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { N = 3, LAYERS = 2, JOINS = 2, STEPS = 100, STEP = 10 };
+
+typedef struct rig {
+    char dir[FOLDER_SIZE];
+    int dir_fd;
+    FILE *out;
+    fl_plan plan;
+    fl_plan_input input;
+    fl_controller_options options;
+    fl_worker workers[N];
+    fl_joining_worker joining[N];
+    fl_controller c;
+} rig;
+
+static int leave(void *context, const fl_worker_birth *birth, const char *endpoint)
+{
+    (void)context, (void)birth, (void)endpoint;
+    return 0;
+}
+
+/* Two workers train; the third one is to join with generation 2, to which they are going over. */
+static void place_workers(rig *r)
+{
+    r->plan = (fl_plan){.generation = 1,
+                        .K = 1,
+                        .R = 2,
+                        .M = 1,
+                        .n_layers = LAYERS,
+                        .n_workers = N,
+                        .first = {0, LAYERS},
+                        .rank_of = {0, 1},
+                        .departed = {[JOINS] = true}};
+    fl_workers_init(r->workers, N, &r->plan, 0);
+    fl_workers_place(r->workers, N, &r->plan);
+    for (int rank = 0; rank < N; rank++) {
+        r->workers[rank].ready = r->workers[rank].linked = true;
+        r->workers[rank].exited_us = 0;
+        r->workers[rank].incarnation = 1;
+    }
+    r->workers[JOINS].joins = true;
+    r->joining[JOINS] = (fl_joining_worker){.state = FL_JOINING_ASKED, .generation = 2};
+}
+
+static void begin_commit(rig *r)
+{
+    fl_transition *t = &r->c.elastic.transition;
+    t->state = FL_ELASTIC_COMMITTING;
+    t->before = r->plan;
+    t->next = r->plan;
+    t->next.generation = t->requested = t->last_asked = 2;
+    t->next.departed[JOINS] = false;
+}
+
+static void connect_parts(rig *r)
+{
+    fl_controller *c = &r->c;
+    r->options = (fl_controller_options){
+        .job = &c->job, .plan = &r->plan, .plan_input = &r->input, .n_steps = STEPS, .n_epochs = 1};
+    c->options = &r->options;
+    c->n_workers = N;
+    c->workers = r->workers;
+    c->joining = r->joining;
+    c->shutdown.phase = (fl_phase){.state = FL_CONTROLLER_RUNNING, .lost = -1};
+    c->facts = (fl_run_facts){.options = &r->options,
+                              .plan = &c->elastic.plan,
+                              .phase = &c->shutdown.phase,
+                              .stats = &c->stats,
+                              .n_workers = N,
+                              .workers = r->workers};
+    c->elastic = (fl_elastic){.run = &c->facts,
+                              .cache = &c->cache,
+                              .workers = r->workers,
+                              .router = &c->router,
+                              .log = &c->log,
+                              .job = &c->job,
+                              .plan = r->plan};
+    c->elastic.decide.due_at = -1;
+    c->checkpoints.run = &c->facts;
+    c->checkpoints.elastic = &c->elastic;
+    c->checkpoints.router = &c->router;
+    c->checkpoints.log = &c->log;
+}
+
+static int set_up(void **state)
+{
+    rig *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    make_folder(r->dir);
+    r->dir_fd = open(r->dir, O_RDONLY | O_DIRECTORY);
+    r->out = fopen("/dev/null", "w");
+    fl_job_defaults(&r->c.job);
+    r->c.job.fault.restarts = 0;
+    place_workers(r);
+    connect_parts(r);
+    fl_signals_block(&r->c.signals);
+    assert_int_equal(fl_flight_create(N, &r->c.flight), FL_OK);
+    const fl_agent_options agent = {.n_workers = N,
+                                    .dir_fd = r->dir_fd,
+                                    .flight = r->c.flight,
+                                    .signals = &r->c.signals,
+                                    .endpoint = "nowhere",
+                                    .worker = leave};
+    assert_int_equal(fl_agent_open(&agent, r->workers, &r->c.agent), FL_OK);
+    assert_int_equal(fl_store_create(&r->c.elastic.store), FL_OK);
+    assert_int_equal(fl_event_log_open(&r->c.log, r->dir_fd, r->out, &r->c.elastic.plan), FL_OK);
+    fl_run_stats_init(&r->c.stats, 1000, 10, STEPS, 1, false);
+    r->c.stats.steps = STEP;
+    begin_commit(r);
+    *state = r;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    rig *r = *state;
+    fl_agent_close(&r->c.agent, FL_AGENT_ENDS_OVER);
+    fl_signals_restore(&r->c.signals);
+    fl_event_log_close(&r->c.log);
+    fl_store_destroy(&r->c.elastic.store);
+    fl_flight_destroy(&r->c.flight);
+    fclose(r->out);
+    close(r->dir_fd);
+    int removed = remove_folder(r->dir);
+    free(r);
+    return removed;
+}
+
+/* The worker has left its waits. */
+static void report(rig *r, int rank, int64_t step)
+{
+    const fl_broken_report broken = {
+        .serial = r->c.recovery.serial, .generation = 2, .step = step, .summed_step = -1};
+    fl_recovery_broken(&r->c, &r->workers[rank], &broken);
+}
+
+/* All are asked to break off while the controller does not know yet that they have gone over to the
+ * generation in which another worker joins: that one is not asked, and never reports. */
+static void test_recovery__a_worker_that_joins_is_taken_out_when_the_commit_comes_late(void **state)
+{
+    rig *r = *state;
+    char why[256] = "";
+    const fl_transition_parts moved = {.generation = 2, .step = STEP};
+    assert_true(fl_recovery_begin(&r->c, FL_LOSS_STUCK, -1, fl_now_us(), why, sizeof why));
+    assert_int_equal(r->c.recovery.state, FL_RECOVERY_COLLECTING);
+    assert_false(fl_worker_is_awaited(&r->workers[JOINS]));
+
+    fl_elastic_moved(&r->c.elastic, &r->workers[0], &moved);
+    assert_int_equal(r->c.elastic.plan.generation, 2);
+    assert_true(fl_worker_is_awaited(&r->workers[JOINS])); /* a member now */
+    report(r, 0, STEP);
+    assert_true(fl_recovery_watch(&r->c, fl_now_us(), why, sizeof why));
+    assert_true(r->workers[JOINS].lost);
+    assert_false(fl_worker_is_awaited(&r->workers[JOINS]));
+    assert_false(r->workers[0].lost || r->workers[1].lost);
+
+    report(r, 1, STEP - 5); /* nobody else is waited for: this report, which cannot be, is read */
+    assert_false(fl_recovery_watch(&r->c, fl_now_us(), why, sizeof why));
+    assert_non_null(strstr(why, "worker 1 stands at step 5"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
+        test_recovery__a_worker_that_joins_is_taken_out_when_the_commit_comes_late, set_up,
+        tear_down)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
