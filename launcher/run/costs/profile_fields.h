@@ -4,6 +4,7 @@
 
 #include <frostline/plan.h>
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define FL_PROFILE_FIRST_LINE "# A profile of frostline: what layers cost. It may be deleted.\n"
@@ -30,9 +31,9 @@ typedef enum fl_profile_type {
 typedef struct fl_profile_field {
     const char *name;
     fl_profile_type type;
-    size_t offset;  /* in fl_profile, fl_layer_cost or fl_tuned */
-    bool above_low; /* more than `least`; otherwise at least that */
-    int64_t least;
+    size_t offset;      /* in fl_profile, fl_layer_cost or fl_tuned */
+    double least, most; /* its range, */
+    bool or_zero;       /* or 0 */
 } fl_profile_field;
 
 /* Fields of one mapping in the file; ended by a NULL name. Those of tokens are a layer's, too,

@@ -66,17 +66,21 @@ static fl_status get_of_type(const profile_reader *r, const yaml_node_t *mapping
 
 /* ---- ③ ---- */
 
+static bool is_in_range(const fl_profile_field *f, double x)
+{
+    return (x >= f->least && x <= f->most) || (f->or_zero && x == 0.0);
+}
+
 static bool read_real(const char *text, const fl_profile_field *f, double *out)
 {
     size_t length = 0;
-    double least = (double)f->least;
     return fl_read_number(text, out, &length) && text[length] == '\0' && isfinite(*out) &&
-           (f->above_low ? *out > least : *out >= least);
+           is_in_range(f, *out);
 }
 
 static bool read_number(const yaml_node_t *node, const fl_profile_field *f, void *base)
 {
-    int64_t most = f->type == FL_PROFILE_COUNT ? INT32_MAX : INT64_MAX, whole;
+    int64_t whole;
     double real;
     void *to = (char *)base + f->offset;
     if (node->type != YAML_SCALAR_NODE || strlen(fl_node_text(node)) != node->data.scalar.length) {
@@ -87,7 +91,7 @@ static bool read_number(const yaml_node_t *node, const fl_profile_field *f, void
         memcpy(to, &real, good ? sizeof real : 0);
         return good;
     }
-    if (!fl_read_integer(fl_node_text(node), &whole) || whole < f->least || whole > most) {
+    if (!fl_read_integer(fl_node_text(node), &whole) || !is_in_range(f, (double)whole)) {
         return false;
     }
     int count = (int)whole;
@@ -104,9 +108,9 @@ static fl_status read_numbers(const profile_reader *r, const yaml_node_t *mappin
     for (const fl_profile_field *f = fields; f->name != NULL; f++) {
         FL_TRY(get_value(r, mapping, f->name, &node));
         if (!read_number(node, f, base)) {
-            snprintf(allowed, sizeof allowed, "a%s number %s %lld",
-                     f->type == FL_PROFILE_REAL ? "" : " whole",
-                     f->above_low ? "greater than" : "from", (long long)f->least);
+            snprintf(allowed, sizeof allowed, "%sa%s number from %.10g to %.10g",
+                     f->or_zero ? "0, or " : "", f->type == FL_PROFILE_REAL ? "" : " whole",
+                     f->least, f->most);
             return refuse_node(r, node, f->name, allowed);
         }
     }
@@ -203,7 +207,7 @@ static fl_status read_root(profile_reader *r, fl_profile *p, fl_profile_about *a
     struct {
         int format;
     } header = {0};
-    static const fl_profile_field format[] = {{"format", FL_PROFILE_COUNT, 0, false, 1},
+    static const fl_profile_field format[] = {{"format", FL_PROFILE_COUNT, 0, 1, INT32_MAX, false},
                                               {.name = NULL}};
     if (root == NULL || root->type != YAML_MAPPING_NODE) {
         return fl_fail(FL_EFORMAT, "%s: this is no profile", r->name);

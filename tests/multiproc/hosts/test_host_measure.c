@@ -20,7 +20,7 @@
 #include <cmocka.h>
 #include <zmq.h>
 
-enum { N_STEPS = 30, COMPARED = 8, N_LAYERS = 10, ANSWER_MS = 60000 };
+enum { N_STEPS = 30, COMPARED = 8, N_LAYERS = 10, ANSWER_MS = 60000, PROFILE_MAX = 65536 };
 
 #define SIZE "--set model.blocks=4 --set model.dim=64 --set devices.memory=64MiB "
 #define MODEL NET_JOB SIZE "--set train.max_steps=30 --set pipe.k=2 --set autodp.r=1 "
@@ -79,7 +79,8 @@ static void test_host_measure__a_kind_is_measured_once(void **state)
     /* One that cannot be true is not kept for another run. */
     assert_true(
         net_hosts_shell("cd %s && rm -r run && file=$(grep -l baseline cache/frostline/*) && "
-                        "echo $file > odd && sed -i 's/_us: [0-9.]*/_us: 4.9e-324/g' $file",
+                        "echo $file > odd && sed -i 's/\\(wd\\|loss\\|token\\)_us: "
+                        "[0-9.e+-]*/\\1_us: 1e-9/g' $file",
                         h->dir));
     net_hosts_start_head(h, MODEL);
     net_hosts_start_agent_env(h, 1, "FROSTLINE_KERNELS=baseline");
@@ -285,6 +286,127 @@ static void test_host_measure__an_agent_that_is_cut_off_ends(void **state)
     assert_true(net_hosts_log_has(h, "b.log", "the head at tcp://10.213.8.1:5570 has been silent"));
 }
 
+/* The text of the head's own profile, which the plan of this job has left in its cache. */
+static size_t read_profile(const net_hosts *h, char text[PROFILE_MAX])
+{
+    char path[FOLDER_SIZE + 32];
+    assert_true(net_hosts_shell("cd %s && '%s/frostline' plan " MODEL
+                                "--set devices.count=1 --set pipe.k=1 > plan.txt && "
+                                "cat cache/frostline/* > profile.yaml",
+                                h->dir, FL_BINARY_DIR));
+    snprintf(path, sizeof path, "%s/profile.yaml", h->dir);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    size_t n = fread(text, 1, PROFILE_MAX - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    assert_true(n > FL_HOST_PROFILE_PIECE / 4 && n < PROFILE_MAX - 1);
+    return n;
+}
+
+/* The same text with another number in place of the first one of this field. */
+static size_t change_number(const char *text, const char *field, const char *number, char *out)
+{
+    const char *at = strstr(text, field);
+    assert_non_null(at);
+    at += strlen(field);
+    return (size_t)snprintf(out, PROFILE_MAX, "%.*s%s%s", (int)(at - text), text, number,
+                            at + strcspn(at, ",}\n"));
+}
+
+static void send_piece(const stand_in *s, const char *text, size_t size_bytes, size_t at, size_t n)
+{
+    fl_host_message m = {.type = FL_HOST_PROFILE,
+                         .profile = {.number = s->number,
+                                     .size_bytes = (int32_t)size_bytes,
+                                     .at = (int32_t)at,
+                                     .bytes = (const unsigned char *)text + at,
+                                     .n = n}};
+    send_message(s, &m);
+}
+
+static void send_pieces(const stand_in *s, const char *text, size_t n, size_t piece)
+{
+    for (size_t at = 0; at < n; at += piece) {
+        send_piece(s, text, n, at, n - at < piece ? n - at : piece);
+    }
+}
+
+/* b, c and d have answered: what the head says of each. */
+static void expect_said(net_hosts *h, stand_in s[], const char *const says[])
+{
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "gate: waits for 3 other hosts"));
+    for (int i = 1; i < h->n; i++) {
+        if (!net_hosts_log_has(h, "head.log", says[i])) {
+            net_hosts_show_logs(h);
+            fail_msg("never: %s", says[i]);
+        }
+    }
+    kill(h->head, SIGTERM);
+    assert_int_equal(net_hosts_await_exit(&h->head), 5);
+    leave_all(h, s);
+    assert_true(net_hosts_shell("rm -r %s/run %s/head.log", h->dir, h->dir));
+}
+
+/* Finite numbers that nothing was measured to. Would catch: a plan that gives a host all layers, or
+ * none, because its profile says so. */
+static void test_host_measure__absurd_numbers_are_named(void **state)
+{
+    net_hosts *h = *state;
+    stand_in s[NET_HOSTS_MAX];
+    static char text[PROFILE_MAX], changed[PROFILE_MAX];
+    use_own_cache(h);
+    (void)read_profile(h, text);
+    net_hosts_start_head(h, MODEL);
+    join_all(h, s);
+    static const char *const field[] = {NULL, " fwd_us: ", " bwd_us: ", "link_bytes_per_us: "};
+    static const char *const number[] = {NULL, "1e30", "1e-30", "0"};
+    static const char *const says[] = {NULL, " fwd_us: found", " bwd_us: found",
+                                       "link_bytes_per_us: found"};
+    for (int i = 1; i < h->n; i++) {
+        size_t n = change_number(text, field[i], number[i], changed);
+        send_pieces(&s[i], changed, n, FL_HOST_PROFILE_PIECE);
+    }
+    expect_said(h, s, says);
+}
+
+/* Would catch: a head that crashes, waits or takes costs from pieces of different wholes. */
+static void test_host_measure__wrong_pieces_are_named(void **state)
+{
+    net_hosts *h = *state;
+    stand_in s[NET_HOSTS_MAX];
+    enum { PIECE = 700 };
+    static char text[PROFILE_MAX];
+    use_own_cache(h);
+    size_t n = read_profile(h, text);
+    net_hosts_start_head(h, MODEL);
+    join_all(h, s);
+    send_piece(&s[1], text, n, 0, PIECE); /* the same piece twice */
+    send_piece(&s[1], text, n, 0, PIECE);
+    send_piece(&s[2], text, n, 0, PIECE); /* of another whole */
+    send_piece(&s[2], text, n - 1, PIECE, PIECE);
+    send_piece(&s[3], text, n, 0, PIECE); /* one is left out */
+    send_piece(&s[3], text, n, 2 * PIECE, PIECE);
+    static const char *const says[] = {
+        NULL,
+        "host b: what layers cost there is not known: its profile has a piece of 700 bytes at 0",
+        "host c: what layers cost there is not known: its profile has a piece of 700 bytes at 700",
+        "host d: what layers cost there is not known: its profile has a piece of 700 bytes at "
+        "1400"};
+    expect_said(h, s, says);
+    net_hosts_start_head(h, MODEL);
+    join_all(h, s);
+    send_pieces(&s[1], text, n - 40, PIECE); /* whole, and yet cut: the last line is missing */
+    text[n / 2] = '\x01';                    /* a byte that was changed on its way */
+    send_pieces(&s[2], text, n, PIECE);
+    send_pieces(&s[3], text, 1, 1);
+    static const char *const says_of_text[] = {
+        NULL, "host b: what layers cost there is not known: the profile of host b:",
+        "host c: what layers cost there is not known: the profile of host c:",
+        "host d: what layers cost there is not known: the profile of host d: this is no profile"};
+    expect_said(h, s, says_of_text);
+}
+
 /* Would catch: a start that waits for a host that has ended. */
 static void test_host_measure__a_host_lost_meanwhile_ends_the_start(void **state)
 {
@@ -334,6 +456,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_host_measure__a_kind_is_measured_once, make_two,
                                         net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_host_measure__bad_answers_are_named, make_four,
+                                        net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_host_measure__absurd_numbers_are_named, make_four,
+                                        net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_host_measure__wrong_pieces_are_named, make_four,
                                         net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_host_measure__a_second_process_of_a_name_is_refused,
                                         make_four, net_hosts_tear_down),
