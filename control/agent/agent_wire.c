@@ -120,6 +120,8 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
         fl_put_text(w, f->host.name, FL_HOST_TEXT - 1);
         fl_put_text(w, f->host.address, FL_HOST_TEXT - 1);
         fl_put(w, (uint32_t)f->host.n, 4);
+        fl_put_text(w, f->host.kind.processor, FL_MACHINE_KIND_TEXT - 1);
+        fl_put_text(w, f->host.kind.gpus, FL_MACHINE_KIND_TEXT - 1);
         put_clock(w, &f->host.clock);
         break;
     case FL_AGENT_RELEASE:
@@ -191,9 +193,12 @@ static bool get_new_host(fl_reader *r, fl_agent_frame *f)
     bool good = fl_get_text(r, f->host.name, FL_HOST_TEXT - 1) &&
                 fl_get_text(r, f->host.address, FL_HOST_TEXT - 1);
     f->host.n = fl_get_i32(r);
+    good = fl_get_text(r, f->host.kind.processor, FL_MACHINE_KIND_TEXT - 1) && good;
+    good = fl_get_text(r, f->host.kind.gpus, FL_MACHINE_KIND_TEXT - 1) && good;
     bool joined = f->host.news == FL_HOST_NEWS_JOINED;
-    return good && (f->host.name[0] != '\0') == joined && (f->host.n > 0) == joined &&
-           f->host.n >= 0 && f->host.n <= FL_MAX_WORKERS;
+    bool named = f->host.kind.processor[0] != '\0' || f->host.kind.gpus[0] != '\0';
+    return good && (joined || !named) && (f->host.name[0] != '\0') == joined &&
+           (f->host.n > 0) == joined && f->host.n >= 0 && f->host.n <= FL_MAX_WORKERS;
 }
 
 static bool get_host(fl_reader *r, fl_agent_frame *f)

@@ -14,6 +14,7 @@
 #include "control/state/birth.h"
 #include "control/state/host_record.h"
 #include "control/state/hosts.h"
+#include "device/machine_kind.h"
 #include "device/survey.h"
 
 #include <frostline/status.h>
@@ -105,6 +106,7 @@ typedef struct fl_agent_frame {
             char name[FL_HOST_TEXT];        /* JOINED: of the host, which may be a new one */
             char address[FL_HOST_TEXT];     /* JOINED: of its data plane */
             int n;                          /* JOINED: how many ranks it has; otherwise 0 */
+            fl_machine_kind kind;           /* JOINED: of the host; otherwise "" */
             fl_clock_estimate clock;        /* CLOCK, where it is known; otherwise not */
         } host;
         fl_agent_ending ending;         /* END */

@@ -80,6 +80,7 @@ static bool send_news(const fl__gate *g)
                      news == FL_HOST_NEWS_LOST ? r->why : "");
             if (news == FL_HOST_NEWS_JOINED) {
                 frame.host.n = host->n;
+                frame.host.kind = r->kind;
                 snprintf(frame.host.name, sizeof frame.host.name, "%s", host->name);
                 snprintf(frame.host.address, sizeof frame.host.address, "%s", host->address);
             }
@@ -266,10 +267,11 @@ static void welcome_host(fl__gate *g, int i)
 
 /* ---- ① ---- */
 
-static void take_in(fl__gate *g, int i, const fl_host_peer *peer)
+static void take_in(fl__gate *g, int i, const fl_host_peer *peer, const fl_host_join *join)
 {
     fl__remote_host *r = &g->remote[i];
     r->peer = *peer;
+    r->kind = join->kind;
     r->heard_us = fl_now_us();
     r->closed_us = 0;
     r->state = FL__HOST_JOINED;
@@ -400,7 +402,7 @@ static void take_join(fl__gate *g, const fl__remote_host *from, const fl_host_jo
         refused = !take_address(g, i, join, why);
         if (!refused) {
             g->remote[i].door = join->door;
-            take_in(g, i, &from->peer);
+            take_in(g, i, &from->peer, join);
         }
     }
     if (refused) {

@@ -25,6 +25,7 @@ typedef struct fl__remote_host {
     fl_host_peer other;            /* another agent with its name asks to join, */
     int64_t other_us;              /* since then; 0: none does */
     fl_host_clock clock;           /* since it joined */
+    fl_machine_kind kind;          /* as it joined last */
     uint16_t door;                 /* where others try whether they reach it; 0: nowhere */
     fl_reach_answer answer;        /* to the question of `asked`; */
     bool asked, owes_answer;       /* the controller has not got it yet */

@@ -44,7 +44,8 @@ void fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
     if (frame->host.news == FL_HOST_NEWS_JOINED) {
         fl_host *host = &hosts->host[i]; /* it may have another address than before */
         snprintf(host->address, sizeof host->address, "%s", frame->host.address);
-        *r = (fl_host_record){.state = FL_HOST_STATE_JOINED, .joined_us = fl_now_us()};
+        *r = (fl_host_record){
+            .state = FL_HOST_STATE_JOINED, .joined_us = fl_now_us(), .kind = frame->host.kind};
     } else if (frame->host.news == FL_HOST_NEWS_NOTICE) {
         r->notice_us = fl_now_us();
         r->grace_us = frame->host.grace_ms * 1000;

@@ -1,5 +1,6 @@
 #include "control/controller/host_watch.h"
 
+#include "control/controller/host_kind.h"
 #include "control/controller/parts.h"
 #include "control/elastic/drain.h"
 #include "control/events/event_log_hosts.h"
@@ -50,6 +51,7 @@ static void add_devices(fl_host_watch *h, int i)
         c->socket_of[rank] = c->n_sockets;
         c->memory_bytes[rank] = 0;
         c->speed[rank] = 1.0;
+        c->kind_of[rank] = 0;
     }
     c->n_devices += host->n;
     c->n_hosts++;
@@ -391,6 +393,10 @@ static void begin_start(fl_controller *controller, int i)
     d->any_started = false;
     d->step = FL_HOST_DRAIN_NONE;
     add_devices(&controller->hosts, i);
+    if (controller->hosts.cluster != NULL) {
+        fl_host_kind_take(controller->options->costs, controller->options->job->devices.kind,
+                          &hosts_of(controller)->host[i], &r->kind, controller->hosts.cluster);
+    }
 }
 
 /* Whether this rank needs nothing more: its process is a member, or it has ended again. */

@@ -10,6 +10,7 @@
 /* The origin of those of hosts of another kind. All borrowed. */
 typedef struct fl_kind_origin {
     const char *host;     /* the first one of the kind */
+    const char *kind;     /* fl_machine_kind_of; NULL: its profile was stated */
     const char *from;     /* "stated", "cached" or "measured" */
     const char *path;     /* of its profile; NULL: no file keeps it */
     const char *measured; /* when */

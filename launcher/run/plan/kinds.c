@@ -80,6 +80,7 @@ static int add_found(const fl_preparation *p, const fl_found_kind *found, fl_run
         return 0;
     }
     k->origin[n] = (fl_kind_origin){.host = found->host,
+                                    .kind = found->kind,
                                     .from = found->from,
                                     .path = found->path[0] == '\0' ? NULL : found->path,
                                     .measured = k->about[n].measured,

@@ -6,6 +6,7 @@
 #include "support/hosts/net_hosts.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -62,6 +63,47 @@ static void test_host_kinds__a_slower_kind_gets_fewer_layers(void **state)
     net_hosts_check(h, N_STEPS, COMPARED);
 }
 
+/* Its agent dies, and one with another instruction set joins in its place. */
+static void come_back_with(net_hosts *h, const char *variable)
+{
+    kill(h->host[1].agent, SIGKILL);
+    (void)net_hosts_await_exit(&h->host[1].agent);
+    net_hosts_start_agent_env(h, 1, variable);
+}
+
+static bool has_profile(const net_hosts *h, const char *from)
+{
+    return net_hosts_shell("'%s/frostline' ctl %s/run status --json | tr -d ' \n' | "
+                           "grep -q '\"name\":\"b\".*\"profile\":\"%s\"'",
+                           FL_BINARY_DIR, h->dir, from);
+}
+
+/* The machine behind the name is another one. Would catch: plans that price it by the profile of
+ * the one before. */
+static void test_host_kinds__a_host_that_returns_has_the_kind_that_it_names(void **state)
+{
+    net_hosts *h = *state;
+    char path[FOLDER_SIZE + 16];
+    NET_NEED(h);
+    if (!net_hosts_have_kernels("avx2")) {
+        skip();
+    }
+    snprintf(path, sizeof path, "%s/cache", h->dir);
+    assert_int_equal(setenv("XDG_CACHE_HOME", path, 1), 0);
+    net_hosts_start_head(h, MODEL "--set train.epochs=1000 --set elastic.enabled=false "
+                                  "--set fault.detect=2s --set pipe.k=1 --set autodp.r=2 ");
+    net_hosts_start_agent_env(h, 1, "FROSTLINE_KERNELS=baseline");
+    NET_AWAIT(net_hosts_n_steps(h) > 0);
+    NET_AWAIT(has_profile(h, "measured"));
+    come_back_with(h, "ALL_KERNELS=1"); /* those that the head has */
+    NET_AWAIT(has_profile(h, "thehead.s"));
+    assert_true(net_hosts_log_has(h, "head.log", "host b is of another kind than before"));
+    come_back_with(h, "FROSTLINE_KERNELS=baseline");
+    NET_AWAIT(has_profile(h, "measured"));
+    assert_true(net_hosts_shell("'%s/frostline' ctl %s/run stop", FL_BINARY_DIR, h->dir));
+    net_hosts_expect(h, 130);
+}
+
 /* Bad input: the host, the file, and what is wrong. */
 static void test_host_kinds__a_bad_profile_is_refused(void **state)
 {
@@ -96,6 +138,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_host_kinds__a_slower_kind_gets_fewer_layers, make_two,
                                         net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_host_kinds__a_host_that_returns_has_the_kind_that_it_names, make_two,
+            net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_host_kinds__a_bad_profile_is_refused, make_two,
                                         net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_host_kinds__a_plan_assumes_links_that_are_not_stated,
