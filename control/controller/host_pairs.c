@@ -15,7 +15,7 @@ enum {
     FRESH_US = 1000 * 1000, /* for so long, what was found still holds */
     SLACK_US = 1500 * 1000, /* beyond a trial, until nobody waits for the gate any more */
     LEAVE_US = 2000 * 1000, /* for the gate to count a host as lost */
-    PAUSE_TIMES = 4,        /* the silence of a worker, between two trials during one opening */
+    PAUSE_TIMES = 4,        /* the silence of a worker, between two trials of one meeting */
 };
 
 /* ---- ③ ---- */
@@ -200,7 +200,7 @@ bool fl_host_pairs_may_explain(const fl_controller *controller, fl_loss_kind kin
             fl_status_is_regroup(controller->workers[who].failure));
 }
 
-/* ---- connections that are being opened ---- */
+/* ---- the start, a transition, the end ---- */
 
 static int64_t count_ready(const fl_controller *controller, bool *linked)
 {
@@ -214,9 +214,21 @@ static int64_t count_ready(const fl_controller *controller, bool *linked)
     return n;
 }
 
+/* How many have finished, while others wait for the meeting at the end of the run; 0: not yet. */
+static int64_t count_finished(const fl_controller *controller)
+{
+    int64_t n_done = 0, n_left = 0;
+    for (int i = 0; i < controller->n_workers; i++) {
+        const fl_worker *w = &controller->workers[i];
+        n_done += w->done && !w->departed;
+        n_left += fl_worker_is_awaited(w);
+    }
+    return n_left > 0 ? n_done : 0;
+}
+
 /* How far the workers are that open connections, at the start of the run or for the next
- * generation: another number whenever one more is ready. 0: none does. */
-static int64_t opening_progress(const fl_controller *controller)
+ * generation, or that meet at its end: another number whenever one more is ready. 0: none does. */
+static int64_t progress_of(const fl_controller *controller)
 {
     const fl_transition *t = &controller->elastic.transition;
     bool linked;
@@ -226,13 +238,13 @@ static int64_t opening_progress(const fl_controller *controller)
     }
     return t->state == FL_ELASTIC_PREPARING
                ? ((int64_t)t->next.generation << 16) + 1 + t->n_ready + t->n_refused
-               : 0;
+               : -count_finished(controller);
 }
 
-bool fl_host_pairs_check_opening(fl_controller *controller, int64_t now_us)
+bool fl_host_pairs_check_meeting(fl_controller *controller, int64_t now_us)
 {
     fl_host_pairs *pairs = &controller->host_pairs;
-    int64_t progress = opening_progress(controller);
+    int64_t progress = progress_of(controller);
     if (progress != pairs->progress) {
         pairs->progress = progress;
         pairs->idle_us = now_us;

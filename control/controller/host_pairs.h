@@ -26,7 +26,7 @@ typedef struct fl_host_pairs {
     int64_t since_us;   /* of this state */
     int64_t timeout_ms; /* of a trial */
     int64_t checked_us; /* when all had answered last, and no pair was apart; 0: never */
-    int64_t progress;   /* of workers that open connections; 0: none does */
+    int64_t progress;   /* of workers that open connections or meet; 0: none does */
     int64_t idle_us;    /* since when it is the same */
     fl_host_sight sight;
 } fl_host_pairs;
@@ -39,8 +39,8 @@ bool fl_host_pairs_check(fl_controller *controller, int64_t now_us);
 /* Whether a cut between hosts would explain this loss. */
 bool fl_host_pairs_may_explain(const fl_controller *controller, fl_loss_kind kind, int who);
 
-/* The same while workers open connections, for the start or for a transition, and none has become
- * ready for a while. */
-bool fl_host_pairs_check_opening(fl_controller *controller, int64_t now_us);
+/* The same while workers open connections, for the start or for a transition, or meet at the end of
+ * the run, and none has become ready for a while. */
+bool fl_host_pairs_check_meeting(fl_controller *controller, int64_t now_us);
 
 #endif

@@ -341,7 +341,7 @@ static void note_missed(fl_controller *controller, fl_loss_kind kind, int who, i
 /* Whether the hosts try first whether they reach each other. */
 static bool may_be_apart(fl_controller *controller, fl_loss_kind kind, int who, int64_t now_us)
 {
-    return kind == FL_LOSS_NONE ? fl_host_pairs_check_opening(controller, now_us)
+    return kind == FL_LOSS_NONE ? fl_host_pairs_check_meeting(controller, now_us)
                                 : fl_host_pairs_may_explain(controller, kind, who) &&
                                       fl_host_pairs_check(controller, now_us);
 }
