@@ -15,8 +15,6 @@ enum {
     STREAM_PARAMS = 16,
 };
 
-/* Held only where it is touched. */
-static const size_t ARENA_BYTES = (size_t)1 << 29;
 static const size_t DEVICE_BYTES = (size_t)1 << 40;
 static const float PARAM_NOISE = 0.3f; /* moves parameters away from zeros and ones */
 
@@ -216,8 +214,8 @@ static fl_status init_params(fl__harness *h)
 
 static fl_status init_arena(fl_arena *arena, fl_arena_guard *guard, void **memory, const char *what)
 {
-    FL_TRY(fl_alloc_untouched(ARENA_BYTES, memory));
-    fl_arena_init(arena, *memory, ARENA_BYTES, what);
+    FL_TRY(fl_alloc_untouched(FL__CHECK_ARENA_BYTES, memory));
+    fl_arena_init(arena, *memory, FL__CHECK_ARENA_BYTES, what);
     arena->guard = guard;
     return FL_OK;
 }

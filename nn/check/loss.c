@@ -20,7 +20,7 @@ enum {
 
 static const float GRAD_SCALE = 0.3f, OUT_DEVIATION = 2.0f, PARAM_NOISE = 0.3f;
 static const double STEP = 1.0 / 64, ROUNDINGS = 8, SUM_TOLERANCE = 1e-5;
-static const size_t ARENA_BYTES = (size_t)1 << 29, DEVICE_BYTES = (size_t)1 << 40;
+static const size_t DEVICE_BYTES = (size_t)1 << 40;
 
 /* n values that a finite difference moves along d from v0. */
 typedef struct moved_values {
@@ -350,8 +350,8 @@ static fl_status init_params(loss_check *c)
 static fl_status loss_check_init(loss_check *c, const fl_shape *shape)
 {
     FL_TRY(fl_device_cpu_create(1, NULL, DEVICE_BYTES, &c->device));
-    FL_TRY(fl_alloc_untouched(ARENA_BYTES, &c->scratch_memory));
-    fl_arena_init(&c->scratch, c->scratch_memory, ARENA_BYTES, "scratch memory");
+    FL_TRY(fl_alloc_untouched(FL__CHECK_ARENA_BYTES, &c->scratch_memory));
+    fl_arena_init(&c->scratch, c->scratch_memory, FL__CHECK_ARENA_BYTES, "scratch memory");
     c->scratch.guard = &c->guard;
     for (int s = 0; s < c->n_samples; s++) {
         c->ids[s] = FIRST_ID + ID_STEP * s;

@@ -15,7 +15,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { SAMPLES = 5, ARENA_BYTES = 64 << 20, IDS = 50, SIDE = 8, MAX_TARGETS = 64 };
+enum { SAMPLES = 5, ARENA_BYTES = 4 << 20, IDS = 50, SIDE = 8, MAX_TARGETS = 64 };
 
 /* A model, and what its samples are. */
 typedef struct subject {

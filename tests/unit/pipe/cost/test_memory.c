@@ -23,7 +23,7 @@
 
 #include <cmocka.h>
 
-enum { ARENA_BYTES = 64 << 20, MAX_SAMPLES = 16, MAX_TOKENS = 64 };
+enum { ARENA_BYTES = 4 << 20, MAX_SAMPLES = 16, MAX_TOKENS = 64 };
 
 static fl_model *vit_of(float dropout, fl_dtype dtype)
 {
