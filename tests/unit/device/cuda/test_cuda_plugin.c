@@ -40,7 +40,11 @@ static void test_plugin__of_nvcc_loads_and_looks_for_devices(void **state)
 {
     (void)state;
     const char *path = FL_BINARY_DIR "/libfrostline_cuda.so";
+    const char *of_check = FL_BINARY_DIR "/../cuda/libfrostline_cuda.so"; /* without a GPU */
     const fl_cuda_plugin *plugin = NULL;
+    if (access(path, R_OK) != 0 && access(of_check, R_OK) == 0) {
+        path = of_check;
+    }
     if (access(path, R_OK) != 0) {
         print_message("skipped: there is no %s; `./check cuda` builds it where nvcc is found\n",
                       path);
