@@ -250,8 +250,17 @@ static void send_drain(const relay *r)
     send_message(r, &(fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = r->o->grace_ms});
 }
 
-static fl_status take_welcome(relay *r, const fl_host_welcome *welcome)
+/* To the agent's process, as it came. */
+static bool pass_to_agent(const relay *r, const fl_host_message *message)
 {
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    size_t n = fl_host_wire_put(message, bytes);
+    return send(r->socket, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;
+}
+
+static fl_status take_welcome(relay *r, const fl_host_message *message)
+{
+    const fl_host_welcome *welcome = &message->welcome;
     if (r->joined) {
         return FL_OK;
     }
@@ -269,7 +278,7 @@ static fl_status take_welcome(relay *r, const fl_host_welcome *welcome)
     }
     fl_log(FL_LOG_INFO, "joined the run %s as host %s, workers %d .. %d", welcome->run_dir,
            welcome->host.name, welcome->host.first, welcome->host.first + welcome->host.n - 1);
-    return send(r->socket, welcome, sizeof *welcome, MSG_NOSIGNAL) == (ssize_t)sizeof *welcome
+    return pass_to_agent(r, message)
                ? FL_OK
                : fl_fail(FL_EIO, "cannot pass the welcome on: %s", strerror(errno));
 }
@@ -363,18 +372,19 @@ static void take_job(relay *r, const unsigned char *bytes, size_t n)
 
 /* Before the welcome: an order for the agent's process. silence_ms: after which the head that gave
  * it counts as lost. */
-static void pass_order(relay *r, const void *order, size_t size_bytes, int64_t silence_ms)
+static void pass_order(relay *r, const fl_host_message *order, int64_t silence_ms)
 {
     if (!r->joined) {
         r->surveyed = r->measures = true;
         r->silence_ms = silence_ms;
-        (void)send(r->socket, order, size_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)pass_to_agent(r, order);
     }
 }
 
 /* The job has come before it, and comes again before the welcome. */
-static void take_measure(relay *r, const fl_host_measure_order *order)
+static void take_measure(relay *r, const fl_host_message *message)
 {
+    const fl_host_measure_order *order = &message->measure;
     bool is_there = r->job_bytes == order->job_bytes;
     if (r->joined) {
         return;
@@ -382,7 +392,7 @@ static void take_measure(relay *r, const fl_host_measure_order *order)
     r->job_bytes = 0;
     if (is_there) {
         fl_log(FL_LOG_INFO, "measures what the layers of the job cost on this host");
-        pass_order(r, order, sizeof *order, order->silence_ms);
+        pass_order(r, message, order->silence_ms);
         return;
     }
     send_message(r, &(fl_host_message){.type = FL_HOST_UNMEASURED,
@@ -450,7 +460,7 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
         take_job(r, m.frame.bytes, m.frame.n);
         break;
     case FL_HOST_WELCOME:
-        return take_welcome(r, &m.welcome);
+        return take_welcome(r, &m);
     case FL_HOST_REFUSE:
         return fl_fail(FL_EINVAL, "--join: %s refuses host '%s': %s", r->o->endpoint, r->o->name,
                        m.text);
@@ -496,10 +506,10 @@ static fl_status take_message(relay *r, const unsigned char *bytes, size_t n)
         send_time(r, m.clock.sent_ns);
         break;
     case FL_HOST_PROBE:
-        pass_order(r, &m.order, sizeof m.order, m.order.silence_ms);
+        pass_order(r, &m, m.order.silence_ms);
         break;
     case FL_HOST_MEASURE:
-        take_measure(r, &m.measure);
+        take_measure(r, &m);
         break;
     case FL_HOST_ALIVE: /* before the welcome: the head waits for other hosts */
         r->surveyed = r->surveyed || !r->joined;

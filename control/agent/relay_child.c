@@ -15,17 +15,6 @@
 
 enum { REAP_MS = 2000 }; /* for a killed process to be gone */
 
-typedef union head_message {
-    fl_host_welcome welcome;
-    fl_host_probe_order probe;
-    fl_host_measure_order measure;
-} head_message;
-
-_Static_assert(sizeof(fl_host_probe_order) != sizeof(fl_host_welcome) &&
-                   sizeof(fl_host_measure_order) != sizeof(fl_host_welcome) &&
-                   sizeof(fl_host_measure_order) != sizeof(fl_host_probe_order),
-               "their sizes tell them apart");
-
 void fl_relay_tell_head(int socket, const fl_host_message *message)
 {
     unsigned char bytes[FL_HOST_MESSAGE_MAX];
@@ -124,26 +113,36 @@ static void take_signals(const sigset_t *before)
     sigprocmask(SIG_SETMASK, before, NULL);
 }
 
+/* The next message of the head, which the relay has passed on. False: the relay has closed. */
+static bool read_head(int socket, fl_host_message *out)
+{
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    for (;;) {
+        ssize_t n = recv(socket, bytes, sizeof bytes, 0);
+        if (n > 0 && fl_host_wire_get(bytes, (size_t)n, out) == FL_OK) {
+            return true;
+        }
+        if (n == 0 || (n < 0 && errno != EINTR)) {
+            return false;
+        }
+    }
+}
+
 _Noreturn void fl__relay_child(const fl_relay_options *o, int job_fd, int socket, pid_t parent,
                                const sigset_t *before)
 {
-    head_message head;
-    ssize_t n;
-    bool goes_on;
+    fl_host_message m; /* the workers inherit the welcome */
+    bool good;
     take_signals(before);
-    do {
-        n = recv(socket, &head, sizeof head, 0);
-        goes_on = n < 0 && errno == EINTR;
-        if (n == (ssize_t)sizeof head.probe) {
-            probe_links(o, &head.probe, socket);
-            goes_on = true;
-        } else if (n == (ssize_t)sizeof head.measure) {
-            measure_costs(o, &head.measure, job_fd, socket);
-            goes_on = true;
+    while ((good = read_head(socket, &m)) && m.type != FL_HOST_WELCOME) {
+        if (m.type == FL_HOST_PROBE) {
+            probe_links(o, &m.order, socket);
+        } else if (m.type == FL_HOST_MEASURE) {
+            measure_costs(o, &m.measure, job_fd, socket);
         }
-    } while (goes_on);
-    if (getppid() == parent && n == (ssize_t)sizeof head.welcome) {
-        o->serve(o->context, &head.welcome, job_fd, socket);
+    }
+    if (good && getppid() == parent) {
+        o->serve(o->context, &m.welcome, job_fd, socket);
     }
     _exit(0); /* it has not joined */
 }

@@ -9,8 +9,8 @@
 #include <signal.h>
 #include <sys/types.h>
 
-/* The body of the process. It reads orders and the welcome from the socket; their sizes tell them
- * apart. Messages to the head go into it, as host_wire.h has them.
+/* The body of the process. It reads messages of the head from the socket, as host_wire.h has them:
+ * PROBE and MEASURE, and the welcome last. Messages to the head go into it in the same form.
  * before: the signals that it has blocked. */
 _Noreturn void fl__relay_child(const fl_relay_options *o, int job_fd, int socket, pid_t parent,
                                const sigset_t *before);
