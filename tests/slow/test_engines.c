@@ -175,22 +175,56 @@ static void start_slurm(site *s)
     AWAIT(s, on_host(s, 0, "sinfo -h -t idle -o %%D | grep -qx 3"));
 }
 
-/* The script of docs/hosts.md, with a file of its exit codes. */
-static void submit(const site *s)
+/* The script of docs/hosts.md, with a file of its exit codes. no_kill: the job outlives a node that
+ * Slurm finds down. */
+static void submit(const site *s, bool no_kill)
 {
     write_file(s, "job.sh",
                "#!/bin/sh\n#SBATCH --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --requeue "
-               "--no-kill --open-mode=append --output=%s/job.log\n"
-               "srun --no-kill --kill-on-bad-exit=0 '%s/frostline' run " NET_JOB REPLICAS
+               "%s --open-mode=append --output=%s/job.log\n"
+               "srun %s --kill-on-bad-exit=0 '%s/frostline' run " NET_JOB REPLICAS
                "--set train.max_steps=%d --set 'checkpoint.every=50 steps' --run-dir %s/run "
                "--continue\necho code $? >> %s/codes\n",
-               s->h.dir, FL_BINARY_DIR, MANY, s->h.dir, s->h.dir);
+               no_kill ? "--no-kill" : "", s->h.dir, no_kill ? "--no-kill" : "", FL_BINARY_DIR,
+               MANY, s->h.dir, s->h.dir);
     assert_true(on_host(s, 0, "sbatch %s/job.sh", s->h.dir));
 }
 
 static bool is_over(const site *s)
 {
     return on_host(s, 0, "squeue -h -o %%T > %s/queue && test ! -s %s/queue", s->h.dir, s->h.dir);
+}
+
+/* Whether the last script that ended has written this code of srun. */
+static bool srun_ended(const site *s, int code)
+{
+    return net_hosts_shell("tail -n 1 %s/codes | grep -qx 'code %d'", s->h.dir, code);
+}
+
+/* The node that was drained, and the one that has failed. */
+static void mend_nodes(site *s)
+{
+    start_service(s, 2, "slurmd -D -N c");
+    AWAIT(s, on_host(s, 0,
+                     "scontrol update NodeName=b,c State=RESUME; "
+                     "sinfo -h -t idle -o %%D | grep -qx 3"));
+}
+
+/* Slurm finds a node down, of a job without --no-kill: it ends the job and queues it again by
+ * itself, and the run continues from its newest checkpoint on other nodes. */
+static void lose_node(site *s)
+{
+    net_hosts *h = &s->h;
+    assert_true(net_hosts_shell("rm -r %s/run", h->dir));
+    assert_true(on_host(s, 0, "scontrol update NodeName=c State=DRAIN Reason=test"));
+    submit(s, false);
+    AWAIT(s, net_hosts_n_events(h, "checkpoint.written", "") > 0);
+    assert_true(on_host(s, 0, "scontrol update NodeName=c State=RESUME"));
+    assert_true(on_host(s, 0, "scontrol update NodeName=b State=DOWN Reason=test"));
+    AWAIT(s, net_hosts_n_events(h, "run.resumed", "") == 1);
+    AWAIT(s, is_over(s));
+    assert_int_equal(net_hosts_n_steps(h), MANY);
+    assert_true(srun_ended(s, 0));
 }
 
 static void test_engines__slurm_starts_requeues_and_goes_on_without_a_node(void **state)
@@ -201,7 +235,7 @@ static void test_engines__slurm_starts_requeues_and_goes_on_without_a_node(void 
     NET_NEED(h);
     NEED_PROGRAMS("munged slurmctld slurmd sbatch srun nsenter");
     start_slurm(s);
-    submit(s);
+    submit(s, true);
     AWAIT(s, net_hosts_n_steps(h) > 2 * COMPARED);
     assert_true(net_hosts_log_has(h, "job.log", "Slurm: task 1 of 2, host b"));
 
@@ -228,6 +262,14 @@ static void test_engines__slurm_starts_requeues_and_goes_on_without_a_node(void 
     snprintf(more, sizeof more, LONG "--set train.max_steps=%d", MANY);
     net_hosts_run_alone(h, more);
     net_hosts_check(h, MANY, COMPARED);
+    assert_true(
+        srun_ended(s, 128 + SIGKILL)); /* of the task of the node, although the run is over */
+    mend_nodes(s);
+    submit(s, true); /* as a script that asks for a requeue after that code */
+    AWAIT(s, is_over(s));
+    assert_true(srun_ended(s, 0));
+    assert_int_equal(net_hosts_n_steps(h), MANY);
+    lose_node(s);
     assert_true(net_hosts_shell("test -z \"$(ls -d %s/.start-1-*-1 2>/dev/null)\"", h->dir));
 }
 
