@@ -230,10 +230,34 @@ static bool has_tasks(const char *dir)
     return any;
 }
 
+static bool has_file(const char *dir, const char *name)
+{
+    char path[PATH_MAX + FILE_NAME];
+    join_path(dir, name, path);
+    return access(path, F_OK) == 0;
+}
+
+static void left_file(int rank, char name[FILE_NAME])
+{
+    snprintf(name, FILE_NAME, FL_MEETING_LEFT "%d", rank);
+}
+
+static bool have_all_left(const fl_meeting *m)
+{
+    char name[FILE_NAME];
+    bool all = true;
+    for (int i = 1; i < m->n; i++) {
+        left_file(i, name);
+        all = all && has_file(m->dir, name);
+    }
+    return all;
+}
+
 void fl_meeting_end(const fl_meeting *m, int exit_code)
 {
     char text[FILE_MAX], own[FILE_NAME];
-    if (exit_code == 0) {
+    bool began = has_file(m->dir, JOIN_FILE);
+    if (exit_code == 0 && began) {
         remove_tasks(m);
         return;
     }
@@ -243,13 +267,10 @@ void fl_meeting_end(const fl_meeting *m, int exit_code)
     }
     task_file(m->rank, own);
     remove_file(m->dir, own);
-    for (int64_t until_us = fl_deadline_us(LEAVE_MS); has_tasks(m->dir);) {
-        if (fl_left_ms(until_us) == 0) {
-            remove_tasks(m); /* they were killed */
-        } else {
-            nap();
-        }
+    for (int64_t until_us = fl_deadline_us(LEAVE_MS);
+         fl_left_ms(until_us) > 0 && (began ? has_tasks(m->dir) : !have_all_left(m)); nap()) {
     }
+    fl_meeting_clear(m->dir); /* those that have not left were killed, or were never started */
 }
 
 /* ---- the others ---- */
@@ -285,10 +306,15 @@ fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms,
 
 void fl_meeting_leave(const fl_meeting *m)
 {
-    char name[FILE_NAME];
+    char name[FILE_NAME], left[FILE_NAME];
+    bool over = m->rank > 0 && has_file(m->dir, OVER_FILE);
     task_file(m->rank, name);
     remove_file(m->dir, name);
-    if (!has_tasks(m->dir)) {
+    if (over) { /* the head waits for that, and removes the folder */
+        left_file(m->rank, left);
+        (void)write_file(m->dir, left, "");
+    }
+    if (!over && !has_tasks(m->dir)) {
         remove_file(m->dir, JOIN_FILE);
         remove_file(m->dir, OVER_FILE);
         remove_file(m->dir, FL_MEETING_KEYS);

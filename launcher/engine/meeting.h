@@ -4,7 +4,8 @@
  *     task-R   of each task: its host's name, address and number of devices
  *     keys     of the head: the keys of the run
  *     join     of the head, once it waits for agents: where
- *     over     of the head, if it ends before: its exit code
+ *     over     of the head, if it ends before: its exit code, which is 0 if there is nothing to do
+ *     left-R   of each other task that has seen it
  *     head     of the head, locked while it lives
  *
  * Each file gets its name when it is whole. The last task that leaves removes the folder; of one

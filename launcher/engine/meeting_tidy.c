@@ -37,7 +37,7 @@ static bool is_ours(const char *name)
             return true;
         }
     }
-    return part && strncmp(name, "task-", 5) == 0;
+    return part && (strncmp(name, "task-", 5) == 0 || strncmp(name, FL_MEETING_LEFT, 5) == 0);
 }
 
 void fl_meeting_clear(const char *dir)

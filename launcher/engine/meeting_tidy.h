@@ -5,6 +5,7 @@
 /* How the folder of a start begins, and the file that its head keeps locked while it lives. */
 #define FL_MEETING_FOLDER ".start-"
 #define FL_MEETING_HEAD "head"
+#define FL_MEETING_LEFT "left-"
 
 enum { FL_MEETING_STALE_S = 900 }; /* tasks wait for each other for ten minutes */
 
