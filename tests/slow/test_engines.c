@@ -213,10 +213,10 @@ static void lose_node(site *s)
     net_hosts *h = &s->h;
     assert_true(net_hosts_shell("rm -r %s/run", h->dir));
     submit(s, false);
-    AWAIT(s, net_hosts_n_events(h, "checkpoint.written", "") > 0);
+    AWAIT(s, net_hosts_shell("grep -q checkpoint.written %s/run/events.jsonl", h->dir));
     assert_true(on_host(s, 0, "scontrol update NodeName=b State=DOWN Reason=test"));
     AWAIT(s, on_host(s, 0, "squeue -h -o %%T | grep -qx PENDING"));
-    assert_true(on_host(s, 0, "scontrol update NodeName=b State=RESUME"));
+    (void)on_host(s, 0, "scontrol update NodeName=b State=RESUME"); /* or it is back by itself */
     AWAIT(s, net_hosts_n_events(h, "run.resumed", "") == 1);
     AWAIT(s, is_over(s));
     assert_int_equal(net_hosts_n_steps(h), MANY);

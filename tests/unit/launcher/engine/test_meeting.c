@@ -192,6 +192,7 @@ static void test_meeting__a_later_start_removes_what_was_left(void **state)
     assert_int_equal(access(m[2].dir, F_OK), 0);
     kill(holder, SIGKILL);
     waitpid(holder, NULL, 0);
+    write_text(next.dir, "join", "tcp://10.0.0.1:5570");
     fl_meeting_end(&next, 0);
     fl_meeting_leave(&next);
     fl_meeting_abandon(&m[1]);
