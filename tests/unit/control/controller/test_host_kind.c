@@ -35,9 +35,8 @@ static void test_host_kind__is_the_one_that_it_names(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bool known;
-        assert_int_equal(
-            fl_host_kind_find(&costs, cases[i].devices, &own, &cases[i].kind, &known),
-            cases[i].expected);
+        assert_int_equal(fl_host_kind_find(&costs, cases[i].devices, &own, &cases[i].kind, &known),
+                         cases[i].expected);
         assert_int_equal(known, cases[i].known);
     }
 }
