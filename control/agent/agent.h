@@ -41,8 +41,8 @@ typedef struct fl_agent_options {
     fl_host_record *host_records; /* [n_workers] by host, in the controller: kept true; NULL without
                                      hosts */
     fl_host_sight *host_sight;    /* the same: which of them do not reach each other */
-    struct fl_host_starter *starters; /* [hosts->n] ssh of agents that run already, which go to the
-                                         gate; NULL: none do */
+    struct fl_host_starter *starters; /* [hosts->n] ssh of agents, which the gate watches; the
+                                         caller keeps them. NULL: ssh has started none */
     const fl_device_survey *devices;  /* of this host; NULL: unknown */
     fl_worker_main *worker;
     void *context;

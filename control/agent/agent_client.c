@@ -327,10 +327,6 @@ fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers, fl_
         status = fork_agent(options, agent, children);
     }
     fl_free(children); /* the agent has its copy */
-    bool any = options->hosts != NULL && options->starters != NULL;
-    for (int i = 1; any && i < options->hosts->n; i++) {
-        fl_host_starter_forget(&options->starters[i]); /* and the gate those */
-    }
     if (status != FL_OK) {
         release_agent(&agent);
         return status;

@@ -32,8 +32,9 @@
 
 enum {
     MESSAGES_A_TURN = 64,
-    TURN_MS = 50,  /* between two looks at the clock */
-    END_MS = 1000, /* for the hosts to end, after END */
+    TURN_MS = 50,      /* between two looks at the clock */
+    END_MS = 1000,     /* for the hosts to end, after END */
+    LATE_US = 2000000, /* and for one that was left out to ask to join, so that it is told, too */
 };
 
 /* ---- to the controller ---- */
@@ -60,6 +61,8 @@ static void begin_end(fl__gate *g, fl_host_type type, const char *why)
 {
     fl_host_message last = {.type = type};
     snprintf(last.text, sizeof last.text, "%s", why);
+    g->last = type;
+    snprintf(g->last_why, sizeof g->last_why, "%s", why);
     g->end_us = fl_deadline_us(END_MS);
     g->again = type == FL_HOST_AGAIN;
     fl__gate_tell_hosts(g, &last);
@@ -149,11 +152,12 @@ static void read_local(fl__gate *g)
 
 static bool has_ended(const fl__gate *g)
 {
-    bool all = g->local < 0;
+    bool all = g->local < 0, late = false;
     for (int i = 1; i < g->hosts->n; i++) {
         all = all && g->remote[i].state != FL__HOST_JOINED;
+        late = late || g->remote[i].owes_join;
     }
-    return g->end_us != 0 && (all || fl_left_ms(g->end_us) == 0);
+    return g->end_us != 0 && ((all && !late) || fl_left_ms(g->end_us + (late ? LATE_US : 0)) == 0);
 }
 
 static void turn_gate(fl__gate *g)
@@ -248,10 +252,11 @@ _Noreturn void fl__gate_run(const fl_agent_options *options, int socket, fl_agen
     if (options->release != NULL) {
         options->release(options->release_context);
     }
-    if (!fl__agent_leave_terminal() || !fl__gate_start_agents(&g)) {
-        fl_log(FL_LOG_ERROR, "--ssh: cannot start agents: %s", strerror(errno));
+    if (!fl__agent_leave_terminal()) {
+        fl_log(FL_LOG_ERROR, "the gate cannot leave the terminal: %s", strerror(errno));
         _exit(1);
     }
+    fl__gate_take_starters(&g);
     if (!fl_host_socket_open(g.hosts, &g.socket)) {
         fl_log(FL_LOG_ERROR, "--listen: cannot wait for hosts at %s: %s", g.hosts->agents,
                zmq_strerror(zmq_errno()));

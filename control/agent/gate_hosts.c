@@ -384,11 +384,29 @@ static void refuse_host(const fl__gate *g, const fl__remote_host *from, const ch
     (void)send_to_host(g, from, &refusal);
 }
 
+/* ⑤ It hears what the others have heard. */
+static void turn_away(fl__gate *g, const fl__remote_host *from, int i)
+{
+    fl_host_message last = {.type = g->last};
+    snprintf(last.text, sizeof last.text, "%s", g->last_why);
+    (void)send_to_host(g, from, &last);
+    if (i > 0) {
+        g->remote[i].owes_join = false;
+    }
+}
+
 static void take_join(fl__gate *g, const fl__remote_host *from, const fl_host_join *join)
 {
     char why[FL_HOST_TEXT_MAX + 1] = "a host of this name has joined already";
     int i = fl_hosts_find(g->hosts, join->name);
     bool refused = i == 0;
+    if (g->end_us != 0) {
+        turn_away(g, from, i);
+        return;
+    }
+    if (i > 0) {
+        g->remote[i].owes_join = false;
+    }
     if (strcmp(join->version, FL_VERSION) != 0) {
         snprintf(why, sizeof why, "it has frostline %.60s, and the head %s", join->version,
                  FL_VERSION);
@@ -482,7 +500,7 @@ static void take_message(fl__gate *g, const fl__remote_host *from, const unsigne
         return;
     }
     if (i < 0) {
-        if (message.type == FL_HOST_JOIN && g->end_us == 0) {
+        if (message.type == FL_HOST_JOIN) {
             take_join(g, from, &message.join);
         } else if (message.type == FL_HOST_ALIVE && g->end_us == 0) {
             tell_lost(g, from);
@@ -607,12 +625,15 @@ static void watch_starters(fl__gate *g)
 void fl__gate_end_starters(fl__gate *g)
 {
     int64_t until_us = fl_deadline_us(STARTERS_MS);
+    if (g->again) { /* the next gate reads on what they say */
+        return;
+    }
     for (int i = 1; i < g->hosts->n; i++) {
-        if (g->again || g->remote[i].state == FL__HOST_AWAITED) {
+        if (g->remote[i].state == FL__HOST_AWAITED) {
             fl_host_starter_cut(&g->remote[i].starter);
         }
     }
-    for (int i = 1; i < g->hosts->n && !g->again; i++) {
+    for (int i = 1; i < g->hosts->n; i++) {
         fl_host_starter_close(&g->remote[i].starter, fl_left_ms(until_us), true);
     }
 }
@@ -635,22 +656,12 @@ void fl__gate_await_hosts(fl__gate *g)
     }
 }
 
-/* Agents try to connect until the head listens. Those that were started to be measured run. */
-bool fl__gate_start_agents(fl__gate *g)
+/* Also of hosts that are lost: their agents may wait to join again. */
+void fl__gate_take_starters(fl__gate *g)
 {
-    bool good = true;
-    for (int i = 1; i < g->hosts->n && g->hosts->by_ssh && good; i++) {
-        const fl_host_starter *runs = g->o->starters == NULL ? NULL : &g->o->starters[i];
-        if (g->hosts->host[i].absent) {
-            continue;
-        }
-        if (runs != NULL && runs->pid > 0) {
-            g->remote[i].starter = *runs;
-        } else {
-            good = fl_host_start(g->hosts, i, g->run_dir, &g->remote[i].starter);
-        }
+    for (int i = 1; g->o->starters != NULL && i < g->hosts->n; i++) {
+        g->remote[i].starter = g->o->starters[i];
     }
-    return good;
 }
 
 void fl__gate_watch_hosts(fl__gate *g, int64_t now_us)

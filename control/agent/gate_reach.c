@@ -118,6 +118,8 @@ void fl__gate_leave_out(fl__gate *g, const fl_agent_frame *frame)
     fl__remote_host *r = &g->remote[i];
     snprintf(message.text, sizeof message.text, "%s", frame->apart.text);
     (void)fl__gate_send_to_host(g, &r->peer, &message);
+    r->held = r->peer; /* until its agent asks by its next connection */
+    r->owes_join = true;
     r->apart_from = from + 1;
     r->n_apart++;
     r->n_reached = 0;
@@ -152,6 +154,8 @@ bool fl__gate_holds_host(fl__gate *g, int i, const fl_host_peer *from)
         return false;
     }
     bool is_new = r->held.n != from->n || memcmp(r->held.bytes, from->bytes, from->n) != 0;
+    fl_host_message alive = {.type = FL_HOST_ALIVE};
+    (void)fl__gate_send_to_host(g, from, &alive);
     r->held = *from;
     if (is_new) {
         fl_log(FL_LOG_INFO, "host %s may join once it reaches host %s", g->hosts->host[i].name,

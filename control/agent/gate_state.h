@@ -35,6 +35,7 @@ typedef struct fl__remote_host {
     uint64_t tried; /* the number of the last one, */
     int64_t tried_us;
     fl_host_peer held; /* and its agent, which asks to join; n 0: none does */
+    bool owes_join;    /* that has not asked since it was left out */
 } fl__remote_host;
 
 /* A frame that waits for its host to join, or for the agent of this host to read. */
@@ -54,9 +55,11 @@ typedef struct fl__gate {
     fl__kept_frame held;      /* for the agent of this host */
     fl_host_socket socket;
     char run_dir[PATH_MAX], cwd[PATH_MAX];
-    int64_t opened_us;  /* when the gate began to wait for hosts */
-    int64_t alive_us;   /* when the hosts heard of the head last */
-    int64_t end_us;     /* until when the gate waits for the others to end; 0: the run goes on */
+    int64_t opened_us; /* when the gate began to wait for hosts */
+    int64_t alive_us;  /* when the hosts heard of the head last */
+    int64_t end_us;    /* until when the gate waits for the others to end; 0: the run goes on */
+    fl_host_type last; /* with end_us: what the hosts are told, */
+    char last_why[FL_HOST_TEXT_MAX + 1];
     bool again;         /* the run goes back, and the agents join it again */
     fl_reach_door door; /* of this host */
     fl_reach_order ask; /* the controller's question; number 0: none is in progress */
@@ -68,18 +71,17 @@ typedef struct fl__gate {
 bool fl__gate_keep_frame(fl__kept_frame *kept, const void *bytes, size_t n);
 void fl__gate_drop_frame(fl__kept_frame *kept);
 
-/* Start the agents by ssh, if the run asks for it. Before the gate has threads. False, with errno.
- */
-bool fl__gate_start_agents(fl__gate *g);
+/* The gate watches ssh of the agents that the run has started so. */
+void fl__gate_take_starters(fl__gate *g);
 
-/* The gate ends: so do they, and those that have not joined at once. Agents that join the run
- * again go on without ssh. */
+/* The gate ends: so does ssh, and that of agents that have not joined at once; not if the run goes
+ * back. */
 void fl__gate_end_starters(fl__gate *g);
 
 /* Say which hosts the gate waits for. Those that the run does without are refused. */
 void fl__gate_await_hosts(fl__gate *g);
 
-/* Send a message to all hosts that have joined. */
+/* Send a message to all hosts that have joined, or that wait to until they reach another one. */
 void fl__gate_tell_hosts(const fl__gate *g, const fl_host_message *message);
 
 /* Pass a frame of the controller on to the host of its rank, or keep it until that has joined. */

@@ -1,6 +1,5 @@
 #include "control/agent/host_start.h"
 
-#include "device/child.h"
 #include "device/clock.h"
 #include "device/plural.h"
 
@@ -270,7 +269,7 @@ static int reap(fl_host_starter *s, bool *is_killed)
 static void add_advice(const char *address, int code, char *why)
 {
     size_t n = strlen(why);
-    if (code == SSH_FAILED) {
+    if (code == SSH_FAILED || code < 0) {
         snprintf(why + n, FL_HOST_STARTER_WHY - n, "; try: ssh -o BatchMode=yes %s true", address);
     } else if (code == CANNOT_EXECUTE) {
         snprintf(why + n, FL_HOST_STARTER_WHY - n,
@@ -347,16 +346,6 @@ void fl_host_starter_close(fl_host_starter *s, int64_t wait_ms, bool shows)
     if (s->pid > 0) {
         fl_host_starter_read(s, shows);
         (void)reap(s, &is_killed);
-    }
-    fl_host_starter_forget(s);
-    *s = (fl_host_starter){.pid = 0};
-}
-
-void fl_host_starter_reap(fl_host_starter *s)
-{
-    if (s->pid > 0) {
-        fl_host_starter_cut(s);
-        (void)fl_child_reap(s->pid, KILL_MS, NULL);
     }
     fl_host_starter_forget(s);
     *s = (fl_host_starter){.pid = 0};

@@ -55,10 +55,7 @@ void fl_host_starter_cut(fl_host_starter *starter);
 /* Wait for its end, at most so long; then end it. */
 void fl_host_starter_close(fl_host_starter *starter, int64_t wait_ms, bool shows);
 
-/* Another process has a copy, and uses it from now on; this one is to reap the process. */
+/* Close this process's copy of one that another process uses. */
 void fl_host_starter_forget(fl_host_starter *starter);
-
-/* That process has ended, or does not need it: end it. */
-void fl_host_starter_reap(fl_host_starter *starter);
 
 #endif

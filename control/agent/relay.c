@@ -11,9 +11,10 @@
  *     ⑦ AGAIN from the head: the run goes back; as ③, then from ① with a new process of the agent
  *     ⑥ the first SIGTERM: DRAIN to the head, until RELEASE, which is as ③; without it as ④
  *     ⑧ standard input has ended, which ssh of the head held: before ① is done as ④; after it, once
- *       the connection to the head is closed, too
+ *       the connection to the head is closed, or the head is not heard, too
  *     ⑨ APART from the head: the run goes on without this host, which does not reach another one;
- *       as ⑦, and the head takes it in once it does. REACH: which hosts does this one reach? */
+ *       as ⑦, and the head answers ALIVE, and takes it in once it does. REACH: which hosts does
+ * this one reach? */
 #include "control/agent/relay.h"
 
 #include "control/agent/relay_state.h"
@@ -62,10 +63,11 @@ static void begin_end(fl__relay *r)
 }
 
 /* ⑦ */
-static void begin_again(fl__relay *r, const char *why)
+static void begin_again(fl__relay *r, const char *why, bool is_apart)
 {
     fl_log(FL_LOG_INFO, "%s", why);
     r->again = true;
+    r->goes_back = !is_apart;
     begin_end(r);
 }
 
@@ -74,7 +76,7 @@ static void stand_apart(fl__relay *r, const char *why)
 {
     fl_log(FL_LOG_WARN, "the run goes on without this host: %s; it joins again when they do", why);
     r->apart = true;
-    begin_again(r, "its workers end");
+    begin_again(r, "its workers end", true);
 }
 
 static void begin_reach(fl__relay *r, const fl_reach_order *order)
@@ -221,7 +223,7 @@ static fl_status take_message(fl__relay *r, const unsigned char *bytes, size_t n
         r->measures = false;
         break;
     case FL_HOST_AGAIN: /* ⑦ */
-        begin_again(r, "the run goes back to an earlier step: joins it again");
+        begin_again(r, "the run goes back to an earlier step: joins it again", false);
         break;
     case FL_HOST_APART:
         stand_apart(r, m.text);
@@ -242,6 +244,7 @@ static fl_status take_message(fl__relay *r, const unsigned char *bytes, size_t n
         break;
     case FL_HOST_ALIVE: /* before the welcome: the head waits for other hosts */
         r->surveyed = r->surveyed || !r->joined;
+        r->goes_back = false;
         break;
     case FL_HOST_JOIN:
     case FL_HOST_PONG:
@@ -305,8 +308,9 @@ static fl_status watch_clock(fl__relay *r, int64_t now_us)
                               "the head did not drain this host in the time of --grace");
     }
     if (!r->joined) {
+        bool is_answered = r->measures || (r->apart && !r->goes_back);
         fl__relay_ask_to_join(r, now_us);
-        if (r->measures && silence_us > r->silence_ms * 1000) {
+        if (is_answered && silence_us > r->silence_ms * 1000) {
             return fail_silent(r, silence_us);
         }
         return silence_us < r->join_ms * 1000
@@ -328,7 +332,9 @@ static fl_status watch_clock(fl__relay *r, int64_t now_us)
 static fl_status watch_input(fl__relay *r)
 {
     fl_relay_input_look(&r->input);
-    if (!r->input.ended || r->over || (r->was_in && !(r->joined && r->disconnected))) {
+    bool hears = r->joined ? !r->disconnected
+                           : r->was_in && fl_now_us() - r->heard_us < r->silence_ms * 1000;
+    if (!r->input.ended || r->over || hears) {
         return FL_OK;
     }
     return fl_fail(FL_EPEER, r->was_in ? "the head has ended, and so has the ssh that started this "
@@ -417,6 +423,7 @@ fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
     sigaddset(&stops, SIGTERM);
     sigaddset(&stops, SIGHUP);
     sigprocmask(SIG_BLOCK, &stops, &before);
+    signal(SIGPIPE, SIG_IGN); /* who reads what the agent says may end before it */
     r.signal_fd = signalfd(-1, &stops, SFD_NONBLOCK | SFD_CLOEXEC);
     fl_status status = r.signal_fd >= 0 ? FL_OK : fl_fail(FL_EIO, "signalfd: %s", strerror(errno));
     if (!fl_reach_door_open(&r.door)) {

@@ -26,6 +26,7 @@ typedef struct fl__relay {
     bool stopped;      /* the same, because SIGTERM has ended the run */
     bool failed;       /* the same, because the run has failed */
     bool apart;        /* the run goes on without this host, which waits to join again */
+    bool goes_back;    /* with again: the head is not there until it has chosen where to */
     bool was_in;       /* it has joined, now or before the run went back */
     bool disconnected; /* since it has joined */
     fl_relay_input input;

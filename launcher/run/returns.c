@@ -1,10 +1,12 @@
 #include "launcher/run/returns.h"
 
 #include "control/agent/host_dismiss.h"
+#include "control/agent/host_start.h"
 #include "control/agent/signals.h"
 #include "control/checkpoint/commit.h"
 #include "control/events/runfiles.h"
 #include "device/alloc.h"
+#include "device/clock.h"
 #include "device/failure.h"
 #include "device/log.h"
 #include "launcher/run/plan/resume.h"
@@ -12,6 +14,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
+
+enum { STARTERS_MS = 2000 /* for ssh to end after its agent */ };
 
 /* The step of the newest state that the run can go back to; -1 without one. */
 static int64_t find_newest(const fl_kept_snapshot *kept, const char *run_dir, int64_t recorded)
@@ -115,7 +119,20 @@ static fl_status take_hosts(fl_run_losses *l, const fl_preparation *p)
     }
     FL_TRY(fl_alloc(sizeof *l->hosts, (void **)&l->hosts));
     *l->hosts = *p->hosts;
-    return FL_OK;
+    return !p->hosts->by_ssh
+               ? FL_OK
+               : fl_alloc_array((size_t)p->hosts->n, sizeof *l->starters, (void **)&l->starters);
+}
+
+/* Most have ended with their agents. */
+static void end_starters(fl_run_losses *l)
+{
+    int64_t until_us = fl_deadline_us(STARTERS_MS);
+    for (int i = 1; l->starters != NULL && i < l->hosts->n; i++) {
+        fl_host_starter_close(&l->starters[i], fl_left_ms(until_us), true);
+    }
+    fl_free(l->starters);
+    l->starters = NULL;
 }
 
 void fl_returns_keep_hold(fl_run_losses *l, int *held_fd)
@@ -267,12 +284,14 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
                                   .job = p->job,
                                   .callbacks = p->callbacks,
                                   .hosts = l->hosts,
+                                  .starters = l->starters,
                                   .cluster = p->cluster,
                                   .cluster_file = p->cluster_file,
                                   .found = p->found,
                                   .kept = &l->kept,
                                   .recovered = &l->sums,
                                   .losses = l};
+    p->starters = l->starters;
     p->kept = &l->kept;
     p->recovered = &l->sums;
     l->resumed = resume != NULL;
@@ -310,6 +329,7 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
         fl_signals_drop_stops();
         sigprocmask(SIG_SETMASK, &mask, NULL);
     }
+    end_starters(l);
     fl_free(l->hosts);
     l->hosts = NULL;
     fl_free(l->lasting.hosts);

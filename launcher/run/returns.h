@@ -31,7 +31,8 @@ typedef struct fl_run_losses {
     char dir[PATH_MAX];    /* of the run */
     fl_return_choice back; /* what the controller was told last */
     fl_hosts *hosts;       /* of several: those that it has lost are absent; NULL: it has one */
-    int held_fd;           /* job.yaml, locked, between two controllers; -1: one of them has it */
+    struct fl_host_starter *starters; /* [hosts->n] ssh of their agents; NULL: it starts none */
+    int held_fd; /* job.yaml, locked, between two controllers; -1: one of them has it */
 } fl_run_losses;
 
 /* Choose where the run goes back to: at most fault.restarts times without having come so far that

@@ -325,6 +325,9 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
         keep_costs(p, files.path);
         status = p->hosts == NULL ? FL_OK : fl_host_facts_make(p, &facts);
         if (status == FL_OK) {
+            status = fl_run_start_agents(p, files.path);
+        }
+        if (status == FL_OK) {
             status = fl_controller_run(&controller, result);
             keep_learned(p, status);
         }

@@ -3,7 +3,6 @@
 #include "autodp/nccl/library.h"
 #include "autodp/sampler.h"
 #include "autodp/validation.h"
-#include "control/agent/host_start.h"
 #include "control/link/zap_auth.h"
 #include "control/state/early_stop.h"
 #include "data/loader.h"
@@ -149,11 +148,6 @@ void fl_preparation_fini(fl_preparation *p)
     fl_free(p->links);
     p->links = NULL;
     p->n_links = 0;
-    for (int i = 0; p->starters != NULL && i < p->hosts->n; i++) {
-        fl_host_starter_reap(&p->starters[i]);
-    }
-    fl_free(p->starters);
-    p->starters = NULL;
     if (p->islands != NULL) {
         p->cluster = NULL;
         fl_free(p->islands);

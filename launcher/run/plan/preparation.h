@@ -44,7 +44,8 @@ typedef struct fl_preparation {
     bool own_costs_unknown;       /* this host has to measure them, after fl_run_plan_make */
     fl_host_link *links;          /* [n_links] between hosts, measured for this start */
     int n_links;
-    struct fl_host_starter *starters; /* [hosts->n] ssh of agents that were measured; NULL: none */
+    struct fl_host_starter *starters; /* [hosts->n] ssh of agents, kept by the caller; NULL: ssh
+                                         starts none */
     fl_cluster *islands;     /* this machine's, where its links differ; NULL: they do not */
     const fl_dataset *whole; /* the data set as the caller gave it */
     fl_dataset view;         /* without validation samples; no ops: there are none */

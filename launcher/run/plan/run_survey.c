@@ -106,11 +106,6 @@ static fl_status survey_with(fl_preparation *p, const char *run_dir, fl_own_cost
                                          .context = p,
                                          .wants = wants_costs,
                                          .take = take_costs};
-    if (p->hosts->by_ssh) {
-        void *starters = NULL;
-        FL_TRY(fl_alloc_array((size_t)p->hosts->n, sizeof *p->starters, &starters));
-        p->starters = starters;
-    }
     const fl_host_survey_options options = {.hosts = p->hosts,
                                             .starters = p->starters,
                                             .n_ranks = p->n_ranks,
@@ -133,4 +128,17 @@ fl_status fl_run_survey(fl_preparation *p, const char *run_dir, int *stopped)
     fl_own_costs_end(&own);
     fl_free(s);
     return status;
+}
+
+fl_status fl_run_start_agents(const fl_preparation *p, const char *run_dir)
+{
+    const fl_hosts *hosts = p->hosts;
+    for (int i = 1; hosts != NULL && hosts->by_ssh && i < hosts->n; i++) {
+        bool is_there = hosts->host[i].absent || p->starters[i].pid > 0;
+        if (!is_there && !fl_host_start(hosts, i, run_dir, &p->starters[i])) {
+            return fl_fail(FL_EIO, "host %s: cannot start ssh: %s", hosts->host[i].name,
+                           strerror(errno));
+        }
+    }
+    return FL_OK;
 }

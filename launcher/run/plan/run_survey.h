@@ -14,4 +14,8 @@ bool fl_run_survey_is_wanted(const fl_preparation *p);
  * *stopped as fl_host_survey_run. Returns what that returns, and what fl_costs_measure does. */
 fl_status fl_run_survey(fl_preparation *p, const char *run_dir, int *stopped) FL_MUST_CHECK;
 
+/* Have ssh start the agents of a run whose hosts it starts, but for those that run since they were
+ * measured. The caller has no threads, and run_dir the keys. FL_EIO. */
+fl_status fl_run_start_agents(const fl_preparation *p, const char *run_dir) FL_MUST_CHECK;
+
 #endif

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { STEPS = 12, COMPARED = 12 };
+enum { STEPS = 12, COMPARED = 12, LONGER = 100 };
 
 static int make_two(void **state)
 {
@@ -128,6 +128,36 @@ static void test_hosts__the_head_starts_agents_by_ssh(void **state)
     check(h);
 }
 
+/* Would catch: a run that goes back and ends the ssh of agents which are to join it again; and an
+ * agent that dies of what it says where nobody reads it. ssh is two processes here, as sshd makes
+ * them: that of the agent lives on when the other one ends. */
+static void test_hosts__agents_of_ssh_join_a_run_that_goes_back(void **state)
+{
+    net_hosts *h = *state;
+    char script[512], job[NET_HOSTS_TEXT], before[NET_HOSTS_TEXT];
+    NET_NEED(h);
+    snprintf(script, sizeof script, "ip netns exec %s sh -c \"$4\" 2>&1 | cat", h->host[1].space);
+    make_ssh(h, script, before);
+    snprintf(job, sizeof job,
+             NET_JOB "--ssh --set train.max_steps=%d --set train.epochs=%d --set pipe.k=2 "
+                     "--set autodp.r=1 --set pipe.m=2 --set elastic.enabled=false",
+             LONGER, LONGER);
+    net_hosts_start_head(h, job);
+    NET_AWAIT(net_hosts_n_steps(h) > COMPARED);
+    kill(net_hosts_worker_pid(h, 1), SIGKILL);
+    int code = net_hosts_await_exit(&h->head);
+    setenv("PATH", before, 1);
+    int n_lost = net_hosts_n_events(h, "host.lost", "");
+    int n_resumed = net_hosts_n_events(h, "run.resumed", "");
+    assert_true(net_hosts_shell("grep -c 'joined the run' %s/head.log", h->dir));
+    long n_joined = strtol(net_hosts_said(), NULL, 10);
+    bool good = code == 0 && n_lost == 0 && n_joined == 2 && n_resumed == 1;
+    if (!good) {
+        net_hosts_show_logs(h);
+        fail_msg("head %d, lost %d, joined %ld, resumed %d", code, n_lost, n_joined, n_resumed);
+    }
+}
+
 /* The hosts are in the job, and there is no other option: a free port of the head's address. The
  * job states that b is faster. Would catch: values of `hosts` that plans do not use, or that a
  * measurement replaces. */
@@ -210,6 +240,7 @@ int main(void)
         SPACES(test_hosts__replicas_on_two),
         SPACES(test_hosts__transitions_between_plans),
         SPACES(test_hosts__the_head_starts_agents_by_ssh),
+        SPACES(test_hosts__agents_of_ssh_join_a_run_that_goes_back),
         SPACES(test_hosts__the_job_names_the_hosts),
         LOOPBACK(test_hosts__a_host_that_ssh_does_not_reach_ends_the_start),
         LOOPBACK(test_hosts__the_host_that_ssh_does_not_reach_is_named),

@@ -196,6 +196,34 @@ static void test_hosts_apart__the_host_comes_back_with_the_link(void **state)
     assert_true(net_hosts_log_has(h, log, "it joins again when they do"));
 }
 
+/* ---- the end of the run ---- */
+
+/* Would catch: a host that waits to join again, and does not see that nobody is there. */
+static void test_hosts_apart__the_head_dies(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_run(h, FIXED THREE, ENDLESS);
+    NET_AWAIT(net_hosts_n_steps(h) > 0);
+    cut_pair(h, true, true);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "may join once it reaches host"));
+    kill(h->head, SIGKILL);
+    net_hosts_expect_codes(h, 128 + SIGKILL, 3);
+}
+
+/* Would catch: a host that is not told of the end, because it has not asked to join again yet. */
+static void test_hosts_apart__the_run_ends_just_then(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_run(h, FIXED THREE, ENDLESS);
+    NET_AWAIT(net_hosts_n_steps(h) > 0);
+    cut_pair(h, true, true);
+    NET_AWAIT(net_hosts_n_events(h, "host.lost", "") == 1);
+    kill(h->head, SIGTERM);
+    net_hosts_expect_codes(h, 5, 5);
+}
+
 /* ---- nothing is left that can run ---- */
 
 /* Two hosts have too little memory. The message has the pair, and names a file with the reason. */
@@ -223,9 +251,11 @@ int main(void)
     const struct CMUnitTest few[] = {
         SPACES(test_hosts_apart__a_chain_goes_on_with_one_of_them),
         SPACES(test_hosts_apart__the_host_comes_back_with_the_link),
+        SPACES(test_hosts_apart__the_head_dies),
     };
     const struct CMUnitTest all[] = {
         SPACES(test_hosts_apart__a_cut_of_one_direction),
+        SPACES(test_hosts_apart__the_run_ends_just_then),
         SPACES(test_hosts_apart__a_cut_during_a_transition),
         SPACES(test_hosts_apart__a_cut_before_the_start),
         SPACES(test_hosts_apart__a_cut_from_a_worker_in_standby),
