@@ -43,7 +43,8 @@ static int set_up(void **state)
     r->out = fopen("/dev/null", "w");
     r->plan = (fl_plan){
         .generation = 1, .K = 1, .R = 1, .M = 1, .n_layers = 1, .n_workers = N, .first = {0, 1}};
-    fl_hosts_add(&r->hosts, "a", "10.0.0.1", 1);
+    r->hosts.host[0] = (fl_host){.name = "a", .address = "10.0.0.1", .n = 1};
+    r->hosts.n = 1;
     fl_hosts_add(&r->hosts, "b", "10.0.0.2", 1);
     r->records[0] = (fl_host_record){.state = FL_HOST_STATE_JOINED, .joined_us = 1};
     r->records[B] = (fl_host_record){.state = FL_HOST_STATE_DRAINING, .joined_us = 1};
