@@ -183,7 +183,6 @@ static void turn_gate(fl__gate *g)
         fl__gate_excuse_hosts(g, fl_now_us() - begun_us);
     }
     fl__gate_watch_hosts(g, fl_now_us());
-    fl_reach_door_serve(&g->door);
     fl__gate_send_owed(g);
     fl__gate_reach_send_owed(g);
 }

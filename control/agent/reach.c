@@ -12,10 +12,9 @@
 #include <unistd.h>
 
 enum {
-    BACKLOG = 1024,
-    ACCEPTS = 64,     /* in a turn */
-    AT_ONCE = 64,     /* connections that are being opened */
-    ATTEMPT_MS = 300, /* the kernel repeats a lost packet only after a second */
+    AT_ONCE = 32,     /* hosts that are being tried */
+    ATTEMPTS = 4,     /* connections to one host that are being opened */
+    ATTEMPT_MS = 250, /* between them: the kernel repeats a lost packet only after a second */
 };
 
 /* ---- to be reached ---- */
@@ -26,7 +25,6 @@ bool fl_reach_door_open(fl_reach_door *door)
     socklen_t size = sizeof a;
     *door = (fl_reach_door){.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
     if (door->fd < 0 || bind(door->fd, (struct sockaddr *)&a, size) != 0 ||
-        listen(door->fd, BACKLOG) != 0 ||
         getsockname(door->fd, (struct sockaddr *)&a, &size) != 0) {
         fl_reach_door_close(door);
         return false;
@@ -45,104 +43,114 @@ void fl_reach_door_close(fl_reach_door *door)
     errno = error;
 }
 
-void fl_reach_door_serve(const fl_reach_door *door)
-{
-    for (int i = 0; i < ACCEPTS && door->fd >= 0; i++) {
-        int fd = accept4(door->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) {
-            return;
-        }
-        close(fd);
-    }
-}
-
 /* ---- to reach others ---- */
 
-typedef struct attempt {
-    int fd; /* -1: none is being made */
+/* The host is reached by whichever connection is answered first. None is given up before the time
+ * is over: behind a slow link, its packet waits for the data before it. */
+typedef struct trial {
+    int n, fd[ATTEMPTS]; /* [n] connections that were begun; -1: one that has failed */
     bool begun, reached, over;
     int error;        /* of the last one that failed; 0: nobody answered */
     int64_t until_us; /* for all of them */
-    int64_t due_us;   /* this one is given up, or the next one begins */
-} attempt;
+    int64_t due_us;   /* the next one begins */
+} trial;
 
 struct fl_reach_round {
     fl_reach_order order;
     bool runs;
-    attempt of[FL_MAX_WORKERS]; /* [order.n] */
+    trial of[FL_MAX_WORKERS]; /* [order.n] */
 };
 
-static void close_attempt(attempt *a)
+static void end_trial(trial *t)
 {
-    if (a->fd >= 0) {
-        close(a->fd);
+    for (int i = 0; i < t->n; i++) {
+        if (t->fd[i] >= 0) {
+            close(t->fd[i]);
+        }
     }
-    a->fd = -1;
+    t->n = 0;
+    t->over = true;
 }
 
 /* Whoever refuses a connection was reached. After another failure, the next attempt follows. */
-static void note_outcome(attempt *a, int error)
+static void note_outcome(trial *t, int i, int error)
 {
-    close_attempt(a);
-    a->reached = a->over = error == 0 || error == ECONNREFUSED;
-    a->error = error;
+    close(t->fd[i]);
+    t->fd[i] = -1;
+    t->error = error;
+    t->reached = t->reached || error == 0 || error == ECONNREFUSED;
 }
 
-static void begin_attempt(attempt *a, const fl_reach_target *target)
+static void begin_attempt(trial *t, const fl_reach_target *target)
 {
     const struct sockaddr_in to = {.sin_family = AF_INET,
                                    .sin_port = htons(target->port),
                                    .sin_addr.s_addr = htonl(target->address)};
-    a->due_us = fl_deadline_us(ATTEMPT_MS);
-    a->error = 0;
-    a->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (a->fd < 0) {
-        a->over = a->reached = true; /* nothing is known: this host has no sockets */
-    } else if (connect(a->fd, (const struct sockaddr *)&to, sizeof to) == 0) {
-        note_outcome(a, 0);
+    int i = t->n;
+    t->due_us = fl_deadline_us(ATTEMPT_MS);
+    t->fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (t->fd[i] < 0) {
+        t->reached = true; /* nothing is known: this host has no sockets */
+        return;
+    }
+    t->n++;
+    if (connect(t->fd[i], (const struct sockaddr *)&to, sizeof to) == 0) {
+        note_outcome(t, i, 0);
     } else if (errno != EINPROGRESS) {
-        note_outcome(a, errno);
+        note_outcome(t, i, errno);
     }
 }
 
-static void look_at(attempt *a)
+static void look_at(trial *t, int i)
 {
-    struct pollfd item = {.fd = a->fd, .events = POLLOUT};
+    struct pollfd item = {.fd = t->fd[i], .events = POLLOUT};
     int error = 0;
     socklen_t size = sizeof error;
-    if (a->fd < 0 || poll(&item, 1, 0) != 1) {
+    if (t->fd[i] < 0 || poll(&item, 1, 0) != 1) {
         return;
     }
-    if (getsockopt(a->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
+    if (getsockopt(t->fd[i], SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
         error = errno;
     }
-    note_outcome(a, error);
+    note_outcome(t, i, error);
 }
 
-static void turn_attempt(attempt *a, const fl_reach_target *target, int64_t timeout_ms,
-                         int64_t now_us)
+/* A place that a connection has left by failing is used again. */
+static void drop_failed(trial *t)
 {
-    if (!a->begun) {
-        a->begun = true;
-        a->until_us = now_us + timeout_ms * 1000;
-        begin_attempt(a, target);
-        return;
+    int n = 0;
+    for (int i = 0; i < t->n; i++) {
+        if (t->fd[i] >= 0) {
+            t->fd[n++] = t->fd[i];
+        }
     }
-    look_at(a);
-    if (!a->over && now_us >= a->until_us) {
-        close_attempt(a);
-        a->over = true;
-    } else if (!a->over && now_us >= a->due_us) {
-        close_attempt(a);
-        begin_attempt(a, target);
+    t->n = n;
+}
+
+static void turn_trial(trial *t, const fl_reach_target *target, int64_t timeout_ms, int64_t now_us)
+{
+    if (!t->begun) {
+        t->begun = true;
+        t->until_us = now_us + timeout_ms * 1000;
+        t->due_us = now_us;
+    }
+    for (int i = 0; i < t->n; i++) {
+        look_at(t, i);
+    }
+    drop_failed(t);
+    if (!t->reached && now_us < t->until_us && now_us >= t->due_us && t->n < ATTEMPTS) {
+        begin_attempt(t, target);
+    }
+    if (t->reached || now_us >= t->until_us) {
+        end_trial(t);
     }
 }
 
 static void add_unreached(fl_reach_answer *answer, const fl_reach_round *round, int i)
 {
-    const attempt *a = &round->of[i];
-    if (answer->n == 0 && a->error != 0) {
-        snprintf(answer->why, sizeof answer->why, "%s", strerror(a->error));
+    const trial *t = &round->of[i];
+    if (answer->n == 0 && t->error != 0) {
+        snprintf(answer->why, sizeof answer->why, "%s", strerror(t->error));
     } else if (answer->n == 0) {
         snprintf(answer->why, sizeof answer->why, "no answer in %.1f s",
                  (double)round->order.timeout_ms * 1e-3);
@@ -160,10 +168,10 @@ bool fl_reach_round_turn(fl_reach_round *round, fl_reach_answer *answer)
         return false;
     }
     for (int i = 0; i < round->order.n && n_open < AT_ONCE; i++) {
-        attempt *a = &round->of[i];
-        if (!a->over) {
-            turn_attempt(a, &round->order.target[i], round->order.timeout_ms, now_us);
-            n_open += !a->over;
+        trial *t = &round->of[i];
+        if (!t->over) {
+            turn_trial(t, &round->order.target[i], round->order.timeout_ms, now_us);
+            n_open += !t->over;
         }
     }
     if (n_open > 0) {
@@ -190,9 +198,6 @@ fl_status fl_reach_round_begin(fl_reach_round **round, const fl_reach_order *ord
     FL_TRY(fl_alloc(sizeof **round, (void **)round));
     (*round)->order = *order;
     (*round)->runs = true;
-    for (int i = 0; i < FL_MAX_WORKERS; i++) {
-        (*round)->of[i].fd = -1;
-    }
     return FL_OK;
 }
 
@@ -201,7 +206,7 @@ void fl_reach_round_end(fl_reach_round **round)
     fl_reach_round *ended = *round;
     *round = NULL;
     for (int i = 0; ended != NULL && i < FL_MAX_WORKERS; i++) {
-        close_attempt(&ended->of[i]);
+        end_trial(&ended->of[i]);
     }
     fl_free(ended);
 }

@@ -1,6 +1,6 @@
-/* Whether hosts reach each other where their data goes: one opens a connection to the other one's
- * agent, which closes it at once. No byte is sent. A connection needs both directions, so a cut of
- * one direction shows at both ends.
+/* Whether hosts reach each other where their data goes: one opens a connection to a port of the
+ * other one at which nobody listens, so that its kernel refuses it. That needs both directions, so
+ * a cut of one direction shows at both ends; and there is no queue that a stranger could fill.
  *
  *     head ── order: which hosts, and where ──> agent ── a connection to each ──> other agents
  *          <── answer: those that it did not reach ──┘
@@ -21,6 +21,7 @@ enum {
 
 /* ---- to be reached ---- */
 
+/* A port that is taken, so that nobody else listens there. */
 typedef struct fl_reach_door {
     int fd;        /* -1: closed */
     uint16_t port; /* on all addresses of the host */
@@ -29,10 +30,6 @@ typedef struct fl_reach_door {
 /* False, with errno. */
 bool fl_reach_door_open(fl_reach_door *door);
 void fl_reach_door_close(fl_reach_door *door);
-
-/* Close the connections that have come. Never waits. The kernel takes connections also while nobody
- * calls this. */
-void fl_reach_door_serve(const fl_reach_door *door);
 
 /* ---- to reach others ---- */
 

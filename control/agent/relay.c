@@ -89,7 +89,6 @@ static void begin_reach(fl__relay *r, const fl_reach_order *order)
 static void watch_reach(fl__relay *r)
 {
     fl_host_message message = {.type = FL_HOST_REACHED};
-    fl_reach_door_serve(&r->door);
     if (fl_reach_round_turn(r->round, &message.reached)) {
         fl__relay_send(r, &message);
     }

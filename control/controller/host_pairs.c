@@ -9,9 +9,8 @@
 #include <stdio.h>
 
 enum {
-    TRY_PERCENT = 25, /* of fault.detect, for a trial */
-    TRY_LEAST_MS = 300,
-    TRY_MOST_MS = 2000,
+    TRY_LEAST_MS = 1000, /* for a trial, which is fault.detect */
+    TRY_MOST_MS = 10000,
     FRESH_US = 1000 * 1000, /* for so long, what was found still holds */
     SLACK_US = 1500 * 1000, /* beyond a trial, until nobody waits for the gate any more */
     LEAVE_US = 2000 * 1000, /* for the gate to count a host as lost */
@@ -120,7 +119,7 @@ static void drop_gone(fl_controller *controller)
 static bool ask_hosts(fl_controller *controller, int64_t now_us)
 {
     fl_host_pairs *pairs = &controller->host_pairs;
-    int64_t try_ms = controller->options->job->fault.detect_ms * TRY_PERCENT / 100;
+    int64_t try_ms = controller->options->job->fault.detect_ms;
     try_ms = try_ms > TRY_MOST_MS ? TRY_MOST_MS : try_ms < TRY_LEAST_MS ? TRY_LEAST_MS : try_ms;
     if (!fl_agent_ask_reach(controller->agent, try_ms)) {
         return false;
