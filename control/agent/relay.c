@@ -63,11 +63,10 @@ static void begin_end(fl__relay *r)
 }
 
 /* ⑦ */
-static void begin_again(fl__relay *r, const char *why, bool is_apart)
+static void begin_again(fl__relay *r, const char *why)
 {
     fl_log(FL_LOG_INFO, "%s", why);
     r->again = true;
-    r->goes_back = !is_apart;
     begin_end(r);
 }
 
@@ -76,7 +75,8 @@ static void stand_apart(fl__relay *r, const char *why)
 {
     fl_log(FL_LOG_WARN, "the run goes on without this host: %s; it joins again when they do", why);
     r->apart = true;
-    begin_again(r, "its workers end", true);
+    r->goes_back = false;
+    begin_again(r, "its workers end");
 }
 
 static void begin_reach(fl__relay *r, const fl_reach_order *order)
@@ -222,7 +222,10 @@ static fl_status take_message(fl__relay *r, const unsigned char *bytes, size_t n
         r->measures = false;
         break;
     case FL_HOST_AGAIN: /* ⑦ */
-        begin_again(r, "the run goes back to an earlier step: joins it again", false);
+        if (r->joined) {
+            begin_again(r, "the run goes back to an earlier step: joins it again");
+        }
+        r->goes_back = true;
         break;
     case FL_HOST_APART:
         stand_apart(r, m.text);
@@ -308,7 +311,9 @@ static fl_status watch_clock(fl__relay *r, int64_t now_us)
     }
     if (!r->joined) {
         bool is_answered = r->measures || (r->apart && !r->goes_back);
-        fl__relay_ask_to_join(r, now_us);
+        if (!r->over) {
+            fl__relay_ask_to_join(r, now_us);
+        }
         if (is_answered && silence_us > r->silence_ms * 1000) {
             return fail_silent(r, silence_us);
         }

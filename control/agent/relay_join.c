@@ -128,7 +128,7 @@ void fl__relay_send_drain(const fl__relay *r)
 fl_status fl__relay_take_welcome(fl__relay *r, const fl_host_message *message)
 {
     const fl_host_welcome *welcome = &message->welcome;
-    if (r->joined) {
+    if (r->joined || r->over) {
         return FL_OK;
     }
     if (r->job_bytes != welcome->job_bytes) {

@@ -296,13 +296,18 @@ static bool is_terminated(const fl_shutdown *shutdown)
            (sigpending(&pending) == 0 && sigismember(&pending, SIGTERM) == 1);
 }
 
-static fl_agent_ending ending_of(const fl_shutdown *shutdown, fl_status status)
+static fl_agent_ending ending_of(const fl_controller *controller, fl_status status)
 {
-    if (shutdown->phase.back.returns) {
+    const fl_controller_options *o = controller->options;
+    if (controller->shutdown.phase.back.returns) {
         return FL_AGENT_ENDS_AGAIN;
     }
     if (status == FL_ESTOPPED) {
-        return is_terminated(shutdown) ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_OVER;
+        return is_terminated(&controller->shutdown) ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_OVER;
+    }
+    if (status != FL_OK && !controller->opened && o->begins_again != NULL &&
+        o->begins_again(o->find_context)) {
+        return FL_AGENT_ENDS_AGAIN;
     }
     return status == FL_OK ? FL_AGENT_ENDS_OVER : FL_AGENT_ENDS_FAILED;
 }
@@ -313,7 +318,7 @@ static void close_all(fl_controller *controller, fl_status status)
     if (controller->tracer != NULL) {
         fl_tracer_reach(controller->tracer, NULL);
     }
-    fl_agent_close(&controller->agent, ending_of(&controller->shutdown, status));
+    fl_agent_close(&controller->agent, ending_of(controller, status));
     fl_metrics_close(&controller->metrics);
     fl_event_log_listen(&controller->log, NULL, NULL);
     fl_ctl_close(&controller->ctl);
@@ -499,6 +504,7 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
         result->terminated = opened == FL_ESTOPPED && is_terminated(shutdown);
         return fl_summary_no_start(controller, opened);
     }
+    controller->opened = true;
     report_start(controller);
     if (controller->options->lasting != NULL && controller->options->lasting->any) {
         fl_stop_request_again(controller, &controller->options->lasting->stop);

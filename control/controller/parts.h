@@ -42,6 +42,7 @@ struct fl_controller {
     fl_run_facts facts; /* what the controller's parts read */
     fl_run_view view;   /* what reports read */
     fl_signals signals;
+    bool opened; /* all parts, and the workers are ready */
     fl_shutdown shutdown;
     fl_recovery recovery;
     fl_router router;

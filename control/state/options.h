@@ -69,7 +69,9 @@ typedef struct fl_controller_options {
     fl_recovery_sums *recovered;        /* in and out: before this controller, and with it; may be
                                            NULL */
     struct fl_lasting *lasting; /* in and out: what the run keeps when it goes back; may be NULL */
-    fl_return_finder *find_return; /* NULL: the run never goes back */
+    fl_return_finder *find_return;                  /* NULL: the run never goes back */
+    bool (*begins_again)(const void *find_context); /* whether the run does, after a start that has
+                                                       failed; NULL: it does not */
     void *find_context;
     struct fl_model_file *model_file; /* that the workers fill; NULL: the weights are not kept */
     const struct fl_recording *recording; /* of the run to repeat; NULL: none */

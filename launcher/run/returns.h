@@ -40,8 +40,8 @@ typedef struct fl_run_losses {
 void fl_returns_find(void *context, bool fails_again, int64_t recorded, fl_return_choice *out);
 
 /* Whether the run may begin once more when this controller has ended: it has announced that, or it
- * could not start because a host was lost. */
-bool fl_returns_may_follow(const fl_run_losses *losses);
+ * could not start because a host was lost. context: fl_run_losses. */
+bool fl_returns_may_follow(const void *context);
 
 /* The state to go back to was chosen: count the steps that are repeated. If it is another one than
  * was announced, announce it. Call it also for a run that does not go back. */

@@ -224,6 +224,30 @@ static void test_hosts_apart__the_run_ends_just_then(void **state)
     net_hosts_expect_codes(h, 5, 5);
 }
 
+/* Host c cannot join again when the run goes back, which then begins once more without it. Would
+ * catch: host b that is told of a failure meanwhile, and leaves. */
+static void test_hosts_apart__a_host_that_does_not_join_again(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_run(h, FIXED CHAIN, ENDLESS);
+    NET_AWAIT(net_hosts_n_steps(h) > COMPARED);
+    net_hosts_cut(h, A, C, true);
+    net_hosts_cut(h, C, A, true);
+    kill(net_hosts_worker_pid(h, B), SIGKILL);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "goes back without the host that is lost"));
+    NET_AWAIT(net_hosts_n_events(h, "run.resumed", "") > 0);
+    int n_steps = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) > n_steps + COMPARED);
+    kill(h->head, SIGTERM);
+    int head = net_hosts_await_exit(&h->head);
+    int b = net_hosts_await_exit(&h->host[B].agent), c = net_hosts_await_exit(&h->host[C].agent);
+    if (head != 5 || b != 5 || c != 3 || net_hosts_log_has(h, "head.log", "host b is lost")) {
+        net_hosts_show_logs(h);
+        fail_msg("head %d, b %d, c %d", head, b, c);
+    }
+}
+
 /* ---- nothing is left that can run ---- */
 
 /* Two hosts have too little memory. The message has the pair, and names a file with the reason. */
@@ -256,6 +280,7 @@ int main(void)
     const struct CMUnitTest all[] = {
         SPACES(test_hosts_apart__a_cut_of_one_direction),
         SPACES(test_hosts_apart__the_run_ends_just_then),
+        SPACES(test_hosts_apart__a_host_that_does_not_join_again),
         SPACES(test_hosts_apart__a_cut_during_a_transition),
         SPACES(test_hosts_apart__a_cut_before_the_start),
         SPACES(test_hosts_apart__a_cut_from_a_worker_in_standby),
