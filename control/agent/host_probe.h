@@ -12,7 +12,8 @@
 #include "control/state/hosts.h"
 
 enum {
-    FL_HOST_PROBE_OPEN_MS = 5000, /* for two hosts to connect */
+    FL_HOST_PROBE_OPEN_MS = 5000,   /* for two hosts to connect */
+    FL_HOST_PROBE_START_MS = 10000, /* for processes to start */
     FL_HOST_PROBE_MS_MAX = 3600 * 1000,
 };
 
@@ -24,7 +25,7 @@ typedef struct fl_host_probe_order {
     bool plain;
     uint64_t number;    /* of this survey */
     int64_t pair_ms;    /* to measure a pair */
-    int64_t all_ms;     /* for all of it: 1 .. FL_HOST_PROBE_MS_MAX */
+    int64_t all_ms;     /* for all of it: 1 .. FL_HOST_PROBE_MS_MAX (fl_host_probe_ms) */
     int64_t silence_ms; /* after which the head counts as lost; > 0 */
 } fl_host_probe_order;
 
@@ -35,9 +36,17 @@ typedef void fl_host_probe_tell(void *context, const fl_host_link *result);
 void fl_host_probe(const fl_host_probe_order *order, const fl_curve_keys *keys,
                    fl_host_probe_tell *tell, void *context);
 
+/* Whether the process that called fl_host_probe has ended otherwise than by exit code 0, and how.
+ */
+enum { FL_HOST_PROBE_END = 96 };
+bool fl_host_probe_failed(int wait_status, char why[FL_HOST_PROBE_END]);
+
 /* The other host of this one in a round of a tournament of n, 0 .. fl_host_probe_rounds(n) - 1; -1:
  * it has none. Each pair meets in exactly one round. Pure. */
 int fl_host_probe_peer(int n, int index, int round);
 int fl_host_probe_rounds(int n);
+
+/* After this time so many rounds are over on each host, if none of their pairs is reached. Pure. */
+int64_t fl_host_probe_ms(int rounds, int64_t pair_ms);
 
 #endif

@@ -16,12 +16,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-enum {
-    PAIR_MS = 400,
-    ROUND_MS = PAIR_MS + 3 * FL_HOST_PROBE_OPEN_MS, /* where a pair is not reached */
-    SLACK_MS = 10000,                               /* for processes to start */
-    DISMISS_MS = 3000,
-};
+enum { DISMISS_MS = 3000 };
 
 /* Whether it goes on waiting. A host that was started by ssh and has ended does not come; others
  * may. */
@@ -78,104 +73,6 @@ static fl_status gather_hosts(fl__survey *s)
     return s->o->partial ? FL_OK
                          : fl_fail(FL_EPEER, "host %s (%s): %s", host->name, host->address,
                                    s->out->host[i].why);
-}
-
-static void order_one(fl__survey *s, int i)
-{
-    fl_host_message message = {.type = FL_HOST_PROBE};
-    s->order.index = i;
-    snprintf(s->order.address, sizeof s->order.address, "%s",
-             i == 0 ? s->o->hosts->host[0].address : s->host[i].address);
-    message.order = s->order;
-    if (i == 0) {
-        (void)send(s->own, &s->order, sizeof s->order, MSG_NOSIGNAL);
-    } else {
-        (void)fl_host_socket_send(&s->socket, &s->host[i].peer, &message);
-    }
-}
-
-/* ③ */
-static void order_all(fl__survey *s)
-{
-    fl_host_probe_order *o = &s->order;
-    int rounds = fl_host_probe_rounds(s->out->n);
-    int64_t all_ms = SLACK_MS + (int64_t)ROUND_MS * rounds;
-    o->n = s->out->n;
-    o->plain = s->o->plain;
-    o->number = (uint64_t)fl_now_ns();
-    o->pair_ms = PAIR_MS;
-    o->all_ms = all_ms < FL_HOST_PROBE_MS_MAX ? all_ms : FL_HOST_PROBE_MS_MAX;
-    o->silence_ms = FL_HOST_PATIENCE * s->o->hosts->silence_ms;
-    snprintf(o->links, sizeof o->links, "%s", s->o->hosts->links);
-    for (int i = 1; i < o->n; i++) {
-        o->absent[i] = !s->host[i].joined;
-    }
-    for (int i = 0; i < o->n; i++) {
-        if (fl__survey_has_part(s, i)) {
-            order_one(s, i);
-        }
-    }
-}
-
-static bool is_part_gone(const fl__survey *s)
-{
-    for (int i = 1; i < s->out->n; i++) {
-        if (fl__survey_has_part(s, i) && s->host[i].gone) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A pair of which nothing is heard is not reached. */
-static void fill_missing(fl__survey *s)
-{
-    for (int a = 0; a < s->out->n; a++) {
-        for (int b = a + 1; b < s->out->n; b++) {
-            fl_host_link lost = {.a = a, .b = b};
-            snprintf(lost.why, sizeof lost.why, "no answer in time");
-            if (fl__survey_has_part(s, a) && fl__survey_has_part(s, b) &&
-                fl__survey_find_pair(s, a, b) == NULL) {
-                s->out->pair[s->out->n_pairs++] = lost;
-            }
-        }
-    }
-}
-
-static int compare_pairs(const void *a, const void *b)
-{
-    const fl_host_link *x = a, *y = b;
-    return x->a != y->a ? x->a - y->a : x->b - y->b;
-}
-
-static fl_status check_pairs(const fl__survey *s)
-{
-    for (int i = 0; i < s->out->n_pairs && !s->o->partial; i++) {
-        const fl_host_link *p = &s->out->pair[i];
-        const fl_host *a = &s->o->hosts->host[p->a], *b = &s->o->hosts->host[p->b];
-        if (!p->reached) {
-            return fl_fail(FL_EPEER,
-                           "hosts %s (%s) and %s (%s) cannot talk to each other: %s; workers "
-                           "connect to any port of the other host: let TCP between them through "
-                           "the firewall (frostline doctor --hosts checks all pairs)",
-                           a->name, a->address, b->name, b->address, p->why);
-        }
-    }
-    return FL_OK;
-}
-
-static fl_status measure_pairs(fl__survey *s)
-{
-    order_all(s);
-    int n = fl__survey_count_parts(s), wanted = n * (n - 1) / 2;
-    int64_t until_us = fl_deadline_us(s->order.all_ms + SLACK_MS);
-    while (s->stopped == 0 && s->out->n_pairs < wanted && !is_part_gone(s) &&
-           fl_left_ms(until_us) > 0) {
-        fl__survey_turn(s);
-    }
-    fill_missing(s);
-    qsort(s->out->pair, (size_t)s->out->n_pairs, sizeof *s->out->pair, compare_pairs);
-    return check_pairs(s);
 }
 
 static fl_status start_agents(fl__survey *s)
@@ -291,7 +188,7 @@ static fl_status survey_hosts(fl__survey *s)
     if (s->stopped == 0 && s->o->measuring != NULL) {
         FL_TRY(fl__survey_measure_costs(s));
     }
-    return s->stopped == 0 && s->o->links ? measure_pairs(s) : FL_OK;
+    return s->stopped == 0 && s->o->links ? fl__survey_measure_links(s) : FL_OK;
 }
 
 fl_status fl_host_survey_run(const fl_host_survey_options *options, fl_host_survey *out,

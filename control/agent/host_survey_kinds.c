@@ -100,7 +100,7 @@ static int count_awaited(const fl__survey *s)
 }
 
 /* A host asks to join three times a second, whatever its processors compute. */
-static fl_status check_presence(fl__survey *s)
+fl_status fl__survey_check_presence(fl__survey *s)
 {
     int64_t silence_us = s->o->hosts->silence_ms * 1000, now_us = fl_now_us();
     for (int i = 1; i < s->out->n; i++) {
@@ -113,8 +113,9 @@ static fl_status check_presence(fl__survey *s)
         if (h->gone) {
             return fl_fail(FL_EPEER, "host %s (%s) was lost %s: %s", host_of(s, i)->name,
                            host_of(s, i)->address,
-                           h->measures ? "while it measured what layers cost"
-                                       : "before the run began",
+                           s->order.number != 0 ? "while links were measured"
+                           : h->measures        ? "while it measured what layers cost"
+                                                : "before the run began",
                            s->out->host[i].why);
         }
     }
@@ -155,7 +156,7 @@ static fl_status await_profiles(fl__survey *s)
     int64_t until_us = fl_deadline_us(s->o->measuring->all_ms + LATE_MS);
     while (s->stopped == 0 && (count_awaited(s) > 0 || is_own_awaited(s))) {
         fl__survey_turn(s);
-        FL_TRY(check_presence(s));
+        FL_TRY(fl__survey_check_presence(s));
         tell_progress(s, since_us, &told_us);
         if (fl_left_ms(until_us) == 0) {
             give_up(s);

@@ -1,5 +1,6 @@
 /* What the files of a survey share: host_survey.c has its steps, host_survey_kinds.c the one that
- * measures what layers cost, host_survey_turn.c what arrives meanwhile. */
+ * measures what layers cost, host_survey_links.c those that measure links, host_survey_turn.c what
+ * arrives meanwhile. */
 #ifndef FL_CONTROL_AGENT_HOST_SURVEY_PARTS_H
 #define FL_CONTROL_AGENT_HOST_SURVEY_PARTS_H
 
@@ -21,18 +22,20 @@ typedef struct fl__survey_host {
     bool measures; /* it is to send a profile */
     fl_host_profile profile;
     char unmeasured[FL_HOST_WHY_MAX + 1]; /* why it sends none; "": not known so far */
+    char unlinked[FL_HOST_WHY_MAX + 1];   /* why it measures no links any more; "": it does */
     fl_host_starter starter;
 } fl__survey_host;
 
 typedef struct fl__survey {
     const fl_host_survey_options *o;
     fl_host_survey *out;
-    fl__survey_host *host; /* [n] */
-    fl_host_probe_order order;
-    uint64_t measure_number; /* of the orders to measure what layers cost */
+    fl__survey_host *host;     /* [n] */
+    fl_host_probe_order order; /* number 0: none has been given so far */
+    uint64_t measure_number;   /* of the orders to measure what layers cost */
     fl_host_socket socket;
     void *links; /* of the store */
     fl_store *store;
+    int64_t turned_us;  /* when the last turn read what had come */
     int own, signal_fd; /* the socket of this host's process */
     pid_t pid;
     int stopped;
@@ -58,11 +61,15 @@ fl_status fl__survey_measure_costs(fl__survey *s) FL_MUST_CHECK;
 void fl__survey_take_profile(fl__survey *s, int i, const fl_host_profile_piece *piece);
 void fl__survey_take_unmeasured(fl__survey *s, int i, uint64_t number, const char *why);
 
-/* The result of the pair a < b; NULL until it has come. */
-fl_host_link *fl__survey_find_pair(fl__survey *s, int a, int b);
+/* FL_EPEER: a host is gone, or silent. For the time in which all have joined. */
+fl_status fl__survey_check_presence(fl__survey *s) FL_MUST_CHECK;
 
-/* Whether host i is measured, once orders have been given; how many are. */
-bool fl__survey_has_part(const fl__survey *s, int i);
-int fl__survey_count_parts(const fl__survey *s);
+/* ③ Have all hosts measure the links between them, and wait for it. FL_EPEER: why some are not
+ * measured, unless the survey is partial. */
+fl_status fl__survey_measure_links(fl__survey *s) FL_MUST_CHECK;
+
+/* A message about it from host i: a pair; why it measures no more. */
+void fl__survey_take_link(fl__survey *s, int i, const fl_host_link *result);
+void fl__survey_take_unlinked(fl__survey *s, int i, uint64_t number, const char *why);
 
 #endif

@@ -1,5 +1,6 @@
 #include "control/agent/host_survey_parts.h"
 #include "control/agent/join_address.h"
+#include "device/child.h"
 #include "device/clock.h"
 #include "device/log.h"
 
@@ -14,7 +15,12 @@
 #include <unistd.h>
 #include <zmq.h>
 
-enum { TURN_MS = 50, STORE_PARTS = 3 };
+enum {
+    TURN_MS = 50,
+    STORE_PARTS = 3,
+    STILL_US = 500000, /* between two turns */
+    REAP_MS = 2000,    /* for a process that has closed its socket to be gone */
+};
 
 /* ---- this host's process ---- */
 
@@ -113,6 +119,9 @@ static void take_known(fl__survey *s, int i, const fl_host_peer *from, const fl_
         fl__survey_take_unmeasured(s, i, s->measure_number, "its agent was started again");
     }
     if (!is_same(&h->peer, from)) {
+        fl__survey_take_unlinked(s, i, s->order.number, "its agent was started again");
+    }
+    if (!is_same(&h->peer, from)) {
         h->other_us = 0;
     }
     h->joined = s->out->host[i].joined = true;
@@ -166,43 +175,6 @@ static int find_peer(const fl__survey *s, const fl_host_peer *from)
     return -1;
 }
 
-/* ---- ⑤ ---- */
-
-fl_host_link *fl__survey_find_pair(fl__survey *s, int a, int b)
-{
-    for (int i = 0; i < s->out->n_pairs; i++) {
-        if (s->out->pair[i].a == a && s->out->pair[i].b == b) {
-            return &s->out->pair[i];
-        }
-    }
-    return NULL;
-}
-
-/* What one of the two has seen of a failure stands; of a measured pair there is one result. */
-static void take_result(fl__survey *s, int i, const fl_host_link *result)
-{
-    bool is_own = result->a == i || (result->b == i && !result->reached);
-    if (!is_own || result->b >= s->out->n ||
-        fl__survey_find_pair(s, result->a, result->b) != NULL) {
-        return;
-    }
-    s->out->pair[s->out->n_pairs++] = *result;
-}
-
-bool fl__survey_has_part(const fl__survey *s, int i)
-{
-    return i == 0 || !s->order.absent[i];
-}
-
-int fl__survey_count_parts(const fl__survey *s)
-{
-    int n = 0;
-    for (int i = 0; i < s->out->n; i++) {
-        n += fl__survey_has_part(s, i);
-    }
-    return n;
-}
-
 /* ---- messages ---- */
 
 static void take_message(fl__survey *s, const fl_host_peer *from, const unsigned char *bytes,
@@ -223,11 +195,12 @@ static void take_message(fl__survey *s, const fl_host_peer *from, const unsigned
     } else if (m.type == FL_HOST_JOIN) {
         take_join(s, from, &m.join);
     } else if (m.type == FL_HOST_PROBED && i > 0) {
-        take_result(s, i, &m.probed);
+        fl__survey_take_link(s, i, &m.probed);
     } else if (m.type == FL_HOST_PROFILE && i > 0) {
         fl__survey_take_profile(s, i, &m.profile);
     } else if (m.type == FL_HOST_UNMEASURED && i > 0) {
         fl__survey_take_unmeasured(s, i, m.unmeasured.number, m.unmeasured.text);
+        fl__survey_take_unlinked(s, i, m.unmeasured.number, m.unmeasured.text);
     } else if ((m.type == FL_HOST_LEAVE || m.type == FL_HOST_UNFIT) && i > 0) {
         fl__survey_note_gone(s, i, m.text[0] == '\0' ? "its agent has ended" : m.text);
     }
@@ -279,17 +252,30 @@ static void read_store(fl__survey *s)
     }
 }
 
+static void note_own_end(fl__survey *s)
+{
+    char why[FL_HOST_PROBE_END];
+    int how = 0;
+    close(s->own);
+    s->own = -1;
+    if (fl_child_reap(s->pid, REAP_MS, &how)) {
+        s->pid = 0;
+        if (fl_host_probe_failed(how, why)) {
+            snprintf(s->host[0].unlinked, sizeof s->host[0].unlinked, "%s", why);
+        }
+    }
+}
+
 static void read_own(fl__survey *s)
 {
     fl_host_link result;
     ssize_t n = 0;
     while (s->own >= 0 &&
            (n = recv(s->own, &result, sizeof result, MSG_DONTWAIT)) == (ssize_t)sizeof result) {
-        take_result(s, 0, &result);
+        fl__survey_take_link(s, 0, &result);
     }
     if (s->own >= 0 && (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))) {
-        close(s->own); /* it has ended */
-        s->own = -1;
+        note_own_end(s);
     }
 }
 
@@ -305,6 +291,17 @@ static void watch_starters(fl__survey *s)
     }
 }
 
+/* This process did not run: other hosts could not be heard, which is no silence of theirs. */
+static void note_still(fl__survey *s)
+{
+    int64_t now_us = fl_now_us(), us = now_us - s->turned_us;
+    for (int i = 1; i < s->out->n && s->turned_us != 0 && us > STILL_US; i++) {
+        int64_t heard_us = s->host[i].heard_us + us;
+        s->host[i].heard_us = heard_us < now_us ? heard_us : now_us;
+    }
+    s->turned_us = now_us;
+}
+
 void fl__survey_turn(fl__survey *s)
 {
     struct signalfd_siginfo info;
@@ -314,6 +311,7 @@ void fl__survey_turn(fl__survey *s)
                               {NULL, s->signal_fd, ZMQ_POLLIN, 0},
                               {NULL, s->own, ZMQ_POLLIN, 0}};
     zmq_poll(items, s->own < 0 ? 4 : 5, TURN_MS);
+    note_still(s);
     fl_zap_auth_watch(s->socket.guard);
     read_hosts(s);
     for (int i = 0; i < 64 && (zmq_poll(&items[2], 1, 0) > 0); i++) {

@@ -185,11 +185,14 @@ static bool get_order(fl_reader *r, fl_host_probe_order *v)
            v->pair_ms > 0 && v->pair_ms <= v->all_ms && v->silence_ms > 0;
 }
 
+/* How a pair ended, in one byte: 0, REACHED, or REACHED and its stage. */
+enum { REACHED = 1 };
+
 static void put_result(fl_writer *w, const fl_host_link *v)
 {
     fl_put(w, (uint32_t)v->a, 4);
     fl_put(w, (uint32_t)v->b, 4);
-    fl_put(w, v->reached, 1);
+    fl_put(w, v->reached ? REACHED : v->stage == FL_HOST_LINK_OTHER ? 0 : REACHED + v->stage, 1);
     fl_put_f64(w, v->link.latency_us);
     fl_put_f64(w, v->link.bytes_per_us[0]);
     fl_put_f64(w, v->link.bytes_per_us[1]);
@@ -207,7 +210,10 @@ static bool get_result(fl_reader *r, fl_host_link *v)
     memset(v, 0, sizeof *v);
     v->a = fl_get_i32(r);
     v->b = fl_get_i32(r);
-    bool good = fl_get_bool(r, &v->reached);
+    uint64_t end = fl_get(r, 1);
+    bool good = end <= REACHED + FL_HOST_LINK_UNMET;
+    v->reached = end == REACHED;
+    v->stage = good && end > REACHED ? (fl_host_link_stage)(end - REACHED) : FL_HOST_LINK_OTHER;
     v->link.latency_us = fl_get_f64(r);
     v->link.bytes_per_us[0] = fl_get_f64(r);
     v->link.bytes_per_us[1] = fl_get_f64(r);

@@ -39,7 +39,7 @@ typedef enum fl_host_type {
     FL_HOST_PONG = 34,       /* the answer to PING */
     FL_HOST_PROBED = 35,     /* the links between this host and another one */
     FL_HOST_PROFILE = 36,    /* the next bytes of the costs that were measured here */
-    FL_HOST_UNMEASURED = 37, /* why there are none */
+    FL_HOST_UNMEASURED = 37, /* why there are none; or why no more links are measured here */
     FL_HOST_UNFIT = 38,      /* as LEAVE: this host cannot take part, and why */
     FL_HOST_REACHED = 39,    /* which hosts this one did not reach */
     /* from the head to the host */
@@ -117,7 +117,7 @@ typedef struct fl_host_message {
         fl_reach_order reach;          /* REACH */
         fl_reach_answer reached;       /* REACHED */
         struct {
-            uint64_t number; /* of the order */
+            uint64_t number; /* of the order, MEASURE or PROBE */
             char text[FL_HOST_TEXT_MAX + 1];
         } unmeasured;
     };

@@ -68,17 +68,15 @@ bool fl__relay_tell_agent(const fl__relay *r, const fl_host_message *message)
     return send(r->socket, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;
 }
 
-/* What the agent's process has measured before the host joins goes to the head as it is. */
+/* What the agent's process has measured before the host joins goes to the head as it is. What comes
+ * later is of no use: the run has begun without it. */
 static bool pass_measured(const fl__relay *r, const unsigned char *bytes, size_t n)
 {
     fl_host_message m;
-    if (r->joined) {
-        return false;
-    }
     bool is_one =
         fl_host_wire_get(bytes, n, &m) == FL_OK &&
         (m.type == FL_HOST_PROBED || m.type == FL_HOST_PROFILE || m.type == FL_HOST_UNMEASURED);
-    if (is_one) {
+    if (is_one && !r->joined) {
         fl__relay_send(r, &m);
     }
     return is_one;

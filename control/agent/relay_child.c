@@ -21,6 +21,14 @@ void fl_relay_tell_head(int socket, const fl_host_message *message)
     (void)send(socket, bytes, fl_host_wire_put(message, bytes), MSG_NOSIGNAL);
 }
 
+/* Why an order is not carried out. */
+static void tell_unmeasured(int socket, uint64_t number, const char *why)
+{
+    fl_host_message m = {.type = FL_HOST_UNMEASURED, .unmeasured = {.number = number}};
+    snprintf(m.unmeasured.text, sizeof m.unmeasured.text, "%s", why);
+    fl_relay_tell_head(socket, &m);
+}
+
 /* ---- links ---- */
 
 static void tell_result(void *context, const fl_host_link *result)
@@ -32,6 +40,8 @@ static void tell_result(void *context, const fl_host_link *result)
 /* In a process of its own, whose threads end with it. */
 static void probe_links(const fl_relay_options *o, const fl_host_probe_order *order, int socket)
 {
+    char why[FL_HOST_PROBE_END];
+    int how = 0;
     pid_t self = getpid(), pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -40,18 +50,18 @@ static void probe_links(const fl_relay_options *o, const fl_host_probe_order *or
         }
         _exit(0);
     }
-    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+    if (pid < 0) {
+        tell_unmeasured(socket, order->number, strerror(errno));
+        return;
+    }
+    while (waitpid(pid, &how, 0) < 0 && errno == EINTR) {
+    }
+    if (fl_host_probe_failed(how, why)) {
+        tell_unmeasured(socket, order->number, why);
     }
 }
 
 /* ---- what layers cost ---- */
-
-static void tell_unmeasured(int socket, uint64_t number, const char *why)
-{
-    fl_host_message m = {.type = FL_HOST_UNMEASURED, .unmeasured = {.number = number}};
-    snprintf(m.unmeasured.text, sizeof m.unmeasured.text, "%s", why);
-    fl_relay_tell_head(socket, &m);
-}
 
 /* Wait until the measuring process closes its pipe, or the head says something else or closes.
  * False after all_ms without either. */

@@ -6,10 +6,18 @@
 
 enum { FL_HOST_LINK_WHY = 191 };
 
+/* How far a pair has come that was not reached. */
+typedef enum fl_host_link_stage {
+    FL_HOST_LINK_OTHER = 0,   /* nothing is known of a connection, or it was made, and failed */
+    FL_HOST_LINK_UNCONNECTED, /* a connection was tried, and failed */
+    FL_HOST_LINK_UNMET,       /* none was tried: the other host's process did not come */
+} fl_host_link_stage;
+
 typedef struct fl_host_link {
     int a, b; /* indices of the hosts, a < b */
     bool reached;
     fl_far_link link;               /* of a to b; reached */
+    fl_host_link_stage stage;       /* not reached; else FL_HOST_LINK_OTHER */
     char why[FL_HOST_LINK_WHY + 1]; /* not reached */
 } fl_host_link;
 

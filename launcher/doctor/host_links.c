@@ -115,9 +115,12 @@ static void refuse_pair(const fl_cluster_file *file, const fl_host_link *pair,
     fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "pair", "%s (%s) and %s (%s): %s",
                                    file->name[pair->a], file->address[pair->a], file->name[pair->b],
                                    file->address[pair->b], pair->why);
-    fl_finding_advise(f, "workers connect to any port of the other host, in both directions: let "
-                         "TCP between the two addresses through the firewall, or give addresses at "
-                         "which they reach each other");
+    if (pair->stage == FL_HOST_LINK_UNCONNECTED) {
+        fl_finding_advise(f,
+                          "workers connect to any port of the other host, in both directions: let "
+                          "TCP between the two addresses through the firewall, or give addresses "
+                          "at which they reach each other");
+    }
 }
 
 static void judge_pair(const fl_cluster_file *file, const fl_host_link *pair, bool lists,

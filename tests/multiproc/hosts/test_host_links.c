@@ -137,6 +137,58 @@ static void test_host_links__a_pair_that_cannot_talk_ends_the_start(void **state
     assert_int_equal(net_hosts_n_steps(h), 0);
 }
 
+/* The process of host c that measures links; 0: there is none so far. */
+static pid_t measuring_process(const net_hosts *h)
+{
+    pid_t agent = net_hosts_child_of(h->host[2].agent);
+    return agent == 0 ? 0 : net_hosts_child_of(agent);
+}
+
+/* Hosts b and c, which meet first, try to connect for five seconds. */
+static void start_measuring(net_hosts *h, pid_t *process)
+{
+    if (!part_hosts()) {
+        print_message("skipped: the bridge cannot keep two hosts apart\n");
+        skip();
+    }
+    forget_links(h);
+    net_hosts_start_head(h, NET_JOB "--set train.max_steps=4");
+    net_hosts_start_agent(h, 1);
+    net_hosts_start_agent(h, 2);
+    NET_AWAIT((*process = measuring_process(h)) != 0);
+}
+
+/* Would catch: a head that waits for the time of all pairs, and blames the network. */
+static void test_host_links__a_measuring_process_that_is_killed_ends_the_start(void **state)
+{
+    net_hosts *h = *state;
+    pid_t process = 0;
+    NET_NEED(h);
+    start_measuring(h, &process);
+    kill(process, SIGKILL);
+    net_hosts_expect_codes(h, 3, 3);
+    assert_true(net_hosts_log_has(h, "head.log",
+                                  "host c (10.213.8.3): the process that measures its links was "
+                                  "killed by signal 9"));
+    assert_false(net_hosts_log_has(h, "head.log", "firewall"));
+}
+
+/* Would catch: an agent that is gone without a word, and that the head awaits for that time. */
+static void test_host_links__an_agent_that_is_killed_while_it_measures_ends_the_start(void **state)
+{
+    net_hosts *h = *state;
+    pid_t process = 0;
+    NET_NEED(h);
+    start_measuring(h, &process);
+    pid_t agent = net_hosts_child_of(h->host[2].agent);
+    assert_true(agent > 0);
+    kill(agent, SIGKILL);
+    net_hosts_expect_codes(h, 3, 3);
+    assert_true(net_hosts_log_has(h, "head.log",
+                                  "host c (10.213.8.3) was lost while links were measured: its "
+                                  "agent was killed by signal 9"));
+}
+
 static void test_host_links__the_doctor_measures_every_pair(void **state)
 {
     net_hosts *h = *state;
@@ -175,6 +227,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HOSTS(test_host_links__are_measured_before_the_plan),
         HOSTS(test_host_links__a_pair_that_cannot_talk_ends_the_start),
+        HOSTS(test_host_links__a_measuring_process_that_is_killed_ends_the_start),
+        HOSTS(test_host_links__an_agent_that_is_killed_while_it_measures_ends_the_start),
         HOSTS(test_host_links__a_stop_while_hosts_are_awaited_leaves_no_run),
         HOSTS(test_host_links__the_doctor_measures_every_pair),
     };
