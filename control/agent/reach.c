@@ -47,21 +47,21 @@ void fl_reach_door_close(fl_reach_door *door)
 
 /* The host is reached by whichever connection is answered first. None is given up before the time
  * is over: behind a slow link, its packet waits for the data before it. */
-typedef struct trial {
+typedef struct reach_trial {
     int n, fd[ATTEMPTS]; /* [n] connections that were begun; -1: one that has failed */
     bool begun, reached, over;
     int error;        /* of the last one that failed; 0: nobody answered */
     int64_t until_us; /* for all of them */
     int64_t due_us;   /* the next one begins */
-} trial;
+} reach_trial;
 
 struct fl_reach_round {
     fl_reach_order order;
     bool runs;
-    trial of[FL_MAX_WORKERS]; /* [order.n] */
+    reach_trial of[FL_MAX_WORKERS]; /* [order.n] */
 };
 
-static void end_trial(trial *t)
+static void end_trial(reach_trial *t)
 {
     for (int i = 0; i < t->n; i++) {
         if (t->fd[i] >= 0) {
@@ -73,7 +73,7 @@ static void end_trial(trial *t)
 }
 
 /* Whoever refuses a connection was reached. After another failure, the next attempt follows. */
-static void note_outcome(trial *t, int i, int error)
+static void note_outcome(reach_trial *t, int i, int error)
 {
     close(t->fd[i]);
     t->fd[i] = -1;
@@ -81,7 +81,7 @@ static void note_outcome(trial *t, int i, int error)
     t->reached = t->reached || error == 0 || error == ECONNREFUSED;
 }
 
-static void begin_attempt(trial *t, const fl_reach_target *target)
+static void begin_attempt(reach_trial *t, const fl_reach_target *target)
 {
     const struct sockaddr_in to = {.sin_family = AF_INET,
                                    .sin_port = htons(target->port),
@@ -101,7 +101,7 @@ static void begin_attempt(trial *t, const fl_reach_target *target)
     }
 }
 
-static void look_at(trial *t, int i)
+static void look_at(reach_trial *t, int i)
 {
     struct pollfd item = {.fd = t->fd[i], .events = POLLOUT};
     int error = 0;
@@ -116,7 +116,7 @@ static void look_at(trial *t, int i)
 }
 
 /* A place that a connection has left by failing is used again. */
-static void drop_failed(trial *t)
+static void drop_failed(reach_trial *t)
 {
     int n = 0;
     for (int i = 0; i < t->n; i++) {
@@ -127,7 +127,8 @@ static void drop_failed(trial *t)
     t->n = n;
 }
 
-static void turn_trial(trial *t, const fl_reach_target *target, int64_t timeout_ms, int64_t now_us)
+static void turn_trial(reach_trial *t, const fl_reach_target *target, int64_t timeout_ms,
+                       int64_t now_us)
 {
     if (!t->begun) {
         t->begun = true;
@@ -148,7 +149,7 @@ static void turn_trial(trial *t, const fl_reach_target *target, int64_t timeout_
 
 static void add_unreached(fl_reach_answer *answer, const fl_reach_round *round, int i)
 {
-    const trial *t = &round->of[i];
+    const reach_trial *t = &round->of[i];
     if (answer->n == 0 && t->error != 0) {
         snprintf(answer->why, sizeof answer->why, "%s", strerror(t->error));
     } else if (answer->n == 0) {
@@ -168,7 +169,7 @@ bool fl_reach_round_turn(fl_reach_round *round, fl_reach_answer *answer)
         return false;
     }
     for (int i = 0; i < round->order.n && n_open < AT_ONCE; i++) {
-        trial *t = &round->of[i];
+        reach_trial *t = &round->of[i];
         if (!t->over) {
             turn_trial(t, &round->order.target[i], round->order.timeout_ms, now_us);
             n_open += !t->over;
