@@ -133,7 +133,7 @@ static void ledger_fact(fl_html *html, const fl_report *report)
         return;
     }
     fl_ledger_result result = fl_ledger_judge(p);
-    bool live = report->run.state == FL_RUN_LIVE || report->run.state == FL_RUN_STARTING;
+    bool live = fl_run_state_lives(report->run.state);
     snprintf(small, sizeof small, "of %s, in %lld %s begun",
              fl_html_number((double)p->n_samples, 0, n), (long long)p->n_epochs,
              p->n_epochs == 1 ? "epoch" : "epochs");
@@ -303,6 +303,7 @@ static void why_it_ended(fl_html *html, const fl_report *report)
     switch (report->run.state) {
     case FL_RUN_LIVE:
     case FL_RUN_STARTING:
+    case FL_RUN_RECOVERING:
         fl_html_add(html, "<p>The run is still in progress; this page shows it as of %s.</p>\n",
                     moment(last, text));
         break;

@@ -296,7 +296,8 @@ static fl_controller_options controller_of(fl_preparation *p, run_files *f,
 static fl_status survey_hosts(fl_preparation *p, const run_files *f, fl_run_result *result)
 {
     int stopped = 0;
-    fl_status status = fl_run_survey(p, f->path, &stopped);
+    int job_fd = p->resume == NULL ? f->held_fd : p->resume->held_fd;
+    fl_status status = fl_run_survey(p, f->path, job_fd, &stopped);
     result->terminated = stopped == SIGTERM;
     return status == FL_OK ? fl_run_plan_settle(p) : status;
 }

@@ -227,8 +227,8 @@ static void look_for_end(fl_top_feed *f)
 {
     fl_run_entry entry;
     if (!f->place->far && !fl_run_is_live(f->place->path)) {
-        bool known = fl_run_look(f->place->path, &entry) == FL_OK && entry.state != FL_RUN_LIVE;
-        if (known && entry.state == FL_RUN_STARTING) {
+        bool known = fl_run_look(f->place->path, &entry) == FL_OK;
+        if (known && fl_run_state_lives(entry.state)) {
             return;
         }
         while (take_file_events(f) || take_file_steps(f)) {

@@ -85,7 +85,7 @@ static fl_status look_at_run(const char *dir, fl_run_begin *out)
     fl_run_state state = entry->state;
     fl_free(entry);
     FL_TRY(status);
-    bool lives = state == FL_RUN_LIVE || state == FL_RUN_STARTING || fl_run_is_held(dir);
+    bool lives = fl_run_state_lives(state) || fl_run_is_held(dir);
     *out = state == FL_RUN_FINISHED       ? FL_RUN_BEGIN_OVER
            : lives || has_checkpoint(dir) ? FL_RUN_BEGIN_RESUME
                                           : FL_RUN_BEGIN_NEW;

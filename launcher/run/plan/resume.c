@@ -28,10 +28,14 @@ static fl_status check_over(const char *run_dir, fl_run_state *ended)
     if (status != FL_OK) {
         return fl_fail(status, "--resume: %s", fl_errmsg());
     }
-    return *ended != FL_RUN_LIVE && *ended != FL_RUN_STARTING
+    return !fl_run_state_lives(*ended)
                ? FL_OK
                : fl_fail(FL_EINVAL, "--resume: %s: the run %s; `frostline ctl %s stop` ends it",
-                         run_dir, *ended == FL_RUN_LIVE ? "still trains" : "is starting", run_dir);
+                         run_dir,
+                         *ended == FL_RUN_LIVE       ? "still trains"
+                         : *ended == FL_RUN_STARTING ? "is starting"
+                                                     : "goes back after a loss",
+                         run_dir);
 }
 
 static fl_status read_job(fl_resume *r)

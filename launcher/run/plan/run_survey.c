@@ -9,7 +9,6 @@
 #include "launcher/run/plan/resume.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,19 +42,11 @@ static void take_costs(void *context, int host, const char *text, size_t n, cons
     fl_found_kinds_take(context, host, text, n, why);
 }
 
-/* As the gate reads it. */
-static fl_status read_job(const char *run_dir, char text[FL_HOST_JOB_MAX], size_t *n)
+static fl_status read_job(const char *run_dir, int job_fd, char text[FL_HOST_JOB_MAX], size_t *n)
 {
-    char path[PATH_MAX + 16];
-    snprintf(path, sizeof path, "%s/job.yaml", run_dir);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    ssize_t got = fd < 0 ? -1 : read(fd, text, FL_HOST_JOB_MAX);
-    int error = errno;
-    if (fd >= 0) {
-        close(fd);
-    }
+    ssize_t got = pread(job_fd, text, FL_HOST_JOB_MAX, 0);
     *n = got < 0 ? 0 : (size_t)got;
-    return got > 0 ? FL_OK : fl_fail(FL_EIO, "%s: %s", path, strerror(error));
+    return got > 0 ? FL_OK : fl_fail(FL_EIO, "%s/job.yaml: %s", run_dir, strerror(errno));
 }
 
 /* ---- links ---- */
@@ -85,12 +76,12 @@ typedef struct survey_parts {
     fl_host_survey found;
 } survey_parts;
 
-static fl_status survey_with(fl_preparation *p, const char *run_dir, fl_own_costs *own,
+static fl_status survey_with(fl_preparation *p, const char *run_dir, int job_fd, fl_own_costs *own,
                              survey_parts *s, int *stopped)
 {
     bool kinds = fl_found_kinds_are_wanted(p);
     if (kinds) {
-        FL_TRY(read_job(run_dir, s->job, &s->job_bytes));
+        FL_TRY(read_job(run_dir, job_fd, s->job, &s->job_bytes));
     }
     if (getcwd(s->cwd, sizeof s->cwd) == NULL) {
         return fl_fail(FL_EIO, "the working directory: %s", strerror(errno));
@@ -119,12 +110,12 @@ static fl_status survey_with(fl_preparation *p, const char *run_dir, fl_own_cost
     return keep_links(p, &s->found);
 }
 
-fl_status fl_run_survey(fl_preparation *p, const char *run_dir, int *stopped)
+fl_status fl_run_survey(fl_preparation *p, const char *run_dir, int job_fd, int *stopped)
 {
     survey_parts *s = NULL;
     fl_own_costs own = {.fd = -1};
     FL_TRY(fl_alloc(sizeof *s, (void **)&s));
-    fl_status status = survey_with(p, run_dir, &own, s, stopped);
+    fl_status status = survey_with(p, run_dir, job_fd, &own, s, stopped);
     fl_own_costs_end(&own);
     fl_free(s);
     return status;

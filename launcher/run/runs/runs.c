@@ -27,8 +27,14 @@ enum { LINE_MAX_BYTES = 512 * 1024 }; /* an event with all candidates is long */
 
 const char *fl_run_state_text(fl_run_state state)
 {
-    static const char *const text[] = {"live", "finished", "stopped", "failed", "lost", "starting"};
+    static const char *const text[] = {"live", "finished", "stopped",   "failed",
+                                       "lost", "starting", "recovering"};
     return text[state];
+}
+
+bool fl_run_state_lives(fl_run_state state)
+{
+    return state == FL_RUN_LIVE || state == FL_RUN_STARTING || state == FL_RUN_RECOVERING;
 }
 
 /* ---- liveness ---- */
@@ -91,11 +97,13 @@ fl_status fl_run_take(int dir_fd, int *held_fd)
     return fl_fail(FL_EINVAL, HELD_FILE " is locked: another process trains or resumes this run");
 }
 
-static bool is_held(int dir)
+/* *holder: the process, 0 if that is in another name space or on another host. */
+static bool is_held(int dir, pid_t *holder)
 {
     struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
     int fd = openat(dir, HELD_FILE, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool held = fd >= 0 && fcntl(fd, F_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+    *holder = held ? whole.l_pid : 0;
     if (fd >= 0) {
         close(fd);
     }
@@ -105,7 +113,8 @@ static bool is_held(int dir)
 bool fl_run_is_held(const char *path)
 {
     int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    bool held = dir >= 0 && is_held(dir);
+    pid_t holder;
+    bool held = dir >= 0 && is_held(dir, &holder);
     if (dir >= 0) {
         close(dir);
     }
@@ -269,17 +278,36 @@ static bool read_events(int dir, char *buffer, fl_run_entry *entry)
     return true;
 }
 
+/* Whether this process has trained the run already: it goes back then, and does not start it. */
+static bool has_run(int dir, pid_t holder, char *buffer)
+{
+    int fd = fl_regular_file_open(dir, "events.jsonl", NULL);
+    if (fd < 0) {
+        return false;
+    }
+    json_t *resumed = read_resumed(fd, buffer);
+    json_t *start = resumed == NULL ? read_line(fd, false, buffer) : resumed;
+    const json_t *pid = json_object_get(start, "controller_pid");
+    bool same = holder > 0 && json_integer_value(pid) == holder;
+    bool ran = same && find_last(fd, "\"event\": \"run.running\"", buffer) >= 0;
+    json_decref(start);
+    close(fd);
+    return ran;
+}
+
 /* The events show no end of the run. */
 static void look_without_end(const char *path, int dir, char *buffer, fl_run_entry *entry)
 {
+    pid_t holder = 0;
     bool live = fl_run_is_live(path);
-    if (live || is_held(dir)) {
-        entry->state = live ? FL_RUN_LIVE : FL_RUN_STARTING;
+    if (live || is_held(dir, &holder)) {
+        entry->state = live                           ? FL_RUN_LIVE
+                       : has_run(dir, holder, buffer) ? FL_RUN_RECOVERING
+                                                      : FL_RUN_STARTING;
     } else {
         read_events(dir, buffer, entry); /* it may have ended since they were read */
     }
-    if (entry->state == FL_RUN_LIVE || entry->state == FL_RUN_STARTING ||
-        entry->state == FL_RUN_LOST) {
+    if (fl_run_state_lives(entry->state) || entry->state == FL_RUN_LOST) {
         read_steps(dir, buffer, entry);
     }
 }
@@ -372,6 +400,12 @@ static fl_status check_live(const fl_run_entry *entry, const char *name)
 {
     if (entry->state == FL_RUN_STARTING) {
         return fl_fail(FL_EBUSY, "%s: the run is starting and does not answer yet; ask again",
+                       name);
+    }
+    if (entry->state == FL_RUN_RECOVERING) {
+        return fl_fail(FL_EBUSY,
+                       "%s: recovering: the run goes back after a loss, and answers once its hosts "
+                       "have joined again and its workers start; ask again",
                        name);
     }
     return entry->state == FL_RUN_LIVE ? FL_OK
@@ -469,7 +503,7 @@ fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)
         FL_TRY(check_not_parent(name));
         FL_TRY(check_has_events(name));
     }
-    bool starts = found.any_over && found.ended.state == FL_RUN_STARTING;
+    bool starts = found.any_over && fl_run_state_lives(found.ended.state);
     if (status == FL_OK && (starts || (name != NULL && found.any_over))) {
         return check_live(&found.ended, name == NULL ? found.ended.name : name);
     }

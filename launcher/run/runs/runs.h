@@ -14,8 +14,9 @@ typedef enum fl_run_state {
     FL_RUN_FINISHED, /* to its last step */
     FL_RUN_STOPPED,  /* by the user */
     FL_RUN_FAILED,
-    FL_RUN_LOST,     /* its controller died before it could report an end */
-    FL_RUN_STARTING, /* its controller lives, but does not answer yet */
+    FL_RUN_LOST,       /* its controller died before it could report an end */
+    FL_RUN_STARTING,   /* its controller lives, but does not answer yet */
+    FL_RUN_RECOVERING, /* the same, because the run goes back after a loss */
 } fl_run_state;
 
 typedef struct fl_run_entry {
@@ -34,6 +35,9 @@ typedef struct fl_run_entry {
 } fl_run_entry;
 
 const char *fl_run_state_text(fl_run_state state);
+
+/* Whether a process trains it, or is about to. */
+bool fl_run_state_lives(fl_run_state state);
 
 /* Read the run directory at `path`. FL_EINVAL if it holds no run. */
 fl_status fl_run_look(const char *path, fl_run_entry *entry) FL_MUST_CHECK;

@@ -133,6 +133,8 @@ static const char *describe_state(fl_run_state state)
         return "still trains";
     case FL_RUN_STARTING:
         return "is starting";
+    case FL_RUN_RECOVERING:
+        return "goes back after a loss";
     case FL_RUN_FAILED:
         return "failed";
     case FL_RUN_LOST:
@@ -165,7 +167,7 @@ static fl_status refuse_empty(const char *run, fl_run_state state, const char *n
                        "not there",
                        note, run, target);
     }
-    return state == FL_RUN_LIVE || state == FL_RUN_STARTING
+    return fl_run_state_lives(state)
                ? fl_fail(FL_EINVAL, "%s%s: this run %s and has no checkpoint yet", note, run,
                          describe_state(state))
                : fl_fail(FL_EINVAL, "%s%s: this run has left no model and no checkpoint", note,

@@ -157,6 +157,43 @@ static void test_host_resume__goes_back_to_the_start_with_all_hosts(void **state
     check_long(h);
 }
 
+/* `frostline ARGUMENTS` about DIR/run ends with this code, and says the text. */
+static void expect_said(const net_hosts *h, const char *command, int code, const char *text)
+{
+    bool same = net_hosts_shell("'%s/frostline' %s > %s/said 2>&1; test $? = %d", FL_BINARY_DIR,
+                                command, h->dir, code);
+    if (!same || !net_hosts_log_has(h, "said", text)) {
+        (void)net_hosts_shell("cat %s/said; tail -n 4 %s/run/events.jsonl | cut -c 1-100", h->dir,
+                              h->dir);
+        fail_msg("frostline %s: expected %d and \"%s\":\n%s", command, code, text,
+                 net_hosts_said());
+    }
+}
+
+/* Would catch: a run that is called lost, or over, while it waits for a host to join again, and
+ * that another process may take over then; a request to stop that is refused. */
+static void test_host_resume__lives_while_it_waits_for_a_host(void **state)
+{
+    net_hosts *h = *state;
+    char command[512];
+    NET_NEED(h);
+    start_pipeline(h, "--set train.max_steps=100000 --set train.epochs=100");
+    kill(h->host[1].agent, SIGSTOP);
+    kill(net_hosts_worker_pid(h, 2), SIGKILL);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "to join again"));
+    snprintf(command, sizeof command, "list %s", h->dir);
+    expect_said(h, command, 0, "recovering");
+    snprintf(command, sizeof command, "ctl %s/run status --timeout 1", h->dir);
+    expect_said(h, command, 3, "recovering: the run goes back after a loss");
+    snprintf(command, sizeof command, "run --resume %s/run", h->dir);
+    expect_said(h, command, 2, "the run goes back after a loss");
+    kill(h->host[1].agent, SIGCONT);
+    snprintf(command, sizeof command, "ctl %s/run stop", h->dir);
+    expect_said(h, command, 0, "");
+    assert_int_equal(net_hosts_await_exit(&h->head), 130);
+    assert_int_equal(net_hosts_n_events(h, "run.stopped", ""), 1);
+}
+
 /* Would catch: an agent that waits for a head which has given up. */
 static void test_host_resume__ends_where_the_hosts_left_do_not_suffice(void **state)
 {
@@ -182,6 +219,7 @@ int main(void)
         HOSTS(test_host_resume__goes_back_to_the_snapshot_of_the_head),
         HOSTS(test_host_resume__goes_back_while_a_snapshot_is_on_its_way),
         HOSTS(test_host_resume__goes_back_to_the_start_with_all_hosts),
+        HOSTS(test_host_resume__lives_while_it_waits_for_a_host),
         HOSTS(test_host_resume__ends_where_the_hosts_left_do_not_suffice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
