@@ -264,9 +264,10 @@ bool fl_joining_want(fl_controller *controller, int n, int64_t now_us)
     }
     if (n_coming < n && controller->facts.hosts != NULL && can_join(controller)) {
         return fl_fail(FL_EINVAL,
-                       "the hosts of this run have %d fewer devices; frostline agent "
-                       "--join adds a host",
-                       n - n_coming) == FL_OK;
+                       "the hosts of this run have %d fewer devices; frostline agent --join %s "
+                       "--key %s/" FL_HOSTS_KEY_FILE " --name NAME adds a host",
+                       n - n_coming, controller->facts.hosts->agents,
+                       controller->options->run_dir) == FL_OK;
     }
     return n_coming >= n || fl_fail(FL_EINVAL, "this run starts no worker again") == FL_OK;
 }

@@ -122,6 +122,7 @@ void fl_ctl_host_fields(const fl_run_view *view, fl_json *j)
     if (hosts == NULL) {
         return;
     }
+    fl_json_text(j, "agents_at", hosts->agents);
     fl_json_array(j, "hosts");
     for (int i = 0; i < hosts->n; i++) {
         host_fields(view, i, j);

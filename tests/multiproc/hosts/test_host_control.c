@@ -129,6 +129,7 @@ static void check_clock(const net_hosts *h)
 
 static void check_views_before(const net_hosts *h)
 {
+    char endpoint[64];
     json_t *status = ask(h, "status", ""), *b = row(status, "hosts", 1);
     assert_string_equal(text_of(b, "name"), "b");
     assert_string_equal(text_of(b, "address"), h->host[1].address);
@@ -136,6 +137,8 @@ static void check_views_before(const net_hosts *h)
     assert_int_equal(number(b, "first_worker"), 1);
     assert_true(real_of(b, "joined_at") > 0.0);
     assert_string_equal(text_of(row(status, "workers", 1), "host"), "b");
+    snprintf(endpoint, sizeof endpoint, "tcp://%s:", h->host[0].address);
+    assert_int_equal(strncmp(text_of(status, "agents_at"), endpoint, strlen(endpoint)), 0);
     assert_string_equal(text_of(row(status, "links", 2), "between"), "hosts");
     assert_string_equal(text_of(row(status, "links", 2), "from"), "given");
     assert_true(real_of(row(status, "links", 2), "latency_us") == 50.0);
