@@ -298,15 +298,13 @@ static bool is_terminated(const fl_shutdown *shutdown)
 
 static fl_agent_ending ending_of(const fl_controller *controller, fl_status status)
 {
-    const fl_controller_options *o = controller->options;
     if (controller->shutdown.phase.back.returns) {
         return FL_AGENT_ENDS_AGAIN;
     }
     if (status == FL_ESTOPPED) {
         return is_terminated(&controller->shutdown) ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_OVER;
     }
-    if (status != FL_OK && !controller->opened && o->begins_again != NULL &&
-        o->begins_again(o->find_context)) {
+    if (!controller->opened && fl_summary_begins_again(controller, status)) {
         return FL_AGENT_ENDS_AGAIN;
     }
     return status == FL_OK ? FL_AGENT_ENDS_OVER : FL_AGENT_ENDS_FAILED;

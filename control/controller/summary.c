@@ -30,6 +30,13 @@ void fl_summary_result(const fl_controller *controller, fl_run_result *result)
     snprintf(result->run_dir, sizeof result->run_dir, "%s", controller->options->run_dir);
 }
 
+bool fl_summary_begins_again(const fl_controller *controller, fl_status status)
+{
+    const fl_controller_options *o = controller->options;
+    return status != FL_OK && status != FL_ESTOPPED && o->begins_again != NULL &&
+           o->begins_again(o->find_context);
+}
+
 fl_status fl_summary_no_start(fl_controller *controller, fl_status status)
 {
     fl_event_log *log = &controller->log;
@@ -38,6 +45,9 @@ fl_status fl_summary_no_start(fl_controller *controller, fl_status status)
     fl_run_result none = {0};
     fl_failure_keep(&failure, status);
     fl_lasting_keep_hosts(controller);
+    if (fl_summary_begins_again(controller, status)) { /* that is no end of the run */
+        return fl_failure_raise(&failure);
+    }
     if (log->plan != NULL && log->files.fd[FL_RUNFILE_EVENTS] >= 0) {
         fl_run_stats_result(&controller->stats, &none);
         fl_event_log_over(log, status, failure.text, &none, "", "");

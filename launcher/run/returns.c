@@ -198,7 +198,7 @@ void fl_returns_settle(fl_run_losses *l, const fl_resume *resume)
                "%lld",
                (long long)l->back.step, (long long)l->lost_at, (long long)origin->step);
     }
-    l->sums.n_repeated += origin->n_repeated;
+    l->sums.n_repeated = l->repeated_before + origin->n_repeated; /* also if it tries again */
 }
 
 static void tell_return(const fl_run_losses *l)
@@ -229,6 +229,7 @@ static bool may_return(fl_run_losses *l, fl_status status, const fl_run_result *
     snprintf(l->why, sizeof l->why, "%s", l->sums.why);
     l->lost_at = result->steps;
     l->sums.n_returns++;
+    l->repeated_before = l->sums.n_repeated;
     tell_return(l);
     return true;
 }

@@ -22,15 +22,16 @@ typedef struct fl_run_losses {
     fl_kept_snapshot kept;
     fl_recovery_sums sums;
     fl_lasting lasting;
-    int64_t lost_at;       /* steps finished at the last loss */
-    int64_t newest;        /* the step of the state to go back to; -1: the run begins again */
-    bool resumed;          /* the run began with a checkpoint */
-    int n;                 /* returns in a row to a state before the loss that came before */
-    int most;              /* fault.restarts */
-    char why[600];         /* of the last loss */
-    char dir[PATH_MAX];    /* of the run */
-    fl_return_choice back; /* what the controller was told last */
-    fl_hosts *hosts;       /* of several: those that it has lost are absent; NULL: it has one */
+    int64_t lost_at;         /* steps finished at the last loss */
+    int64_t repeated_before; /* steps that were repeated for the losses before it */
+    int64_t newest;          /* the step of the state to go back to; -1: the run begins again */
+    bool resumed;            /* the run began with a checkpoint */
+    int n;                   /* returns in a row to a state before the loss that came before */
+    int most;                /* fault.restarts */
+    char why[600];           /* of the last loss */
+    char dir[PATH_MAX];      /* of the run */
+    fl_return_choice back;   /* what the controller was told last */
+    fl_hosts *hosts;         /* of several: those that it has lost are absent; NULL: it has one */
     struct fl_host_starter *starters; /* [hosts->n] ssh of their agents; NULL: it starts none */
     int held_fd; /* job.yaml, locked, between two controllers; -1: one of them has it */
 } fl_run_losses;

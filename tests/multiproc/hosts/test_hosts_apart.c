@@ -225,7 +225,7 @@ static void test_hosts_apart__the_run_ends_just_then(void **state)
 }
 
 /* Host c cannot join again when the run goes back, which then begins once more without it. Would
- * catch: host b that is told of a failure meanwhile, and leaves. */
+ * catch: host b that is told of a failure meanwhile, and leaves; a record that has an end then. */
 static void test_hosts_apart__a_host_that_does_not_join_again(void **state)
 {
     net_hosts *h = *state;
@@ -236,6 +236,7 @@ static void test_hosts_apart__a_host_that_does_not_join_again(void **state)
     net_hosts_cut(h, C, A, true);
     kill(net_hosts_worker_pid(h, B), SIGKILL);
     NET_AWAIT(net_hosts_log_has(h, "head.log", "goes back without the host that is lost"));
+    assert_false(net_hosts_shell("'%s/frostline' list %s | grep -q failed", FL_BINARY_DIR, h->dir));
     NET_AWAIT(net_hosts_n_events(h, "run.resumed", "") > 0);
     int n_steps = net_hosts_n_steps(h);
     NET_AWAIT(net_hosts_n_steps(h) > n_steps + COMPARED);
