@@ -608,7 +608,10 @@ static void watch_clock(fl__gate *g, int64_t now_us)
     }
 }
 
-/* ssh that ends before its agent has joined could not start it. */
+/* ssh that ends before its agent has joined could not start it. When the run goes back, the agent
+ * was started long ago, and may live without its ssh: it is awaited as one that was started by
+ * hand.
+ */
 static void watch_starters(fl__gate *g)
 {
     for (int i = 1; i < g->hosts->n; i++) {
@@ -616,7 +619,7 @@ static void watch_starters(fl__gate *g)
         char why[FL_HOST_STARTER_WHY];
         fl_host_starter_read(&r->starter, true);
         if (fl_host_starter_ended(&r->starter, g->hosts->ssh[i], true, why) &&
-            r->state == FL__HOST_AWAITED) {
+            r->state == FL__HOST_AWAITED && !g->hosts->again) {
             fl__gate_lose_host(g, i, why);
         }
     }

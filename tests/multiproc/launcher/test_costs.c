@@ -89,7 +89,7 @@ static void test_costs__that_are_broken_are_measured_anew(void **state)
     sh("sed -i 's/fwd_us: [0-9.e-]*/fwd_us: -3/' mine.yaml");
     assert_int_equal(plan("--profile mine.yaml"), 2);
     assert_non_null(strstr(said.err, "--profile: mine.yaml:"));
-    assert_non_null(strstr(said.err, "fwd_us: found '-3', allowed: a number from 0"));
+    assert_non_null(strstr(said.err, "fwd_us: found '-3', allowed: "));
     assert_int_equal(plan("--set pipe.profile=mine.yaml"), 0);
     assert_non_null(strstr(said.err, "the costs are measured again"));
     assert_true(says("costs: measured now, kept in mine.yaml\n"));
