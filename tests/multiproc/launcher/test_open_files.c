@@ -1,5 +1,6 @@
 /* Runs under a limit on open files. Would catch: a limit at which ZeroMQ ends the process in the
- * middle of a run, or a low one that the run could have raised. */
+ * middle of a run, a low one that the run could have raised, and streams that the caller has
+ * closed. */
 #include "support/data/idx_files.h"
 #include "support/folder.h"
 #include "support/lines.h"
@@ -70,11 +71,32 @@ static void test_open_files__a_soft_limit_is_raised(void **state)
     assert_int_equal(result.exit_code, 0);
 }
 
+/* Would catch: a data set or a run directory that gets the number of a closed stream, in whose
+ * place a worker puts its log. */
+static void test_open_files__closed_streams_stay_free(void **state)
+{
+    static const char *const closed[] = {"<&-", ">&-", "<&- >&- 2>&-"};
+    static const int codes[] = {0, 3, 3}; /* the run is over, and nobody has read what it said */
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char command[512];
+        snprintf(command, sizeof command,
+                 "exec " FL_BINARY_DIR "/frostline run job.yaml --run-dir closed%d %s", i,
+                 closed[i]);
+        run_command(root, command, &result);
+        assert_int_equal(result.exit_code, codes[i]);
+        snprintf(command, sizeof command, "grep -q run.finished closed%d/events.jsonl", i);
+        run_command(root, command, &result);
+        assert_int_equal(result.exit_code, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open_files__a_limit_that_is_too_low_is_refused),
         cmocka_unit_test(test_open_files__a_soft_limit_is_raised),
+        cmocka_unit_test(test_open_files__closed_streams_stay_free),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
