@@ -131,12 +131,12 @@ static void test_hosts__the_head_starts_agents_by_ssh(void **state)
 /* Would catch: a run that goes back and ends the ssh of agents which are to join it again; and an
  * agent that dies of what it says where nobody reads it. ssh is two processes here, as sshd makes
  * them: that of the agent lives on when the other one ends. */
-static void test_hosts__agents_of_ssh_join_a_run_that_goes_back(void **state)
+static void go_back_with_ssh(net_hosts *h, bool ssh_ends)
 {
-    net_hosts *h = *state;
     char script[512], job[NET_HOSTS_TEXT], before[NET_HOSTS_TEXT];
     NET_NEED(h);
-    snprintf(script, sizeof script, "ip netns exec %s sh -c \"$4\" 2>&1 | cat", h->host[1].space);
+    snprintf(script, sizeof script, "echo $$ >%s/ssh.pid; ip netns exec %s sh -c \"$4\" 2>&1 | cat",
+             h->dir, h->host[1].space);
     make_ssh(h, script, before);
     snprintf(job, sizeof job,
              NET_JOB "--ssh --set train.max_steps=%d --set train.epochs=%d --set pipe.k=2 "
@@ -144,6 +144,9 @@ static void test_hosts__agents_of_ssh_join_a_run_that_goes_back(void **state)
              LONGER, LONGER);
     net_hosts_start_head(h, job);
     NET_AWAIT(net_hosts_n_steps(h) > COMPARED);
+    if (ssh_ends) {
+        assert_true(net_hosts_shell("kill -KILL $(cat %s/ssh.pid)", h->dir));
+    }
     kill(net_hosts_worker_pid(h, 1), SIGKILL);
     int code = net_hosts_await_exit(&h->head);
     setenv("PATH", before, 1);
@@ -156,6 +159,17 @@ static void test_hosts__agents_of_ssh_join_a_run_that_goes_back(void **state)
         net_hosts_show_logs(h);
         fail_msg("head %d, lost %d, joined %ld, resumed %d", code, n_lost, n_joined, n_resumed);
     }
+}
+
+static void test_hosts__agents_of_ssh_join_a_run_that_goes_back(void **state)
+{
+    go_back_with_ssh(*state, false);
+}
+
+/* A connection of ssh may break. Would catch: a host that is lost for that. */
+static void test_hosts__agents_whose_ssh_has_ended_do_so_too(void **state)
+{
+    go_back_with_ssh(*state, true);
 }
 
 /* The hosts are in the job, and there is no other option: a free port of the head's address. The
@@ -241,6 +255,7 @@ int main(void)
         SPACES(test_hosts__transitions_between_plans),
         SPACES(test_hosts__the_head_starts_agents_by_ssh),
         SPACES(test_hosts__agents_of_ssh_join_a_run_that_goes_back),
+        SPACES(test_hosts__agents_whose_ssh_has_ended_do_so_too),
         SPACES(test_hosts__the_job_names_the_hosts),
         LOOPBACK(test_hosts__a_host_that_ssh_does_not_reach_ends_the_start),
         LOOPBACK(test_hosts__the_host_that_ssh_does_not_reach_is_named),
