@@ -168,9 +168,9 @@ static void free_disk_and_die(fl_worker_state *w)
     }
 }
 
-/* The files lack the steps from 15 or so on, so the snapshots after it are of no use. Would catch:
- * a return that is counted from a snapshot or from the lines that were cut, and then begins
- * further back. */
+/* The files lack steps from 15 or so on (all are there where the controller lags), so the snapshots
+ * after it are of no use. Would catch: a return that is counted from a snapshot or from the lines
+ * that were cut, and then begins further back. */
 static void test_restart__a_full_disk_counts_what_is_repeated(void **state)
 {
     (void)state;
@@ -193,7 +193,7 @@ static void test_restart__a_full_disk_counts_what_is_repeated(void **state)
     assert_int_equal(json_array_size(all), 1);
     assert_true(step >= 10 && step <= 16);
     assert_true(repeated >= 23 - step && repeated <= 26 - step); /* the last report may be lost */
-    assert_true(repeated > json_integer_value(json_object_get(resumed, "cut_steps")));
+    assert_true(repeated >= json_integer_value(json_object_get(resumed, "cut_steps")));
     snprintf(text, sizeof text, "the run went back 1 time and repeated %d steps", (int)repeated);
     restart_expect_summary(s.dir, text);
     json_decref(all);
