@@ -68,6 +68,15 @@ static int tear_down(void **state)
 
 /* ---- plans ---- */
 
+/* Which changes of the plan the run has made, and which not. */
+static void show_changes(const char *run)
+{
+    char command[COMMAND];
+    snprintf(command, sizeof command, "grep -h transition %s/events.jsonl | cut -c 1-400", run);
+    run_command(root, command, &result);
+    print_message("%s:\n%s", run, result.out);
+}
+
 static void compare_losses(const char *a, const char *b)
 {
     const char *const names[] = {a, b};
@@ -79,6 +88,8 @@ static void compare_losses(const char *a, const char *b)
     }
     for (int i = 0; i < N_STEPS; i++) {
         if (!(fabs(losses[0][i] - losses[1][i]) <= 1e-5 * losses[0][i])) {
+            show_changes(a);
+            show_changes(b);
             fail_msg("step %d: %s has loss %.9g, %s %.9g", i, a, losses[0][i], b, losses[1][i]);
         }
     }
