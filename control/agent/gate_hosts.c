@@ -301,8 +301,7 @@ static bool owes_news(const fl__gate *g, int i)
 static bool may_take_over(fl__gate *g, int i, const fl_host_peer *from, bool *refused)
 {
     fl__remote_host *r = &g->remote[i];
-    bool is_new = r->other_us == 0 || r->other.n != from->n ||
-                  memcmp(r->other.bytes, from->bytes, from->n) != 0;
+    bool is_new = r->other_us == 0 || !fl_host_peer_is(&r->other, from);
     if (r->state == FL__HOST_AWAITED) {
         return true;
     }
@@ -432,8 +431,7 @@ static int find_peer(const fl__gate *g, const fl_host_peer *from)
 {
     for (int i = 1; i < g->hosts->n; i++) {
         const fl__remote_host *r = &g->remote[i];
-        if (r->state == FL__HOST_JOINED && r->peer.n == from->n &&
-            memcmp(r->peer.bytes, from->bytes, from->n) == 0) {
+        if (r->state == FL__HOST_JOINED && fl_host_peer_is(&r->peer, from)) {
             return i;
         }
     }
@@ -472,8 +470,7 @@ static void tell_lost(const fl__gate *g, const fl__remote_host *from)
     const char *why = "its connection was closed, or another agent has its name";
     for (int i = 1; i < g->hosts->n; i++) {
         const fl__remote_host *r = &g->remote[i];
-        bool is_it = r->state == FL__HOST_GONE && r->peer.n == from->peer.n &&
-                     memcmp(r->peer.bytes, from->peer.bytes, from->peer.n) == 0;
+        bool is_it = r->state == FL__HOST_GONE && fl_host_peer_is(&r->peer, &from->peer);
         if (is_it && r->apart_from != 0) {
             return; /* it has been told, and joins again */
         }
@@ -609,9 +606,7 @@ static void watch_clock(fl__gate *g, int64_t now_us)
 }
 
 /* ssh that ends before its agent has joined could not start it. When the run goes back, the agent
- * was started long ago, and may live without its ssh: it is awaited as one that was started by
- * hand.
- */
+ * was started long ago, and may live without its ssh: the gate waits for it all the same. */
 static void watch_starters(fl__gate *g)
 {
     for (int i = 1; i < g->hosts->n; i++) {

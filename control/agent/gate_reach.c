@@ -153,7 +153,7 @@ bool fl__gate_holds_host(fl__gate *g, int i, const fl_host_peer *from)
         r->held.n = 0;
         return false;
     }
-    bool is_new = r->held.n != from->n || memcmp(r->held.bytes, from->bytes, from->n) != 0;
+    bool is_new = !fl_host_peer_is(&r->held, from);
     fl_host_message alive = {.type = FL_HOST_ALIVE};
     (void)fl__gate_send_to_host(g, from, &alive);
     r->held = *from;
@@ -182,8 +182,7 @@ void fl__gate_reach_answered(fl__gate *g, int i, const fl_host_peer *from,
 {
     for (int k = 1; i < 0 && k < g->hosts->n; k++) {
         fl__remote_host *r = &g->remote[k];
-        if (r->apart_from > 0 && r->held.n == from->n &&
-            memcmp(r->held.bytes, from->bytes, from->n) == 0) {
+        if (r->apart_from > 0 && fl_host_peer_is(&r->held, from)) {
             take_trial(r, answer);
         }
     }

@@ -45,7 +45,7 @@ static int count_expected(const fl_hosts *hosts)
     return n;
 }
 
-/* A failure has a reason; a stop of the run is none. */
+/* Only a failure is told with its reason. */
 static fl_host_message last_message(fl_agent_ending ending, const char *why)
 {
     fl_host_message m = {.type = ending == FL_AGENT_ENDS_STOPPED ? FL_HOST_STOP : FL_HOST_LEAVE};

@@ -46,7 +46,7 @@ bool fl_host_probe_failed(int wait_status, char why[FL_HOST_PROBE_END]);
 int fl_host_probe_peer(int n, int index, int round);
 int fl_host_probe_rounds(int n);
 
-/* After this time so many rounds are over on each host, if none of their pairs is reached. Pure. */
+/* How long the first `rounds` rounds take on each host at most, where no pair is reached. Pure. */
 int64_t fl_host_probe_ms(int rounds, int64_t pair_ms);
 
 #endif

@@ -3,9 +3,15 @@
 #include "control/link/zmq_socket.h"
 
 #include <errno.h>
+#include <string.h>
 #include <zmq.h>
 
 enum { LINGER_MS = 200 };
+
+bool fl_host_peer_is(const fl_host_peer *a, const fl_host_peer *b)
+{
+    return a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0;
+}
 
 bool fl_host_socket_open(const fl_hosts *hosts, fl_host_socket *out)
 {

@@ -19,6 +19,8 @@ typedef struct fl_host_peer {
     size_t n;
 } fl_host_peer;
 
+bool fl_host_peer_is(const fl_host_peer *a, const fl_host_peer *b);
+
 /* Bind hosts->agents. False, with zmq_errno; close it then, too. */
 bool fl_host_socket_open(const fl_hosts *hosts, fl_host_socket *out);
 

@@ -1,5 +1,6 @@
 #include "control/agent/host_start.h"
 
+#include "device/child.h"
 #include "device/clock.h"
 #include "device/plural.h"
 
@@ -147,7 +148,7 @@ static bool make_input(const fl_hosts *hosts, int ends[2])
     return good;
 }
 
-/* All zeros in a starter mean that there is none. */
+/* A starter without a process is all zeros, so descriptor 0 is not used. */
 static int move_up(int fd)
 {
     int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -171,8 +172,7 @@ static bool keep_ssh(pid_t pid, int input, int said, fl_host_starter *out)
     }
     int error = errno;
     kill(pid, SIGKILL);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
-    }
+    (void)fl_child_reap(pid, KILL_MS, NULL);
     out->pid = 0;
     fl_host_starter_forget(out);
     errno = error;
@@ -253,17 +253,15 @@ static bool has_ended(const fl_host_starter *s)
     return s->pid > 0 && poll(&item, 1, 0) == 1;
 }
 
-/* Its exit code, or the signal; -1: another process has started it. */
+/* Its exit code, or the signal; -1: not known, because another process has started it, or because
+ * it is stuck in the kernel. */
 static int reap(fl_host_starter *s, bool *is_killed)
 {
-    int how = 0;
-    pid_t got;
-    do {
-        got = waitpid(s->pid, &how, 0);
-    } while (got < 0 && errno == EINTR);
-    *is_killed = got == s->pid && WIFSIGNALED(how);
+    int how = -1;
+    bool known = fl_child_reap(s->pid, KILL_MS, &how) && how != -1;
+    *is_killed = known && WIFSIGNALED(how);
     s->pid = 0;
-    return got < 0 ? -1 : WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how);
+    return !known ? -1 : *is_killed ? WTERMSIG(how) : WEXITSTATUS(how);
 }
 
 static void add_advice(const char *address, int code, char *why)

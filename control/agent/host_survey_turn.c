@@ -84,26 +84,21 @@ static void refuse_host(const fl__survey *s, const fl_host_peer *from, const cha
     fl__survey_send_text(s, from, FL_HOST_REFUSE, why);
 }
 
-static bool is_same(const fl_host_peer *a, const fl_host_peer *b)
-{
-    return a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0;
-}
-
-/* Whether this agent is the host's own, or may become it. One that has joined keeps its place, as
- * in the gate, while it says something; it does not once its connection was closed, or after as
- * long a silence as loses a host. Until that is decided the other one waits: agents ask again. */
+/* Whether this agent is the host's own, or takes its place. As in the gate, one that has joined
+ * keeps its place while its connection is open and it is not silent for as long as loses a host.
+ * Another one waits until that is decided: agents ask again. */
 static bool may_take_over(fl__survey *s, int i, const fl_host_peer *from, bool *refused)
 {
     fl__survey_host *h = &s->host[i];
     const fl_host_message alive = {.type = FL_HOST_ALIVE};
     int64_t now_us = fl_now_us();
-    if (!h->joined || is_same(&h->peer, from)) {
+    if (!h->joined || fl_host_peer_is(&h->peer, from)) {
         return true;
     }
     if (!fl_host_socket_send(&s->socket, &h->peer, &alive) && fl_host_socket_found_closed()) {
         return true;
     }
-    if (h->other_us == 0 || !is_same(&h->other, from)) {
+    if (h->other_us == 0 || !fl_host_peer_is(&h->other, from)) {
         h->other = *from;
         h->other_us = now_us;
     }
@@ -115,13 +110,11 @@ static bool may_take_over(fl__survey *s, int i, const fl_host_peer *from, bool *
 static void take_known(fl__survey *s, int i, const fl_host_peer *from, const fl_host_join *join)
 {
     fl__survey_host *h = &s->host[i];
-    if (h->measures && !is_same(&h->peer, from)) {
+    if (h->measures && !fl_host_peer_is(&h->peer, from)) {
         fl__survey_take_unmeasured(s, i, s->measure_number, "its agent was started again");
     }
-    if (!is_same(&h->peer, from)) {
+    if (!fl_host_peer_is(&h->peer, from)) {
         fl__survey_take_unlinked(s, i, s->order.number, "its agent was started again");
-    }
-    if (!is_same(&h->peer, from)) {
         h->other_us = 0;
     }
     h->joined = s->out->host[i].joined = true;
@@ -168,7 +161,7 @@ static void take_join(fl__survey *s, const fl_host_peer *from, const fl_host_joi
 static int find_peer(const fl__survey *s, const fl_host_peer *from)
 {
     for (int i = 1; i < s->out->n; i++) {
-        if (s->host[i].joined && is_same(&s->host[i].peer, from)) {
+        if (s->host[i].joined && fl_host_peer_is(&s->host[i].peer, from)) {
             return i;
         }
     }

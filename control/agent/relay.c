@@ -13,8 +13,8 @@
  *     ⑧ standard input has ended, which ssh of the head held: before ① is done as ④; after it, once
  *       the connection to the head is closed, or the head is not heard, too
  *     ⑨ APART from the head: the run goes on without this host, which does not reach another one;
- *       as ⑦, and the head answers ALIVE, and takes it in once it does. REACH: which hosts does
- * this one reach? */
+ *       as ⑦, and the head answers ALIVE, and takes it in once it does
+ *     ⑩ REACH from the head: which hosts does this one reach? REACHED back */
 #include "control/agent/relay.h"
 
 #include "control/agent/relay_state.h"
@@ -79,6 +79,7 @@ static void stand_apart(fl__relay *r, const char *why)
     begin_again(r, "its workers end");
 }
 
+/* ⑩ */
 static void begin_reach(fl__relay *r, const fl_reach_order *order)
 {
     if (fl_reach_round_begin(&r->round, order) != FL_OK) {

@@ -19,15 +19,15 @@ typedef struct fl__relay {
     void *zmq, *head, *events;
     int n_failed;      /* handshakes, one after the other, with a head that greets */
     bool joined, over; /* over: the head has said so */
-    bool surveyed;     /* the head has measured links, and listens anew before its welcome */
-    bool measures;     /* the head has ordered it, and answers all the time until all have done */
     bool drained;      /* the same, because this host is drained */
     bool again;        /* the same, because the run goes back */
     bool stopped;      /* the same, because SIGTERM has ended the run */
     bool failed;       /* the same, because the run has failed */
-    bool apart;        /* the run goes on without this host, which waits to join again */
-    bool goes_back;    /* with again: the head is not there until it has chosen where to */
-    bool was_in;       /* it has joined, now or before the run went back */
+    bool surveyed;  /* the head has measured links or layers, and listens anew before its welcome */
+    bool measures;  /* it does so now, and answers all the time */
+    bool apart;     /* the run goes on without this host, which waits to join again */
+    bool goes_back; /* with again: the head is not there until it has chosen where to */
+    bool was_in;    /* it has joined, now or before the run went back */
     bool disconnected; /* since it has joined */
     fl_relay_input input;
     int64_t join_ms;  /* to wait for the head's answer */
