@@ -5,7 +5,8 @@
  *                                                  ──> which host is left out ③
  *       ──(the gate counts it as lost)──> a loss as any other, whose reason names the pair
  *
- * A host that was left out joins again once it reaches the other one (control/agent/gate_reach.c).
+ * A host that was left out joins again once it reaches the other one
+ * (control/agent/gate/gate_reach.c).
  */
 #ifndef FL_CONTROL_CONTROLLER_HOST_PAIRS_H
 #define FL_CONTROL_CONTROLLER_HOST_PAIRS_H

@@ -2,8 +2,8 @@
 #ifndef FL_CONTROL_CONTROLLER_PARTS_H
 #define FL_CONTROL_CONTROLLER_PARTS_H
 
-#include "control/agent/agent_client.h"
-#include "control/agent/signals.h"
+#include "control/agent/client/agent_client.h"
+#include "control/agent/process/signals.h"
 #include "control/checkpoint/checkpoints.h"
 #include "control/checkpoint/snapshots.h"
 #include "control/controller/break_watch.h"

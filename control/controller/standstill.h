@@ -31,7 +31,7 @@
 #ifndef FL_CONTROL_CONTROLLER_STANDSTILL_H
 #define FL_CONTROL_CONTROLLER_STANDSTILL_H
 
-#include "control/agent/process_look.h"
+#include "control/agent/measure/process_look.h"
 #include "control/state/worker.h"
 #include "device/flight.h"
 

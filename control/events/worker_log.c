@@ -1,6 +1,6 @@
 #include "control/events/worker_log.h"
 
-#include "control/agent/agent.h"
+#include "control/agent/process/agent.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef FL_CONTROL_OBSERVE_TRACE_FAR_H
 #define FL_CONTROL_OBSERVE_TRACE_FAR_H
 
-#include "control/agent/flight_copy.h"
+#include "control/agent/measure/flight_copy.h"
 #include "control/observe/trace.h"
 #include "control/state/run_facts.h"
 

@@ -2,7 +2,7 @@
 #ifndef FL_CONTROL_OBSERVE_TRACER_H
 #define FL_CONTROL_OBSERVE_TRACER_H
 
-#include "control/agent/agent_client.h"
+#include "control/agent/client/agent_client.h"
 #include "control/events/event_log.h"
 #include "control/observe/trace.h"
 #include "control/state/run_facts.h"

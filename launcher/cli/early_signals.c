@@ -1,6 +1,6 @@
 #include "launcher/cli/early_signals.h"
 
-#include "control/agent/signals.h"
+#include "control/agent/process/signals.h"
 #include "launcher/cli/cli.h"
 
 #include <signal.h>

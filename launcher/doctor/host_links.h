@@ -2,7 +2,7 @@
 #ifndef FL_LAUNCHER_DOCTOR_HOST_LINKS_H
 #define FL_LAUNCHER_DOCTOR_HOST_LINKS_H
 
-#include "control/agent/host_survey.h"
+#include "control/agent/survey/host_survey.h"
 #include "launcher/doctor/hosts.h"
 
 #include <frostline/job.h>

@@ -1,8 +1,8 @@
 #include "launcher/run/returns.h"
 
-#include "control/agent/host_dismiss.h"
-#include "control/agent/host_start.h"
-#include "control/agent/signals.h"
+#include "control/agent/join/host_dismiss.h"
+#include "control/agent/join/host_start.h"
+#include "control/agent/process/signals.h"
 #include "control/checkpoint/commit.h"
 #include "control/events/runfiles.h"
 #include "device/alloc.h"

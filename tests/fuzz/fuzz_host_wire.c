@@ -1,7 +1,7 @@
 /* libFuzzer over what comes from another host of a run: a message between hosts, and the frame
  * between the controller and an agent that it may carry. */
-#include "control/agent/agent_wire.h"
-#include "control/agent/host_wire.h"
+#include "control/agent/wire/agent_wire.h"
+#include "control/agent/wire/host_wire.h"
 
 #include <stdlib.h>
 #include <string.h>

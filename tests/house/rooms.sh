@@ -27,7 +27,14 @@ pipe/state: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state
 pipe/step: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step
 control/link: device nn data freeze cache autodp pipe control/link
 control/state: device nn data freeze cache autodp pipe control/link control/state
-control/agent: device nn data freeze cache autodp pipe control/link control/state control/agent
+control/agent/measure: device nn data freeze cache autodp pipe control/link control/state control/agent/measure
+control/agent/wire: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire
+control/agent/process: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/process
+control/agent/join: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/join
+control/agent/survey: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/join control/agent/survey
+control/agent/relay: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/relay
+control/agent/gate: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/process control/agent/join control/agent/gate
+control/agent/client: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/process control/agent/join control/agent/gate control/agent/client
 control/events: device nn data freeze cache autodp pipe control/link control/state control/agent control/events
 control/observe: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe
 control/elastic: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic

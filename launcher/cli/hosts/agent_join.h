@@ -2,7 +2,7 @@
 #ifndef FL_LAUNCHER_CLI_HOSTS_AGENT_JOIN_H
 #define FL_LAUNCHER_CLI_HOSTS_AGENT_JOIN_H
 
-#include "control/agent/relay.h"
+#include "control/agent/relay/relay.h"
 #include "launcher/cli/cli.h"
 
 /* --grace, or its default. FL_EINVAL. */

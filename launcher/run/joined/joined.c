@@ -4,8 +4,8 @@
  * are opened here, by the job's paths. */
 #include "launcher/run/joined/joined.h"
 
-#include "control/agent/agent.h"
-#include "control/agent/agent_wire.h"
+#include "control/agent/process/agent.h"
+#include "control/agent/wire/agent_wire.h"
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "device/flight.h"

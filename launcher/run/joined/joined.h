@@ -3,7 +3,7 @@
 #ifndef FL_LAUNCHER_RUN_JOINED_JOINED_H
 #define FL_LAUNCHER_RUN_JOINED_JOINED_H
 
-#include "control/agent/relay.h"
+#include "control/agent/relay/relay.h"
 
 /* For fl_relay_options.serve. context: fl_curve_keys, those of the run. Leaves by _exit: with the
  * agent's exit code, or after a line on standard error with 2. */

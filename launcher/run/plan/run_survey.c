@@ -1,8 +1,8 @@
 #include "launcher/run/plan/run_survey.h"
 
-#include "control/agent/host_start.h"
-#include "control/agent/host_survey.h"
-#include "control/agent/host_wire.h"
+#include "control/agent/join/host_start.h"
+#include "control/agent/survey/host_survey.h"
+#include "control/agent/wire/host_wire.h"
 #include "device/alloc.h"
 #include "launcher/run/plan/found_kinds.h"
 #include "launcher/run/plan/own_costs.h"

@@ -5,7 +5,7 @@
  * come, and that ends the head or makes it wait. */
 #include "support/hosts/net_hosts.h"
 
-#include "control/agent/host_wire.h"
+#include "control/agent/wire/host_wire.h"
 #include "launcher/run/hosts/hosts.h"
 
 #include <setjmp.h>

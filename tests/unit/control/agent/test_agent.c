@@ -1,9 +1,9 @@
 /* The agent over real processes: it starts, watches and ends workers, and survives what its
  * controller does, or does not do. Nothing here waits for a time: every wait looks for what it
  * wants until a deadline after which the test fails. */
-#include "control/agent/agent_client.h"
+#include "control/agent/client/agent_client.h"
 
-#include "control/agent/agent_wire.h"
+#include "control/agent/wire/agent_wire.h"
 #include "device/clock.h"
 #include "support/folder.h"
 #include "support/nap.h"

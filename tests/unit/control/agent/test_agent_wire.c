@@ -1,6 +1,6 @@
 /* Frames between the controller and the agent: what goes in comes out, and nothing else comes in.
  */
-#include "control/agent/agent_wire.h"
+#include "control/agent/wire/agent_wire.h"
 
 #include "device/random.h"
 

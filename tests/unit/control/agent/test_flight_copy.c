@@ -1,7 +1,7 @@
 /* What an agent sends of its workers' recorders, and the copy that the head makes of it. Would
  * catch: times of the other host's clock in the copy, operations that are shown twice or not at
  * all, and answers that skip operations or go beyond the steps that were asked for. */
-#include "control/agent/flight_copy.h"
+#include "control/agent/measure/flight_copy.h"
 
 #include "device/clock.h"
 

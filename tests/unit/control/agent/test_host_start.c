@@ -1,6 +1,6 @@
 /* The command that starts an agent by ssh. Would catch: a name or a path with which a shell does
  * something else than what the file of hosts says, and a command that is cut. */
-#include "control/agent/host_start.h"
+#include "control/agent/join/host_start.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

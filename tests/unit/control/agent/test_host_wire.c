@@ -1,6 +1,6 @@
 /* Messages between hosts. Would catch: a field that is lost on the way, and bytes from a network
  * that crash the reader or are taken for a message. */
-#include "control/agent/host_wire.h"
+#include "control/agent/wire/host_wire.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* The address of a host that joins. Would catch: a pod that was made again, and whose workers would
  * listen at the address of the one before; and a host whose fast network, which the file of hosts
  * names, would be given up for the one by which it reaches the head. */
-#include "control/agent/join_address.h"
+#include "control/agent/join/join_address.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Whether a host reaches others. Would catch: a host that refuses connections and counts as cut
  * off, one that strangers keep out, one that is reached although nobody answers, and an order that
  * never ends. */
-#include "control/agent/reach.h"
+#include "control/agent/measure/reach.h"
 
 #include "device/clock.h"
 #include "support/nap.h"

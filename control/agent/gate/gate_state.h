@@ -1,0 +1,133 @@
+/* The state of the gate, and its part that deals with the other hosts. */
+#ifndef FL_CONTROL_AGENT_GATE_GATE_STATE_H
+#define FL_CONTROL_AGENT_GATE_GATE_STATE_H
+
+#include "control/agent/join/host_socket.h"
+#include "control/agent/join/host_start.h"
+#include "control/agent/process/agent.h"
+#include "control/agent/wire/agent_wire.h"
+
+typedef enum fl__host_state { FL__HOST_AWAITED, FL__HOST_JOINED, FL__HOST_GONE } fl__host_state;
+
+typedef struct fl__remote_host {
+    fl__host_state state;
+    fl_host_peer peer;
+    fl_host_starter starter; /* ssh, which started its agent */
+    int64_t heard_us;
+    int64_t closed_us;             /* its connection was found to be closed then; 0: it is not */
+    bool owes[FL_HOST_NEWS_KINDS]; /* news that the controller has not got yet */
+    int64_t grace_ms;              /* of the notice */
+    char why[FL_HOST_WHY_MAX + 1]; /* it is lost, */
+    int64_t silent_ms;             /* after it had not answered for this long; 0: otherwise */
+    bool unfit;                    /* as it has said itself, for this reason */
+    bool released;                 /* the run goes on without it: its end is no loss */
+    bool was_in;                   /* it had joined before, or is new: its workers join the run */
+    fl_host_peer other;            /* another agent with its name asks to join, */
+    int64_t other_us;              /* since then; 0: none does */
+    fl_host_clock clock;           /* since it joined */
+    fl_machine_kind kind;          /* as it joined last */
+    uint16_t door;                 /* where others try whether they reach it; 0: nowhere */
+    fl_reach_answer answer;        /* to the question of `asked`; */
+    bool asked, owes_answer;       /* the controller has not got it yet */
+    int apart_from; /* 1 + the host that it has to reach before it is taken in; 0: none */
+    int n_apart;    /* how often it was left out for that */
+    int n_reached;  /* trials in a row in which it has reached that host */
+    uint64_t tried; /* the number of the last one, */
+    int64_t tried_us;
+    fl_host_peer held; /* and its agent, which asks to join; n 0: none does */
+    bool owes_join;    /* that has not asked since it was left out */
+} fl__remote_host;
+
+/* A frame that waits for its host to join, or for the agent of this host to read. */
+typedef struct fl__kept_frame {
+    void *bytes; /* NULL: none */
+    size_t n;
+} fl__kept_frame;
+
+typedef struct fl__gate {
+    const fl_agent_options *o;
+    fl_hosts *hosts;
+    int n_first_hosts; /* with which the run began: the stores of the cache are numbered by them */
+    int controller, local;    /* sockets; local -1: the agent of this host has ended */
+    fl_agent_child *children; /* [n_workers] those of other hosts */
+    fl__remote_host *remote;  /* [n_workers] by host; the first one, this host, is not used */
+    fl__kept_frame *kept;     /* [n_workers] for hosts that have not joined */
+    fl__kept_frame held;      /* for the agent of this host */
+    fl_host_socket socket;
+    char run_dir[PATH_MAX], cwd[PATH_MAX];
+    int64_t opened_us; /* when the gate began to wait for hosts */
+    int64_t alive_us;  /* when the hosts heard of the head last */
+    int64_t end_us;    /* until when the gate waits for the others to end; 0: the run goes on */
+    fl_host_type last; /* with end_us: what the hosts are told, */
+    char last_why[FL_HOST_TEXT_MAX + 1];
+    bool again;         /* the run goes back, and the agents join it again */
+    fl_reach_door door; /* of this host */
+    fl_reach_order ask; /* the controller's question; number 0: none is in progress */
+    int64_t ask_us;     /* until when its answers may come */
+    uint64_t n_tried;   /* trials of hosts that wait to join */
+} fl__gate;
+
+/* Keep a copy of a frame, in place of the one that is there; false without memory. */
+bool fl__gate_keep_frame(fl__kept_frame *kept, const void *bytes, size_t n);
+void fl__gate_drop_frame(fl__kept_frame *kept);
+
+/* The gate watches ssh of the agents that the run has started so. */
+void fl__gate_take_starters(fl__gate *g);
+
+/* The gate ends: so does ssh, and that of agents that have not joined at once; not if the run goes
+ * back. */
+void fl__gate_end_starters(fl__gate *g);
+
+/* Say which hosts the gate waits for. Those that the run does without are refused. */
+void fl__gate_await_hosts(fl__gate *g);
+
+/* Send a message to all hosts that have joined, or that wait to until they reach another one. */
+void fl__gate_tell_hosts(const fl__gate *g, const fl_host_message *message);
+
+/* Pass a frame of the controller on to the host of its rank, or keep it until that has joined. */
+void fl__gate_pass_to_host(fl__gate *g, const fl_agent_frame *frame, const void *bytes, size_t n);
+
+/* The controller is done with the host of this first rank: tell its agent to end, or why the host
+ * cannot be drained. */
+void fl__gate_release_host(fl__gate *g, const fl_agent_frame *frame);
+
+/* Count a host as lost: its workers are reported as killed. */
+void fl__gate_lose_host(fl__gate *g, int i, const char *why);
+
+bool fl__gate_send_to_host(const fl__gate *g, const fl_host_peer *to,
+                           const fl_host_message *message);
+bool fl__gate_send_to_controller(const fl__gate *g, const fl_agent_frame *frame);
+
+/* ---- gate_reach.c: hosts that do not reach each other ---- */
+
+void fl__gate_reach_open(fl__gate *g);
+
+/* The controller asks which hosts do not reach each other, or does without one of them. */
+void fl__gate_reach_ask(fl__gate *g, const fl_agent_frame *frame);
+void fl__gate_leave_out(fl__gate *g, const fl_agent_frame *frame);
+
+/* Whether host i, whose agent asks to join, has to wait, because it does not reach another one. */
+bool fl__gate_holds_host(fl__gate *g, int i, const fl_host_peer *from);
+
+/* What a host has reached: i in the run, -1: one that may wait to join it. */
+void fl__gate_reach_answered(fl__gate *g, int i, const fl_host_peer *from,
+                             const fl_reach_answer *answer);
+
+/* Answers that the controller is to get, as far as its socket takes frames. */
+void fl__gate_reach_send_owed(fl__gate *g);
+
+/* Take one message of a host; false: none is there. The controller's socket takes a frame. */
+bool fl__gate_read_host(fl__gate *g);
+
+/* Nobody read the hosts' messages for `us`, because the controller took none: that is no silence.
+ */
+void fl__gate_excuse_hosts(fl__gate *g, int64_t us);
+
+/* Lose hosts that are silent, and those whose agent could not be started; tell the others that the
+ * head lives. */
+void fl__gate_watch_hosts(fl__gate *g, int64_t now_us);
+
+/* Report the workers of lost hosts to the controller, as far as its socket takes frames. */
+void fl__gate_send_owed(const fl__gate *g);
+
+#endif

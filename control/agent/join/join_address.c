@@ -1,0 +1,65 @@
+#include "control/agent/join/join_address.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A host has all addresses of its loopback interface: 127.0.0.0/8. */
+static bool has_address(const fl_host_join *join, const char *address)
+{
+    uint32_t wanted;
+    if (inet_pton(AF_INET, address, &wanted) != 1 || strncmp(address, "127.", 4) == 0) {
+        return true; /* not an IPv4 address: nothing is known of it */
+    }
+    bool found = join->n_own == 0;
+    for (int i = 0; i < join->n_own; i++) {
+        found = found || join->own[i] == ntohl(wanted);
+    }
+    return found;
+}
+
+const char *fl_join_address(const fl_host *host, const fl_host_join *join)
+{
+    struct in_addr in;
+    bool usable = inet_pton(AF_INET, join->address, &in) == 1;
+    return usable && (join->chosen || !has_address(join, host->address)) ? join->address
+                                                                         : host->address;
+}
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0;
+}
+
+bool fl_join_is_reachable(const fl_hosts *hosts, const fl_host_join *join, const char *address,
+                          char why[FL_HOST_TEXT_MAX + 1])
+{
+    const char *wrong = NULL;
+    if (strcmp(address, "0.0.0.0") == 0 ||
+        (is_loopback(address) && !is_loopback(hosts->host[0].address))) {
+        wrong = "leads other hosts to themselves";
+    } else if (join->n_own < FL_HOST_OWN_MAX && !has_address(join, address)) {
+        wrong = "is no address of a network interface of the host";
+    }
+    if (wrong != NULL) {
+        snprintf(why, FL_HOST_TEXT_MAX + 1,
+                 "its address, %.63s, %s; allowed: --address with one at which the other hosts "
+                 "reach it",
+                 address, wrong);
+    }
+    return wrong == NULL;
+}
+
+bool fl_join_has_ranks(const fl_hosts *hosts, const fl_host_join *join, int n_ranks,
+                       char why[FL_HOST_TEXT_MAX + 1])
+{
+    int left = n_ranks - fl_hosts_n_ranks(hosts);
+    if (join->n_devices <= left) {
+        return true;
+    }
+    snprintf(why, FL_HOST_TEXT_MAX + 1,
+             "the run has no host of this name, and for a new one with %d device%s only %d of "
+             "%d ranks are left (devices.max)",
+             join->n_devices, join->n_devices == 1 ? "" : "s", left, n_ranks);
+    return false;
+}

@@ -1,0 +1,213 @@
+#include "control/agent/measure/reach.h"
+
+#include "device/alloc.h"
+#include "device/clock.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    AT_ONCE = 32,     /* hosts that are being tried */
+    ATTEMPTS = 4,     /* connections to one host that are being opened */
+    ATTEMPT_MS = 250, /* between them: the kernel repeats a lost packet only after a second */
+};
+
+/* ---- to be reached ---- */
+
+bool fl_reach_door_open(fl_reach_door *door)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    socklen_t size = sizeof a;
+    *door = (fl_reach_door){.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+    if (door->fd < 0 || bind(door->fd, (struct sockaddr *)&a, size) != 0 ||
+        getsockname(door->fd, (struct sockaddr *)&a, &size) != 0) {
+        fl_reach_door_close(door);
+        return false;
+    }
+    door->port = ntohs(a.sin_port);
+    return true;
+}
+
+void fl_reach_door_close(fl_reach_door *door)
+{
+    int error = errno;
+    if (door->fd >= 0) {
+        close(door->fd);
+    }
+    *door = (fl_reach_door){.fd = -1};
+    errno = error;
+}
+
+/* ---- to reach others ---- */
+
+/* The host is reached by whichever connection is answered first. None is given up before the time
+ * is over: behind a slow link, its packet waits for the data before it. */
+typedef struct reach_trial {
+    int n, fd[ATTEMPTS]; /* [n] connections that were begun; -1: one that has failed */
+    bool begun, reached, over;
+    int error;        /* of the last one that failed; 0: nobody answered */
+    int64_t until_us; /* for all of them */
+    int64_t due_us;   /* the next one begins */
+} reach_trial;
+
+struct fl_reach_round {
+    fl_reach_order order;
+    bool runs;
+    reach_trial of[FL_MAX_WORKERS]; /* [order.n] */
+};
+
+static void end_trial(reach_trial *t)
+{
+    for (int i = 0; i < t->n; i++) {
+        if (t->fd[i] >= 0) {
+            close(t->fd[i]);
+        }
+    }
+    t->n = 0;
+    t->over = true;
+}
+
+/* Whoever refuses a connection was reached. After another failure, the next attempt follows. */
+static void note_outcome(reach_trial *t, int i, int error)
+{
+    close(t->fd[i]);
+    t->fd[i] = -1;
+    t->error = error;
+    t->reached = t->reached || error == 0 || error == ECONNREFUSED;
+}
+
+static void begin_attempt(reach_trial *t, const fl_reach_target *target)
+{
+    const struct sockaddr_in to = {.sin_family = AF_INET,
+                                   .sin_port = htons(target->port),
+                                   .sin_addr.s_addr = htonl(target->address)};
+    int i = t->n;
+    t->due_us = fl_deadline_us(ATTEMPT_MS);
+    t->fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (t->fd[i] < 0) {
+        t->reached = true; /* nothing is known: this host has no sockets */
+        return;
+    }
+    t->n++;
+    if (connect(t->fd[i], (const struct sockaddr *)&to, sizeof to) == 0) {
+        note_outcome(t, i, 0);
+    } else if (errno != EINPROGRESS) {
+        note_outcome(t, i, errno);
+    }
+}
+
+static void look_at(reach_trial *t, int i)
+{
+    struct pollfd item = {.fd = t->fd[i], .events = POLLOUT};
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (t->fd[i] < 0 || poll(&item, 1, 0) != 1) {
+        return;
+    }
+    if (getsockopt(t->fd[i], SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
+        error = errno;
+    }
+    note_outcome(t, i, error);
+}
+
+/* A place that a connection has left by failing is used again. */
+static void drop_failed(reach_trial *t)
+{
+    int n = 0;
+    for (int i = 0; i < t->n; i++) {
+        if (t->fd[i] >= 0) {
+            t->fd[n++] = t->fd[i];
+        }
+    }
+    t->n = n;
+}
+
+static void turn_trial(reach_trial *t, const fl_reach_target *target, int64_t timeout_ms,
+                       int64_t now_us)
+{
+    if (!t->begun) {
+        t->begun = true;
+        t->until_us = now_us + timeout_ms * 1000;
+        t->due_us = now_us;
+    }
+    for (int i = 0; i < t->n; i++) {
+        look_at(t, i);
+    }
+    drop_failed(t);
+    if (!t->reached && now_us < t->until_us && now_us >= t->due_us && t->n < ATTEMPTS) {
+        begin_attempt(t, target);
+    }
+    if (t->reached || now_us >= t->until_us) {
+        end_trial(t);
+    }
+}
+
+static void add_unreached(fl_reach_answer *answer, const fl_reach_round *round, int i)
+{
+    const reach_trial *t = &round->of[i];
+    if (answer->n == 0 && t->error != 0) {
+        snprintf(answer->why, sizeof answer->why, "%s", strerror(t->error));
+    } else if (answer->n == 0) {
+        snprintf(answer->why, sizeof answer->why, "no answer in %.1f s",
+                 (double)round->order.timeout_ms * 1e-3);
+    }
+    if (answer->n < FL_REACH_ANSWER_MAX) {
+        answer->host[answer->n++] = round->order.target[i].host;
+    }
+}
+
+bool fl_reach_round_turn(fl_reach_round *round, fl_reach_answer *answer)
+{
+    int n_open = 0;
+    int64_t now_us = fl_now_us();
+    if (!fl_reach_round_runs(round)) {
+        return false;
+    }
+    for (int i = 0; i < round->order.n && n_open < AT_ONCE; i++) {
+        reach_trial *t = &round->of[i];
+        if (!t->over) {
+            turn_trial(t, &round->order.target[i], round->order.timeout_ms, now_us);
+            n_open += !t->over;
+        }
+    }
+    if (n_open > 0) {
+        return false;
+    }
+    *answer = (fl_reach_answer){.number = round->order.number};
+    for (int i = 0; i < round->order.n; i++) {
+        if (!round->of[i].reached) {
+            add_unreached(answer, round, i);
+        }
+    }
+    round->runs = false;
+    return true;
+}
+
+bool fl_reach_round_runs(const fl_reach_round *round)
+{
+    return round != NULL && round->runs;
+}
+
+fl_status fl_reach_round_begin(fl_reach_round **round, const fl_reach_order *order)
+{
+    fl_reach_round_end(round);
+    FL_TRY(fl_alloc(sizeof **round, (void **)round));
+    (*round)->order = *order;
+    (*round)->runs = true;
+    return FL_OK;
+}
+
+void fl_reach_round_end(fl_reach_round **round)
+{
+    fl_reach_round *ended = *round;
+    *round = NULL;
+    for (int i = 0; ended != NULL && i < FL_MAX_WORKERS; i++) {
+        end_trial(&ended->of[i]);
+    }
+    fl_free(ended);
+}

@@ -1,0 +1,199 @@
+/* The relay's connection to the head, and how the host joins: ① of control/agent/relay/relay.c. */
+#include "control/agent/relay/relay_state.h"
+#include "control/link/greeting.h"
+#include "control/link/zmq_socket.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define EVENTS_ENDPOINT "inproc://relay-events"
+
+enum {
+    LINGER_MS = 200, /* for LEAVE to be sent */
+    RECONNECT_MS = 100,
+    JOIN_EVERY_US = 300000,
+    HANDSHAKE_EVENTS = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                       ZMQ_EVENT_HANDSHAKE_FAILED_AUTH,
+    /* A head with another key closes the connection without a word, and so does one that ends. */
+    FAILED_HANDSHAKES = 3,
+    GREETING_MS = 1000,
+};
+
+void fl__relay_send(const fl__relay *r, const fl_host_message *message)
+{
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    size_t n = fl_host_wire_put(message, bytes);
+    if (zmq_send(r->head, bytes, n, ZMQ_DONTWAIT) < 0) { /* the head's silence will show it */
+        fl_log(FL_LOG_DEBUG, "the head takes no message: %s", zmq_strerror(zmq_errno()));
+    }
+}
+
+void fl__relay_send_text(const fl__relay *r, fl_host_type type, const char *text)
+{
+    fl_host_message message = {.type = type};
+    snprintf(message.text, sizeof message.text, "%s", text);
+    fl__relay_send(r, &message);
+}
+
+fl_status fl__relay_open_head(fl__relay *r)
+{
+    const fl_relay_options *o = r->o;
+    r->zmq = zmq_ctx_new();
+    r->head = r->zmq == NULL ? NULL : zmq_socket(r->zmq, ZMQ_DEALER);
+    r->events = r->head == NULL ? NULL : zmq_socket(r->zmq, ZMQ_PAIR);
+    if (r->events == NULL || !fl_curve_client(o->keys, r->head) ||
+        !fl_zmq_set(r->head, ZMQ_LINGER, LINGER_MS) ||
+        !fl_zmq_set(r->head, ZMQ_RECONNECT_IVL, RECONNECT_MS) ||
+        !fl_zmq_limit_messages(r->head, FL_HOST_MESSAGE_MAX) ||
+        zmq_socket_monitor(r->head, EVENTS_ENDPOINT, HANDSHAKE_EVENTS | ZMQ_EVENT_DISCONNECTED) !=
+            0 ||
+        zmq_connect(r->events, EVENTS_ENDPOINT) != 0 || zmq_connect(r->head, o->endpoint) != 0) {
+        return fl_fail(FL_EIO, "--join: cannot connect to %s: %s", o->endpoint,
+                       zmq_strerror(zmq_errno()));
+    }
+    return FL_OK;
+}
+
+void fl__relay_close_head(fl__relay *r)
+{
+    if (r->head != NULL) {
+        (void)zmq_socket_monitor(r->head, NULL, 0);
+        zmq_close(r->head);
+    }
+    if (r->events != NULL) {
+        zmq_close(r->events);
+    }
+    if (r->zmq != NULL) {
+        zmq_ctx_term(r->zmq);
+    }
+}
+
+/* The events of handshakes since the last call. One is two parts, its number first. */
+static int read_events(const fl__relay *r)
+{
+    int events = 0;
+    zmq_msg_t part;
+    zmq_msg_init(&part);
+    while (zmq_msg_recv(&part, r->events, ZMQ_DONTWAIT) >= 0) {
+        if (zmq_msg_more(&part) && zmq_msg_size(&part) >= sizeof(uint16_t)) {
+            uint16_t event;
+            memcpy(&event, zmq_msg_data(&part), sizeof event);
+            events |= event;
+        }
+    }
+    zmq_msg_close(&part);
+    return events;
+}
+
+/* ① Whether the head has refused the key. A connection that is closed or that nobody answers is
+ * no refusal: the head may end, or a proxy may stand before one that is not there yet. */
+bool fl__relay_is_refused(fl__relay *r)
+{
+    int events = read_events(r); /* the last head may close while it listens */
+    r->disconnected = r->disconnected || (events & ZMQ_EVENT_DISCONNECTED) != 0;
+    bool waits = !r->joined && !r->again && !r->surveyed;
+    if (!waits || (events & HANDSHAKE_EVENTS) == 0) {
+        return false;
+    }
+    if ((events & ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) != 0) {
+        return true;
+    }
+    r->n_failed = fl_greets_with_curve(r->o->endpoint, GREETING_MS) ? r->n_failed + 1 : 0;
+    return r->n_failed >= FAILED_HANDSHAKES;
+}
+
+void fl__relay_send_join(const fl__relay *r)
+{
+    fl_host_message message = {.type = FL_HOST_JOIN, .join = {.n_devices = r->o->n_devices}};
+    snprintf(message.join.name, sizeof message.join.name, "%s", r->o->name);
+    snprintf(message.join.address, sizeof message.join.address, "%s", r->o->address);
+    message.join.chosen = r->o->address_chosen;
+    message.join.n_own = r->o->n_own;
+    memcpy(message.join.own, r->o->own, (size_t)r->o->n_own * sizeof *r->o->own);
+    snprintf(message.join.version, sizeof message.join.version, "%s", FL_VERSION);
+    message.join.kind = r->o->kind;
+    message.join.door = r->door.port;
+    fl__relay_send(r, &message);
+}
+
+void fl__relay_send_drain(const fl__relay *r)
+{
+    fl__relay_send(r, &(fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = r->o->grace_ms});
+}
+
+fl_status fl__relay_take_welcome(fl__relay *r, const fl_host_message *message)
+{
+    const fl_host_welcome *welcome = &message->welcome;
+    if (r->joined || r->over) {
+        return FL_OK;
+    }
+    if (r->job_bytes != welcome->job_bytes) {
+        return fl_fail(FL_EIO, "--join: %lld of %lld bytes of the job have come",
+                       (long long)r->job_bytes, (long long)welcome->job_bytes);
+    }
+    r->joined = r->was_in = true;
+    r->again = r->measures = r->apart = false;
+    (void)read_events(r); /* of connections before this one */
+    r->disconnected = false;
+    r->silence_ms = welcome->silence_ms;
+    if (r->asked_us != 0) { /* while nobody listened */
+        fl__relay_send_drain(r);
+    }
+    fl_log(FL_LOG_INFO, "joined the run %s as host %s, workers %d .. %d", welcome->run_dir,
+           welcome->host.name, welcome->host.first, welcome->host.first + welcome->host.n - 1);
+    return fl__relay_tell_agent(r, message)
+               ? FL_OK
+               : fl_fail(FL_EIO, "cannot pass the welcome on: %s", strerror(errno));
+}
+
+/* Its pieces come in order, before the welcome, which says how many bytes they are. */
+void fl__relay_take_job(fl__relay *r, const unsigned char *bytes, size_t n)
+{
+    bool fits = !r->joined && r->job_bytes + (int64_t)n <= FL_HOST_JOB_MAX;
+    if (fits && pwrite(r->job_fd, bytes, n, r->job_bytes) == (ssize_t)n) {
+        r->job_bytes += (int64_t)n;
+    }
+}
+
+/* Before the welcome: an order for the agent's process. silence_ms: after which the head that gave
+ * it counts as lost. */
+void fl__relay_pass_order(fl__relay *r, const fl_host_message *order, int64_t silence_ms)
+{
+    if (!r->joined) {
+        r->surveyed = r->measures = true;
+        r->silence_ms = silence_ms;
+        (void)fl__relay_tell_agent(r, order);
+    }
+}
+
+/* The job has come before it, and comes again before the welcome. */
+void fl__relay_take_measure(fl__relay *r, const fl_host_message *message)
+{
+    const fl_host_measure_order *order = &message->measure;
+    bool is_there = r->job_bytes == order->job_bytes;
+    if (r->joined) {
+        return;
+    }
+    r->job_bytes = 0;
+    if (is_there) {
+        fl_log(FL_LOG_INFO, "measures what the layers of the job cost on this host");
+        fl__relay_pass_order(r, message, order->silence_ms);
+        return;
+    }
+    fl__relay_send(r, &(fl_host_message){.type = FL_HOST_UNMEASURED,
+                                         .unmeasured = {.number = order->number,
+                                                        .text = "the job has not come whole"}});
+}
+
+/* Once more: a head that was ending has not taken it. */
+void fl__relay_ask_to_join(fl__relay *r, int64_t now_us)
+{
+    if (now_us - r->alive_us > JOIN_EVERY_US) {
+        fl__relay_send_join(r);
+        r->alive_us = now_us;
+    }
+}

@@ -1,0 +1,83 @@
+/* The state of the relay, and what its files share: relay.c has the loop, relay_join.c the
+ * connection to the head until the host has joined, relay_agent.c the agent's process. */
+#ifndef FL_CONTROL_AGENT_RELAY_RELAY_STATE_H
+#define FL_CONTROL_AGENT_RELAY_RELAY_STATE_H
+
+#include "control/agent/relay/relay.h"
+#include "control/agent/relay/relay_input.h"
+#include <signal.h>
+#include <sys/types.h>
+
+enum { FL__RELAY_MESSAGES_A_TURN = 64 };
+
+typedef struct fl__relay {
+    const fl_relay_options *o;
+    int socket, signal_fd;
+    int job_fd;        /* a file in memory: the agent's process reads the job there */
+    int64_t job_bytes; /* that have come */
+    pid_t agent;
+    void *zmq, *head, *events;
+    int n_failed;      /* handshakes, one after the other, with a head that greets */
+    bool joined, over; /* over: the head has said so */
+    bool drained;      /* the same, because this host is drained */
+    bool again;        /* the same, because the run goes back */
+    bool stopped;      /* the same, because SIGTERM has ended the run */
+    bool failed;       /* the same, because the run has failed */
+    bool surveyed;  /* the head has measured links or layers, and listens anew before its welcome */
+    bool measures;  /* it does so now, and answers all the time */
+    bool apart;     /* the run goes on without this host, which waits to join again */
+    bool goes_back; /* with again: the head is not there until it has chosen where to */
+    bool was_in;    /* it has joined, now or before the run went back */
+    bool disconnected; /* since it has joined */
+    fl_relay_input input;
+    int64_t join_ms;  /* to wait for the head's answer */
+    int64_t asked_us; /* when the head was asked to drain this host; 0: it was not */
+    int64_t silence_ms;
+    int64_t heard_us, alive_us;
+    int64_t stood_us, stood_at_us; /* this process stood still for so long, until then */
+    int64_t end_us;                /* until when the agent may take to end; 0: it need not */
+    int signal_number;
+    char why[FL_HOST_WHY_MAX + 1]; /* this host cannot take part; "": nobody has said that */
+    fl_reach_door door;
+    fl_reach_round *round; /* NULL: the head has never asked */
+} fl__relay;
+
+/* ---- relay_join.c ---- */
+
+fl_status fl__relay_open_head(fl__relay *r) FL_MUST_CHECK;
+void fl__relay_close_head(fl__relay *r);
+
+/* To the head. Never waits: its silence shows a failure. */
+void fl__relay_send(const fl__relay *r, const fl_host_message *message);
+void fl__relay_send_text(const fl__relay *r, fl_host_type type, const char *text);
+void fl__relay_send_join(const fl__relay *r);
+void fl__relay_send_drain(const fl__relay *r);
+
+/* JOIN once more, if it is time. */
+void fl__relay_ask_to_join(fl__relay *r, int64_t now_us);
+
+/* Whether the head has refused the key. Reads what has happened to the connection. */
+bool fl__relay_is_refused(fl__relay *r);
+
+/* Messages of the head before the host has joined, and the welcome. */
+void fl__relay_take_job(fl__relay *r, const unsigned char *bytes, size_t n);
+void fl__relay_pass_order(fl__relay *r, const fl_host_message *order, int64_t silence_ms);
+void fl__relay_take_measure(fl__relay *r, const fl_host_message *message);
+fl_status fl__relay_take_welcome(fl__relay *r, const fl_host_message *message) FL_MUST_CHECK;
+
+/* ---- relay_agent.c ---- */
+
+/* Start the process that becomes the agent. Before there are threads. */
+fl_status fl__relay_fork_agent(fl__relay *r, const sigset_t *before) FL_MUST_CHECK;
+void fl__relay_kill_agent(fl__relay *r);
+
+/* Pass a message of the head on to it. Never waits; false: it takes none now. */
+bool fl__relay_tell_agent(const fl__relay *r, const fl_host_message *message);
+
+/* Pass what it says on to the head. False: it has ended, or closes. */
+bool fl__relay_read_agent(fl__relay *r);
+
+/* It has ended: tell the head, with the reason. */
+fl_status fl__relay_note_agent_end(fl__relay *r, fl_relay_end *end) FL_MUST_CHECK;
+
+#endif

@@ -1,0 +1,240 @@
+#include "control/agent/survey/host_survey_parts.h"
+#include "control/link/zmq_socket.h"
+#include "device/alloc.h"
+#include "device/clock.h"
+#include "device/failure.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum { DISMISS_MS = 3000 };
+
+/* Whether it goes on waiting. A host that was started by ssh and has ended does not come; others
+ * may. */
+static bool awaits_hosts(const fl__survey *s)
+{
+    bool waits = false;
+    for (int i = 1; i < s->out->n; i++) {
+        bool wanted = !s->o->hosts->host[i].absent && !s->host[i].joined;
+        if (wanted && s->host[i].gone && !s->o->partial) {
+            return false;
+        }
+        waits = waits || (wanted && !s->host[i].gone);
+    }
+    return waits;
+}
+
+/* The host that is missing, 0: none. One that is gone has ended the wait for the others. */
+static int find_missing(const fl__survey *s)
+{
+    int missing = 0;
+    for (int i = s->out->n - 1; i > 0; i--) {
+        bool wanted = !s->o->hosts->host[i].absent && !s->host[i].joined;
+        if (wanted && (s->host[i].gone || missing == 0 || !s->host[missing].gone)) {
+            missing = i;
+        }
+    }
+    return missing;
+}
+
+static void note_silent(fl__survey *s)
+{
+    for (int i = 1; i < s->out->n; i++) {
+        bool wanted = !s->o->hosts->host[i].absent && !s->host[i].joined;
+        if (wanted && s->out->host[i].why[0] == '\0') {
+            snprintf(s->out->host[i].why, sizeof s->out->host[i].why,
+                     "its agent has not reached the head at %.80s in %lld s", s->o->hosts->agents,
+                     (long long)s->o->join_ms / 1000);
+        }
+    }
+}
+
+static fl_status gather_hosts(fl__survey *s)
+{
+    int64_t until_us = fl_deadline_us(s->o->join_ms);
+    while (s->stopped == 0 && awaits_hosts(s) && fl_left_ms(until_us) > 0) {
+        fl__survey_turn(s);
+    }
+    int i = s->stopped != 0 ? 0 : find_missing(s);
+    const fl_host *host = &s->o->hosts->host[i];
+    if (i == 0) {
+        return FL_OK;
+    }
+    note_silent(s);
+    return s->o->partial ? FL_OK
+                         : fl_fail(FL_EPEER, "host %s (%s): %s", host->name, host->address,
+                                   s->out->host[i].why);
+}
+
+static fl_status start_agents(fl__survey *s)
+{
+    const fl_hosts *hosts = s->o->hosts;
+    for (int i = 1; i < hosts->n && hosts->by_ssh; i++) {
+        if (!hosts->host[i].absent &&
+            !fl_host_start(hosts, i, s->o->run_dir, &s->host[i].starter)) {
+            return fl_fail(FL_EIO, "host %s: cannot start ssh: %s", hosts->host[i].name,
+                           strerror(errno));
+        }
+    }
+    return FL_OK;
+}
+
+static fl_status open_survey(fl__survey *s)
+{
+    fl_status status =
+        fl__survey_fork(s) ? start_agents(s) : fl_fail(FL_EIO, "%s", strerror(errno));
+    FL_TRY(status);
+    FL_TRY(fl_store_create(&s->store));
+    bool good = fl_host_socket_open(s->o->hosts, &s->socket);
+    s->links = good ? zmq_socket(s->socket.zmq, ZMQ_ROUTER) : NULL;
+    return s->links != NULL && fl_zmq_set(s->links, ZMQ_LINGER, 0) &&
+                   fl_zmq_limit_messages(s->links, FL_HOST_MESSAGE_MAX) &&
+                   fl_zap_auth_protect(s->socket.guard, s->links) &&
+                   fl_zap_auth_bind(s->socket.guard, s->socket.zmq, s->links, s->o->hosts->links) ==
+                       FL_OK
+               ? FL_OK
+               : fl_fail(FL_EIO, "--listen: cannot wait for hosts at %s and %s: %s",
+                         s->o->hosts->agents, s->o->hosts->links, zmq_strerror(zmq_errno()));
+}
+
+/* Whether this host has an agent, which may be cut off for the moment. */
+static bool has_agent(const fl__survey *s, int i)
+{
+    return s->host[i].joined || (s->host[i].gone && s->host[i].peer.n > 0);
+}
+
+/* An agent that has not joined cannot be told: it ends with its ssh. */
+static void tell_agents(fl__survey *s, bool ends, const char *why)
+{
+    fl_host_type type = s->stopped == SIGTERM ? FL_HOST_STOP : ends ? FL_HOST_LEAVE : FL_HOST_NEXT;
+    for (int i = 1; i < s->out->n; i++) {
+        if (s->socket.socket != NULL &&
+            has_agent(s, i)) { /* Ctrl-C ends the agents as it ends the head: no failure */
+            fl__survey_send_text(s, &s->host[i].peer, type, s->stopped == 0 ? why : "");
+        } else if (ends) {
+            fl_host_starter_cut(&s->host[i].starter);
+        }
+    }
+}
+
+/* why: the run does not begin; "": it does, and agents wait for it. */
+static void dismiss_agents(fl__survey *s, const char *why)
+{
+    int64_t until_us = fl_deadline_us(DISMISS_MS);
+    bool ends = s->o->dismiss || why[0] != '\0';
+    if (s->host != NULL) {
+        tell_agents(s, ends, why);
+    }
+    if (s->links != NULL) {
+        zmq_close(s->links);
+    }
+    fl_host_socket_close(&s->socket);
+    for (int i = 1; s->host != NULL && i < s->out->n; i++) {
+        if (ends) {
+            fl_host_starter_close(&s->host[i].starter, fl_left_ms(until_us), !s->o->quiet);
+        } else if (s->o->starters != NULL) {
+            s->o->starters[i] = s->host[i].starter;
+        }
+    }
+}
+
+static void close_survey(fl__survey *s, const char *why)
+{
+    dismiss_agents(s, why);
+    fl_store_destroy(&s->store);
+    if (s->own >= 0) {
+        close(s->own);
+    }
+    if (s->pid > 0) {
+        kill(s->pid, SIGKILL);
+        while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR) {
+        }
+    }
+    if (s->signal_fd >= 0) {
+        close(s->signal_fd);
+    }
+    for (int i = 0; s->host != NULL && i < s->out->n; i++) {
+        fl_host_profile_fini(&s->host[i].profile);
+    }
+    fl_free(s->host);
+}
+
+static void announce(const fl__survey *s)
+{
+    const fl_hosts *hosts = s->o->hosts;
+    char awaited[FL_HOST_AWAITED_TEXT];
+    fl_log(FL_LOG_INFO, "%s; %s",
+           s->o->links ? "measures the links between hosts" : "compares the kinds of hosts",
+           fl_host_start_awaited(hosts, s->o->run_dir, awaited));
+}
+
+static fl_status survey_hosts(fl__survey *s)
+{
+    if (!s->o->quiet) {
+        announce(s);
+    }
+    FL_TRY(fl_alloc_array((size_t)s->out->n, sizeof *s->host, (void **)&s->host));
+    FL_TRY(open_survey(s));
+    FL_TRY(gather_hosts(s));
+    if (s->stopped == 0 && s->o->measuring != NULL) {
+        FL_TRY(fl__survey_measure_costs(s));
+    }
+    return s->stopped == 0 && s->o->links ? fl__survey_measure_links(s) : FL_OK;
+}
+
+fl_status fl_host_survey_run(const fl_host_survey_options *options, fl_host_survey *out,
+                             int *stopped)
+{
+    fl__survey s = {.o = options, .out = out, .own = -1, .signal_fd = -1};
+    sigset_t stops, before;
+    memset(out, 0, sizeof *out);
+    out->n = options->hosts->n;
+    out->host[0].joined = true;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGINT);
+    sigaddset(&stops, SIGTERM);
+    sigprocmask(SIG_BLOCK, &stops, &before);
+    s.signal_fd = signalfd(-1, &stops, SFD_NONBLOCK | SFD_CLOEXEC);
+    fl_status status =
+        s.signal_fd < 0 ? fl_fail(FL_EIO, "signalfd: %s", strerror(errno)) : survey_hosts(&s);
+    if (s.stopped != 0) {
+        status = fl_fail(FL_ESTOPPED, "stopped before all hosts had joined");
+    }
+    fl_failure failure; /* closing may fail at something, too */
+    fl_failure_keep(&failure, status);
+    *stopped = s.stopped;
+    close_survey(&s, status == FL_OK ? "" : failure.text);
+    if (s.stopped == 0) { /* timeout(1) sends SIGTERM twice: the second one would end it halfway */
+        sigprocmask(SIG_SETMASK, &before, NULL);
+    }
+    return fl_failure_raise(&failure);
+}
+
+bool fl_host_survey_worst(const fl_host_survey *found, fl_link_cost *out)
+{
+    bool any = false;
+    for (int i = 0; i < found->n_pairs; i++) {
+        if (!found->pair[i].reached) {
+            continue;
+        }
+        fl_link_cost cost = fl_far_link_cost(&found->pair[i].link);
+        out->latency_us =
+            !any || cost.latency_us > out->latency_us ? cost.latency_us : out->latency_us;
+        out->bytes_per_us =
+            !any || cost.bytes_per_us < out->bytes_per_us ? cost.bytes_per_us : out->bytes_per_us;
+        out->reduce_bytes_per_us = !any || cost.reduce_bytes_per_us < out->reduce_bytes_per_us
+                                       ? cost.reduce_bytes_per_us
+                                       : out->reduce_bytes_per_us;
+        any = true;
+    }
+    return any;
+}

@@ -1,0 +1,75 @@
+/* What the files of a survey share: host_survey.c has its steps, host_survey_kinds.c the one that
+ * measures what layers cost, host_survey_links.c those that measure links, host_survey_turn.c what
+ * arrives meanwhile. */
+#ifndef FL_CONTROL_AGENT_SURVEY_HOST_SURVEY_PARTS_H
+#define FL_CONTROL_AGENT_SURVEY_HOST_SURVEY_PARTS_H
+
+#include "autodp/net/store.h"
+#include "control/agent/join/host_socket.h"
+#include "control/agent/join/host_start.h"
+#include "control/agent/survey/host_survey.h"
+
+#include <sys/types.h>
+
+typedef struct fl__survey_host {
+    bool joined, gone;
+    fl_host_peer peer;
+    char address[FL_HOST_TEXT]; /* that it has now */
+    int64_t heard_us;           /* when it last said something */
+    fl_host_peer other;         /* another agent with its name asks to join, */
+    int64_t other_us;           /* since then; 0: none does */
+    fl_machine_kind kind;
+    bool measures; /* it is to send a profile */
+    fl_host_profile profile;
+    char unmeasured[FL_HOST_WHY_MAX + 1]; /* why it sends none; "": not known so far */
+    char unlinked[FL_HOST_WHY_MAX + 1];   /* why it measures no links any more; "": it does */
+    fl_host_starter starter;
+} fl__survey_host;
+
+typedef struct fl__survey {
+    const fl_host_survey_options *o;
+    fl_host_survey *out;
+    fl__survey_host *host;     /* [n] */
+    fl_host_probe_order order; /* number 0: none has been given so far */
+    uint64_t measure_number;   /* of the orders to measure what layers cost */
+    fl_host_socket socket;
+    void *links; /* of the store */
+    fl_store *store;
+    int64_t turned_us;  /* when the last turn read what had come */
+    int own, signal_fd; /* the socket of this host's process */
+    pid_t pid;
+    int stopped;
+} fl__survey;
+
+/* Start the process that measures for this host. Before there are threads. */
+bool fl__survey_fork(fl__survey *s);
+
+/* Poll once, for at most a twentieth of a second, and take all that has come. */
+void fl__survey_turn(fl__survey *s);
+
+void fl__survey_send_text(const fl__survey *s, const fl_host_peer *to, fl_host_type type,
+                          const char *text);
+
+/* Host i takes no part any more. */
+void fl__survey_note_gone(fl__survey *s, int i, const char *why);
+
+/* ② Have hosts of other kinds measure, and wait for them and for this host. FL_EPEER: one was lost
+ * meanwhile. What else fails goes to measuring->take. */
+fl_status fl__survey_measure_costs(fl__survey *s) FL_MUST_CHECK;
+
+/* A message about it from host i. */
+void fl__survey_take_profile(fl__survey *s, int i, const fl_host_profile_piece *piece);
+void fl__survey_take_unmeasured(fl__survey *s, int i, uint64_t number, const char *why);
+
+/* FL_EPEER: a host is gone, or silent. For the time in which all have joined. */
+fl_status fl__survey_check_presence(fl__survey *s) FL_MUST_CHECK;
+
+/* ③ Have all hosts measure the links between them, and wait for it. FL_EPEER: why some are not
+ * measured, unless the survey is partial. */
+fl_status fl__survey_measure_links(fl__survey *s) FL_MUST_CHECK;
+
+/* A message about it from host i: a pair; why it measures no more. */
+void fl__survey_take_link(fl__survey *s, int i, const fl_host_link *result);
+void fl__survey_take_unlinked(fl__survey *s, int i, uint64_t number, const char *why);
+
+#endif

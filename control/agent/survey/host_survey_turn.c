@@ -1,0 +1,318 @@
+#include "control/agent/join/join_address.h"
+#include "control/agent/survey/host_survey_parts.h"
+#include "device/child.h"
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum {
+    TURN_MS = 50,
+    STORE_PARTS = 3,
+    STILL_US = 500000, /* between two turns */
+    REAP_MS = 2000,    /* for a process that has closed its socket to be gone */
+};
+
+/* ---- this host's process ---- */
+
+static void tell_result(void *context, const fl_host_link *result)
+{
+    const int *socket = context;
+    (void)send(*socket, result, sizeof *result, MSG_NOSIGNAL);
+}
+
+static _Noreturn void become_probe(const fl__survey *s, int socket, pid_t parent)
+{
+    fl_host_probe_order order;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent && recv(socket, &order, sizeof order, 0) == (ssize_t)sizeof order) {
+        fl_host_probe(&order, &s->o->hosts->keys, tell_result, &socket);
+    }
+    _exit(0);
+}
+
+/* Before there are threads. */
+bool fl__survey_fork(fl__survey *s)
+{
+    int ends[2];
+    pid_t self = getpid();
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+        return false;
+    }
+    fflush(NULL);
+    s->own = ends[0];
+    s->pid = fork();
+    if (s->pid == 0) {
+        close(ends[0]);
+        become_probe(s, ends[1], self);
+    }
+    close(ends[1]);
+    return s->pid > 0;
+}
+
+/* ---- ① ---- */
+
+void fl__survey_send_text(const fl__survey *s, const fl_host_peer *to, fl_host_type type,
+                          const char *text)
+{
+    fl_host_message message = {.type = type};
+    snprintf(message.text, sizeof message.text, "%s", text);
+    (void)fl_host_socket_send(&s->socket, to, &message);
+}
+
+void fl__survey_note_gone(fl__survey *s, int i, const char *why)
+{
+    s->host[i].joined = s->out->host[i].joined = false;
+    s->host[i].gone = true;
+    snprintf(s->out->host[i].why, sizeof s->out->host[i].why, "%s", why);
+}
+
+static void refuse_host(const fl__survey *s, const fl_host_peer *from, const char *why)
+{
+    if (!s->o->quiet) {
+        fl_log(FL_LOG_WARN, "refused a host: %s", why);
+    }
+    fl__survey_send_text(s, from, FL_HOST_REFUSE, why);
+}
+
+/* Whether this agent is the host's own, or takes its place. As in the gate, one that has joined
+ * keeps its place while its connection is open and it is not silent for as long as loses a host.
+ * Another one waits until that is decided: agents ask again. */
+static bool may_take_over(fl__survey *s, int i, const fl_host_peer *from, bool *refused)
+{
+    fl__survey_host *h = &s->host[i];
+    const fl_host_message alive = {.type = FL_HOST_ALIVE};
+    int64_t now_us = fl_now_us();
+    if (!h->joined || fl_host_peer_is(&h->peer, from)) {
+        return true;
+    }
+    if (!fl_host_socket_send(&s->socket, &h->peer, &alive) && fl_host_socket_found_closed()) {
+        return true;
+    }
+    if (h->other_us == 0 || !fl_host_peer_is(&h->other, from)) {
+        h->other = *from;
+        h->other_us = now_us;
+    }
+    *refused = h->heard_us > h->other_us;
+    return !*refused && now_us - h->heard_us > s->o->hosts->silence_ms * 1000;
+}
+
+/* A host that the run knows. */
+static void take_known(fl__survey *s, int i, const fl_host_peer *from, const fl_host_join *join)
+{
+    fl__survey_host *h = &s->host[i];
+    if (h->measures && !fl_host_peer_is(&h->peer, from)) {
+        fl__survey_take_unmeasured(s, i, s->measure_number, "its agent was started again");
+    }
+    if (!fl_host_peer_is(&h->peer, from)) {
+        fl__survey_take_unlinked(s, i, s->order.number, "its agent was started again");
+        h->other_us = 0;
+    }
+    h->joined = s->out->host[i].joined = true;
+    h->gone = false;
+    h->kind = join->kind;
+    h->heard_us = fl_now_us();
+    h->peer = *from;
+    snprintf(h->address, sizeof h->address, "%s", fl_join_address(&s->o->hosts->host[i], join));
+}
+
+/* A host that the run does not know is not measured: it waits for the gate, if the run can grow by
+ * it. */
+static void take_join(fl__survey *s, const fl_host_peer *from, const fl_host_join *join)
+{
+    char why[FL_HOST_TEXT_MAX + 1] = "a host of this name has joined already";
+    int i = fl_hosts_find(s->o->hosts, join->name);
+    bool known = i > 0 && !s->o->hosts->host[i].absent;
+    if (known && strcmp(join->version, FL_VERSION) != 0) {
+        snprintf(why, sizeof why, "it has frostline %.60s, and the head %s", join->version,
+                 FL_VERSION);
+        refuse_host(s, from, why);
+        fl__survey_note_gone(s, i, why);
+        return;
+    }
+    if (i == 0 || (i < 0 && !fl_join_has_ranks(s->o->hosts, join, s->o->n_ranks, why))) {
+        refuse_host(s, from, why);
+        return;
+    }
+    bool refused = false;
+    if (known && may_take_over(s, i, from, &refused)) {
+        const char *address = fl_join_address(&s->o->hosts->host[i], join);
+        refused = !fl_join_is_reachable(s->o->hosts, join, address, why);
+        if (!refused) {
+            take_known(s, i, from, join);
+        }
+    }
+    if (refused) {
+        refuse_host(s, from, why);
+        return;
+    }
+    fl__survey_send_text(s, from, FL_HOST_ALIVE, "");
+}
+
+static int find_peer(const fl__survey *s, const fl_host_peer *from)
+{
+    for (int i = 1; i < s->out->n; i++) {
+        if (s->host[i].joined && fl_host_peer_is(&s->host[i].peer, from)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* ---- messages ---- */
+
+static void take_message(fl__survey *s, const fl_host_peer *from, const unsigned char *bytes,
+                         size_t n)
+{
+    fl_host_message m;
+    int i = find_peer(s, from);
+    fl_status status = fl_host_wire_get(bytes, n, &m);
+    if (i > 0) {
+        s->host[i].heard_us = fl_now_us();
+    }
+    if (status == FL_ENOTSUP) {
+        char why[FL_HOST_TEXT_MAX + 1];
+        snprintf(why, sizeof why, "it has another version of frostline: %.150s", fl_errmsg());
+        fl__survey_send_text(s, from, FL_HOST_REFUSE, why);
+    } else if (status != FL_OK) {
+        fl_log(FL_LOG_WARN, "dropped a message from a host: %s", fl_errmsg());
+    } else if (m.type == FL_HOST_JOIN) {
+        take_join(s, from, &m.join);
+    } else if (m.type == FL_HOST_PROBED && i > 0) {
+        fl__survey_take_link(s, i, &m.probed);
+    } else if (m.type == FL_HOST_PROFILE && i > 0) {
+        fl__survey_take_profile(s, i, &m.profile);
+    } else if (m.type == FL_HOST_UNMEASURED && i > 0) {
+        fl__survey_take_unmeasured(s, i, m.unmeasured.number, m.unmeasured.text);
+        fl__survey_take_unlinked(s, i, m.unmeasured.number, m.unmeasured.text);
+    } else if ((m.type == FL_HOST_LEAVE || m.type == FL_HOST_UNFIT) && i > 0) {
+        fl__survey_note_gone(s, i, m.text[0] == '\0' ? "its agent has ended" : m.text);
+    }
+}
+
+static void read_hosts(fl__survey *s)
+{
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_peer from;
+    size_t n;
+    while (fl_host_socket_read(&s->socket, &from, bytes, &n)) {
+        take_message(s, &from, bytes, n);
+    }
+}
+
+/* ④ */
+static void answer_store(void *context, const void *to, size_t to_bytes, const void *message,
+                         size_t size_bytes)
+{
+    const fl__survey *s = context;
+    if (zmq_send(s->links, to, to_bytes, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
+        zmq_send(s->links, "store", 5, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
+        (void)zmq_send(s->links, message, size_bytes, ZMQ_DONTWAIT);
+    }
+}
+
+static void read_store(fl__survey *s)
+{
+    zmq_msg_t part[STORE_PARTS];
+    int n = 0, more = 1;
+    for (int i = 0; i < STORE_PARTS; i++) {
+        zmq_msg_init(&part[i]);
+    }
+    while (more) {
+        zmq_msg_t *into = &part[n < STORE_PARTS ? n : STORE_PARTS - 1];
+        if (zmq_msg_recv(into, s->links, ZMQ_DONTWAIT) < 0) {
+            break;
+        }
+        more = zmq_msg_more(into);
+        n++;
+    }
+    if (n == STORE_PARTS && !more && zmq_msg_size(&part[1]) == 5 &&
+        memcmp(zmq_msg_data(&part[1]), "store", 5) == 0) {
+        fl_store_handle(s->store, zmq_msg_data(&part[0]), zmq_msg_size(&part[0]),
+                        zmq_msg_data(&part[2]), zmq_msg_size(&part[2]), answer_store, s);
+    }
+    for (int i = 0; i < STORE_PARTS; i++) {
+        zmq_msg_close(&part[i]);
+    }
+}
+
+static void note_own_end(fl__survey *s)
+{
+    char why[FL_HOST_PROBE_END];
+    int how = 0;
+    close(s->own);
+    s->own = -1;
+    if (fl_child_reap(s->pid, REAP_MS, &how)) {
+        s->pid = 0;
+        if (fl_host_probe_failed(how, why)) {
+            snprintf(s->host[0].unlinked, sizeof s->host[0].unlinked, "%s", why);
+        }
+    }
+}
+
+static void read_own(fl__survey *s)
+{
+    fl_host_link result;
+    ssize_t n = 0;
+    while (s->own >= 0 &&
+           (n = recv(s->own, &result, sizeof result, MSG_DONTWAIT)) == (ssize_t)sizeof result) {
+        fl__survey_take_link(s, 0, &result);
+    }
+    if (s->own >= 0 && (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))) {
+        note_own_end(s);
+    }
+}
+
+static void watch_starters(fl__survey *s)
+{
+    for (int i = 1; i < s->out->n; i++) {
+        char why[FL_HOST_STARTER_WHY];
+        fl_host_starter_read(&s->host[i].starter, !s->o->quiet);
+        if (fl_host_starter_ended(&s->host[i].starter, s->o->hosts->ssh[i], !s->o->quiet, why) &&
+            !s->host[i].gone) {
+            fl__survey_note_gone(s, i, why);
+        }
+    }
+}
+
+/* This process did not run: other hosts could not be heard, which is no silence of theirs. */
+static void note_still(fl__survey *s)
+{
+    int64_t now_us = fl_now_us(), us = now_us - s->turned_us;
+    for (int i = 1; i < s->out->n && s->turned_us != 0 && us > STILL_US; i++) {
+        int64_t heard_us = s->host[i].heard_us + us;
+        s->host[i].heard_us = heard_us < now_us ? heard_us : now_us;
+    }
+    s->turned_us = now_us;
+}
+
+void fl__survey_turn(fl__survey *s)
+{
+    struct signalfd_siginfo info;
+    zmq_pollitem_t items[] = {{fl_zap_auth_socket(s->socket.guard), 0, ZMQ_POLLIN, 0},
+                              {s->socket.socket, 0, ZMQ_POLLIN, 0},
+                              {s->links, 0, ZMQ_POLLIN, 0},
+                              {NULL, s->signal_fd, ZMQ_POLLIN, 0},
+                              {NULL, s->own, ZMQ_POLLIN, 0}};
+    zmq_poll(items, s->own < 0 ? 4 : 5, TURN_MS);
+    note_still(s);
+    fl_zap_auth_watch(s->socket.guard);
+    read_hosts(s);
+    for (int i = 0; i < 64 && (zmq_poll(&items[2], 1, 0) > 0); i++) {
+        read_store(s);
+    }
+    read_own(s);
+    watch_starters(s);
+    if (read(s->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        s->stopped = (int)info.ssi_signo;
+    }
+}
