@@ -7,6 +7,7 @@
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/hosts/host_names.h"
 #include "launcher/run/hosts/hosts.h"
+#include "launcher/run/hosts/key_wait.h"
 #include "launcher/run/hosts/own_address.h"
 
 #include <signal.h>
@@ -154,15 +155,23 @@ static fl_status read_options(const fl_args *args, agent_options *o)
     return FL_OK;
 }
 
+/* Scripts start agents and the head at the same time. */
+static fl_status read_keys(const fl_args *args, int64_t wait_ms, fl_curve_keys *keys)
+{
+    const char *path = fl_args_value(args, "--key");
+    fl_early_signals_take(); /* the file, or the head's name, may be missing for long */
+    fl_status status = fl_host_key_await(path, wait_ms);
+    if (status == FL_OK) {
+        status = fl_hosts_read_key(path, keys);
+    }
+    return status == FL_OK ? FL_OK : fl_within(status, "--key");
+}
+
 static fl_status join_run(const fl_args *args, fl_curve_keys *keys, fl_relay_end *end)
 {
     agent_options o = {.name = ""};
     FL_TRY(read_options(args, &o));
-    fl_status status = fl_hosts_read_key(fl_args_value(args, "--key"), keys);
-    if (status != FL_OK) {
-        return fl_within(status, "--key");
-    }
-    fl_early_signals_take(); /* the name may have no address for long */
+    FL_TRY(read_keys(args, o.host.wait_ms, keys));
     FL_TRY(await_head(args, o.head, o.host.wait_ms));
     FL_TRY(find_address(args, o.head, o.address));
     return fl_agent_join(fl_args_value(args, "--join"), keys, &o.host, o.grace_ms, end);
@@ -199,7 +208,7 @@ const fl_cli_command fl_cli_command_agent = {
                  "of this host; default: the one the head knows or sees"},
                 {"--devices", 0, "N", "of a new host: how many it offers; default: 1"},
                 {"--grace", 0, "SECONDS", "after SIGTERM, to leave the run; default: 25"},
-                {"--wait", 0, "SECONDS", "for the head and its name's address; default: 60"},
+                {"--wait", 0, "SECONDS", "for the keys, the head and its address; default: 60"},
                 {"--until-eof", 0, NULL, "before it has joined: end when standard input ends"}},
     .run = run_agent,
 };
