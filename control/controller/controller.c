@@ -4,6 +4,7 @@
 #include "control/controller/run.h"
 
 #include "autodp/sampler.h"
+#include "control/agent/join/held_port.h"
 #include "control/checkpoint/record_place.h"
 #include "control/controller/far.h"
 #include "control/controller/parts.h"
@@ -18,6 +19,7 @@
 #include "pipe/plan/evaluation.h"
 #include "pipe/state/model_file.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -274,6 +276,9 @@ static fl_status start_workers(fl_controller *controller)
                                     .release_context = controller};
     const fl_worker_birth *birth = o->birth != NULL ? o->birth : &first;
     fl_workers_init(controller->workers, controller->n_workers, o->plan, birth->step);
+    if (o->held_port != NULL) {
+        fl_held_port_close(o->held_port);
+    }
     FL_TRY(fl_agent_open(&agent, controller->workers, &controller->agent));
     fl_tracer_reach(controller->tracer, controller->agent);
     return fl_agent_start_all(controller->agent, birth);
@@ -310,13 +315,29 @@ static fl_agent_ending ending_of(const fl_controller *controller, fl_status stat
     return status == FL_OK ? FL_AGENT_ENDS_OVER : FL_AGENT_ENDS_FAILED;
 }
 
+/* Between two controllers, agents see that the head lives. */
+static void hold_port(const fl_controller *controller)
+{
+    int *port = controller->options->held_port;
+    if (port != NULL && *port < 0 && controller->hosts.table != NULL) {
+        *port = fl_held_port_open(controller->hosts.table->agents);
+        if (*port < 0) {
+            fl_log(FL_LOG_DEBUG, "cannot hold the port of agents: %s", strerror(errno));
+        }
+    }
+}
+
 /* status: how the run has ended */
 static void close_all(fl_controller *controller, fl_status status)
 {
+    fl_agent_ending ending = ending_of(controller, status);
     if (controller->tracer != NULL) {
         fl_tracer_reach(controller->tracer, NULL);
     }
-    fl_agent_close(&controller->agent, ending_of(controller, status));
+    fl_agent_close(&controller->agent, ending);
+    if (ending == FL_AGENT_ENDS_AGAIN) {
+        hold_port(controller);
+    }
     fl_metrics_close(&controller->metrics);
     fl_event_log_listen(&controller->log, NULL, NULL);
     fl_ctl_close(&controller->ctl);

@@ -1,5 +1,6 @@
 #include "launcher/run/returns.h"
 
+#include "control/agent/join/held_port.h"
 #include "control/agent/join/host_dismiss.h"
 #include "control/agent/join/host_start.h"
 #include "control/agent/process/signals.h"
@@ -254,15 +255,16 @@ static void tell_failed(const fl_run_result *before, const char *message)
     }
 }
 
-static void dismiss_hosts(const fl_run_losses *l, fl_agent_ending ending, const char *why)
+static void dismiss_hosts(fl_run_losses *l, fl_agent_ending ending, const char *why)
 {
+    fl_held_port_close(&l->held_port);
     if (l->hosts != NULL) {
         fl_hosts_dismiss(l->hosts, ending, why);
     }
 }
 
 /* A signal has ended the wait for hosts: the run's controller has recorded that. */
-static fl_status stop_waiting(const fl_run_losses *l, const fl_run_result *before,
+static fl_status stop_waiting(fl_run_losses *l, const fl_run_result *before,
                               fl_run_result *result)
 {
     static const char why[] = "stopped while it waited for hosts to join again";
@@ -332,6 +334,7 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
         sigprocmask(SIG_SETMASK, &mask, NULL);
     }
     end_starters(l);
+    fl_held_port_close(&l->held_port);
     fl_free(l->hosts);
     l->hosts = NULL;
     fl_free(l->lasting.hosts);

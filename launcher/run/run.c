@@ -272,6 +272,7 @@ static fl_controller_options controller_of(fl_preparation *p, run_files *f,
                                    .find_return = p->losses == NULL ? NULL : fl_returns_find,
                                    .begins_again = p->losses == NULL ? NULL : fl_returns_may_follow,
                                    .find_context = p->losses,
+                                   .held_port = p->losses == NULL ? NULL : &p->losses->held_port,
                                    .origin = p->resume == NULL ? NULL : &p->resume->origin,
                                    .model_file = worker->model_file,
                                    .lead = p->due.lead,
@@ -414,7 +415,7 @@ static fl_status run_once(fl_preparation *p, const char *run_dir, fl_run_result 
 
 static fl_status run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
-    fl_run_losses losses = {.most = (int)p->job->fault.restarts, .held_fd = -1};
+    fl_run_losses losses = {.most = (int)p->job->fault.restarts, .held_fd = -1, .held_port = -1};
     void *found = NULL;
     if (p->hosts != NULL) {
         FL_TRY(fl_alloc(sizeof *p->found, &found));

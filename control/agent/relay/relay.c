@@ -67,6 +67,7 @@ static void begin_again(fl__relay *r, const char *why)
 {
     fl_log(FL_LOG_INFO, "%s", why);
     r->again = true;
+    r->told_wait = false;
     begin_end(r);
 }
 
@@ -312,16 +313,8 @@ static fl_status watch_clock(fl__relay *r, int64_t now_us)
     }
     if (!r->joined) {
         bool is_answered = r->measures || (r->apart && !r->goes_back);
-        if (!r->over) {
-            fl__relay_ask_to_join(r, now_us);
-        }
-        if (is_answered && silence_us > r->silence_ms * 1000) {
-            return fail_silent(r, silence_us);
-        }
-        return silence_us < r->join_ms * 1000
-                   ? FL_OK
-                   : fl_fail(FL_EPEER, "--join: no answer from %s in %lld s", r->o->endpoint,
-                             (long long)r->join_ms / 1000);
+        return is_answered && silence_us > r->silence_ms * 1000 ? fail_silent(r, silence_us)
+                                                                : fl__relay_await_head(r, now_us);
     }
     if (now_us - r->alive_us > r->silence_ms * 1000 / ALIVES) {
         fl__relay_send(r, &(fl_host_message){.type = FL_HOST_ALIVE});
@@ -391,6 +384,7 @@ static fl_status serve_run(fl__relay *r, fl_relay_end *end)
     bool ended = false;
     FL_TRY(fl__relay_open_head(r));
     r->heard_us = r->alive_us = fl_now_us();
+    fl_head_watch_begin(&r->watch, r->heard_us);
     fl__relay_send_join(r);
     while (!ended) {
         FL_TRY(turn_relay(r, &ended, end));

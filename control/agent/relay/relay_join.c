@@ -2,6 +2,7 @@
 #include "control/agent/relay/relay_state.h"
 #include "control/link/greeting.h"
 #include "control/link/zmq_socket.h"
+#include "device/clock.h"
 #include "device/log.h"
 
 #include <errno.h>
@@ -21,6 +22,8 @@ enum {
     /* A head with another key closes the connection without a word, and so does one that ends. */
     FAILED_HANDSHAKES = 3,
     GREETING_MS = 1000,
+    TELL_US = 1000000, /* of silence, before the user is told that the head is awaited */
+    GONE_MS = 10000,   /* without a connection, after which a head that goes back counts as dead */
 };
 
 void fl__relay_send(const fl__relay *r, const fl_host_message *message)
@@ -49,8 +52,7 @@ fl_status fl__relay_open_head(fl__relay *r)
         !fl_zmq_set(r->head, ZMQ_LINGER, LINGER_MS) ||
         !fl_zmq_set(r->head, ZMQ_RECONNECT_IVL, RECONNECT_MS) ||
         !fl_zmq_limit_messages(r->head, FL_HOST_MESSAGE_MAX) ||
-        zmq_socket_monitor(r->head, EVENTS_ENDPOINT, HANDSHAKE_EVENTS | ZMQ_EVENT_DISCONNECTED) !=
-            0 ||
+        zmq_socket_monitor(r->head, EVENTS_ENDPOINT, fl_head_watch_events) != 0 ||
         zmq_connect(r->events, EVENTS_ENDPOINT) != 0 || zmq_connect(r->head, o->endpoint) != 0) {
         return fl_fail(FL_EIO, "--join: cannot connect to %s: %s", o->endpoint,
                        zmq_strerror(zmq_errno()));
@@ -72,8 +74,8 @@ void fl__relay_close_head(fl__relay *r)
     }
 }
 
-/* The events of handshakes since the last call. One is two parts, its number first. */
-static int read_events(const fl__relay *r)
+/* The events of the connection since the last call. One is two parts, its number first. */
+static int read_events(fl__relay *r)
 {
     int events = 0;
     zmq_msg_t part;
@@ -83,6 +85,7 @@ static int read_events(const fl__relay *r)
             uint16_t event;
             memcpy(&event, zmq_msg_data(&part), sizeof event);
             events |= event;
+            fl_head_watch_note(&r->watch, event, fl_now_us());
         }
     }
     zmq_msg_close(&part);
@@ -189,11 +192,51 @@ void fl__relay_take_measure(fl__relay *r, const fl_host_message *message)
                                                         .text = "the job has not come whole"}});
 }
 
+/* ---- the wait for the head ---- */
+
 /* Once more: a head that was ending has not taken it. */
-void fl__relay_ask_to_join(fl__relay *r, int64_t now_us)
+static void ask_to_join(fl__relay *r, int64_t now_us)
 {
     if (now_us - r->alive_us > JOIN_EVERY_US) {
         fl__relay_send_join(r);
         r->alive_us = now_us;
     }
+}
+
+/* Once for each wait: for what, and for how long. */
+static void tell_wait(fl__relay *r, int64_t now_us)
+{
+    bool silent = now_us - r->heard_us > TELL_US && !r->surveyed;
+    if (!r->told_wait && !r->over && !r->apart && (r->again || silent)) {
+        r->told_wait = true;
+        fl_log(FL_LOG_INFO, "waits up to %lld s for the head at %s%s (Ctrl-C ends it)",
+               (long long)r->join_ms / 1000, r->o->endpoint,
+               r->again ? ", which chooses where the run goes back to" : " to answer");
+    }
+}
+
+/* The head holds its port while it chooses where the run goes back to. */
+static fl_status check_head(const fl__relay *r, int64_t now_us)
+{
+    int64_t closed_us = fl_head_watch_closed_us(&r->watch, now_us);
+    int64_t most_ms = r->silence_ms > GONE_MS ? r->silence_ms : GONE_MS;
+    return !r->again || closed_us <= most_ms * 1000
+               ? FL_OK
+               : fl_fail(FL_EPEER,
+                         "the head at %s has ended while the run went back: it has taken no "
+                         "connection for %.1f s; the workers of this host were ended",
+                         r->o->endpoint, (double)closed_us * 1e-6);
+}
+
+fl_status fl__relay_await_head(fl__relay *r, int64_t now_us)
+{
+    tell_wait(r, now_us);
+    if (!r->over) {
+        ask_to_join(r, now_us);
+    }
+    FL_TRY(check_head(r, now_us));
+    return now_us - r->heard_us < r->join_ms * 1000
+               ? FL_OK
+               : fl_fail(FL_EPEER, "--join: no answer from %s in %lld s", r->o->endpoint,
+                         (long long)r->join_ms / 1000);
 }

@@ -3,6 +3,7 @@
 #ifndef FL_CONTROL_AGENT_RELAY_RELAY_STATE_H
 #define FL_CONTROL_AGENT_RELAY_RELAY_STATE_H
 
+#include "control/agent/relay/head_watch.h"
 #include "control/agent/relay/relay.h"
 #include "control/agent/relay/relay_input.h"
 #include <signal.h>
@@ -29,6 +30,8 @@ typedef struct fl__relay {
     bool goes_back; /* with again: the head is not there until it has chosen where to */
     bool was_in;    /* it has joined, now or before the run went back */
     bool disconnected; /* since it has joined */
+    bool told_wait;    /* that it waits for the head */
+    fl_head_watch watch;
     fl_relay_input input;
     int64_t join_ms;  /* to wait for the head's answer */
     int64_t asked_us; /* when the head was asked to drain this host; 0: it was not */
@@ -53,8 +56,9 @@ void fl__relay_send_text(const fl__relay *r, fl_host_type type, const char *text
 void fl__relay_send_join(const fl__relay *r);
 void fl__relay_send_drain(const fl__relay *r);
 
-/* JOIN once more, if it is time. */
-void fl__relay_ask_to_join(fl__relay *r, int64_t now_us);
+/* While the host has not joined: ask once more, if it is time, and tell the user for what the host
+ * waits. FL_EPEER: the head does not answer in time, or has ended while the run went back. */
+fl_status fl__relay_await_head(fl__relay *r, int64_t now_us) FL_MUST_CHECK;
 
 /* Whether the head has refused the key. Reads what has happened to the connection. */
 bool fl__relay_is_refused(fl__relay *r);

@@ -310,6 +310,21 @@ static void test_hosts_lost__workers_end_with_the_head(void **state)
     NET_AWAIT(kill(worker, 0) != 0 && errno == ESRCH);
 }
 
+/* The head is killed while it chooses where the run goes back to, or just after. Would catch: an
+ * agent that waits five minutes for a head which is dead, and does not say for what. */
+static void test_hosts_lost__the_head_dies_while_the_run_goes_back(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_long_with(h, STAGES, "");
+    kill(net_hosts_worker_pid(h, 1), SIGKILL);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "the run goes back"));
+    kill(h->head, SIGSTOP); /* it may have come further, and the host may be in the run again */
+    NET_AWAIT(net_hosts_log_has(h, "b.log", "waits up to 300 s for the head at tcp://10.213.8.1:"));
+    kill(h->head, SIGKILL);
+    net_hosts_expect_codes(h, 128 + SIGKILL, 3);
+}
+
 /* Its process stands still for three times the silence that is a loss, as one does that waits for a
  * slow disk. Hosts that nobody listened to were not silent. */
 static void test_hosts_lost__a_controller_that_pauses_loses_no_host(void **state)
@@ -395,6 +410,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_hosts_lost__a_notice_ends_the_wait_for_hosts,
                                         make_three, net_hosts_tear_down),
         SPACES(test_hosts_lost__workers_end_with_the_head),
+        SPACES(test_hosts_lost__the_head_dies_while_the_run_goes_back),
         SPACES(test_hosts_lost__a_start_that_fails_is_in_the_record),
         SPACES(test_hosts_lost__an_agent_that_stood_still_says_so),
         SPACES(test_hosts_lost__the_agents_of_a_run_that_fails_say_so),

@@ -1,0 +1,55 @@
+#include "control/agent/join/held_port.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static bool read_endpoint(const char *endpoint, struct sockaddr_in *out)
+{
+    static const char scheme[] = "tcp://";
+    char address[INET_ADDRSTRLEN];
+    *out = (struct sockaddr_in){.sin_family = AF_INET};
+    if (strncmp(endpoint, scheme, sizeof scheme - 1) != 0) {
+        return false;
+    }
+    const char *begin = endpoint + sizeof scheme - 1, *colon = strchr(begin, ':');
+    if (colon == NULL || colon - begin >= (long)sizeof address) {
+        return false;
+    }
+    snprintf(address, sizeof address, "%.*s", (int)(colon - begin), begin);
+    out->sin_port = htons((uint16_t)strtol(colon + 1, NULL, 10));
+    return inet_pton(AF_INET, address, &out->sin_addr) == 1;
+}
+
+int fl_held_port_open(const char *endpoint)
+{
+    struct sockaddr_in at;
+    const int one = 1;
+    if (!read_endpoint(endpoint, &at)) {
+        errno = EINVAL;
+        return -1;
+    }
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    /* Agents connect anew every half minute, and their old connections stay in the queue. */
+    if (fd >= 0 && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+                    bind(fd, (struct sockaddr *)&at, sizeof at) != 0 || listen(fd, SOMAXCONN))) {
+        fl_held_port_close(&fd);
+    }
+    return fd;
+}
+
+void fl_held_port_close(int *fd)
+{
+    int error = errno;
+    if (*fd >= 0) {
+        close(*fd);
+    }
+    *fd = -1;
+    errno = error;
+}
