@@ -21,13 +21,14 @@
 #include <unistd.h>
 
 enum {
-    START_MS = 30000, /* for the processes of all workers */
-    JOIN_MS = 600000, /* the same, with the time that other hosts take to join */
-    SIGNAL_MS = 200,  /* between two looks whether the user has given up waiting for them */
-    KILL_MS = 500,    /* from SIGKILL to the report of the exit */
-    END_MS = 1500,    /* from END to the agent's exit */
-    GONE_MS = 2000,   /* from the agent's death to the end of the last worker */
-    LOOK_US = 500000, /* age at which a look is too old */
+    START_MS = 30000,    /* for the processes of all workers */
+    JOIN_MS = 600000,    /* the same, with the time that other hosts take to join */
+    SIGNAL_MS = 200,     /* between two looks whether the user has given up waiting for them */
+    KILL_MS = 500,       /* from SIGKILL to the report of the exit */
+    END_MS = 1500,       /* from END to the agent's exit */
+    END_HOSTS_MS = 8000, /* the same of the gate: hosts are told, and ssh of their agents ends */
+    GONE_MS = 2000,      /* from the agent's death to the end of the last worker */
+    LOOK_US = 500000,    /* age at which a look is too old */
 };
 
 /* Requests about one worker. */
@@ -592,7 +593,7 @@ void fl_agent_kill(fl_agent *agent, fl_worker *workers, int n)
 /* Read what the agent still reports, until it closes its socket. False: it does not, in time. */
 static bool await_end(fl_agent *agent)
 {
-    int64_t deadline_us = fl_deadline_us(END_MS);
+    int64_t deadline_us = fl_deadline_us(agent->hosts == NULL ? END_MS : END_HOSTS_MS);
     unsigned char byte;
     while (wait_readable(agent->socket, deadline_us)) {
         if (recv(agent->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
@@ -632,7 +633,9 @@ void fl_agent_close(fl_agent **agent, fl_agent_ending ending)
             bury_agent(a);
         }
     } else if (!a->is_lost) {
-        fl_log(FL_LOG_WARN, "killed the agent: it did not end in time");
+        fl_log(FL_LOG_WARN, "killed %s: it did not end in time",
+               a->hosts == NULL ? "the agent, the parent of the workers"
+                                : "the gate, which ends the agents of all hosts");
         bury_agent(a);
     }
     release_agent(agent);

@@ -620,6 +620,20 @@ static void watch_starters(fl__gate *g)
     }
 }
 
+/* Nobody tells the agent of a lost host that the run is over, unless it waits to join again: its
+ * ssh may hang, as on a host that has vanished. */
+static void cut_starter(fl__gate *g, int i)
+{
+    fl__remote_host *r = &g->remote[i];
+    bool is_lost = r->state == FL__HOST_GONE && r->held.n == 0 && !r->released;
+    if (is_lost && r->starter.pid > 0) {
+        fl_log(FL_LOG_INFO, "ends the ssh of host %s, which is lost", g->hosts->host[i].name);
+    }
+    if (is_lost || r->state == FL__HOST_AWAITED) {
+        fl_host_starter_cut(&r->starter);
+    }
+}
+
 void fl__gate_end_starters(fl__gate *g)
 {
     int64_t until_us = fl_deadline_us(STARTERS_MS);
@@ -627,9 +641,7 @@ void fl__gate_end_starters(fl__gate *g)
         return;
     }
     for (int i = 1; i < g->hosts->n; i++) {
-        if (g->remote[i].state == FL__HOST_AWAITED) {
-            fl_host_starter_cut(&g->remote[i].starter);
-        }
+        cut_starter(g, i);
     }
     for (int i = 1; i < g->hosts->n; i++) {
         fl_host_starter_close(&g->remote[i].starter, fl_left_ms(until_us), true);

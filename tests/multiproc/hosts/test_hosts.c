@@ -172,6 +172,35 @@ static void test_hosts__agents_whose_ssh_has_ended_do_so_too(void **state)
     go_back_with_ssh(*state, true);
 }
 
+/* ssh hangs after its agent was killed, as that of a host which has vanished. Would catch: a run
+ * that waits for such an ssh at its end, and kills what ends the agents of the other hosts. */
+static void test_hosts__the_ssh_of_a_lost_host_is_ended(void **state)
+{
+    net_hosts *h = *state;
+    char script[512], job[NET_HOSTS_TEXT], before[NET_HOSTS_TEXT];
+    NET_NEED(h);
+    snprintf(script, sizeof script, "ip netns exec %s sh -c \"$4\"\nexec sleep 1000",
+             h->host[1].space);
+    make_ssh(h, script, before);
+    snprintf(job, sizeof job,
+             NET_JOB "--ssh --set train.max_steps=%d --set train.epochs=%d --set pipe.k=1 "
+                     "--set autodp.r=2 --set pipe.m=1 --set elastic.enabled=false",
+             LONGER, LONGER);
+    net_hosts_start_head(h, job);
+    NET_AWAIT(net_hosts_n_steps(h) > 0);
+    assert_true(net_hosts_shell("kill -KILL $(ps -o ppid= -p $(ps -o ppid= -p %d))",
+                                (int)net_hosts_worker_pid(h, 1)));
+    int code = net_hosts_await_exit(&h->head);
+    setenv("PATH", before, 1);
+    bool good = code == 0 && net_hosts_n_events(h, "host.lost", "") == 1 &&
+                net_hosts_log_has(h, "head.log", "ends the ssh of host b, which is lost") &&
+                !net_hosts_log_has(h, "head.log", "did not end in time");
+    if (!good) {
+        net_hosts_show_logs(h);
+        fail_msg("head %d", code);
+    }
+}
+
 /* The hosts are in the job, and there is no other option: a free port of the head's address. The
  * job states that b is faster. Would catch: values of `hosts` that plans do not use, or that a
  * measurement replaces. */
@@ -256,6 +285,7 @@ int main(void)
         SPACES(test_hosts__the_head_starts_agents_by_ssh),
         SPACES(test_hosts__agents_of_ssh_join_a_run_that_goes_back),
         SPACES(test_hosts__agents_whose_ssh_has_ended_do_so_too),
+        SPACES(test_hosts__the_ssh_of_a_lost_host_is_ended),
         SPACES(test_hosts__the_job_names_the_hosts),
         LOOPBACK(test_hosts__a_host_that_ssh_does_not_reach_ends_the_start),
         LOOPBACK(test_hosts__the_host_that_ssh_does_not_reach_is_named),
