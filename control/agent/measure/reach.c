@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 enum {
-    AT_ONCE = 32,     /* hosts that are being tried */
-    ATTEMPTS = 4,     /* connections to one host that are being opened */
+    SOCKETS = 256,    /* at most at the same time: a limit of 1024 descriptors is usual */
+    ATTEMPTS = 4,     /* connections to one host that are being opened, at most */
     ATTEMPT_MS = 250, /* between them: the kernel repeats a lost packet only after a second */
 };
 
@@ -45,6 +45,17 @@ void fl_reach_door_close(fl_reach_door *door)
 
 /* ---- to reach others ---- */
 
+fl_reach_shares fl_reach_share(int n_hosts, int64_t timeout_ms)
+{
+    int fair = n_hosts > 0 ? SOCKETS / n_hosts : ATTEMPTS;
+    int n_turns = n_hosts > SOCKETS ? (n_hosts + SOCKETS - 1) / SOCKETS : 1;
+    return (fl_reach_shares){.attempts = fair < 1          ? 1
+                                         : fair > ATTEMPTS ? ATTEMPTS
+                                                           : fair,
+                             .at_once = n_hosts < SOCKETS ? n_hosts : SOCKETS,
+                             .timeout_ms = timeout_ms / n_turns};
+}
+
 /* The host is reached by whichever connection is answered first. None is given up before the time
  * is over: behind a slow link, its packet waits for the data before it. */
 typedef struct reach_trial {
@@ -58,6 +69,7 @@ typedef struct reach_trial {
 struct fl_reach_round {
     fl_reach_order order;
     bool runs;
+    fl_reach_shares shares;
     reach_trial of[FL_MAX_WORKERS]; /* [order.n] */
 };
 
@@ -90,7 +102,7 @@ static void begin_attempt(reach_trial *t, const fl_reach_target *target)
     t->due_us = fl_deadline_us(ATTEMPT_MS);
     t->fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (t->fd[i] < 0) {
-        t->reached = true; /* nothing is known: this host has no sockets */
+        t->reached = i == 0; /* nothing is known: this host has no sockets */
         return;
     }
     t->n++;
@@ -127,19 +139,19 @@ static void drop_failed(reach_trial *t)
     t->n = n;
 }
 
-static void turn_trial(reach_trial *t, const fl_reach_target *target, int64_t timeout_ms,
+static void turn_trial(reach_trial *t, const fl_reach_target *target, const fl_reach_shares *shares,
                        int64_t now_us)
 {
     if (!t->begun) {
         t->begun = true;
-        t->until_us = now_us + timeout_ms * 1000;
+        t->until_us = now_us + shares->timeout_ms * 1000;
         t->due_us = now_us;
     }
     for (int i = 0; i < t->n; i++) {
         look_at(t, i);
     }
     drop_failed(t);
-    if (!t->reached && now_us < t->until_us && now_us >= t->due_us && t->n < ATTEMPTS) {
+    if (!t->reached && now_us < t->until_us && now_us >= t->due_us && t->n < shares->attempts) {
         begin_attempt(t, target);
     }
     if (t->reached || now_us >= t->until_us) {
@@ -154,7 +166,7 @@ static void add_unreached(fl_reach_answer *answer, const fl_reach_round *round, 
         snprintf(answer->why, sizeof answer->why, "%s", strerror(t->error));
     } else if (answer->n == 0) {
         snprintf(answer->why, sizeof answer->why, "no answer in %.1f s",
-                 (double)round->order.timeout_ms * 1e-3);
+                 (double)round->shares.timeout_ms * 1e-3);
     }
     if (answer->n < FL_REACH_ANSWER_MAX) {
         answer->host[answer->n++] = round->order.target[i].host;
@@ -168,10 +180,10 @@ bool fl_reach_round_turn(fl_reach_round *round, fl_reach_answer *answer)
     if (!fl_reach_round_runs(round)) {
         return false;
     }
-    for (int i = 0; i < round->order.n && n_open < AT_ONCE; i++) {
+    for (int i = 0; i < round->order.n && n_open < round->shares.at_once; i++) {
         reach_trial *t = &round->of[i];
         if (!t->over) {
-            turn_trial(t, &round->order.target[i], round->order.timeout_ms, now_us);
+            turn_trial(t, &round->order.target[i], &round->shares, now_us);
             n_open += !t->over;
         }
     }
@@ -199,6 +211,7 @@ fl_status fl_reach_round_begin(fl_reach_round **round, const fl_reach_order *ord
     FL_TRY(fl_alloc(sizeof **round, (void **)round));
     (*round)->order = *order;
     (*round)->runs = true;
+    (*round)->shares = fl_reach_share(order->n, order->timeout_ms);
     return FL_OK;
 }
 

@@ -41,7 +41,7 @@ typedef struct fl_reach_target {
 
 typedef struct fl_reach_order {
     uint64_t number;    /* above 0 */
-    int64_t timeout_ms; /* for each of them, 1 .. FL_REACH_MS_MAX */
+    int64_t timeout_ms; /* for all of them, 1 .. FL_REACH_MS_MAX */
     int n;
     fl_reach_target target[FL_MAX_WORKERS]; /* [n] */
 } fl_reach_order;
@@ -52,6 +52,15 @@ typedef struct fl_reach_answer {
     uint16_t host[FL_REACH_ANSWER_MAX]; /* FL_REACH_ANSWER_MAX */
     char why[FL_REACH_WHY_MAX + 1];     /* the first of them: "no answer in 1.2 s" */
 } fl_reach_answer;
+
+/* How the time and the descriptors of a process are shared between n_hosts: the answer comes in
+ * timeout_ms, also if none of them answers. Pure. */
+typedef struct fl_reach_shares {
+    int attempts;       /* connections to one host that are being opened at the same time */
+    int at_once;        /* hosts that are tried at the same time */
+    int64_t timeout_ms; /* for each of them */
+} fl_reach_shares;
+fl_reach_shares fl_reach_share(int n_hosts, int64_t timeout_ms);
 
 typedef struct fl_reach_round fl_reach_round;
 

@@ -111,11 +111,55 @@ static void test_reach__reaches_many(void **state)
     fl_reach_door_close(&door);
 }
 
+/* Would catch: an answer that comes after the head's time for it, because hosts that do not answer
+ * are tried one after the other; and sockets that a process cannot have. */
+static void test_reach__answers_in_time_however_many_are_cut_off(void **state)
+{
+    (void)state;
+    enum { MANY = 200, FILL = 8, TIMEOUT_MS = 2000 };
+    fl_reach_order order = {.number = 3, .timeout_ms = TIMEOUT_MS, .n = MANY};
+    int fill[FILL];
+    uint16_t full;
+    int fd = listen_without_room(&full, fill, FILL);
+    for (int i = 0; i < MANY; i++) {
+        order.target[i] = (fl_reach_target){.host = (uint16_t)i, .port = full, .address = HERE};
+    }
+    int64_t begun_us = fl_now_us();
+    fl_reach_answer answer = carry_out(&order);
+    /* Tried 32 at a time, they took seven times as long. A loaded machine gets one more. */
+    assert_true(fl_now_us() - begun_us < 2 * TIMEOUT_MS * INT64_C(1000));
+    assert_int_equal(answer.n, FL_REACH_ANSWER_MAX);
+    assert_string_equal(answer.why, "no answer in 2.0 s");
+    for (int i = 0; i < FILL; i++) {
+        close(fill[i]);
+    }
+    close(fd);
+}
+
+static void test_reach__shares_time_and_descriptors(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= FL_MAX_WORKERS; n++) {
+        fl_reach_shares s = fl_reach_share(n, 5000);
+        int n_turns = (n + s.at_once - 1) / s.at_once;
+        assert_true(s.attempts >= 1 && s.attempts <= 4 && s.at_once >= 1);
+        assert_true(s.attempts * s.at_once <= 256);
+        assert_true(s.timeout_ms > 0 && n_turns * s.timeout_ms <= 5000);
+    }
+    assert_int_equal(fl_reach_share(64, 1000).attempts, 4);
+    assert_int_equal(fl_reach_share(65, 1000).attempts, 3);
+    assert_int_equal(fl_reach_share(256, 1000).timeout_ms, 1000);
+    assert_int_equal(fl_reach_share(257, 1000).timeout_ms, 500);
+    assert_true(fl_reach_share(0, 1000).timeout_ms > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reach__tells_who_does_not_answer),
         cmocka_unit_test(test_reach__reaches_many),
+        cmocka_unit_test(test_reach__answers_in_time_however_many_are_cut_off),
+        cmocka_unit_test(test_reach__shares_time_and_descriptors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
