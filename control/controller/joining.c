@@ -155,7 +155,7 @@ static void ask_for_it(fl_controller *controller, int rank, int64_t now_us)
 /* It ended before it had joined the run. */
 static void log_early_end(fl_controller *controller, int rank, int64_t now_us)
 {
-    const fl_worker *w = &controller->workers[rank];
+    fl_worker *w = &controller->workers[rank];
     char text[FL_WIRE_TEXT_MAX + 256];
     fl_joining_worker *j = &controller->joining[rank];
     fl_loss_kind kind = j->late != FL_LOSS_NONE       ? j->late
@@ -164,6 +164,7 @@ static void log_early_end(fl_controller *controller, int rank, int64_t now_us)
                         : w->failed_us != 0           ? FL_LOSS_REPORTED
                                                       : FL_LOSS_EXITED;
     j->late = FL_LOSS_NONE;
+    w->lost_outside = true;
     fl_watch_text(w, kind, now_us, text, sizeof text);
     controller->recovery.sums.n_losses++;
     fl_event_log_survived(&controller->log, w, kind, fl_watch_kind_text(kind), text);

@@ -242,7 +242,7 @@ static void go_on_without(fl_controller *controller, fl_loss_kind kind, int rank
         fl_agent_kill(controller->agent, w, 1); /* so that no part waits for a message from it */
     }
     fl_worker_depart(w, now_us);
-    w->exit_reported = true;
+    w->exit_reported = w->lost_outside = true;
     fl_elastic_without(&controller->elastic, rank, s->text);
     fl_joining_lost(controller, rank, now_us);
 }

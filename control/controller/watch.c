@@ -252,17 +252,19 @@ static void describe_loss(const fl_worker *w, fl_loss_kind kind, int64_t now_us,
 const char *fl_watch_text(const fl_worker *worker, fl_loss_kind kind, int64_t now_us, char *text,
                           size_t size_bytes)
 {
-    char where[64] = "standby", how[FL_WIRE_TEXT_MAX + 64], when[48] = "while it started";
+    char where[64] = "standby", how[FL_WIRE_TEXT_MAX + 64], when[48] = "";
     if (worker->place.active) {
         snprintf(where, sizeof where, "stage %d of replica %d", worker->place.stage,
                  worker->place.replica);
     }
-    if (worker->ready) {
-        snprintf(when, sizeof when, "at step %lld", (long long)worker->steps);
+    if (!worker->ready) {
+        snprintf(when, sizeof when, " while it started");
+    } else if (worker->place.active) { /* one that stands by counts no steps */
+        snprintf(when, sizeof when, " at step %lld", (long long)worker->steps);
     }
     describe_loss(worker, kind, now_us, how, sizeof how);
     const char *with = kind == FL_LOSS_HOST ? worker->host_why : "";
-    snprintf(text, size_bytes, "worker %d (%s) %s %s%s%s", worker->rank, where, how, when,
+    snprintf(text, size_bytes, "worker %d (%s) %s%s%s%s", worker->rank, where, how, when,
              with[0] == '\0' ? "" : ", ", with);
     return text;
 }

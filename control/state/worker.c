@@ -6,6 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of one that is no member any more, whose process has ended. */
+static const char *ended_text(const fl_worker *worker)
+{
+    return worker->lost || worker->lost_outside ? "lost"
+           : worker->incarnation == 0           ? "left" /* before this controller */
+                                                : "drained";
+}
+
 const char *fl_worker_state_text(const fl_worker *worker)
 {
     if (worker->joins && worker->exited_us == 0) {
@@ -15,7 +23,7 @@ const char *fl_worker_state_text(const fl_worker *worker)
         return "restarting";
     }
     if (worker->departed) {
-        return worker->exited_us != 0 ? "left" : "leaving";
+        return worker->exited_us != 0 ? ended_text(worker) : "leaving";
     }
     if (worker->exited_us != 0 || worker->done) {
         return worker->done ? "done" : "gone";

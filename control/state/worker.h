@@ -46,6 +46,7 @@ typedef struct fl_worker {
     int64_t missed_us; /* its silence or standstill, or the silence of its host, when it counted as
                           lost */
     bool lost;         /* the run goes on without it; then it has departed, too */
+    bool lost_outside; /* the same of one that stood by, or had not joined yet */
     int64_t left_us;   /* it has left its generation, and nothing explains that yet */
     int64_t broken_us; /* it has reported where it stands, and waits to regroup */
     fl_broken_report broken; /* valid if broken_us is set */

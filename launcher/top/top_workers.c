@@ -15,7 +15,8 @@ static bool has_place(const fl_top_worker *w)
 
 static fl_top_style state_style(const fl_top_model *m, const fl_top_worker *w)
 {
-    return strcmp(w->state, "gone") == 0      ? FL_TOP_BAD
+    bool bad = strcmp(w->state, "gone") == 0 || strcmp(w->state, "lost") == 0;
+    return bad                                ? FL_TOP_BAD
            : fl_top_model_is_slow(m, w->rank) ? FL_TOP_WARN
            : strcmp(w->state, "active") != 0  ? FL_TOP_DIM
                                               : FL_TOP_PLAIN;

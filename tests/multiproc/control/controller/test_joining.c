@@ -146,7 +146,7 @@ static void drain(live_run *run, int rank)
     char args[32];
     snprintf(args, sizeof args, "{\"worker\": %d}", rank);
     live_do(run, "drain", args);
-    live_await_state(run, rank, "left");
+    live_await_state(run, rank, "drained");
 }
 
 /* The leader leaves and comes back, and another worker after it. Would catch: a reply that comes
@@ -168,7 +168,7 @@ static void test_joining__scale_brings_workers_back(void **state)
     assert_int_equal(number(result, "r"), 2);
     json_decref(result);
     live_await_state(&run, 0, "active");
-    live_await_state(&run, 2, "left");
+    live_await_state(&run, 2, "drained");
     assert_int_not_equal(live_process_of(&run, 0), leader);
     live_do(&run, "scale", "{\"k\": 1, \"r\": 3}");
     live_await_state(&run, 2, "active");
@@ -322,7 +322,7 @@ static void test_joining__a_loss_in_standby_does_not_explain_the_next_trouble(vo
                                    nothing, break_connections);
     live_await_step(&run, 5);
     assert_int_equal(kill(live_process_of(&run, STANDBY), SIGKILL), 0);
-    live_await_state(&run, STANDBY, "left");
+    live_await_state(&run, STANDBY, "lost");
     atomic_store(breaks, true);
     while (count_events(run.dir, "run.recovered", "") == 0) {
         live_await_step(&run, live_status(&run, "step") + 1);
@@ -340,7 +340,7 @@ static void test_joining__is_tried_as_often_as_the_job_says(void **state)
     live_run run = live_start((const char *const[]){THREE_WORKERS, "fault.restarts", "0", NULL});
     live_await_step(&run, 5);
     assert_int_equal(kill(live_process_of(&run, STANDBY), SIGKILL), 0);
-    live_await_state(&run, STANDBY, "left");
+    live_await_state(&run, STANDBY, "lost");
     live_await_step(&run, live_status(&run, "step") + 200);
     live_interrupt(&run);
     assert_int_equal(count_events(run.dir, "worker.restarted", ""), 0);

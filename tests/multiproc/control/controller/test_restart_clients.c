@@ -239,11 +239,11 @@ static void test_restart_clients__keeps_what_operators_want(void **state)
     restart_await(&run, "snapshots", 1);
     live_do(&run, "set", "{\"field\": \"train.lr\", \"value\": 0.00025}");
     live_do(&run, "drain", "{\"worker\": 2}");
-    live_await_state(&run, 2, "left");
+    live_await_state(&run, 2, "drained");
     live_do(&run, "pause", "{}");
     int64_t n_snapshots = restart_recovery_number(&run, "snapshots");
     kill_and_await(&run, 1, 1);
-    live_await_state(&run, 2, "left");
+    live_await_state(&run, 2, "drained");
     int64_t step = restart_recovery_number(&run, "snapshot_step");
     assert_int_equal(live_status(&run, "step"), step);
     assert_true(restart_recovery_number(&run, "snapshots") >= n_snapshots);

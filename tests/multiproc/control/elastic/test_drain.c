@@ -93,7 +93,7 @@ static void drain(live_run *run, int rank)
 {
     pid_t pid = live_process_of(run, rank);
     ask_drain(run, rank);
-    live_await_state(run, rank, "left");
+    live_await_state(run, rank, "drained");
     assert_true(kill(pid, 0) != 0 && errno == ESRCH);
 }
 
@@ -190,7 +190,7 @@ static void test_drain__how_it_leaves_harms_nobody(void **state)
         ask_drain(&run, 1);
         live_await_state(&run, 1, "leaving");
         kill(live_process_of(&run, 1), signals[i]);
-        live_await_state(&run, 1, "left");
+        live_await_state(&run, 1, "drained");
         assert_int_equal(ask(&run, "scale", "{\"devices\": 1}", "r"), 1);
         live_await_step(&run, live_status(&run, "step") + 10);
         interrupt(&run);

@@ -266,8 +266,10 @@ static void test_watch__says_it_in_words(void **state)
                 "has not answered for 5.0 s");
     exited(&w[1], 0, 3);
     w[1].place.active = false;
-    assert_text(&w[1], FL_LOSS_EXITED,
-                "worker 1 (standby) ended without finishing (exit code 3) at step 10");
+    assert_text(&w[1], FL_LOSS_EXITED, "worker 1 (standby) ended without finishing (exit code 3)");
+    assert_text(&w[1], FL_LOSS_HOST, /* it never trained: it was not lost at step 0 */
+                "worker 1 (standby) was lost, with host b (10.0.0.2): it has not answered for "
+                "5.0 s");
     assert_text(&w[2], FL_LOSS_REPORTED, /* it left its generation */
                 "worker 2 (stage 2 of replica 0) lost its connection to a living worker at "
                 "step 10");

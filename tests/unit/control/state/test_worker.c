@@ -1,0 +1,42 @@
+/* The words for a worker's state. Would catch: a worker that was drained and is shown as one that
+ * was lost, or the other way round. */
+#include "control/state/worker.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void test_worker__names_its_state(void **state)
+{
+    (void)state;
+    static const struct {
+        fl_worker worker;
+        const char *text;
+    } cases[] = {
+        {{.incarnation = 1}, "starting"},
+        {{.incarnation = 1, .ready = true}, "standby"},
+        {{.incarnation = 1, .ready = true, .place.active = true}, "active"},
+        {{.incarnation = 1, .done = true, .exited_us = 5}, "done"},
+        {{.incarnation = 1, .exited_us = 5}, "gone"},
+        {{.incarnation = 1, .ready = true, .departed = true}, "leaving"},
+        {{.incarnation = 1, .ready = true, .departed = true, .exited_us = 5}, "drained"},
+        {{.incarnation = 1, .departed = true, .exited_us = 5, .lost = true}, "lost"},
+        {{.incarnation = 1, .departed = true, .exited_us = 5, .lost_outside = true}, "lost"},
+        {{.incarnation = 1, .departed = true, .exited_us = 5, .lost = true, .restarts_us = 9},
+         "restarting"},
+        {{.incarnation = 2, .departed = true, .joins = true}, "joining"},
+        {{.departed = true, .exited_us = 5}, "left"}, /* of the controller before this one */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_string_equal(fl_worker_state_text(&cases[i].worker), cases[i].text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_worker__names_its_state)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
