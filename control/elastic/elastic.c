@@ -62,21 +62,45 @@ uint32_t fl_elastic_next_generation(const fl_elastic *elastic)
     return (asked > now ? asked : now) + 1;
 }
 
-/* The plan that an entry of the script asks for; values that the entry leaves out stay or are
- * chosen. */
-static fl_status scripted_plan(fl_elastic *elastic, const fl_script_entry *entry, fl_plan *plan)
+/* What an entry of the script leaves open where the values of the running plan cannot stay. */
+typedef enum freedom { NOTHING_OPEN, M_OPEN, GRID_OPEN, FREEDOMS } freedom;
+
+/* A value that the entry leaves out stays; from some freedom on, one that the job leaves to the
+ * planner is chosen anew. */
+static int64_t scripted_value(int64_t entry, int64_t job, int64_t running, bool is_open)
+{
+    return entry >= 0 ? entry : is_open && job == FL_JOB_AUTO ? FL_JOB_AUTO : running;
+}
+
+static fl_status scripted_plan_with(fl_elastic *elastic, const fl_script_entry *entry, freedom open,
+                                    fl_plan *plan)
 {
     fl_job job = *elastic->run->options->job;
     fl_plan_input input = *elastic->run->options->plan_input;
-    job.pipe.k = entry->k >= 0 ? entry->k : elastic->plan.K;
-    job.pipe.m = entry->m >= 0 ? entry->m : elastic->plan.M;
-    job.autodp.r = entry->r >= 0 ? entry->r : elastic->plan.R;
+    job.pipe.k = scripted_value(entry->k, job.pipe.k, elastic->plan.K, open >= GRID_OPEN);
+    job.pipe.m = scripted_value(entry->m, elastic->job->pipe.m, elastic->plan.M, open >= M_OPEN);
+    job.autodp.r = scripted_value(entry->r, job.autodp.r, elastic->plan.R, open >= GRID_OPEN);
     input.job = &job;
     input.F = entry->f >= 0 ? entry->f : elastic->plan.F;
     input.generation = fl_elastic_next_generation(elastic);
     FL_TRY(fl_worker_pool_choose(&elastic->usable, &input, plan));
     fl_decide_place(elastic, &elastic->usable, plan);
     return FL_OK;
+}
+
+/* The plan that an entry of the script asks for. The running K, R and M may come from measured
+ * times, and some of them leave no plan: 6 micro-batches for 4 samples of a replica, for example.
+ * Then the entry takes effect all the same, as in any other run of the job. */
+static fl_status scripted_plan(fl_elastic *elastic, const fl_script_entry *entry, fl_plan *plan)
+{
+    fl_status status = FL_OK;
+    for (int open = NOTHING_OPEN; open < FREEDOMS; open++) {
+        status = scripted_plan_with(elastic, entry, (freedom)open, plan);
+        if (status == FL_OK) {
+            return FL_OK;
+        }
+    }
+    return status;
 }
 
 fl_elastic_terms fl_elastic_terms_now(const fl_elastic *elastic)

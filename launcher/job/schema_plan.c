@@ -286,7 +286,8 @@ static const fl_field fields[] = {
      .initial = "none",
      .word = "none",
      .list = &script,
-     .doc = "Change F, K, R and M at given steps; values that an entry leaves out stay."},
+     .doc = "Change F, K, R and M at given steps; values that an entry leaves out stay. Where no "
+            "plan is possible with them, those that the job leaves auto are chosen anew."},
 };
 
 const fl__field_table fl__fields_of_plan = TABLE(fields);

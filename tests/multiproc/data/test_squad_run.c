@@ -162,6 +162,17 @@ static void test_squad_run__a_transition_changes_no_loss(void **state)
     compare_losses("still", "moved");
 }
 
+/* The M that the second change leaves out is more than its replicas have samples. The planner may
+ * choose such an M by times that it measured. Would catch: a change that is cancelled for it. */
+static void test_squad_run__a_change_does_not_depend_on_the_m_before(void **state)
+{
+    (void)state;
+    run_program(0, "run job.yaml --run-dir many " TWO
+                   "--set 'elastic.script=[{step: 3, f: 1, k: 2, r: 1, m: 8}, {step: 6, f: 2, k: "
+                   "1, r: 2}]'");
+    compare_losses("still", "many");
+}
+
 /* ---- answers ---- */
 
 typedef struct best_answer {
@@ -269,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_squad_run__scores_do_not_depend_on_the_plan),
         cmocka_unit_test(test_squad_run__reports_what_the_evaluation_finds),
         cmocka_unit_test(test_squad_run__a_transition_changes_no_loss),
+        cmocka_unit_test(test_squad_run__a_change_does_not_depend_on_the_m_before),
         cmocka_unit_test(test_squad_run__predicts_texts),
         cmocka_unit_test(test_squad_run__leaves_a_folder_that_answers),
         cmocka_unit_test(test_squad_run__asks_a_folder_alone),
