@@ -81,7 +81,12 @@ int64_t fl_decide_due(fl_elastic *elastic)
         d->started = true;
         d->due_at = fl_due_policy(&elastic->due, 0) > 0 ? 0 : d->due_at;
     }
-    return d->due_at < 0 ? 0 : fl_due_policy(&elastic->due, d->due_at);
+    return d->again > 0 ? d->again : d->due_at < 0 ? 0 : fl_due_policy(&elastic->due, d->due_at);
+}
+
+void fl_decide_again(fl_elastic *elastic, int64_t effect)
+{
+    elastic->decide.again = effect;
 }
 
 /* ---- ② ---- */
@@ -143,9 +148,12 @@ fl_status fl_decide_by_hand(fl_elastic *elastic, int F, const char *why, fl_plan
 
 bool fl_decide_next(fl_elastic *elastic, fl_plan *next, char *why, size_t size_bytes)
 {
-    const fl_decide *d = &elastic->decide;
+    fl_decide *d = &elastic->decide;
     int64_t effect = fl_decide_due(elastic);
-    ask_policy(elastic, effect);
+    if (d->again == 0) {
+        ask_policy(elastic, effect);
+    }
+    d->again = 0;
     if (d->policy.F == elastic->plan.F) {
         return false;
     }

@@ -13,6 +13,7 @@ typedef struct fl_decide {
     fl_norms norms;
     int64_t heard;  /* steps whose norms have arrived */
     int64_t due_at; /* the step count that the pending decision is based on; -1: none is pending */
+    int64_t again;  /* the newest decision is pending again, for this step; 0: it is not */
     bool started;   /* whether a decision before the first step was due has been checked */
     int *parked;    /* [n_layers] the rank that keeps a frozen layer's moments; -1: no rank */
     int64_t *since; /* [n_layers] as in fl_parked */
@@ -38,6 +39,10 @@ int64_t fl_decide_due(fl_elastic *elastic);
 /* Take the pending decision. True when *next is to be carried out from that step on; false when
  * nothing changes. why [size_bytes]. */
 bool fl_decide_next(fl_elastic *elastic, fl_plan *next, char *why, size_t size_bytes);
+
+/* The newest decision could not be carried out: it is pending again, and takes effect at the same
+ * step `effect`. */
+void fl_decide_again(fl_elastic *elastic, int64_t effect);
 
 /* Find the best plan with F blocks frozen for a person who asks for it, whatever the switch costs.
  * The event plan.considered lists the alternatives. Returns FL_EBUDGET, with the reason, when no

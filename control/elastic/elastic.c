@@ -35,6 +35,7 @@ void fl_elastic_close(fl_elastic *elastic)
 
 void fl_elastic_end(fl_elastic *elastic)
 {
+    fl_elastic_leave(elastic);
     fl_measure_watch(elastic, true);
     fl_learn_end(elastic);
     fl_stragglers_end(elastic);
@@ -306,6 +307,9 @@ static void look_at_recording(fl_elastic *elastic, int64_t now_us)
 
 static void look_at_all(fl_elastic *elastic, int64_t now_us)
 {
+    if (fl_again_pauses(elastic, now_us)) {
+        return;
+    }
     if (elastic->run->options->recording != NULL) {
         look_at_recording(elastic, now_us);
         return;

@@ -4,6 +4,7 @@
  *     elastic.c     which change of the plan comes next
  *     elastic_transition.c
  *                   the transition, from PREPARE to the last worker that has switched
+ *     again.c       changes an attempt at which has failed, and which are taken up again
  *     due_steps.c   the steps at which decisions take effect
  *     decide.c      which layers to freeze, and which plan to run then
  *     replay.c      the decisions of a run that is repeated
@@ -18,6 +19,7 @@
 #define FL_CONTROL_ELASTIC_ELASTIC_H
 
 #include "autodp/net/store.h"
+#include "control/elastic/again.h"
 #include "control/elastic/decide.h"
 #include "control/elastic/due_steps.h"
 #include "control/elastic/learn.h"
@@ -76,6 +78,7 @@ typedef struct fl_transition {
     uint32_t policy_asked; /* the last generation requested for the freeze policy */
     int64_t due_step;      /* the earliest step of the commit; 0: as soon as all are ready */
     fl_due_kind due;       /* which kind of decision requested it */
+    fl_again again;
     uint32_t last_asked, last_forgotten; /* generations */
     fl_plan before, next;
     bool forced;               /* by a loss, of which run.recovered tells */
@@ -179,7 +182,7 @@ void fl_elastic_terms_want(const fl_elastic *elastic, const fl_plan *plan, fl_el
 void fl_elastic_forgive(fl_elastic *elastic, int64_t gap_us);
 
 /* Continue without the lost worker `rank`: later plans do not use it, and a transition that is
- * being prepared is cancelled. */
+ * being prepared is cancelled. A change for which all workers wait is taken up again (again.h). */
 void fl_elastic_without(fl_elastic *elastic, int rank, const char *why);
 
 /* Whether the workers are between two plans: the leader may change at any moment, so nothing must
@@ -187,7 +190,7 @@ void fl_elastic_without(fl_elastic *elastic, int rank, const char *why);
 bool fl_elastic_is_switching(const fl_elastic *elastic);
 
 /* A worker was lost, and the others leave the running generation. A change that was being prepared
- * is given up. */
+ * is given up; one for which all workers wait is taken up again when they have regrouped. */
 void fl_elastic_interrupt(fl_elastic *elastic, const char *why);
 
 /* All workers have reported: those that have switched last run `generation`, from `step` on. */

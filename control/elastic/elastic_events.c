@@ -120,12 +120,21 @@ void fl_event_log_prepare(fl_elastic *elastic)
     fl_event_log_end(elastic->log);
 }
 
-void fl_event_log_cancel(fl_elastic *elastic, const char *why)
+void fl_event_log_cancel(fl_elastic *elastic, const char *why, bool again)
 {
     fl_json *j = fl_event_log_begin(elastic->log, "transition.cancelled");
     fl_json_integer(j, "next_generation", elastic->transition.next.generation);
     fl_json_text(j, "why", why);
+    fl_json_bool(j, "again", again);
     fl_event_log_end(elastic->log);
+    if (again) {
+        char to[FL_GRID_TEXT_MAX];
+        fl_progress_note(&elastic->log->progress,
+                         "step %lld: the change to F=%d, %s is tried again: %s",
+                         (long long)elastic->transition.due_step, elastic->transition.next.F,
+                         fl_grid_text(fl_plan_grid(&elastic->transition.next), to), why);
+        return;
+    }
     /* A loss cancels a comparison, too, and then changes the plan: "stays" would contradict that.
      */
     if (fl_tune_is_trial(elastic)) {

@@ -9,7 +9,8 @@
 typedef struct fl_elastic fl_elastic;
 
 void fl_event_log_prepare(fl_elastic *elastic);
-void fl_event_log_cancel(fl_elastic *elastic, const char *why);
+/* again: the change is taken up again. */
+void fl_event_log_cancel(fl_elastic *elastic, const char *why, bool again);
 void fl_event_log_transition(fl_elastic *elastic);
 void fl_event_log_measured(fl_elastic *elastic, double measured_ms, int64_t n_steps);
 void fl_event_log_decided(fl_elastic *elastic, int64_t step, int64_t effect_step);

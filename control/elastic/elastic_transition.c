@@ -6,6 +6,7 @@
  *      └<──────────────(all have switched)───────────────────────────────────── COMMITTING
  *
  * Commands go to the leader, who broadcasts them at a control point; answers arrive over the link.
+ * CANCEL answers for the step at which all wait, unless the change is taken up again (again.h).
  * If a worker is lost meanwhile, the others regroup:
  *
  *     any ── interrupt ──> RECOVERING ── resolve, force ──(all have switched)──> IDLE */
@@ -98,7 +99,24 @@ static void give_up(fl_elastic *elastic, const char *why)
 {
     record_outcome(elastic, false, elastic->run->stats->steps, why);
     elastic->transition.sums.n_cancelled++;
-    fl_event_log_cancel(elastic, why);
+    fl_event_log_cancel(elastic, why, false);
+}
+
+/* The workers go on waiting at its step. */
+static void take_up_again(fl_elastic *elastic, const char *why)
+{
+    fl_event_log_cancel(elastic, why, true);
+    fl_again_put_back(elastic);
+}
+
+/* The workers drop the generation that they have prepared, and no answer is given. */
+static void postpone(fl_elastic *elastic, const char *why)
+{
+    fl_command command = {.kind = FL_COMMAND_CANCEL};
+    elastic->transition.state = FL_ELASTIC_IDLE;
+    take_up_again(elastic, why);
+    fl_router_command(elastic->router, &elastic->plan, &command);
+    tell_joining(elastic, &command);
 }
 
 void fl_elastic_cancel(fl_elastic *elastic, const char *why)
@@ -109,6 +127,25 @@ void fl_elastic_cancel(fl_elastic *elastic, const char *why)
     give_up(elastic, why);
     fl_router_command(elastic->router, &elastic->plan, &command);
     tell_joining(elastic, &command);
+}
+
+/* An attempt has failed. */
+static void fail_attempt(fl_elastic *elastic, fl_status status, const char *why, int64_t now_us)
+{
+    if (fl_again_may_pass(elastic, status, now_us)) {
+        fl_again_count(elastic, now_us);
+        postpone(elastic, why);
+    } else {
+        fl_elastic_cancel(elastic, why);
+    }
+}
+
+void fl_elastic_leave(fl_elastic *elastic)
+{
+    if (elastic->transition.state == FL_ELASTIC_PREPARING) {
+        elastic->transition.state = FL_ELASTIC_IDLE;
+        give_up(elastic, "the run ended before the change could take effect");
+    }
 }
 
 /* A commit is over, with or without a change. A stop requested during the commit was not forwarded.
@@ -197,14 +234,14 @@ static bool is_time_to_commit(const fl_elastic *elastic, int64_t save_step)
 
 /* The workers' calls that open communicators never report by themselves: each may wait for the
  * others. */
-static void cancel_late(fl_elastic *elastic)
+static void cancel_late(fl_elastic *elastic, int64_t now_us)
 {
     char calls[512], why[640];
     fl_flight_dump_openings(elastic->dump, calls, sizeof calls);
     fl_flight_dump_write(elastic->dump);
     snprintf(why, sizeof why, "not every worker was ready within fault.deadline%s%s",
              calls[0] == 0 ? "" : ": ", calls);
-    fl_elastic_cancel(elastic, why);
+    fail_attempt(elastic, FL_EDEADLINE, why, now_us);
 }
 
 void fl_elastic_drive(fl_elastic *elastic, int64_t save_step, int64_t now_us)
@@ -218,9 +255,9 @@ void fl_elastic_drive(fl_elastic *elastic, int64_t save_step, int64_t now_us)
             commit_next(elastic, now_us);
         }
     } else if (is_refused(elastic, now_us)) {
-        fl_elastic_cancel(elastic, e->refusal_text);
+        fail_attempt(elastic, e->refusal, e->refusal_text, now_us);
     } else if (now_us > e->deadline_us) {
-        cancel_late(elastic);
+        cancel_late(elastic, now_us);
     }
 }
 
@@ -240,15 +277,26 @@ static void refused(fl_transition *e, const fl_worker *worker, const fl_prepared
     }
 }
 
+/* All workers stay in the running generation. Those that wait at the change's step go on waiting
+ * for its answer. */
+static void vote_down(fl_elastic *elastic, const fl_prepared_report *report)
+{
+    if (fl_again_is_possible(elastic)) {
+        fail_attempt(elastic, report->status, report->text, fl_now_us());
+    } else {
+        give_up(elastic, report->text);
+        tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
+    }
+    settle_transition(elastic);
+}
+
 void fl_elastic_prepared(fl_elastic *elastic, const fl_worker *worker,
                          const fl_prepared_report *report)
 {
     fl_transition *e = &elastic->transition;
     bool voted_down = e->state == FL_ELASTIC_COMMITTING && report->status != FL_OK;
     if (voted_down && report->generation == e->next.generation) {
-        give_up(elastic, report->text);
-        tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
-        settle_transition(elastic);
+        vote_down(elastic, report);
         return;
     }
     if (e->state != FL_ELASTIC_PREPARING || report->generation != e->next.generation) {
@@ -315,6 +363,7 @@ void fl_elastic_forgive(fl_elastic *elastic, int64_t gap_us)
 {
     elastic->transition.deadline_us += gap_us;
     elastic->transition.opinion_us += gap_us;
+    elastic->transition.again.until_us += gap_us;
     fl_tune_forgive(elastic, gap_us);
 }
 
@@ -330,7 +379,11 @@ void fl_elastic_without(fl_elastic *elastic, int rank, const char *why)
     elastic->usable.drained[rank] = e->terms.usable.drained[rank] = true;
     elastic->plan.departed[rank] = e->before.departed[rank] = e->next.departed[rank] = true;
     if (e->state == FL_ELASTIC_PREPARING && elastic->run->phase->n_stops == 0) {
-        fl_elastic_cancel(elastic, why);
+        if (fl_again_is_possible(elastic)) {
+            postpone(elastic, why);
+        } else {
+            fl_elastic_cancel(elastic, why);
+        }
     }
     look_whether_over(elastic);
 }
@@ -344,6 +397,7 @@ static void switch_plan(fl_elastic *elastic, int64_t step)
     fl_measure_switching(elastic);
     fl_learn_end(elastic);
     elastic->plan = e->next;
+    fl_router_note_answer(elastic->router, e->due, e->due_step);
     fl_elastic_terms_set(elastic, &e->terms);
     fl_learn_begin(elastic);
     fl_workers_place(elastic->workers, elastic->run->n_workers, &elastic->plan);
@@ -411,14 +465,24 @@ bool fl_elastic_is_switching(const fl_elastic *elastic)
     return state == FL_ELASTIC_COMMITTING || state == FL_ELASTIC_RECOVERING;
 }
 
+/* The members drop the generation that they have prepared by themselves when they regroup. */
+static void leave_change(fl_elastic *elastic, const char *why)
+{
+    if (fl_again_is_possible(elastic)) {
+        take_up_again(elastic, why);
+    } else {
+        give_up(elastic, why);
+    }
+    tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
+}
+
 void fl_elastic_interrupt(fl_elastic *elastic, const char *why)
 {
     fl_transition *e = &elastic->transition;
-    e->unresolved = e->unresolved || fl_elastic_is_switching(elastic);
+    e->unresolved = e->unresolved || e->state == FL_ELASTIC_COMMITTING ||
+                    (e->state == FL_ELASTIC_RECOVERING && e->forced);
     if (e->state == FL_ELASTIC_PREPARING) {
-        give_up(elastic, why);
-        tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
-        fl_router_note_answer(elastic->router, e->due, e->due_step);
+        leave_change(elastic, why);
     }
     e->state = FL_ELASTIC_RECOVERING;
 }
@@ -431,8 +495,7 @@ void fl_elastic_resolve(fl_elastic *elastic, uint32_t generation, int64_t step, 
     }
     e->unresolved = false;
     if (generation != e->next.generation) {
-        give_up(elastic, why);
-        tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
+        leave_change(elastic, why);
         return;
     }
     if (elastic->plan.generation != generation) {

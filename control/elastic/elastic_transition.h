@@ -12,6 +12,9 @@ void fl_elastic_prepare(fl_elastic *elastic, const fl_elastic_terms *terms, int6
 /* Cancel the change in elastic->transition, whether workers prepare it or not. */
 void fl_elastic_cancel(fl_elastic *elastic, const char *why);
 
+/* The run ends: a change that is being prepared is over. */
+void fl_elastic_leave(fl_elastic *elastic);
+
 /* In every turn of the loop while a transition is in progress: commit or cancel it when its time
  * has come. save_step: see fl_elastic_watch. */
 void fl_elastic_drive(fl_elastic *elastic, int64_t save_step, int64_t now_us);

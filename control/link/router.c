@@ -188,7 +188,8 @@ void fl_router_command(fl_router *router, const fl_plan *plan, const fl_command 
 {
     fl_wire_message frame = fl_router_frame(plan, FL_WIRE_COMMAND);
     frame.command = *command;
-    if (command->due != FL_DUE_NONE && command->kind != FL_COMMAND_PREPARE) {
+    bool may_fail = command->kind == FL_COMMAND_PREPARE || command->kind == FL_COMMAND_COMMIT;
+    if (command->due != FL_DUE_NONE && !may_fail) {
         fl_router_note_answer(router, command->due, command->due_step);
     }
     fl_router_send_to(router, fl_plan_leader(plan), &frame);

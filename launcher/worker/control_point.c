@@ -35,6 +35,21 @@ static void note_answer(worker *w, const fl_command *command)
     *answered = command->due_step > *answered ? command->due_step : *answered;
 }
 
+/* A commit that was voted down answers nothing: the controller tries again, or sends CANCEL. */
+static fl_status commit_plan(worker *w, const fl_control_message *what, bool *switched)
+{
+    bool done = false;
+    FL_TRY(fl_transition_commit(w, what->step, &done));
+    w->plan_due = 0;
+    w->step = what->step;
+    w->cursor = what->cursor;
+    if (done) {
+        *switched = true;
+        note_answer(w, &what->command);
+    }
+    return fl_worker_share_state(w);
+}
+
 /* *switched becomes true if another generation trains from here on. */
 static fl_status apply_command(worker *w, const fl_control_message *what, bool *switched)
 {
@@ -72,12 +87,7 @@ static fl_status apply_command(worker *w, const fl_control_message *what, bool *
         FL_TRY(fl_worker_snapshot(w, what->step, what->command.serial));
         break;
     case FL_COMMAND_COMMIT:
-        FL_TRY(fl_transition_commit(w, what->step, switched));
-        w->plan_due = 0;
-        w->step = what->step;
-        w->cursor = what->cursor;
-        note_answer(w, &what->command);
-        FL_TRY(fl_worker_share_state(w));
+        FL_TRY(commit_plan(w, what, switched));
         break;
     }
     return FL_OK;

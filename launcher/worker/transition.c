@@ -12,11 +12,11 @@
  *     prepare thread closes g
  * When the members of the run change, g+1 has a message group of its own. It is opened at ①, and
  * takes the old one's place at ⑥. A member that departs leaves after that.
- * A refusal at ③ leaves g as it was, and so does a failure in ④ or ⑤. Then rejoin.c asks whether
- * another worker has passed ⑤: if so, every worker has all it needs for ⑥.
- * A worker that joins takes part in ① and ② alone, and then in ⑥: join.c.
- * After a loss there is no ① to ③: fl_transition_force does the rest with the workers that are
- * left. */
+ * If this worker ends ① itself, because it leaves g or the run, it does not answer ②: the
+ * controller knows the reason. A refusal at ③ leaves g as it was, and so does a failure in ④ or ⑤.
+ * Then rejoin.c asks whether another worker has passed ⑤: if so, every worker has all it needs for
+ * ⑥. A worker that joins takes part in ① and ② alone, and then in ⑥: join.c. After a loss there is
+ * no ① to ③: fl_transition_force does the rest with the workers that are left. */
 #include "launcher/worker/worker_state.h"
 
 #include "device/alloc.h"
@@ -164,7 +164,9 @@ static void *open_next(void *worker)
     }
     w->prepare_thread.took_us = fl_now_us() - started_us;
     atomic_store(&w->prepare_thread.state, status == FL_OK ? FL_PREPARE_READY : FL_PREPARE_REFUSED);
-    answer_prepare(w, plan.generation, status);
+    if (status == FL_OK || !atomic_load(&w->prepare_thread.given_up)) {
+        answer_prepare(w, plan.generation, status);
+    }
     fl_flight_leave();
     fl_flight_thread_end();
     return NULL;
@@ -229,6 +231,7 @@ void fl_transition_prepare(fl_worker_state *w, const fl_plan *plan)
     }
     hand_over_closer(w);
     w->prepare_thread.took_us = 0;
+    atomic_store(&w->prepare_thread.given_up, false);
     fl_status status = open_beside(w, plan);
     if (status != FL_OK) {
         answer_prepare(w, plan->generation, status);
@@ -239,6 +242,7 @@ void fl_transition_prepare(fl_worker_state *w, const fl_plan *plan)
 void fl_transition_cancel(fl_worker_state *w)
 {
     if (w->next != NULL) {
+        atomic_store(&w->prepare_thread.given_up, true);
         fl_abort_set_abort(&w->abort_set, w->prepare_thread.generation, FL_ESTALE);
     }
     join_thread(w);

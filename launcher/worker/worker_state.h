@@ -29,11 +29,12 @@ typedef enum fl_prepare_state {
  */
 typedef struct fl_prepare_thread {
     pthread_t thread;
-    bool running;        /* the thread must be joined */
-    pthread_t closer;    /* of the last generation: the thread that opens the next one joins it */
-    bool closes;         /* the closer must be joined */
-    atomic_int state;    /* fl_prepare_state; while OPENING, only the thread uses `next` */
-    uint32_t generation; /* the one being opened, or opened last */
+    bool running;         /* the thread must be joined */
+    pthread_t closer;     /* of the last generation: the thread that opens the next one joins it */
+    bool closes;          /* the closer must be joined */
+    atomic_int state;     /* fl_prepare_state; while OPENING, only the thread uses `next` */
+    uint32_t generation;  /* the one being opened, or opened last */
+    atomic_bool given_up; /* this worker has ended the opening itself: that is no refusal */
     int64_t took_us;
     fl_generation *leaving; /* to be closed */
 } fl_prepare_thread;

@@ -6,145 +6,15 @@
 #include "device/clock.h"
 #include "nn/model.h"
 #include "support/data/toy.h"
-#include "support/folder.h"
+#include "support/runs/elastic_rig.h"
 
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
-
-enum { LEAD = 6, WORKERS = 3, LAYERS = 6, LAYERS_MAX = 32, STEPS = 100 };
-
-typedef struct rig {
-    char dir[FOLDER_SIZE];
-    int dir_fd;
-    FILE *out;
-    fl_job job;
-    fl_model *model; /* NULL: unknown */
-    fl_plan plan;
-    fl_controller_options options;
-    fl_worker workers[WORKERS];
-    fl_run_stats stats;
-    fl_phase phase;
-    fl_run_facts facts;
-    fl_cache_sums cache;
-    fl_router router;
-    fl_event_log log;
-    fl_elastic elastic;
-} rig;
-
-static fl_plan plan_of(int K, int R)
-{
-    fl_plan plan = {
-        .generation = 1, .K = K, .R = R, .M = 2, .n_layers = LAYERS, .n_workers = WORKERS};
-    for (int k = 0; k <= K; k++) {
-        plan.first[k] = LAYERS * k / K;
-    }
-    for (int i = 0; i < K * R; i++) {
-        plan.rank_of[i] = i;
-    }
-    return plan;
-}
-
-static int set_up(void **state)
-{
-    rig *r = calloc(1, sizeof *r);
-    assert_non_null(r);
-    make_folder(r->dir);
-    r->dir_fd = open(r->dir, O_RDONLY | O_DIRECTORY);
-    r->out = fopen("/dev/null", "w");
-    fl_job_defaults(&r->job);
-    r->plan = plan_of(2, 1);
-    r->options =
-        (fl_controller_options){.job = &r->job, .plan = &r->plan, .n_steps = STEPS, .n_epochs = 1};
-    r->phase = (fl_phase){.state = FL_CONTROLLER_RUNNING, .lost = -1};
-    r->facts = (fl_run_facts){.options = &r->options,
-                              .plan = &r->elastic.plan,
-                              .phase = &r->phase,
-                              .stats = &r->stats,
-                              .n_workers = WORKERS,
-                              .workers = r->workers};
-    r->elastic = (fl_elastic){.run = &r->facts,
-                              .cache = &r->cache,
-                              .workers = r->workers,
-                              .router = &r->router,
-                              .log = &r->log,
-                              .job = &r->job,
-                              .plan = r->plan};
-    for (int i = 0; i < WORKERS; i++) {
-        r->workers[i].rank = i;
-    }
-    assert_int_equal(fl_store_create(&r->elastic.store), FL_OK);
-    assert_int_equal(fl_event_log_open(&r->log, r->dir_fd, r->out, &r->elastic.plan), FL_OK);
-    fl_run_stats_init(&r->stats, 1000, 10, STEPS, 1, false);
-    r->stats.steps = 10;
-    r->elastic.due =
-        (fl_due_steps){.job = &r->job, .steps_per_epoch = 100, .n_steps = STEPS, .lead = LEAD};
-    r->elastic.decide.due_at = -1; /* no policy has anything to say */
-    *state = r;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    rig *r = *state;
-    fl_event_log_close(&r->log);
-    fl_store_destroy(&r->elastic.store);
-    fl_model_destroy(&r->model);
-    fclose(r->out);
-    close(r->dir_fd);
-    int removed = remove_folder(r->dir);
-    free(r);
-    return removed;
-}
-
-static void answer(rig *r, int rank, fl_status status, const char *text)
-{
-    fl_prepared_report report = {.generation = r->elastic.transition.next.generation,
-                                 .status = status,
-                                 .took_us = 1000 * rank};
-    snprintf(report.text, sizeof report.text, "%s", text);
-    fl_elastic_prepared(&r->elastic, &r->workers[rank], &report);
-    fl_elastic_watch(&r->elastic, 0, fl_now_us());
-}
-
-static void ask(rig *r, int K, int R)
-{
-    fl_plan next = plan_of(K, R);
-    assert_int_equal(fl_elastic_ask(&r->elastic, &next, 0, "by hand"), FL_OK);
-    assert_int_equal(r->elastic.transition.state, FL_ELASTIC_PREPARING);
-}
-
-/* The outcome of the last request. */
-static const fl_elastic_outcome *outcome(const rig *r)
-{
-    const fl_elastic_outcome *o =
-        fl_elastic_outcome_of(&r->elastic, r->elastic.transition.requested);
-    assert_non_null(o);
-    return o;
-}
-
-static void switch_all(rig *r, int64_t step)
-{
-    fl_transition_parts parts = {.generation = r->elastic.transition.next.generation, .step = step};
-    for (int i = 0; i < WORKERS; i++) {
-        fl_elastic_moved(&r->elastic, &r->workers[i], &parts);
-    }
-    assert_int_equal(r->elastic.transition.state, FL_ELASTIC_IDLE);
-}
-
-static void commit(rig *r, int64_t step)
-{
-    for (int i = 0; i < WORKERS; i++) {
-        answer(r, i, FL_OK, "");
-    }
-    switch_all(r, step);
-}
 
 /* Would catch: a second transition that tramples on the first, one without a number of its own, an
  * outcome that nobody can tell from the one before. */
@@ -152,28 +22,28 @@ static void test_elastic__one_that_was_asked_for_is_committed(void **state)
 {
     rig *r = *state;
     const fl_transition *e = &r->elastic.transition;
-    ask(r, 1, 2);
+    rig_ask(r, 1, 2);
     assert_int_equal(e->next.generation, 2);
     assert_null(fl_elastic_outcome_of(&r->elastic, 2));
-    fl_plan other = plan_of(3, 1);
+    fl_plan other = rig_plan(3, 1);
     assert_int_equal(fl_elastic_ask(&r->elastic, &other, 0, "too early"), FL_EBUSY);
     assert_non_null(strstr(fl_errmsg(), "by hand"));
-    for (int i = 0; i < WORKERS; i++) {
+    for (int i = 0; i < RIG_WORKERS; i++) {
         assert_int_equal(e->state, FL_ELASTIC_PREPARING);
-        answer(r, i, FL_OK, "");
+        rig_answer(r, i, FL_OK, "");
     }
     assert_int_equal(e->state, FL_ELASTIC_COMMITTING);
     fl_transition_parts parts = {.generation = 2, .step = 12, .vote_us = 5};
-    for (int i = 0; i < WORKERS; i++) {
+    for (int i = 0; i < RIG_WORKERS; i++) {
         fl_elastic_moved(&r->elastic, &r->workers[i], &parts);
     }
     assert_int_equal(e->state, FL_ELASTIC_IDLE);
-    assert_true(outcome(r)->committed);
-    assert_int_equal(outcome(r)->generation, 2);
-    assert_int_equal(outcome(r)->step, 12);
-    assert_string_equal(outcome(r)->why, "by hand");
+    assert_true(rig_outcome(r)->committed);
+    assert_int_equal(rig_outcome(r)->generation, 2);
+    assert_int_equal(rig_outcome(r)->step, 12);
+    assert_string_equal(rig_outcome(r)->why, "by hand");
     assert_int_equal(r->elastic.plan.R, 2);
-    ask(r, 3, 1);
+    rig_ask(r, 3, 1);
     assert_int_equal(e->next.generation, 3);
 }
 
@@ -181,10 +51,10 @@ static void test_elastic__one_that_was_asked_for_is_committed(void **state)
 static void test_elastic__is_not_committed_before_its_step(void **state)
 {
     rig *r = *state;
-    fl_plan next = plan_of(1, 2);
+    fl_plan next = rig_plan(1, 2);
     assert_int_equal(fl_elastic_ask(&r->elastic, &next, 30, "later"), FL_OK);
-    for (int i = 0; i < WORKERS; i++) {
-        answer(r, i, FL_OK, "");
+    for (int i = 0; i < RIG_WORKERS; i++) {
+        rig_answer(r, i, FL_OK, "");
     }
     assert_int_equal(r->elastic.transition.state, FL_ELASTIC_PREPARING);
     r->stats.steps = 28;
@@ -205,31 +75,31 @@ static void test_elastic__a_commit_waits_until_the_step_that_is_saved_is_counted
     } cases[] = {{0, 29}, {29, 29}, {30, 30}, {31, 30}, {500, 30}};
     rig *r = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fl_plan next = plan_of(1 + (int)i % 2, 2 - (int)i % 2);
+        fl_plan next = rig_plan(1 + (int)i % 2, 2 - (int)i % 2);
         r->stats.steps = 10;
         assert_int_equal(fl_elastic_ask(&r->elastic, &next, 30, "later"), FL_OK);
-        for (int rank = 0; rank < WORKERS; rank++) {
-            answer(r, rank, FL_OK, "");
+        for (int rank = 0; rank < RIG_WORKERS; rank++) {
+            rig_answer(r, rank, FL_OK, "");
         }
         while (r->elastic.transition.state == FL_ELASTIC_PREPARING) {
             r->stats.steps++;
             fl_elastic_watch(&r->elastic, cases[i].save_step, fl_now_us());
         }
         assert_int_equal(r->stats.steps, cases[i].committed_at);
-        switch_all(r, 30);
+        rig_switch_all(r, 30);
     }
 }
 
 static void test_elastic__refuses_what_cannot_be(void **state)
 {
     rig *r = *state;
-    fl_plan next = plan_of(1, 2);
+    fl_plan next = rig_plan(1, 2);
     next.rank_of[1] = 0;
     assert_int_equal(fl_elastic_ask(&r->elastic, &next, 0, "twice"), FL_EINVAL);
-    next = plan_of(1, 2);
-    next.n_workers = WORKERS + 1;
+    next = rig_plan(1, 2);
+    next.n_workers = RIG_WORKERS + 1;
     assert_int_equal(fl_elastic_ask(&r->elastic, &next, 0, "more"), FL_EINVAL);
-    next = plan_of(1, 2);
+    next = rig_plan(1, 2);
     r->phase.n_stops = 1;
     assert_int_equal(fl_elastic_ask(&r->elastic, &next, 0, "stopping"), FL_EBUSY);
     r->phase.n_stops = 0;
@@ -258,13 +128,13 @@ static void test_elastic__terms_hold_once_the_plan_runs(void **state)
     terms.pinned[3] = true;
     terms.m = 7;
     for (int committed = 0; committed < 2; committed++) {
-        fl_plan next = plan_of(1, 2);
+        fl_plan next = rig_plan(1, 2);
         assert_int_equal(fl_elastic_ask_with(&r->elastic, &next, 0, &terms, "by hand"), FL_OK);
         assert_int_equal(r->elastic.usable.limit, 0);
         assert_int_equal(r->job.pipe.m, FL_JOB_AUTO);
         assert_false(r->elastic.pinned[3]);
-        for (int i = 0; i < WORKERS && (committed || i == 0); i++) {
-            answer(r, i, committed ? FL_OK : FL_EBUDGET, "no room");
+        for (int i = 0; i < RIG_WORKERS && (committed || i == 0); i++) {
+            rig_answer(r, i, committed ? FL_OK : FL_EBUDGET, "no room");
         }
         if (!committed) {
             assert_int_equal(e->state, FL_ELASTIC_IDLE);
@@ -273,10 +143,10 @@ static void test_elastic__terms_hold_once_the_plan_runs(void **state)
         }
     }
     fl_transition_parts parts = {.generation = e->next.generation, .step = 12};
-    for (int i = 0; i < WORKERS; i++) {
+    for (int i = 0; i < RIG_WORKERS; i++) {
         fl_elastic_moved(&r->elastic, &r->workers[i], &parts);
     }
-    assert_true(outcome(r)->committed);
+    assert_true(rig_outcome(r)->committed);
     assert_int_equal(r->elastic.usable.limit, 2);
     assert_int_equal(r->job.pipe.m, 7);
     assert_true(r->elastic.pinned[3]);
@@ -288,23 +158,23 @@ static void test_elastic__a_departing_worker_pauses_nobody(void **state)
 {
     rig *r = *state;
     const fl_transition *e = &r->elastic.transition;
-    fl_plan next = plan_of(1, 2);
+    fl_plan next = rig_plan(1, 2);
     fl_elastic_terms terms = fl_elastic_terms_now(&r->elastic);
-    terms.usable.drained[WORKERS - 1] = true;
+    terms.usable.drained[RIG_WORKERS - 1] = true;
     assert_int_equal(fl_elastic_ask_with(&r->elastic, &next, 0, &terms, "by hand"), FL_OK);
-    for (int i = 0; i < WORKERS; i++) {
-        answer(r, i, FL_OK, "");
+    for (int i = 0; i < RIG_WORKERS; i++) {
+        rig_answer(r, i, FL_OK, "");
     }
     fl_transition_parts parts = {
         .generation = e->next.generation, .step = 12, .switch_us = 3, .received_bytes = 8};
-    for (int i = 0; i < WORKERS; i++) {
-        parts.switch_us = i == WORKERS - 1 ? 5000000 : 3;
+    for (int i = 0; i < RIG_WORKERS; i++) {
+        parts.switch_us = i == RIG_WORKERS - 1 ? 5000000 : 3;
         fl_elastic_moved(&r->elastic, &r->workers[i], &parts);
     }
     assert_int_equal(e->state, FL_ELASTIC_IDLE);
     assert_int_equal(e->switch_us, 3);
     assert_int_equal(e->stall_us, 3);
-    assert_int_equal(e->moved_bytes, 8 * WORKERS);
+    assert_int_equal(e->moved_bytes, 8 * RIG_WORKERS);
 }
 
 /* Would catch: a request that took effect and is answered with what became of another transition,
@@ -313,17 +183,17 @@ static void test_elastic__a_request_has_its_own_outcome(void **state)
 {
     rig *r = *state;
     const fl_transition *e = &r->elastic.transition;
-    fl_plan_input input = {.job = &r->job, .n_workers = WORKERS};
+    fl_plan_input input = {.job = &r->job, .n_workers = RIG_WORKERS};
     fl_profile profile = {.n_layers = 0};
-    fl_layer_memory memory[LAYERS_MAX] = {0};
+    fl_layer_memory memory[RIG_LAYERS_MAX] = {0};
     assert_int_equal(fl_toy_model(2, 0.0f, &r->model), FL_OK);
     input.model = r->model;
     input.profile = &profile;
     input.memory_one = memory;
     profile.n_layers = fl_model_n_layers(r->model);
-    assert_true(profile.n_layers <= LAYERS_MAX);
-    ask(r, 1, 2);
-    commit(r, 12);
+    assert_true(profile.n_layers <= RIG_LAYERS_MAX);
+    rig_ask(r, 1, 2);
+    rig_commit(r, 12);
 
     r->options.plan_input = &input;
     r->job.elastic.n_script = 1;
@@ -335,8 +205,8 @@ static void test_elastic__a_request_has_its_own_outcome(void **state)
 
     r->options.plan_input = NULL;
     r->job.elastic.n_script = 0;
-    ask(r, 3, 1);
-    answer(r, 1, FL_EBUDGET, "asked 3 GiB");
+    rig_ask(r, 3, 1);
+    rig_answer(r, 1, FL_EBUDGET, "asked 3 GiB");
     const fl_elastic_outcome *first = fl_elastic_outcome_of(&r->elastic, 2);
     assert_true(first->committed && first->step == 12 && first->grid.R == 2);
     assert_string_equal(first->why, "by hand");
@@ -344,9 +214,9 @@ static void test_elastic__a_request_has_its_own_outcome(void **state)
     assert_null(fl_elastic_outcome_of(&r->elastic, 4));
 
     for (int i = 0; i < FL_ELASTIC_OUTCOMES; i++) { /* the ring goes round */
-        ask(r, 3, 1);
-        answer(r, 1, FL_EBUDGET, "asked 3 GiB");
-        assert_int_equal(outcome(r)->generation, 4 + i);
+        rig_ask(r, 3, 1);
+        rig_answer(r, 1, FL_EBUDGET, "asked 3 GiB");
+        assert_int_equal(rig_outcome(r)->generation, 4 + i);
     }
     assert_null(fl_elastic_outcome_of(&r->elastic, 2));
 }
@@ -356,20 +226,20 @@ static void test_elastic__names_who_has_a_reason_of_its_own(void **state)
 {
     rig *r = *state;
     const fl_transition *e = &r->elastic.transition;
-    ask(r, 1, 2);
-    answer(r, 0, FL_EPEER, "worker 1 closed its connection");
+    rig_ask(r, 1, 2);
+    rig_answer(r, 0, FL_EPEER, "worker 1 closed its connection");
     assert_int_equal(e->state, FL_ELASTIC_PREPARING); /* others may know more */
-    answer(r, 1, FL_EBUDGET, "asked 3 GiB");
+    rig_answer(r, 1, FL_EBUDGET, "asked 3 GiB");
     assert_int_equal(e->state, FL_ELASTIC_IDLE);
-    assert_false(outcome(r)->committed);
-    assert_int_equal(outcome(r)->generation, 2);
-    assert_string_equal(outcome(r)->why, "worker 1 refuses: asked 3 GiB");
-    answer(r, 2, FL_ENOMEM, "too late"); /* nobody waits for it any more */
-    assert_string_equal(outcome(r)->why, "worker 1 refuses: asked 3 GiB");
+    assert_false(rig_outcome(r)->committed);
+    assert_int_equal(rig_outcome(r)->generation, 2);
+    assert_string_equal(rig_outcome(r)->why, "worker 1 refuses: asked 3 GiB");
+    rig_answer(r, 2, FL_ENOMEM, "too late"); /* nobody waits for it any more */
+    assert_string_equal(rig_outcome(r)->why, "worker 1 refuses: asked 3 GiB");
 
-    ask(r, 1, 2);
-    answer(r, 2, FL_ENOMEM, "no memory");
-    assert_string_equal(outcome(r)->why, "worker 2 refuses: no memory");
+    rig_ask(r, 1, 2);
+    rig_answer(r, 2, FL_ENOMEM, "no memory");
+    assert_string_equal(rig_outcome(r)->why, "worker 2 refuses: no memory");
 }
 
 /* Would catch: a run that waits for an explanation although no worker has one. */
@@ -377,26 +247,26 @@ static void test_elastic__a_lost_peer_counts_when_nobody_knows_more(void **state
 {
     rig *r = *state;
     const fl_transition *e = &r->elastic.transition;
-    ask(r, 1, 2);
-    answer(r, 1, FL_EPEER, "worker 0 closed its connection");
-    answer(r, 2, FL_OK, "");
+    rig_ask(r, 1, 2);
+    rig_answer(r, 1, FL_EPEER, "worker 0 closed its connection");
+    rig_answer(r, 2, FL_OK, "");
     assert_int_equal(e->state, FL_ELASTIC_PREPARING);
-    answer(r, 0, FL_EDEADLINE, "nobody came");
+    rig_answer(r, 0, FL_EDEADLINE, "nobody came");
     assert_int_equal(e->state, FL_ELASTIC_IDLE);
-    assert_string_equal(outcome(r)->why, "worker 1 refuses: worker 0 closed its connection");
+    assert_string_equal(rig_outcome(r)->why, "worker 1 refuses: worker 0 closed its connection");
 
-    ask(r, 1, 2);
-    answer(r, 1, FL_EPEER, "alone");
+    rig_ask(r, 1, 2);
+    rig_answer(r, 1, FL_EPEER, "alone");
     assert_int_equal(e->state, FL_ELASTIC_PREPARING);
     fl_elastic_watch(&r->elastic, 0, e->opinion_us + 1);
     assert_int_equal(e->state, FL_ELASTIC_IDLE);
-    assert_string_equal(outcome(r)->why, "worker 1 refuses: alone");
+    assert_string_equal(rig_outcome(r)->why, "worker 1 refuses: alone");
 
     r->job.fault.deadline_ms = 0; /* the wait for an explanation is no longer than any other */
-    ask(r, 1, 2);
-    answer(r, 1, FL_EPEER, "late");
+    rig_ask(r, 1, 2);
+    rig_answer(r, 1, FL_EPEER, "late");
     fl_elastic_watch(&r->elastic, 0, e->deadline_us + 1);
-    assert_string_equal(outcome(r)->why, "worker 1 refuses: late");
+    assert_string_equal(rig_outcome(r)->why, "worker 1 refuses: late");
 }
 
 /* The lines that a transition prints. */
@@ -418,7 +288,7 @@ static void test_elastic__a_cancelled_comparison_says_so(void **state)
     rig *r = *state;
     for (int compares = 0; compares < 2; compares++) {
         char text[512] = "", expected[128];
-        ask(r, 1, 2);
+        rig_ask(r, 1, 2);
         if (compares) {
             fl_tune_asked(&r->elastic, r->elastic.transition.next.generation);
         }
@@ -442,8 +312,8 @@ static void test_elastic__prints_a_transition_in_two_lines(void **state)
     rig *r = *state;
     fl_transition *e = &r->elastic.transition;
     char text[1024];
-    e->before = plan_of(2, 1);
-    r->elastic.plan = plan_of(1, 2);
+    e->before = rig_plan(2, 1);
+    r->elastic.plan = rig_plan(1, 2);
     r->elastic.plan.generation = 7;
     r->elastic.plan.F = 2;
     r->elastic.decide.norms.L = 8;
@@ -474,7 +344,7 @@ static void test_elastic__prints_a_transition_in_two_lines(void **state)
     assert_null(strstr(text, "repartitioned"));
     assert_non_null(strstr(text, "\n  block 7 has the smallest ...; 51.4 ms a step predicted, "
                                  "training paused 7.36 ms\n"));
-    e->before = r->elastic.plan = plan_of(2, 1);
+    e->before = r->elastic.plan = rig_plan(2, 1);
     e->before.first[1]--;
     printed_lines(r, text, sizeof text);
     assert_non_null(strstr(text, "step 6382: K=2 x R=1 x M="));
@@ -526,13 +396,13 @@ static void test_elastic__the_terminal_names_a_slow_worker_once(void **state)
     size_t size_bytes = 0;
     FILE *terminal = open_memstream(&text, &size_bytes);
     assert_int_equal(fl_toy_model(2, 0.0f, &r->model), FL_OK);
-    fl_profile profile = {.n_layers = LAYERS};
+    fl_profile profile = {.n_layers = RIG_LAYERS};
     fl_plan_input input = {.model = r->model, .profile = &profile};
-    for (int i = 0; i < LAYERS; i++) {
+    for (int i = 0; i < RIG_LAYERS; i++) {
         profile.layer[i] = (fl_layer_cost){.fwd_us = 10, .bwd_us = 20};
     }
     r->options.plan_input = &input;
-    r->elastic.plan = plan_of(1, 2);
+    r->elastic.plan = rig_plan(1, 2);
     r->log.progress.out = terminal;
     assert_int_equal(fl_stragglers_open(&r->elastic), FL_OK);
     for (int i = 0; i < N_SLOW; i++) {
@@ -551,7 +421,7 @@ static void test_elastic__the_terminal_names_a_slow_worker_once(void **state)
 
 int main(void)
 {
-#define IN_A_RIG(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define IN_A_RIG(test) cmocka_unit_test_setup_teardown(test, rig_set_up, rig_tear_down)
     const struct CMUnitTest tests[] = {
         IN_A_RIG(test_elastic__one_that_was_asked_for_is_committed),
         IN_A_RIG(test_elastic__the_terminal_names_a_slow_worker_once),
