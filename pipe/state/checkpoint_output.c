@@ -241,5 +241,6 @@ void fl__checkpoint_write(fl_checkpoint_writer *w)
         close(out.folder_fd);
     }
     w->report.write_us = fl_now_us() - w->copied_us;
+    atomic_store(&w->reports, true);
     report_part(w, &w->report);
 }

@@ -344,8 +344,12 @@ void fl_checkpoint_writer_check_links(fl_checkpoint_writer *w, const fl_checkpoi
     }
 }
 
+/* The controller may ask for the next checkpoint before the thread has returned from its report. */
 bool fl_checkpoint_writer_is_busy(fl_checkpoint_writer *w)
 {
+    if (atomic_load(&w->reports)) {
+        fl_background_await(&w->background, write_part);
+    }
     return fl_background_now(&w->background) == write_part;
 }
 
@@ -403,6 +407,7 @@ fl_status fl_checkpoint_writer_begin(fl_checkpoint_writer *w, const fl_checkpoin
         return FL_OK;
     }
     w->report = report;
+    atomic_store(&w->reports, false);
     return copy_state(w, state, started_us);
 }
 

@@ -98,7 +98,7 @@ void fl_checkpoint_writer_replace(fl_checkpoint_writer *writer, int64_t step);
  * arrive first. */
 void fl_checkpoint_writer_leave_messages(fl_checkpoint_writer *writer, bool give_up);
 
-/* Whether a checkpoint is being written. */
+/* Whether a checkpoint is being written. Waits for one whose report is on its way. */
 bool fl_checkpoint_writer_is_busy(fl_checkpoint_writer *writer);
 
 /* Wait until no checkpoint is being written: FL_EDEADLINE. */

@@ -40,6 +40,7 @@ struct fl_checkpoint_writer {
 
     fl_background background;
     atomic_bool closing;
+    atomic_bool reports;         /* the thread has written all, and only reports it */
     pthread_mutex_t report_lock; /* held for each report, and to end them */
 };
 

@@ -564,6 +564,49 @@ static void test_writer__takes_one_checkpoint_at_a_time(void **state)
     saved_run_close(&run);
 }
 
+static _Atomic fl_status last_status;
+
+static void ignore_file(void *context, const fl_checkpoint_file_report *report)
+{
+    (void)context;
+    (void)report;
+}
+
+static void announce_part(void *context, const fl_checkpoint_part_report *report)
+{
+    (void)context;
+    atomic_store(&last_status, report->status);
+    sem_post(&reached);
+}
+
+/* The controller asks for the next one while the thread is still in its report of the last one.
+ * Would catch: a best checkpoint that is refused for it, and comes after another step. */
+static void test_writer__takes_the_next_once_the_last_is_reported(void **state)
+{
+    (void)state;
+    fl_checkpoint_writer *writer = NULL;
+    open_run(0, 1, 1, 1, 0, &first);
+    const fl_checkpoint_writer_options options = {.model = model,
+                                                  .device = cpu,
+                                                  .store = &store,
+                                                  .n_moments = SAVED_MOMENTS,
+                                                  .on_file = ignore_file,
+                                                  .on_part = announce_part};
+    const fl_checkpoint_state now = {
+        .plan = &run.plan, .params = &run.worker[0].params, .parked = &run.worker[0].parked};
+    sem_init(&reached, 0, 0);
+    assert_int_equal(fl_checkpoint_writer_create(&options, &writer), FL_OK);
+    for (int step = 1; step <= 50; step++) {
+        assert_int_equal(fl_checkpoint_writer_begin(writer, &now, step), FL_OK);
+        sem_wait(&reached);
+        assert_int_equal(atomic_load(&last_status), FL_OK);
+    }
+    assert_int_equal(fl_checkpoint_writer_wait(writer, fl_deadline_us(60000)), FL_OK);
+    fl_checkpoint_writer_destroy(&writer);
+    sem_destroy(&reached);
+    saved_run_close(&run);
+}
+
 /* Would catch: a failure of the device that is taken for one of the disk. */
 static void test_writer__returns_a_failure_of_the_device(void **state)
 {
@@ -667,6 +710,7 @@ int main(void)
         TEST(test_writer__reports_a_folder_that_is_gone),
         TEST(test_writer__says_that_the_disk_is_full),
         TEST(test_writer__takes_one_checkpoint_at_a_time),
+        TEST(test_writer__takes_the_next_once_the_last_is_reported),
         TEST(test_writer__returns_a_failure_of_the_device),
         TEST(test_writer__reports_missing_memory),
         TEST(test_source__refuses_files_that_do_not_fit),
