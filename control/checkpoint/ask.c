@@ -130,6 +130,7 @@ bool fl_checkpoints_keep(fl_checkpoints *c, int64_t step, int64_t now_us)
                         (c->settled != NULL && c->settled->step == step);
     bool is_asked = c->asked && c->target == step;
     c->keep_step = 0;
+    c->best_asked = step;
     if (c->store == NULL || fl__run_is_ending(c->run) || is_written || is_under_way || is_asked) {
         return true;
     }

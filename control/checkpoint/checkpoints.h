@@ -66,6 +66,7 @@ typedef struct fl_checkpoints {
     bool asked, again;          /* the workers were asked; are to be asked again */
     int64_t target;             /* the step that they were asked for; 0: the present one */
     int64_t keep_step;          /* the workers wait there for fl_checkpoints_keep; 0: they do not */
+    int64_t best_asked;         /* the last step of fl_checkpoints_keep; 0: none */
     int n_late;                 /* tries for which the workers were already further */
     int n_switched;             /* tries whose step was that of a change of the plan */
     int64_t begun_us;           /* when the checkpoint was asked for, or its first report arrived */

@@ -139,11 +139,17 @@ int64_t fl_checkpoint_best(int dir_fd)
     return step >= 0 && is_whole(dir_fd, step) ? step : -1;
 }
 
-/* ④ Where the best checkpoint could not be written, the link stays on the best one that could. */
-static void point_to_best(int dir_fd, int64_t step)
+/* ④ Where the best checkpoint could not be written, or not yet, the link is on the best one that
+ * could. */
+static void point_to_best(const fl_commit *commit)
 {
     static const char part[] = FL_CHECKPOINT_BEST ".part";
     char name[FL_CHECKPOINT_NAME_MAX];
+    int dir_fd = commit->store->dir_fd;
+    int64_t step = commit->best_step;
+    if (step > 0 && !is_whole(dir_fd, step)) {
+        step = commit->best_asked;
+    }
     if (step <= 0 || !is_whole(dir_fd, step) || fl_checkpoint_best(dir_fd) == step) {
         return;
     }
@@ -266,7 +272,7 @@ static fl_status commit_folder(const fl_commit *commit)
     FL_TRY(write_last_files(commit));
     FL_TRY(check_wanted(commit));
     fl_checkpoint_announce(commit->store, commit->checkpoint); /* ③ */
-    point_to_best(commit->store->dir_fd, commit->best_step);   /* ④ */
+    point_to_best(commit);                                     /* ④ */
     prune_folders(commit);                                     /* ⑤ */
     return FL_OK;
 }

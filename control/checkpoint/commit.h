@@ -4,7 +4,8 @@
  *     ① steps.jsonl, events.jsonl and ledger.bin onto the disk
  *     ② the index of the weights, config.json, then the manifest, under its name
  *     ③ kept_step: from now on, workers may link to this checkpoint
- *     ④ `best`, a link to the checkpoint of the best evaluation, if that one is whole
+ *     ④ `best`, a link to the checkpoint of the best evaluation, if that one is whole; else
+ *       of the best one before the last step
  *     ⑤ remove older checkpoints, but for the newest `keep` and the best one, and older folders
  *       without a manifest */
 #ifndef FL_CONTROL_CHECKPOINT_COMMIT_H
@@ -26,6 +27,8 @@ typedef struct fl_commit {
                     manifest again, and keep the folder after a failure */
     int64_t step;
     int64_t best_step; /* steps before the best evaluation; 0: the run keeps no best checkpoint */
+    int64_t
+        best_asked; /* the best one before the last step, whose checkpoint was asked for; 0: none */
     int64_t keep;
 
     /* the result, after fl_commit_end */

@@ -63,11 +63,14 @@ void fl__checkpoints_follow_commit(fl_checkpoints *c)
 
 /* ---- ③ ---- */
 
-/* Workers that are further than the command's step name the step that they save. */
+/* Workers that are further than the command's step name the step that they save. A worker that has
+ * written its part begins its last checkpoint while others still write theirs: the capture of the
+ * one before stays until all have. */
 static void retarget(fl_checkpoints *c, int64_t step)
 {
     int64_t steps = c->run->stats->steps;
-    if (is_captured(c, step)) {
+    bool is_in_use = c->n_open > 0 && is_captured(c, c->open[0]->step);
+    if (is_captured(c, step) || is_in_use) {
         return;
     }
     if (steps == step) {
@@ -157,6 +160,7 @@ void fl__checkpoints_prepare_commit(fl_checkpoints *c, int64_t step, fl_checkpoi
                     .checkpoint = checkpoint,
                     .step = step,
                     .best_step = fl_stop_rule_best(&c->run->stats->stop_rule, &c->run->stats->stop),
+                    .best_asked = c->best_asked,
                     .keep = o->job->checkpoint.keep};
 }
 
@@ -184,6 +188,15 @@ void fl__checkpoints_fail_open(fl_checkpoints *c, const char *why)
     remove_folder(c, step);
 }
 
+/* No later step has the state of that evaluation. */
+static void report_lost_best(fl_checkpoints *c, int64_t step, const char *why)
+{
+    if (step == c->best_asked) {
+        c->sums.n_failed++;
+        fl_event_log_no_checkpoint(c->log, step, why);
+    }
+}
+
 /* The workers' state is one that the controller has not captured: they were further than the step
  * asked for, or a worker reported a change of the plan at that step before the leader reported the
  * step before it. A change with a step of its own waits for the capture (fl_elastic_watch); one
@@ -193,19 +206,19 @@ void fl__checkpoints_fail_open(fl_checkpoints *c, const char *why)
  * that may have its checkpoint already. */
 static void try_again(fl_checkpoints *c)
 {
+    char why[sizeof c->open[0]->why];
     int64_t step = c->open[0]->step;
     int *n = is_captured(c, step) ? &c->n_switched : &c->n_late;
     *n += c->asked;
+    snprintf(why, sizeof why, "%s",
+             c->open[0]->why[0] != '\0'  ? c->open[0]->why
+             : c->n_late > c->n_switched ? "the workers were further than the step asked for"
+                                         : "the plan changed at the step asked for");
     if (c->asked && c->n_late + c->n_switched == TRIES_MAX) {
-        char why[sizeof c->open[0]->why];
-        snprintf(why, sizeof why, "%s", c->open[0]->why);
-        fl__checkpoints_fail_open(c,
-                                  why[0] != '\0' ? why
-                                  : c->n_late > c->n_switched
-                                      ? "the workers were each time further than the step asked for"
-                                      : "the plan changed each time at the step asked for");
+        fl__checkpoints_fail_open(c, why);
         return;
     }
+    report_lost_best(c, step, why);
     c->again = c->asked;
     c->asked = false;
     fl__checkpoints_free_one(&c->captured);
@@ -301,10 +314,12 @@ static void give_up_unfinished(fl_checkpoints *c, int64_t rewritten, const char 
     }
 }
 
+/* Survivors may have begun the last checkpoint although the lost worker has not reported the last
+ * steps. They write it again. */
 void fl_checkpoints_interrupt(fl_checkpoints *c, const char *why)
 {
     if (!fl__run_is_ending(c->run)) {
-        give_up_unfinished(c, -1, why);
+        give_up_unfinished(c, c->run->stats->n_steps, why);
         c->since = fl_elastic_next_generation(c->elastic);
     }
     c->again = c->again || c->asked;
@@ -326,10 +341,13 @@ static bool has_all_parts(const fl_checkpoints *c, int64_t step)
 bool fl_checkpoints_regroup(fl_checkpoints *c, int64_t step, const char *why)
 {
     bool saved = has_all_parts(c, step);
+    give_up_unfinished(c, fl__run_is_ending(c->run) ? step : -1, why);
+    if (saved && c->n_open > 1 && !c->committing) {
+        fl__checkpoints_settle(c); /* the one before is complete, and has its own capture */
+    }
     if (saved && c->n_open > 0 && c->open[0]->step == step && !is_captured(c, step)) {
         fl__checkpoints_capture_now(c); /* before the plan changes */
     }
-    give_up_unfinished(c, fl__run_is_ending(c->run) ? step : -1, why);
     c->since = fl_elastic_next_generation(c->elastic);
     return saved;
 }

@@ -18,7 +18,8 @@ static void report_file(void *context, const fl_checkpoint_file_report *report)
 
 static void report_part(void *context, const fl_checkpoint_part_report *report)
 {
-    const fl_worker_state *w = context;
+    fl_worker_state *w = context;
+    fl__reach("part", w);
     if (report->status != FL_OK) {
         fl_log(FL_LOG_WARN, "no checkpoint after step %lld: %s", (long long)report->step,
                report->text);

@@ -90,7 +90,8 @@ typedef struct fl_worker_state {
  * any other program it is absent. Points: "begin" (before the first step), "wait" (for the last
  * generation to be closed) and "prepare" (both in the prepare thread), "step" (after each),
  * "evaluate", "vote", "migrate", "exchanged", "migrated", "switch", "close" (in the thread that
- * closes a generation), "end", "saved" (what it writes at the end is on the disk), "met" (that
+ * closes a generation), "part" (its part of a checkpoint is written, and not reported; in the
+ * thread that writes it), "end", "saved" (what it writes at the end is on the disk), "met" (that
  * holds for all); of a worker that joins, "enter" and "joined". */
 void fl__test_point(const char *point, fl_worker_state *w) __attribute__((weak));
 

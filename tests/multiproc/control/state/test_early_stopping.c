@@ -2,15 +2,11 @@
  * that wait for an answer that never comes, a change of the plan that takes effect while they wait
  * for another answer, losses that depend on the waiting, a run without its last evaluation, and a
  * replay that ends elsewhere. */
-#include "control/checkpoint/manifest.h"
-#include "device/alloc.h"
 #include "launcher/run/run.h"
 #include "support/data/toy.h"
 #include "support/lines.h"
-#include "support/nap.h"
 #include "support/runs/scenario.h"
 
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -315,88 +311,6 @@ static void test_early_stopping__is_in_a_checkpoint_of_the_same_step(void **stat
     json_decref(ending);
 }
 
-/* ---- the best checkpoint ---- */
-
-/* "10 60": the steps of the whole checkpoints, ascending. */
-static void list_checkpoints(const char *dir, char text[256])
-{
-    char path[256];
-    fl_checkpoint_folder *all = NULL;
-    int n = 0;
-    size_t used = 0;
-    snprintf(path, sizeof path, "%s/checkpoints", dir);
-    must(fl_checkpoint_list(path, &all, &n));
-    for (int i = n - 1; i >= 0; i--) {
-        assert_true(all[i].whole);
-        used += (size_t)snprintf(text + used, 256 - used, "%s%lld", used == 0 ? "" : " ",
-                                 (long long)all[i].step);
-    }
-    fl_free(all);
-}
-
-static void check_best(const char *dir, int step)
-{
-    char path[256], target[64] = "", wanted[64];
-    snprintf(path, sizeof path, "%s/checkpoints/best", dir);
-    assert_true(readlink(path, target, sizeof target - 1) > 0);
-    snprintf(wanted, sizeof wanted, "step-%09d", step);
-    assert_string_equal(target, wanted);
-}
-
-#define BEST                                                                                       \
-    "train.metric", "loss", "train.stop_margin", "10", "checkpoint.every", "8 steps",              \
-        "checkpoint.keep", "1"
-
-/* Once the best checkpoint is durable. */
-static void behead(fl_worker_state *w)
-{
-    while (faccessat(w->c->dir_fd, "checkpoints/best/manifest.json", F_OK, 0) != 0) {
-        nap(1000);
-    }
-    kill_the_controller(w);
-}
-
-/* No evaluation is better than the first one, by the margin. Would catch: a best checkpoint that is
- * removed as an old one, one of another step than that of the evaluation, losses that depend on the
- * waiting, and a resumed run that forgets which one is the best. */
-static void test_early_stopping__keeps_the_best_checkpoint(void **state)
-{
-    (void)state;
-    static const fl_script_entry script[] = {{.step = 10, .f = 1, .k = 1, .r = 3, .m = 1},
-                                             {.step = 25, .f = 0, .k = 2, .r = 1, .m = 2}};
-    char found[256];
-    scenario whole = {.name = "without",
-                      .sets = JOB_SETS(BASE, PLAN("2", "1", "2")),
-                      .script = script,
-                      .n_script = 2,
-                      .n_samples = N_SAMPLES};
-    scenario best = whole, cut = whole;
-    best.name = "best";
-    best.more = cut.more = JOB_SETS(BEST);
-    cut.name = "cut";
-    cut.at[0] = (scenario_deed){.point = "step", .step = 45, .act = behead};
-    scenario_run(&whole);
-    scenario_run(&best);
-    list_checkpoints(best.dir, found);
-    assert_string_equal(found, "10 60");
-    check_best(best.dir, PER_EPOCH);
-    assert_int_equal(count_events(best.dir, "checkpoint.written", "\"best\": true"), 1);
-    assert_int_equal(count_events(best.dir, "checkpoint.failed", ""), 0);
-    double *a = losses_of(&whole, EPOCHS * PER_EPOCH), *b = losses_of(&best, EPOCHS * PER_EPOCH);
-    assert_memory_equal(a, b, EPOCHS * PER_EPOCH * sizeof *a);
-    scenario_start(&cut);
-    expect_beheaded(&cut);
-    scenario_forget(&cut);
-    cut.at[0] = (scenario_deed){0};
-    cut.resumes = true;
-    scenario_run(&cut);
-    list_checkpoints(cut.dir, found);
-    assert_string_equal(found, "10 60");
-    check_best(cut.dir, PER_EPOCH);
-    free(a);
-    free(b);
-}
-
 int main(void)
 {
 #define TEST(name)                                                                                 \
@@ -409,7 +323,6 @@ int main(void)
         TEST(is_repeated),
         TEST(stays_at_its_end_when_resumed),
         TEST(is_in_a_checkpoint_of_the_same_step),
-        TEST(keeps_the_best_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
