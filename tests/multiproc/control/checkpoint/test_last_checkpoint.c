@@ -183,31 +183,37 @@ static void test_last_checkpoint__a_complete_run_does_not_go_back(void **state)
     }
 }
 
-/* As a busy controller, which reads what the workers report only after the second signal. */
-static void hold_the_controller(fl_worker_state *w)
-{
-    (void)w;
-    kill(controller_here(), SIGSTOP);
-}
-
-static bool has_ended(pid_t pid)
+/* The letter of a process's state in /proc; 'Z' if there is none. */
+static char state_of(pid_t pid)
 {
     char path[64], line[256] = "";
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     FILE *file = fopen(path, "r");
-    bool ended =
-        file == NULL || fgets(line, sizeof line, file) == NULL || strstr(line, ") Z ") != NULL;
+    const char *end =
+        file != NULL && fgets(line, sizeof line, file) != NULL ? strrchr(line, ')') : NULL;
+    char letter = end == NULL ? 'Z' : end[2];
     if (file != NULL) {
         fclose(file);
     }
-    return ended;
+    return letter;
+}
+
+/* As a busy controller, which reads the last report of the workers only after the second signal:
+ * the worker has not sent it yet. */
+static void hold_the_controller(fl_worker_state *w)
+{
+    (void)w;
+    kill(controller_here(), SIGSTOP);
+    while (state_of(controller_here()) != 'T') {
+        nap(1000);
+    }
 }
 
 static void await_both_ended(const scenario *s)
 {
     for (int rank = 0; rank < 2; rank++) {
         pid_t pid;
-        while ((pid = atomic_load(&s->outcome->pid[rank])) == 0 || !has_ended(pid)) {
+        while ((pid = atomic_load(&s->outcome->pid[rank])) == 0 || state_of(pid) != 'Z') {
             nap(2000);
         }
     }
@@ -224,7 +230,7 @@ static void test_last_checkpoint__a_second_signal_ends_the_run_without_it(void *
             JOB_SETS(REPLICAS, "train.evaluate", "false", "devices.count", "2", "autodp.r", "2"),
         .more = JOB_SETS("fault.detect", "20s"),
         .n_samples = N_SAMPLES,
-        .at = {{.point = "met", .who = 1, .act = hold_the_controller},
+        .at = {{.point = "part", .who = 1, .act = hold_the_controller},
                {.point = "step", .who = EVERYBODY, .step = STOP, .act = interrupt_after_step}}};
     scenario_start(&s);
     await_both_ended(&s);
