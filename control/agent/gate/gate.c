@@ -11,8 +11,8 @@
  *
  * The gate never waits in a send. It reads from one side only while the other side takes more, so
  * nothing queues up here but one frame SPAWN for each rank of a host that has not joined yet.
- * ①, ③ and ④ are in control/agent/gate/gate_hosts.c; hosts that do not reach each other are in
- * control/agent/gate/gate_reach.c. */
+ * ① is in gate_join.c, ② and ③ for other hosts in gate_hosts.c, ④ in gate_watch.c and gate_news.c;
+ * gate_reach.c has the hosts that do not reach each other. */
 #include "control/agent/gate/gate.h"
 
 #include "control/agent/gate/gate_state.h"

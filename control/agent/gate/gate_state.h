@@ -1,9 +1,10 @@
-/* The state of the gate, and its part that deals with the other hosts. */
+/* The state of the gate, and what its files share; gate.c has the loop and the diagram. */
 #ifndef FL_CONTROL_AGENT_GATE_GATE_STATE_H
 #define FL_CONTROL_AGENT_GATE_GATE_STATE_H
 
 #include "control/agent/join/host_socket.h"
 #include "control/agent/join/host_start.h"
+#include "control/agent/join/join_claim.h"
 #include "control/agent/process/agent.h"
 #include "control/agent/wire/agent_wire.h"
 
@@ -22,17 +23,16 @@ typedef struct fl__remote_host {
     bool unfit;                    /* as it has said itself, for this reason */
     bool released;                 /* the run goes on without it: its end is no loss */
     bool was_in;                   /* it had joined before, or is new: its workers join the run */
-    fl_host_peer other;            /* another agent with its name asks to join, */
-    int64_t other_us;              /* since then; 0: none does */
-    fl_host_clock clock;           /* since it joined */
-    fl_machine_kind kind;          /* as it joined last */
-    uint16_t door;                 /* where others try whether they reach it; 0: nowhere */
-    fl_reach_answer answer;        /* to the question of `asked`; */
-    bool asked, owes_answer;       /* the controller has not got it yet */
-    int apart_from; /* 1 + the host that it has to reach before it is taken in; 0: none */
-    int n_apart;    /* how often it was left out for that */
-    int n_reached;  /* trials in a row in which it has reached that host */
-    uint64_t tried; /* the number of the last one, */
+    fl_join_rival rival;
+    fl_host_clock clock;     /* since it joined */
+    fl_machine_kind kind;    /* as it joined last */
+    uint16_t door;           /* where others try whether they reach it; 0: nowhere */
+    fl_reach_answer answer;  /* to the question of `asked`; */
+    bool asked, owes_answer; /* the controller has not got it yet */
+    int apart_from;          /* 1 + the host that it has to reach before it is taken in; 0: none */
+    int n_apart;             /* how often it was left out for that */
+    int n_reached;           /* trials in a row in which it has reached that host */
+    uint64_t tried;          /* the number of the last one, */
     int64_t tried_us;
     fl_host_peer held; /* and its agent, which asks to join; n 0: none does */
     bool owes_join;    /* that has not asked since it was left out */
@@ -67,19 +67,17 @@ typedef struct fl__gate {
     uint64_t n_tried;   /* trials of hosts that wait to join */
 } fl__gate;
 
+/* ---- gate_hosts.c: what goes between the controller and the other hosts ---- */
+
 /* Keep a copy of a frame, in place of the one that is there; false without memory. */
 bool fl__gate_keep_frame(fl__kept_frame *kept, const void *bytes, size_t n);
 void fl__gate_drop_frame(fl__kept_frame *kept);
 
-/* The gate watches ssh of the agents that the run has started so. */
-void fl__gate_take_starters(fl__gate *g);
-
-/* The gate ends: so does ssh, and that of agents that have not joined at once; not if the run goes
- * back. */
-void fl__gate_end_starters(fl__gate *g);
-
-/* Say which hosts the gate waits for. Those that the run does without are refused. */
-void fl__gate_await_hosts(fl__gate *g);
+/* Never waits. False: the connection takes no message now, or is gone. */
+bool fl__gate_send_to_host(const fl__gate *g, const fl_host_peer *to,
+                           const fl_host_message *message);
+bool fl__gate_send_frame_to_host(const fl__gate *g, const fl__remote_host *r, const void *bytes,
+                                 size_t n);
 
 /* Send a message to all hosts that have joined, or that wait to until they reach another one. */
 void fl__gate_tell_hosts(const fl__gate *g, const fl_host_message *message);
@@ -94,9 +92,48 @@ void fl__gate_release_host(fl__gate *g, const fl_agent_frame *frame);
 /* Count a host as lost: its workers are reported as killed. */
 void fl__gate_lose_host(fl__gate *g, int i, const char *why);
 
-bool fl__gate_send_to_host(const fl__gate *g, const fl_host_peer *to,
-                           const fl_host_message *message);
+/* The same for one worker: one without a process never gets one. */
+void fl__gate_lose_worker(fl__gate *g, int rank);
+
+/* Take one message of a host; false: none is there. The controller's socket takes a frame. */
+bool fl__gate_read_host(fl__gate *g);
+
+/* ---- gate_join.c: how a host joins ---- */
+
+/* An agent asks to join: it is taken in, refused, or asks again later. */
+void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_join *join);
+void fl__gate_refuse_host(const fl__gate *g, const fl_host_peer *from, const char *why);
+
+/* ---- gate_news.c: what the gate itself reports to the controller ---- */
+
 bool fl__gate_send_to_controller(const fl__gate *g, const fl_agent_frame *frame);
+
+/* Report news of hosts, and the workers of lost ones, as far as the controller's socket takes
+ * frames. */
+void fl__gate_send_owed(const fl__gate *g);
+
+/* ---- gate_watch.c: whether the other hosts live, and ssh of their agents ---- */
+
+/* Say which hosts the gate waits for. Those that the run does without are refused. */
+void fl__gate_await_hosts(fl__gate *g);
+
+/* Lose hosts that are silent, and those whose agent could not be started; tell the others that the
+ * head lives. */
+void fl__gate_watch_hosts(fl__gate *g, int64_t now_us);
+
+/* Nobody read the hosts' messages for `us`, because the controller took none: that is no silence.
+ */
+void fl__gate_excuse_hosts(fl__gate *g, int64_t us);
+
+/* The answer of a host to PING: its clock. */
+void fl__gate_take_time(fl__remote_host *r, const fl_host_message *pong);
+
+/* The gate watches ssh of the agents that the run has started so. */
+void fl__gate_take_starters(fl__gate *g);
+
+/* The gate ends: so does ssh, and that of agents that have not joined at once; not if the run goes
+ * back. */
+void fl__gate_end_starters(fl__gate *g);
 
 /* ---- gate_reach.c: hosts that do not reach each other ---- */
 
@@ -115,19 +152,5 @@ void fl__gate_reach_answered(fl__gate *g, int i, const fl_host_peer *from,
 
 /* Answers that the controller is to get, as far as its socket takes frames. */
 void fl__gate_reach_send_owed(fl__gate *g);
-
-/* Take one message of a host; false: none is there. The controller's socket takes a frame. */
-bool fl__gate_read_host(fl__gate *g);
-
-/* Nobody read the hosts' messages for `us`, because the controller took none: that is no silence.
- */
-void fl__gate_excuse_hosts(fl__gate *g, int64_t us);
-
-/* Lose hosts that are silent, and those whose agent could not be started; tell the others that the
- * head lives. */
-void fl__gate_watch_hosts(fl__gate *g, int64_t now_us);
-
-/* Report the workers of lost hosts to the controller, as far as its socket takes frames. */
-void fl__gate_send_owed(const fl__gate *g);
 
 #endif

@@ -12,7 +12,7 @@
  * of frame, so nothing queues up here, and nothing is lost. */
 #include "control/agent/process/agent.h"
 
-#include "control/agent/wire/agent_wire.h"
+#include "control/agent/wire/agent_socket.h"
 #include "device/child.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -24,7 +24,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,14 +43,6 @@ typedef struct agent {
 } agent;
 
 /* ---- ④ ---- */
-
-/* False: the socket is full, or the controller is gone, which the next read finds. */
-static bool send_frame(const agent *a, const fl_agent_frame *frame)
-{
-    unsigned char bytes[FL_AGENT_FRAME_MAX];
-    size_t n = fl_agent_wire_put(frame, bytes);
-    return send(a->socket, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;
-}
 
 /* Which GPU of this host the worker has. */
 static void name_gpu(const agent *a, fl_agent_frame *frame)
@@ -74,18 +65,18 @@ static bool send_owed_of(const agent *a, int rank)
         frame.spawned.pid = c->error == 0 ? c->pid : 0;
         frame.spawned.error = c->error;
         name_gpu(a, &frame);
-        c->owes_spawned = !send_frame(a, &frame);
+        c->owes_spawned = !fl_agent_socket_send(a->socket, &frame);
     }
     if (!c->owes_spawned && c->owes_looked) {
         frame.type = FL_AGENT_LOOKED;
         frame.looked.is_known = c->look_is_known;
         frame.looked.process = c->look;
-        c->owes_looked = !send_frame(a, &frame);
+        c->owes_looked = !fl_agent_socket_send(a->socket, &frame);
     }
     if (!c->owes_spawned && !c->owes_looked && c->owes_exited) {
         frame.type = FL_AGENT_EXITED;
         frame.wait_status = c->wait_status;
-        c->owes_exited = !send_frame(a, &frame);
+        c->owes_exited = !fl_agent_socket_send(a->socket, &frame);
     }
     return !c->owes_spawned && !c->owes_looked && !c->owes_exited;
 }
@@ -109,7 +100,7 @@ static void show_operations_of(const agent *a, int rank, bool has_ended)
     fl_shown_until until = c->shown;
     fl_agent_frame frame = {.type = FL_AGENT_FLIGHT, .rank = rank, .incarnation = c->incarnation};
     if (fl_flight_shown_make(a->o->flight, rank, has_ended, &until, &frame.flight) &&
-        send_frame(a, &frame)) {
+        fl_agent_socket_send(a->socket, &frame)) {
         c->shown = until;
     }
 }
@@ -136,7 +127,7 @@ static void read_records(const agent *a, const fl_agent_frame *request)
     fl_agent_frame frame = {
         .type = FL_AGENT_RECORDS, .rank = request->rank, .incarnation = request->incarnation};
     fl_flight_records_make(a->o->flight, request->rank, &request->read, &frame.records);
-    (void)send_frame(a, &frame);
+    (void)fl_agent_socket_send(a->socket, &frame);
 }
 
 /* ---- ③ ---- */
@@ -299,20 +290,20 @@ static _Noreturn void end_without_controller(const agent *a)
 
 static void read_frames(agent *a)
 {
-    unsigned char bytes[FL_AGENT_FRAME_MAX + 1]; /* a longer message shows as one byte too many */
+    fl_agent_frame frame;
+    size_t n;
     for (int i = 0; i < FRAMES_A_TURN; i++) {
-        fl_agent_frame frame;
-        ssize_t n = recv(a->socket, bytes, sizeof bytes, MSG_DONTWAIT);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        switch (fl_agent_socket_read(a->socket, &frame, &n)) {
+        case FL_AGENT_GOT_NOTHING:
             return;
-        }
-        if (n <= 0) {
-            end_without_controller(a);
-        }
-        if (fl_agent_wire_get(bytes, (size_t)n, &frame) == FL_OK) {
+        case FL_AGENT_GOT_FRAME:
             obey_frame(a, &frame);
-        } else {
-            fl_log(FL_LOG_WARN, "dropped %zd bytes from the controller: %s", n, fl_errmsg());
+            break;
+        case FL_AGENT_GOT_JUNK:
+            fl_log(FL_LOG_WARN, "dropped %zu bytes from the controller: %s", n, fl_errmsg());
+            break;
+        case FL_AGENT_GOT_END:
+            end_without_controller(a);
         }
     }
 }

@@ -18,6 +18,7 @@
 #include "control/agent/relay/relay.h"
 
 #include "control/agent/relay/relay_state.h"
+#include "control/agent/wire/agent_socket.h"
 #include "device/clock.h"
 #include "device/log.h"
 
@@ -55,11 +56,9 @@ static void send_time(const fl__relay *r, int64_t sent_ns)
 /* ③ */
 static void begin_end(fl__relay *r)
 {
-    unsigned char bytes[FL_AGENT_FRAME_MAX];
-    size_t n = fl_agent_wire_put(&(fl_agent_frame){.type = FL_AGENT_END}, bytes);
     r->over = true;
     r->end_us = fl_deadline_us(END_MS);
-    (void)send(r->socket, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)fl_agent_socket_send(r->socket, &(fl_agent_frame){.type = FL_AGENT_END});
 }
 
 /* ⑦ */

@@ -7,6 +7,7 @@
 #include "autodp/net/store.h"
 #include "control/agent/join/host_socket.h"
 #include "control/agent/join/host_start.h"
+#include "control/agent/join/join_claim.h"
 #include "control/agent/survey/host_survey.h"
 
 #include <sys/types.h>
@@ -16,8 +17,7 @@ typedef struct fl__survey_host {
     fl_host_peer peer;
     char address[FL_HOST_TEXT]; /* that it has now */
     int64_t heard_us;           /* when it last said something */
-    fl_host_peer other;         /* another agent with its name asks to join, */
-    int64_t other_us;           /* since then; 0: none does */
+    fl_join_rival rival;
     fl_machine_kind kind;
     bool measures; /* it is to send a profile */
     fl_host_profile profile;

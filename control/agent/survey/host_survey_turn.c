@@ -98,11 +98,7 @@ static bool may_take_over(fl__survey *s, int i, const fl_host_peer *from, bool *
     if (!fl_host_socket_send(&s->socket, &h->peer, &alive) && fl_host_socket_found_closed()) {
         return true;
     }
-    if (h->other_us == 0 || !fl_host_peer_is(&h->other, from)) {
-        h->other = *from;
-        h->other_us = now_us;
-    }
-    *refused = h->heard_us > h->other_us;
+    *refused = fl_join_rival_is_refused(&h->rival, from, h->heard_us, now_us);
     return !*refused && now_us - h->heard_us > s->o->hosts->silence_ms * 1000;
 }
 
@@ -115,7 +111,7 @@ static void take_known(fl__survey *s, int i, const fl_host_peer *from, const fl_
     }
     if (!fl_host_peer_is(&h->peer, from)) {
         fl__survey_take_unlinked(s, i, s->order.number, "its agent was started again");
-        h->other_us = 0;
+        h->rival.since_us = 0;
     }
     h->joined = s->out->host[i].joined = true;
     h->gone = false;
@@ -132,9 +128,7 @@ static void take_join(fl__survey *s, const fl_host_peer *from, const fl_host_joi
     char why[FL_HOST_TEXT_MAX + 1] = "a host of this name has joined already";
     int i = fl_hosts_find(s->o->hosts, join->name);
     bool known = i > 0 && !s->o->hosts->host[i].absent;
-    if (known && strcmp(join->version, FL_VERSION) != 0) {
-        snprintf(why, sizeof why, "it has frostline %.60s, and the head %s", join->version,
-                 FL_VERSION);
+    if (known && !fl_join_has_version(join, why)) {
         refuse_host(s, from, why);
         fl__survey_note_gone(s, i, why);
         return;
@@ -181,7 +175,7 @@ static void take_message(fl__survey *s, const fl_host_peer *from, const unsigned
     }
     if (status == FL_ENOTSUP) {
         char why[FL_HOST_TEXT_MAX + 1];
-        snprintf(why, sizeof why, "it has another version of frostline: %.150s", fl_errmsg());
+        fl_join_other_version(why);
         fl__survey_send_text(s, from, FL_HOST_REFUSE, why);
     } else if (status != FL_OK) {
         fl_log(FL_LOG_WARN, "dropped a message from a host: %s", fl_errmsg());
@@ -289,8 +283,7 @@ static void note_still(fl__survey *s)
 {
     int64_t now_us = fl_now_us(), us = now_us - s->turned_us;
     for (int i = 1; i < s->out->n && s->turned_us != 0 && us > STILL_US; i++) {
-        int64_t heard_us = s->host[i].heard_us + us;
-        s->host[i].heard_us = heard_us < now_us ? heard_us : now_us;
+        s->host[i].heard_us = fl_join_excused_us(s->host[i].heard_us, us, now_us);
     }
     s->turned_us = now_us;
 }

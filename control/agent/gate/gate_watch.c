@@ -1,0 +1,181 @@
+/* Whether the other hosts live, the clocks of those that do, and ssh of their agents: ④ of
+ * control/agent/gate/gate.c. */
+#include "control/agent/gate/gate_state.h"
+
+#include "device/clock.h"
+#include "device/log.h"
+
+#include <stdio.h>
+
+enum {
+    ALIVES = 8,          /* in the time after which silence counts as loss */
+    CLOCK_US = 250000,   /* between two looks at the hosts' clocks, at most */
+    CLOCK_FIRST = 8,     /* looks at the clock of a host that has joined just now */
+    CLOSED_US = 100000,  /* to read what came before a connection was closed */
+    AGAIN_US = 20000000, /* for a host that was in the run to join it again */
+    STARTERS_MS = 2000,  /* for ssh to end after its agent */
+};
+
+/* ---- signs of life ---- */
+
+void fl__gate_take_time(fl__remote_host *r, const fl_host_message *pong)
+{
+    int64_t got_ns = fl_now_ns(), middle_ns = (got_ns - pong->clock.sent_ns) / 2;
+    const fl_clock_sample sample = {.sent_ns = pong->clock.sent_ns,
+                                    .got_ns = got_ns,
+                                    .there_ns = pong->clock.there_ns,
+                                    .wall_offset_ns =
+                                        pong->clock.wall_ns - (fl_now_wall_ns() - middle_ns)};
+    fl_host_clock_add(&r->clock, &sample);
+    r->owes[FL_HOST_NEWS_CLOCK] = r->clock.n > 0;
+}
+
+void fl__gate_excuse_hosts(fl__gate *g, int64_t us)
+{
+    int64_t now_us = fl_now_us();
+    for (int i = 1; i < g->hosts->n; i++) {
+        fl__remote_host *r = &g->remote[i];
+        r->heard_us = fl_join_excused_us(r->heard_us, us, now_us);
+    }
+}
+
+/* The time between two messages to all hosts, whose answers also tell their clocks. */
+static int64_t between_pings_us(const fl__gate *g)
+{
+    int64_t us = g->hosts->silence_ms * 1000 / ALIVES;
+    for (int i = 1; i < g->hosts->n; i++) {
+        if (g->remote[i].state == FL__HOST_JOINED && g->remote[i].clock.n < CLOCK_FIRST) {
+            return 0; /* one a turn */
+        }
+    }
+    return us < CLOCK_US ? us : CLOCK_US;
+}
+
+/* Their answers show that they live. The kernel of a host whose agent was killed closes its
+ * connection. */
+static void ping_hosts(fl__gate *g, int64_t now_us)
+{
+    fl_host_message ping = {.type = FL_HOST_PING, .clock = {.sent_ns = fl_now_ns()}};
+    for (int i = 1; i < g->hosts->n; i++) {
+        fl__remote_host *r = &g->remote[i];
+        if (r->state == FL__HOST_JOINED && !fl__gate_send_to_host(g, &r->peer, &ping) &&
+            fl_host_socket_found_closed() && r->closed_us == 0) {
+            r->closed_us = now_us;
+        }
+    }
+}
+
+/* Its network may be cut, or its machine off: nobody can tell. */
+static void lose_silent_host(fl__gate *g, int i, int64_t now_us)
+{
+    fl__remote_host *r = &g->remote[i];
+    char why[64];
+    int64_t silent_us = now_us - r->heard_us;
+    snprintf(why, sizeof why, "it has not answered for %.1f s", (double)silent_us * 1e-6);
+    fl__gate_lose_host(g, i, why);
+    r->silent_ms = silent_us / 1000;
+}
+
+static void watch_host(fl__gate *g, int i, int64_t now_us)
+{
+    const fl__remote_host *r = &g->remote[i];
+    bool joined = r->state == FL__HOST_JOINED;
+    if (joined && r->closed_us != 0 && now_us - r->closed_us > CLOSED_US) {
+        fl__gate_lose_host(g, i, "the connection of its agent was closed");
+    } else if (joined && now_us - r->heard_us > g->hosts->silence_ms * 1000) {
+        lose_silent_host(g, i, now_us);
+    } else if (r->state == FL__HOST_AWAITED && g->hosts->again &&
+               now_us - g->opened_us > AGAIN_US) {
+        fl__gate_lose_host(g, i, "it has not joined again");
+    }
+}
+
+static void watch_clock(fl__gate *g, int64_t now_us)
+{
+    if (now_us - g->alive_us > between_pings_us(g)) {
+        ping_hosts(g, now_us);
+        g->alive_us = now_us;
+    }
+    for (int i = 1; i < g->hosts->n; i++) {
+        watch_host(g, i, now_us);
+    }
+}
+
+/* ---- ssh ---- */
+
+/* Also of hosts that are lost: their agents may wait to join again. */
+void fl__gate_take_starters(fl__gate *g)
+{
+    for (int i = 1; g->o->starters != NULL && i < g->hosts->n; i++) {
+        g->remote[i].starter = g->o->starters[i];
+    }
+}
+
+/* ssh that ends before its agent has joined could not start it. When the run goes back, the agent
+ * was started long ago, and may live without its ssh: the gate waits for it all the same. */
+static void watch_starters(fl__gate *g)
+{
+    for (int i = 1; i < g->hosts->n; i++) {
+        fl__remote_host *r = &g->remote[i];
+        char why[FL_HOST_STARTER_WHY];
+        fl_host_starter_read(&r->starter, true);
+        if (fl_host_starter_ended(&r->starter, g->hosts->ssh[i], true, why) &&
+            r->state == FL__HOST_AWAITED && !g->hosts->again) {
+            fl__gate_lose_host(g, i, why);
+        }
+    }
+}
+
+/* Nobody tells the agent of a lost host that the run is over, unless it waits to join again: its
+ * ssh may hang, as on a host that has vanished. */
+static void cut_starter(fl__gate *g, int i)
+{
+    fl__remote_host *r = &g->remote[i];
+    bool is_lost = r->state == FL__HOST_GONE && r->held.n == 0 && !r->released;
+    if (is_lost && r->starter.pid > 0) {
+        fl_log(FL_LOG_INFO, "ends the ssh of host %s, which is lost", g->hosts->host[i].name);
+    }
+    if (is_lost || r->state == FL__HOST_AWAITED) {
+        fl_host_starter_cut(&r->starter);
+    }
+}
+
+void fl__gate_end_starters(fl__gate *g)
+{
+    int64_t until_us = fl_deadline_us(STARTERS_MS);
+    if (g->again) { /* the next gate reads on what they say */
+        return;
+    }
+    for (int i = 1; i < g->hosts->n; i++) {
+        cut_starter(g, i);
+    }
+    for (int i = 1; i < g->hosts->n; i++) {
+        fl_host_starter_close(&g->remote[i].starter, fl_left_ms(until_us), true);
+    }
+}
+
+/* ---- all of it ---- */
+
+void fl__gate_await_hosts(fl__gate *g)
+{
+    char awaited[FL_HOST_AWAITED_TEXT];
+    int n = 0;
+    g->opened_us = fl_now_us();
+    for (int i = 1; i < g->hosts->n; i++) {
+        n += !g->hosts->host[i].absent;
+        g->remote[i].n_apart = g->hosts->host[i].n_apart;
+        if (g->hosts->host[i].absent) {
+            g->remote[i].state = FL__HOST_GONE;
+            g->remote[i].apart_from = g->hosts->host[i].apart_from;
+        }
+    }
+    if (n > 0) {
+        fl_log(FL_LOG_INFO, "%s", fl_host_start_awaited(g->hosts, g->run_dir, awaited));
+    }
+}
+
+void fl__gate_watch_hosts(fl__gate *g, int64_t now_us)
+{
+    watch_clock(g, now_us);
+    watch_starters(g);
+}

@@ -1,0 +1,33 @@
+#include "control/agent/join/join_claim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool fl_join_has_version(const fl_host_join *join, char why[FL_HOST_TEXT_MAX + 1])
+{
+    bool same = strcmp(join->version, FL_VERSION) == 0;
+    if (!same) {
+        snprintf(why, FL_HOST_TEXT_MAX + 1, "it has frostline %.60s, and the head %s",
+                 join->version, FL_VERSION);
+    }
+    return same;
+}
+
+void fl_join_other_version(char why[FL_HOST_TEXT_MAX + 1])
+{
+    snprintf(why, FL_HOST_TEXT_MAX + 1, "it has another version of frostline: %.150s", fl_errmsg());
+}
+
+bool fl_join_rival_is_refused(fl_join_rival *rival, const fl_host_peer *from, int64_t heard_us,
+                              int64_t now_us)
+{
+    if (rival->since_us == 0 || !fl_host_peer_is(&rival->peer, from)) {
+        *rival = (fl_join_rival){.peer = *from, .since_us = now_us};
+    }
+    return heard_us > rival->since_us;
+}
+
+int64_t fl_join_excused_us(int64_t heard_us, int64_t us, int64_t now_us)
+{
+    return heard_us + us < now_us ? heard_us + us : now_us;
+}

@@ -1,0 +1,29 @@
+/* What an agent that asks to join has to meet, whether the gate or the survey answers it. */
+#ifndef FL_CONTROL_AGENT_JOIN_JOIN_CLAIM_H
+#define FL_CONTROL_AGENT_JOIN_JOIN_CLAIM_H
+
+#include "control/agent/join/host_socket.h"
+
+/* Whether it has the version of this program; else why not. Pure. */
+bool fl_join_has_version(const fl_host_join *join, char why[FL_HOST_TEXT_MAX + 1]);
+
+/* Why an agent is refused whose message fl_host_wire_get has just not read, because it is of
+ * another version. */
+void fl_join_other_version(char why[FL_HOST_TEXT_MAX + 1]);
+
+/* Another agent with the name of a host that has joined, which asks to take its place. */
+typedef struct fl_join_rival {
+    fl_host_peer peer;
+    int64_t since_us; /* 0: none asks */
+} fl_join_rival;
+
+/* Note that `from` asks. True: the agent that has joined, heard last at heard_us, has said
+ * something since the rival asked first, so that it lives. Pure. */
+bool fl_join_rival_is_refused(fl_join_rival *rival, const fl_host_peer *from, int64_t heard_us,
+                              int64_t now_us);
+
+/* When an agent counts as heard last, after nobody read its messages for `us`: that is no silence
+ * of the agent. Pure. */
+int64_t fl_join_excused_us(int64_t heard_us, int64_t us, int64_t now_us);
+
+#endif
