@@ -3,6 +3,7 @@
 #include "control/socket/ctl_request.h"
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "launcher/run/runs/run_hold.h"
 #include "launcher/run/runs/runs.h"
 #include "launcher/top/top_tail.h"
 

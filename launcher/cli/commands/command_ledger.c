@@ -1,6 +1,7 @@
 /* frostline ledger: the proof that each sample was used once an epoch. */
 #include "autodp/ledger.h"
 #include "launcher/cli/cli.h"
+#include "launcher/run/runs/run_hold.h"
 #include "launcher/run/runs/runs.h"
 
 #include <limits.h>

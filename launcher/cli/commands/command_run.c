@@ -11,7 +11,7 @@
 #include "launcher/job/number.h"
 #include "launcher/run/plan/resume.h"
 #include "launcher/run/run.h"
-#include "launcher/run/runs/recording_read.h"
+#include "launcher/run/runs/recording_job.h"
 #include "launcher/run/runs/runs.h"
 
 #include <inttypes.h>

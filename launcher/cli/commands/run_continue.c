@@ -3,6 +3,7 @@
 #include "device/alloc.h"
 #include "device/log.h"
 #include "launcher/run/plan/resume.h"
+#include "launcher/run/runs/run_hold.h"
 
 #include <errno.h>
 #include <stdio.h>

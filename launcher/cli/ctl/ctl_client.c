@@ -6,7 +6,7 @@
 #include "control/socket/ctl_request.h"
 #include "device/alloc.h"
 #include "device/clock.h"
-#include "launcher/run/runs/runs.h"
+#include "launcher/run/runs/run_hold.h"
 
 #include <errno.h>
 #include <fcntl.h>

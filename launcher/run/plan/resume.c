@@ -5,6 +5,7 @@
 #include "device/log.h"
 #include "launcher/job/job.h"
 #include "launcher/run/plan/run_dir.h"
+#include "launcher/run/runs/run_hold.h"
 #include "pipe/state/model_file.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 #include "device/regular_file.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
-#include "launcher/run/runs/runs.h"
+#include "launcher/run/runs/run_hold.h"
 
 #include <errno.h>
 #include <fcntl.h>

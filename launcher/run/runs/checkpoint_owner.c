@@ -2,7 +2,7 @@
 
 #include "control/checkpoint/manifest.h"
 #include "device/alloc.h"
-#include "launcher/run/runs/runs.h"
+#include "launcher/run/runs/run_hold.h"
 
 #include <errno.h>
 #include <fcntl.h>

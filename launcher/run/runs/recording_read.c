@@ -1,11 +1,9 @@
 #include "launcher/run/runs/recording_read.h"
 
 #include "device/alloc.h"
-#include "device/failure.h"
 #include "device/log.h"
 #include "device/regular_file.h"
-#include "launcher/job/job.h"
-#include "launcher/job/schema.h"
+#include "launcher/run/runs/recording_job.h"
 #include "pipe/cost/plan.h"
 
 #include <assert.h>
@@ -14,11 +12,8 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LINE_BYTES_MAX = 512 * 1024, DECISIONS_MAX = 100000 };
@@ -36,23 +31,6 @@ typedef struct recording_reader {
     fl_plan plan;       /* that ran last */
     bool started, planned, ended;
 } recording_reader;
-
-/* Fields that may differ: where files are, who may watch the run, and what decided in the recorded
- * run. */
-static bool may_differ(const char *path)
-{
-    static const char *const prefixes[] = {
-        "name",       "run.",         "control.",     "trace.",     "fault.",
-        "freeze.",    "elastic.",     "pipe.profile", "pipe.tune",  "train.hash_weights",
-        "data.path",  "cache.memory", "cache.disk",   "cache.path", "cache.stores",
-        "checkpoint."};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
-        if (strncmp(path, prefixes[i], strlen(prefixes[i])) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
 
 /* ---- fields ---- */
 
@@ -350,7 +328,7 @@ static fl_status take_resume(recording_reader *r, const json_t *event)
     json_array_foreach((json_t *)changed, i, field)
     {
         const char *path = json_string_value(field);
-        if (path != NULL && !may_differ(path) && !decides_plan(path)) {
+        if (path != NULL && !fl_recording_may_differ(path) && !decides_plan(path)) {
             return fl_fail(FL_EINVAL,
                            "--replay: %s was resumed at step %" PRId64
                            " with another %.64s: only a run with the same job throughout can be "
@@ -489,57 +467,11 @@ static fl_status read_events(recording_reader *r)
     return status;
 }
 
-/* ---- the job ---- */
-
-static fl_status compare_jobs(const char *run_dir, const fl_job *here, const fl_job *there)
-{
-    static char a[FL_FIELD_VALUE_MAX], b[FL_FIELD_VALUE_MAX];
-    for (int i = 0; i < fl_schema_n_fields(); i++) {
-        const fl_field *field = fl_schema_field(i);
-        if (may_differ(field->path)) {
-            continue;
-        }
-        fl_field_format(field, here, a);
-        fl_field_format(field, there, b);
-        if (strcmp(a, b) != 0) {
-            return fl_fail_field(FL_EINVAL, FL_FIELDS(field->path),
-                                 "found %s; %s ran with %s, and a replay needs the same job", a,
-                                 run_dir, b);
-        }
-    }
-    return FL_OK;
-}
-
-fl_status fl_recording_check_job_file(const char *run_dir)
-{
-    char path[PATH_MAX];
-    struct stat what;
-    snprintf(path, sizeof path, "%s/job.yaml", run_dir);
-    return stat(path, &what) != 0 || S_ISREG(what.st_mode)
-               ? FL_OK
-               : fl_fail(FL_EINVAL, "--replay: %s is not a regular file", path);
-}
-
-static fl_status check_job(const char *run_dir, const fl_job *job)
-{
-    char path[PATH_MAX];
-    fl_job *there = NULL;
-    snprintf(path, sizeof path, "%s/job.yaml", run_dir);
-    FL_TRY(fl_recording_check_job_file(run_dir));
-    FL_TRY(fl_alloc(sizeof *there, (void **)&there));
-    fl_status status = fl_job_load_kept(path, NULL, 0, there);
-    if (status == FL_OK) {
-        status = compare_jobs(run_dir, job, there);
-    }
-    fl_free(there);
-    return status;
-}
-
 fl_status fl_recording_read(const char *run_dir, const fl_recording_facts *facts,
                             fl_recording *recording)
 {
     recording_reader r = {
         .run_dir = run_dir, .facts = facts, .recording = recording, .resumed_at = -1};
-    FL_TRY(check_job(run_dir, facts->job));
+    FL_TRY(fl_recording_check_job(run_dir, facts->job));
     return read_events(&r);
 }

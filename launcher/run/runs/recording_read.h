@@ -21,8 +21,4 @@ typedef struct fl_recording_facts {
 fl_status fl_recording_read(const char *run_dir, const fl_recording_facts *facts,
                             fl_recording *recording) FL_MUST_CHECK;
 
-/* FL_EINVAL when something in the place of RUN/job.yaml is not a regular file: to open a named pipe
- * would wait for ever. */
-fl_status fl_recording_check_job_file(const char *run_dir) FL_MUST_CHECK;
-
 #endif

@@ -2,7 +2,7 @@
 
 #include "autodp/ledger.h"
 #include "device/clock.h"
-#include "launcher/run/runs/runs.h"
+#include "launcher/run/runs/run_hold.h"
 #include "support/data/toy.h"
 #include "support/formats/json_schema.h"
 #include "support/lines.h"

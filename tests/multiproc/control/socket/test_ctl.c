@@ -4,6 +4,7 @@
 #include "autodp/ledger.h"
 #include "device/clock.h"
 #include "launcher/cli/ctl/ctl_place.h"
+#include "launcher/run/runs/run_hold.h"
 #include "launcher/run/runs/runs.h"
 #include "support/data/toy.h"
 #include "support/folder.h"

@@ -1,0 +1,101 @@
+#include "launcher/run/runs/run_hold.h"
+
+#include "control/socket/ctl_names.h"
+#include "device/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define HELD_FILE "job.yaml" /* written before events.jsonl */
+
+/* ---- the controller answers ---- */
+
+/* A socket's path is limited to 107 bytes; a run directory's path may be longer. */
+bool fl_run_is_live(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = dir < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/" FL_CTL_SOCKET, dir);
+    /* A full queue of connections is a sign of life, too. */
+    bool live = fd >= 0 &&
+                (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN);
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (dir >= 0) {
+        close(dir);
+    }
+    return live;
+}
+
+/* ---- a process has the run ---- */
+
+/* A lock of the process, not of the descriptor: workers do not inherit it, and it goes with the
+ * controller however that dies. */
+bool fl_run_lock(int fd)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_SETLK, &whole) == 0;
+}
+
+int fl_run_hold(int dir_fd)
+{
+    int fd = openat(dir_fd, HELD_FILE, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || !fl_run_lock(fd)) {
+        fl_log(FL_LOG_DEBUG, "cannot lock " HELD_FILE ": %s", strerror(errno));
+    }
+    return fd;
+}
+
+/* Whether the open file still has the name: another process may have replaced it. */
+static bool is_current(int dir_fd, int fd)
+{
+    struct stat mine, there;
+    return fstat(fd, &mine) == 0 && fstatat(dir_fd, HELD_FILE, &there, 0) == 0 &&
+           mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
+fl_status fl_run_take(int dir_fd, int *held_fd)
+{
+    int fd = openat(dir_fd, HELD_FILE, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return fl_fail(FL_EIO, HELD_FILE ": %s", strerror(errno));
+    }
+    if (fl_run_lock(fd) && is_current(dir_fd, fd)) {
+        *held_fd = fd;
+        return FL_OK;
+    }
+    close(fd);
+    return fl_fail(FL_EINVAL, HELD_FILE " is locked: another process trains or resumes this run");
+}
+
+/* *holder: the process, 0 if that is in another name space or on another host. */
+bool fl__run_is_held_in(int dir, pid_t *holder)
+{
+    struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    int fd = openat(dir, HELD_FILE, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool held = fd >= 0 && fcntl(fd, F_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+    *holder = held ? whole.l_pid : 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return held;
+}
+
+bool fl_run_is_held(const char *path)
+{
+    int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    pid_t holder;
+    bool held = dir >= 0 && fl__run_is_held_in(dir, &holder);
+    if (dir >= 0) {
+        close(dir);
+    }
+    return held;
+}

@@ -1,0 +1,250 @@
+#include "launcher/run/runs/run_look.h"
+
+#include "device/alloc.h"
+#include "device/regular_file.h"
+#include "launcher/run/runs/run_hold.h"
+#include "nn/loss.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_MAX_BYTES = 512 * 1024 }; /* an event with all candidates is long */
+
+const char *fl_run_state_text(fl_run_state state)
+{
+    static const char *const text[] = {"live", "finished", "stopped",   "failed",
+                                       "lost", "starting", "recovering"};
+    return text[state];
+}
+
+bool fl_run_state_lives(fl_run_state state)
+{
+    return state == FL_RUN_LIVE || state == FL_RUN_STARTING || state == FL_RUN_RECOVERING;
+}
+
+/* ---- lines of its files ---- */
+
+/* The first or the last whole line of the file as JSON; NULL if there is none. A pipe of that name
+ * is opened without blocking, and then has no line. */
+static json_t *read_line(int fd, bool last, char *buffer)
+{
+    off_t size = lseek(fd, 0, SEEK_END);
+    off_t from = last && size > LINE_MAX_BYTES ? size - LINE_MAX_BYTES : 0;
+    ssize_t n = pread(fd, buffer, LINE_MAX_BYTES, from);
+    if (n <= 0) {
+        return NULL;
+    }
+    char *end = last ? memrchr(buffer, '\n', (size_t)n) : memchr(buffer, '\n', (size_t)n);
+    if (end == NULL) {
+        return NULL;
+    }
+    char *before = last ? memrchr(buffer, '\n', (size_t)(end - buffer)) : NULL;
+    char *begin = before == NULL ? buffer : before + 1;
+    return json_loadb(begin, (size_t)(end - begin), 0, NULL);
+}
+
+/* The offset of the last place where the file has `needle`; -1: it has none. Nothing is read behind
+ * zeros, which a power failure or a hole leaves, of any length. */
+static off_t find_last(int fd, const char *needle, char *buffer)
+{
+    size_t length = strlen(needle);
+    const char *zero = NULL;
+    off_t found = -1;
+    ssize_t n;
+    for (off_t from = 0;
+         zero == NULL && (n = pread(fd, buffer, LINE_MAX_BYTES, from)) >= (ssize_t)length;
+         from += n - (ssize_t)length + 1) {
+        zero = memchr(buffer, 0, (size_t)n);
+        const char *end = zero == NULL ? buffer + n : zero, *at = buffer;
+        while ((at = memmem(at, (size_t)(end - at), needle, length)) != NULL) {
+            found = from + (at - buffer);
+            at++;
+        }
+    }
+    return found;
+}
+
+/* The newest event run.resumed; NULL: the run was never resumed. */
+static json_t *read_resumed(int fd, char *buffer)
+{
+    enum { BEFORE = 256 }; /* an event begins with its time and its name */
+    off_t at = find_last(fd, "\"event\": \"run.resumed\"", buffer);
+    off_t from = at > BEFORE ? at - BEFORE : 0;
+    ssize_t n = at < 0 ? 0 : pread(fd, buffer, LINE_MAX_BYTES, from);
+    if (at < 0 || n <= at - from) {
+        return NULL;
+    }
+    char *before = memrchr(buffer, '\n', (size_t)(at - from));
+    char *begin = before == NULL ? buffer : before + 1;
+    char *end = memchr(begin, '\n', (size_t)(buffer + n - begin));
+    json_t *event = end == NULL ? NULL : json_loadb(begin, (size_t)(end - begin), 0, NULL);
+    const char *name = json_string_value(json_object_get(event, "event"));
+    if (name == NULL || strcmp(name, "run.resumed") != 0) {
+        json_decref(event); /* the text of another event */
+        return NULL;
+    }
+    return event;
+}
+
+/* ---- what they say ---- */
+
+static void copy_text(const json_t *object, const char *key, char *text, size_t size_bytes)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    snprintf(text, size_bytes, "%s", value == NULL ? "" : value);
+}
+
+static double real_of(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static void read_metrics(const json_t *first, const json_t *last, fl_run_entry *entry)
+{
+    const json_t *model = json_object_get(first, "model"), *metric;
+    size_t i;
+    json_array_foreach(json_object_get(model, "metrics"), i, metric)
+    {
+        fl_metric_result to = {.is_share = json_is_true(json_object_get(metric, "share")),
+                               .train = (double)NAN,
+                               .validation = (double)NAN};
+        char key[sizeof to.name + 8];
+        copy_text(metric, "name", to.name, sizeof to.name);
+        snprintf(key, sizeof key, "test_%s", to.name);
+        to.test = real_of(last, key);
+        if (fl_metric_name_is_valid(to.name) && entry->n_metrics < FL_METRICS_MAX) {
+            entry->metrics[entry->n_metrics++] = to;
+        }
+    }
+}
+
+static void read_last(const json_t *last, fl_run_entry *entry)
+{
+    static const char *const ends[] = {"run.finished", "run.stopped", "run.failed"};
+    const char *event = json_string_value(json_object_get(last, "event"));
+    const json_t *steps = json_object_get(last, "steps");
+    entry->state = FL_RUN_LOST;
+    for (int i = 0; event != NULL && i < 3; i++) {
+        if (strcmp(event, ends[i]) == 0) {
+            entry->state = (fl_run_state)(FL_RUN_FINISHED + i);
+            entry->steps = json_is_integer(steps) ? (int64_t)json_integer_value(steps) : -1;
+            entry->skipped_steps =
+                (int64_t)json_integer_value(json_object_get(last, "skipped_steps"));
+            entry->loss = real_of(last, "train_loss");
+            entry->test_accuracy = real_of(last, "test_accuracy");
+            entry->record_incomplete = json_object_get(last, "record_missing") != NULL;
+        }
+    }
+}
+
+/* For a run without an end event: the newest step that it wrote. */
+static void read_steps(int dir, char *buffer, fl_run_entry *entry)
+{
+    int fd = fl_regular_file_open(dir, "steps.jsonl", NULL);
+    json_t *line = fd < 0 ? NULL : read_line(fd, true, buffer);
+    const json_t *step = json_object_get(line, "step");
+    entry->steps = json_is_integer(step) ? (int64_t)json_integer_value(step) + 1 : 0;
+    entry->loss = real_of(line, "loss");
+    json_decref(line);
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+/* A run that was resumed may have become longer. */
+static void read_length(int fd, const json_t *first, char *buffer, fl_run_entry *entry)
+{
+    json_t *resumed = read_resumed(fd, buffer);
+    const json_t *steps = json_object_get(resumed == NULL ? first : resumed, "steps");
+    entry->n_steps = (int64_t)json_integer_value(steps);
+    json_decref(resumed);
+}
+
+static bool read_events(int dir, char *buffer, fl_run_entry *entry)
+{
+    int fd = fl_regular_file_open(dir, "events.jsonl", NULL);
+    if (fd < 0) {
+        return false;
+    }
+    json_t *first = read_line(fd, false, buffer);
+    copy_text(first, "job", entry->job, sizeof entry->job);
+    copy_text(first, "wall", entry->started, sizeof entry->started);
+    read_length(fd, first, buffer, entry);
+    json_t *last = read_line(fd, true, buffer);
+    read_last(last, entry);
+    entry->n_metrics = 0;
+    read_metrics(first, last, entry);
+    json_decref(first);
+    json_decref(last);
+    close(fd);
+    return true;
+}
+
+/* Whether this process has trained the run already: it goes back then, and does not start it. */
+static bool has_run(int dir, pid_t holder, char *buffer)
+{
+    int fd = fl_regular_file_open(dir, "events.jsonl", NULL);
+    if (fd < 0) {
+        return false;
+    }
+    json_t *resumed = read_resumed(fd, buffer);
+    json_t *start = resumed == NULL ? read_line(fd, false, buffer) : resumed;
+    const json_t *pid = json_object_get(start, "controller_pid");
+    bool same = holder > 0 && json_integer_value(pid) == holder;
+    bool ran = same && find_last(fd, "\"event\": \"run.running\"", buffer) >= 0;
+    json_decref(start);
+    close(fd);
+    return ran;
+}
+
+/* ---- the run ---- */
+
+/* The events show no end of the run. */
+static void look_without_end(const char *path, int dir, char *buffer, fl_run_entry *entry)
+{
+    pid_t holder = 0;
+    bool live = fl_run_is_live(path);
+    if (live || fl__run_is_held_in(dir, &holder)) {
+        entry->state = live                           ? FL_RUN_LIVE
+                       : has_run(dir, holder, buffer) ? FL_RUN_RECOVERING
+                                                      : FL_RUN_STARTING;
+    } else {
+        read_events(dir, buffer, entry); /* it may have ended since they were read */
+    }
+    if (fl_run_state_lives(entry->state) || entry->state == FL_RUN_LOST) {
+        read_steps(dir, buffer, entry);
+    }
+}
+
+fl_status fl_run_look(const char *path, fl_run_entry *entry)
+{
+    void *buffer = NULL;
+    *entry = (fl_run_entry){.steps = -1, .loss = (double)NAN, .test_accuracy = (double)NAN};
+    int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0 || realpath(path, entry->path) == NULL) {
+        fl_status status = fl_fail(FL_EINVAL, "%s: %s", path, strerror(errno));
+        if (dir >= 0) {
+            close(dir);
+        }
+        return status;
+    }
+    const char *slash = strrchr(entry->path, '/');
+    snprintf(entry->name, sizeof entry->name, "%s", slash == NULL ? entry->path : slash + 1);
+    fl_status status = fl_alloc(LINE_MAX_BYTES, &buffer);
+    if (status == FL_OK && !read_events(dir, buffer, entry)) {
+        status = fl_fail(FL_EINVAL, "%s: holds no run: there is no events.jsonl", path);
+    }
+    if (status == FL_OK && entry->state == FL_RUN_LOST) {
+        look_without_end(path, dir, buffer, entry);
+    }
+    fl_free(buffer);
+    close(dir);
+    return status;
+}
