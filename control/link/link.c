@@ -1,12 +1,12 @@
-/* The worker's side of the control link: what the training thread calls. control/link/link_thread.c
- * owns the socket. */
+/* The worker's side of the control link: it opens, closes, and waits for the controller.
+ * control/link/link_thread.c owns the socket, control/link/link_reports.c has what a worker
+ * reports. */
 #include "control/link/link.h"
 
 #include "control/link/link_thread.h"
 #include "control/link/zmq_socket.h"
 #include "device/alloc.h"
 #include "device/clock.h"
-#include "device/log.h"
 #include "device/thread.h"
 
 #include <errno.h>
@@ -143,7 +143,7 @@ fl_status fl_link_open(const fl_link_options *options, fl_link **out)
     return FL_OK;
 }
 
-static void wake(fl_link *link)
+void fl_link_wake(fl_link *link)
 {
     uint64_t one = 1;
     ssize_t written = write(link->wake_fd, &one, sizeof one);
@@ -156,7 +156,7 @@ void fl_link_close(fl_link **link)
         return;
     }
     atomic_store(&(*link)->closing, true);
-    wake(*link);
+    fl_link_wake(*link);
     pthread_join((*link)->thread, NULL);
     release_link(*link);
     *link = NULL;
@@ -174,177 +174,11 @@ fl_status fl_link_await_store(fl_link *link, int64_t deadline_us)
     return link->kv.set(link->kv.self, key, deadline_us, NULL, 0);
 }
 
-/* ---- training thread ---- */
-
-static void send_report(fl_link *link, const fl_wire_message *frame)
-{
-    if (fl_queue_put(&link->queue, frame) != FL_OK) {
-        fl_log(FL_LOG_ERROR, "lost a report (%s): %s", fl_wire_type_text(frame->type), fl_errmsg());
-    }
-}
-
-static void finished_step(fl_link *link, int64_t step)
-{
-    if (step + 1 > atomic_load_explicit(&link->steps, memory_order_relaxed)) {
-        atomic_store_explicit(&link->steps, step + 1, memory_order_relaxed);
-    }
-}
-
-void fl_link_generation(fl_link *link, uint32_t generation)
-{
-    atomic_store(&link->generation, generation);
-}
-
-void fl_link_doing(fl_link *link, const char *operation)
-{
-    atomic_store_explicit(&link->operation, operation, memory_order_relaxed);
-}
-
-void fl_link_memory(fl_link *link, const fl_memory_report *r)
-{
-    atomic_store_explicit(&link->memory_used_bytes, r->used_bytes, memory_order_relaxed);
-    atomic_store_explicit(&link->memory_peak_bytes, r->peak_bytes, memory_order_relaxed);
-    atomic_store_explicit(&link->memory_parked_bytes, r->parked_bytes, memory_order_relaxed);
-    atomic_store_explicit(&link->memory_workspace_bytes, r->workspace_bytes, memory_order_relaxed);
-}
-
-void fl_link_ready(fl_link *link, int64_t memory_peak_bytes)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_READY);
-    frame.memory_peak_bytes = memory_peak_bytes;
-    send_report(link, &frame);
-    wake(link);
-}
-
-void fl_link_step(fl_link *link, const fl_step_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_STEP);
-    frame.generation = report->generation;
-    frame.step = *report;
-    finished_step(link, report->step);
-    send_report(link, &frame);
-}
-
-void fl_link_time(fl_link *link, const fl_time_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_TIME);
-    frame.time = *report;
-    finished_step(link, report->step);
-    send_report(link, &frame);
-}
-
-void fl_link_nonfinite(fl_link *link, const fl_nonfinite_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_NONFINITE);
-    frame.nonfinite = *report;
-    send_report(link, &frame);
-}
-
-void fl_link_hashes_failed(fl_link *link, const fl_hashes_failed_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_HASHES_FAILED);
-    frame.hashes_failed = *report;
-    send_report(link, &frame);
-}
-
-void fl_link_eval(fl_link *link, const fl_eval_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_EVAL);
-    frame.eval = *report;
-    send_report(link, &frame);
-}
-
-void fl_link_pass(fl_link *link, const fl_pass_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_PASS);
-    frame.pass = *report;
-    finished_step(link, report->batch);
-    send_report(link, &frame);
-    wake(link);
-}
-
-void fl_link_ledger(fl_link *link, int64_t epoch, int64_t step, uint32_t generation, int replica,
-                    const int64_t *ids, int64_t n)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_LEDGER);
-    frame.generation = generation;
-    frame.ledger = (fl_wire_ledger){
-        .epoch = epoch, .step = step, .replica = replica, .n = (uint32_t)n, .ids = ids};
-    send_report(link, &frame);
-}
-
-void fl_link_failed(fl_link *link, fl_status status, const char *message)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_FAILED);
-    frame.failed.status = status;
-    snprintf(frame.failed.text, sizeof frame.failed.text, "%s", message);
-    send_report(link, &frame);
-    wake(link);
-}
-
-void fl_link_prepared(fl_link *link, const fl_prepared_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_PREPARED);
-    frame.generation = report->generation;
-    frame.prepared = *report;
-    send_report(link, &frame);
-    wake(link);
-}
-
-void fl_link_transition(fl_link *link, const fl_transition_parts *parts)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_TRANSITION);
-    frame.generation = parts->generation;
-    frame.transition = *parts;
-    send_report(link, &frame);
-    wake(link);
-}
-
-void fl_link_broken(fl_link *link, const fl_broken_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_BROKEN);
-    frame.broken = *report;
-    send_report(link, &frame);
-    wake(link);
-}
+/* ---- waits of the training thread ---- */
 
 int64_t fl_link_counted(fl_link *link)
 {
     return atomic_load(&link->n_counted);
-}
-
-void fl_link_setting_done(fl_link *link, const fl_setting_done_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_SETTING_DONE);
-    frame.setting_done = *report;
-    send_report(link, &frame);
-    wake(link);
-}
-
-void fl_link_checkpoint_file(fl_link *link, const fl_checkpoint_file_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_CHECKPOINT_FILE);
-    frame.generation = report->generation;
-    frame.checkpoint_file = *report;
-    send_report(link, &frame);
-}
-
-void fl_link_checkpoint_part(fl_link *link, const fl_checkpoint_part_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_CHECKPOINT_PART);
-    frame.generation = report->generation;
-    frame.checkpoint_part = *report;
-    send_report(link, &frame);
-    wake(link);
-}
-
-void fl_link_snapshot(fl_link *link, const fl_snapshot_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_SNAPSHOT);
-    frame.generation = report->generation;
-    frame.snapshot = *report;
-    send_report(link, &frame);
-    wake(link);
 }
 
 /* Wait under the lock until the link thread has something to say or the time is over. */
@@ -389,6 +223,20 @@ bool fl_link_wait_regroup(fl_link *link, uint32_t serial, uint32_t obeyed, int64
     return came;
 }
 
+bool fl_link_is_late(fl_link *link, fl_link_patience *patience, int64_t timeout_ms)
+{
+    int64_t now_us = fl_now_us();
+    int64_t passed_us = now_us - patience->looked_us;
+    bool silent = now_us - atomic_load(&link->heard_us) > SILENT_HEARTBEATS * link->heartbeat_us;
+    if (patience->looked_us != 0 && !silent) {
+        patience->counted_us += passed_us < PATIENCE_US ? passed_us : PATIENCE_US;
+    }
+    patience->looked_us = now_us;
+    return patience->counted_us >= timeout_ms * 1000;
+}
+
+/* ---- commands ---- */
+
 static bool saves(const fl_command *command)
 {
     return command->kind == FL_COMMAND_CHECKPOINT || command->kind == FL_COMMAND_SNAPSHOT;
@@ -427,6 +275,17 @@ static bool take_locked(fl_link *link, int64_t step, fl_command *out)
     return true;
 }
 
+bool fl_link_take_command(fl_link *link, int64_t step, fl_command *out)
+{
+    if (atomic_load_explicit(&link->n_commands, memory_order_acquire) == 0) {
+        return false;
+    }
+    pthread_mutex_lock(&link->lock);
+    bool taken = take_locked(link, step, out);
+    pthread_mutex_unlock(&link->lock);
+    return taken;
+}
+
 bool fl_link_wait_command(fl_link *link, int64_t step, int64_t timeout_ms, fl_command *out)
 {
     int64_t deadline_us = fl_deadline_us(timeout_ms);
@@ -435,76 +294,6 @@ bool fl_link_wait_command(fl_link *link, int64_t step, int64_t timeout_ms, fl_co
     while (!taken && wait_woken(link, deadline_us)) {
         taken = take_locked(link, step, out);
     }
-    pthread_mutex_unlock(&link->lock);
-    return taken;
-}
-
-bool fl_link_is_late(fl_link *link, fl_link_patience *patience, int64_t timeout_ms)
-{
-    int64_t now_us = fl_now_us();
-    int64_t passed_us = now_us - patience->looked_us;
-    bool silent = now_us - atomic_load(&link->heard_us) > SILENT_HEARTBEATS * link->heartbeat_us;
-    if (patience->looked_us != 0 && !silent) {
-        patience->counted_us += passed_us < PATIENCE_US ? passed_us : PATIENCE_US;
-    }
-    patience->looked_us = now_us;
-    return patience->counted_us >= timeout_ms * 1000;
-}
-
-void fl_link_norms(fl_link *link, int64_t step, uint32_t generation, const double *squared, int n)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_NORMS);
-    frame.generation = generation;
-    frame.norms.step = step;
-    frame.norms.n = n;
-    memcpy(frame.norms.squared, squared, (size_t)n * sizeof *squared);
-    send_report(link, &frame);
-}
-
-void fl_link_graphs(fl_link *link, const fl_graphs_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_GRAPHS);
-    frame.generation = report->generation;
-    frame.graphs = *report;
-    send_report(link, &frame);
-}
-
-void fl_link_comm(fl_link *link, const fl_comm_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_COMM);
-    frame.generation = report->generation;
-    frame.comm = *report;
-    send_report(link, &frame);
-}
-
-void fl_link_cache(fl_link *link, const fl_cache_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_CACHE);
-    frame.cache = *report;
-    send_report(link, &frame);
-}
-
-void fl_link_cache_tiers(fl_link *link, const fl_cache_tiers_report *report)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_CACHE_TIERS);
-    frame.cache_tiers = *report;
-    send_report(link, &frame);
-}
-
-void fl_link_done(fl_link *link)
-{
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_DONE);
-    send_report(link, &frame);
-    wake(link);
-}
-
-bool fl_link_take_command(fl_link *link, int64_t step, fl_command *out)
-{
-    if (atomic_load_explicit(&link->n_commands, memory_order_acquire) == 0) {
-        return false;
-    }
-    pthread_mutex_lock(&link->lock);
-    bool taken = take_locked(link, step, out);
     pthread_mutex_unlock(&link->lock);
     return taken;
 }

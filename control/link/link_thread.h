@@ -1,5 +1,5 @@
-/* State that the two threads of a worker's link share. Only control/link/link.c and
- * control/link/link_thread.c include it. */
+/* State that the two threads of a worker's link share. Only control/link/link.c,
+ * control/link/link_reports.c and control/link/link_thread.c include it. */
 #ifndef FL_CONTROL_LINK_LINK_THREAD_H
 #define FL_CONTROL_LINK_LINK_THREAD_H
 
@@ -60,6 +60,9 @@ struct fl_link {
 
 /* Make a frame of this worker, with the present time. */
 fl_wire_message fl_link_frame(const fl_link *link, fl_wire_type type);
+
+/* Have the link thread send what is queued at once, and not at the end of its slice. */
+void fl_link_wake(fl_link *link);
 
 /* The body of the link thread; returns once link->closing is set. argument: fl_link. */
 void *fl_link_main(void *argument);
