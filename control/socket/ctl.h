@@ -6,6 +6,7 @@
  *     subscribers <── PUB events.sock ⑤ <── each line of events.jsonl         v
  *                                                        a command to the workers, or a plan
  *
+ *     ctl_open.c      the sockets open and close
  *     ctl_socket.c    ① and ④; it never waits for a client
  *     ctl_events.c    ⑤
  *     ctl_table.c     the commands and their arguments
