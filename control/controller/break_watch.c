@@ -1,6 +1,8 @@
 #include "control/controller/break_watch.h"
 
+#include "control/controller/host_pairs.h"
 #include "control/controller/parts.h"
+#include "control/controller/recovery.h"
 
 enum { IDLE_BREAKS_MAX = 3, LONGER_MAX = 6 /* doublings of the patience */ };
 

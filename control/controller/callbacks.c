@@ -1,6 +1,7 @@
 #include "control/controller/callbacks.h"
 
 #include "control/controller/parts.h"
+#include "control/controller/stop_request.h"
 
 #include <math.h>
 #include <stdio.h>

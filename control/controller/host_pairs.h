@@ -11,26 +11,10 @@
 #ifndef FL_CONTROL_CONTROLLER_HOST_PAIRS_H
 #define FL_CONTROL_CONTROLLER_HOST_PAIRS_H
 
-#include "control/state/host_sight.h"
+#include "control/controller/host_pairs_state.h"
 #include "control/state/worker.h"
 
 typedef struct fl_controller fl_controller;
-
-typedef enum fl_host_pairs_state {
-    FL_HOST_PAIRS_IDLE,
-    FL_HOST_PAIRS_ASKED,
-    FL_HOST_PAIRS_LEAVING, /* the gate is to count a host as lost */
-} fl_host_pairs_state;
-
-typedef struct fl_host_pairs {
-    fl_host_pairs_state state;
-    int64_t since_us;   /* of this state */
-    int64_t timeout_ms; /* of a trial */
-    int64_t checked_us; /* when all had answered last, and no pair was apart; 0: never */
-    int64_t progress;   /* of workers that open connections or meet; 0: none does */
-    int64_t idle_us;    /* since when it is the same */
-    fl_host_sight sight;
-} fl_host_pairs;
 
 /* Something has gone wrong that a cut between two hosts would explain. True: the decision has to
  * wait for what the hosts find; call it again in the next turn. False at once in a run on one host,

@@ -1,7 +1,10 @@
 #include "control/controller/host_watch.h"
 
+#include "control/controller/attempts.h"
 #include "control/controller/host_kind.h"
+#include "control/controller/joining.h"
 #include "control/controller/parts.h"
+#include "control/controller/replan.h"
 #include "control/elastic/drain.h"
 #include "control/events/event_log_hosts.h"
 #include "control/state/lasting.h"

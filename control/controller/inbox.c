@@ -6,8 +6,16 @@
  * Only this user can open the socket, yet nothing that arrives is trusted. The controller drops a
  * message of another form, a frame that does not decode, and a frame whose rank is not its
  * sender's; each leaves a line in the log. */
-#include "control/controller/parts.h"
+#include "control/controller/inbox.h"
 
+#include "control/controller/callbacks.h"
+#include "control/controller/parts.h"
+#include "control/controller/pass.h"
+#include "control/controller/recovery.h"
+#include "control/controller/run_ledger.h"
+#include "control/controller/shutdown.h"
+#include "control/controller/silence.h"
+#include "control/controller/stop_answer.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"

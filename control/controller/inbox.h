@@ -3,12 +3,7 @@
 #ifndef FL_CONTROL_CONTROLLER_INBOX_H
 #define FL_CONTROL_CONTROLLER_INBOX_H
 
-/* Why a message is dropped. */
-typedef enum fl_inbox_drop {
-    FL_INBOX_DROP_PARTS,    /* it has too many parts */
-    FL_INBOX_DROP_STRANGER, /* no living worker and no store has sent it */
-    FL_INBOX_DROPS
-} fl_inbox_drop;
+#include "control/controller/inbox_state.h"
 
 typedef struct fl_controller fl_controller;
 

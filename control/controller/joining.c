@@ -1,5 +1,10 @@
-#include "control/controller/parts.h"
+#include "control/controller/joining.h"
 
+#include "control/controller/attempts.h"
+#include "control/controller/host_watch.h"
+#include "control/controller/parts.h"
+#include "control/controller/replan.h"
+#include "control/controller/watch.h"
 #include "control/elastic/elastic_transition.h"
 #include "device/clock.h"
 #include "device/log.h"

@@ -6,7 +6,14 @@
  */
 #include "control/controller/losses.h"
 
+#include "control/controller/break_watch.h"
+#include "control/controller/host_pairs.h"
+#include "control/controller/inbox.h"
+#include "control/controller/joining.h"
 #include "control/controller/parts.h"
+#include "control/controller/recovery.h"
+#include "control/controller/standstill.h"
+#include "control/controller/watch.h"
 #include "control/events/worker_log.h"
 #include "device/log.h"
 

@@ -1,6 +1,9 @@
 #include "control/controller/recovery.h"
 
+#include "control/controller/break_watch.h"
+#include "control/controller/joining.h"
 #include "control/controller/parts.h"
+#include "control/controller/watch.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"

@@ -8,22 +8,9 @@
 #ifndef FL_CONTROL_CONTROLLER_REPLAN_H
 #define FL_CONTROL_CONTROLLER_REPLAN_H
 
-#include <frostline/plan.h>
-
-#include <stdbool.h>
-#include <stdint.h>
+#include "control/controller/replan_state.h"
 
 typedef struct fl_controller fl_controller;
-
-typedef struct fl_replan {
-    bool due;
-    int rank;     /* that joined last */
-    bool by_host; /* a host has joined: the plan is chosen anew even if it is not elastic */
-    int64_t due_us;
-    uint32_t generation;          /* ③, 0: none is in progress */
-    int n_tries;                  /* since ① */
-    bool drained[FL_MAX_WORKERS]; /* by rank: to leave again, once the run that went back trains */
-} fl_replan;
 
 /* The run begins. One that has gone back to a snapshot or a checkpoint, or was resumed, is to have
  * the K and R that it was to have before; its plan may be an older one, or one that was made after

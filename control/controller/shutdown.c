@@ -5,8 +5,17 @@
  *     the agent lost ───────────────────────────────────────────────────────> OVER, FL_EFAILED
  *     a request (stop_request.c) ── as "all done", or SIGKILL to all ───────> OVER, FL_ESTOPPED
  */
-#include "control/controller/parts.h"
+#include "control/controller/shutdown.h"
 
+#include "control/controller/joining.h"
+#include "control/controller/losses.h"
+#include "control/controller/parts.h"
+#include "control/controller/pass.h"
+#include "control/controller/recovery.h"
+#include "control/controller/run_ledger.h"
+#include "control/controller/silence.h"
+#include "control/controller/stop_request.h"
+#include "control/controller/watch.h"
 #include "control/events/nonfinite.h"
 #include "device/clock.h"
 #include "device/log.h"

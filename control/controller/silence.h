@@ -11,18 +11,10 @@
 #ifndef FL_CONTROL_CONTROLLER_SILENCE_H
 #define FL_CONTROL_CONTROLLER_SILENCE_H
 
+#include "control/controller/silence_state.h"
 #include "control/state/worker.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 typedef struct fl_controller fl_controller;
-
-typedef struct fl_silence {
-    int64_t since_us; /* when the workers were first held; 0: they are not */
-    bool told;        /* the terminal has the line */
-    bool answered;    /* a message of a member has come since then */
-} fl_silence;
 
 /* A message of this worker has come. */
 void fl_silence_heard(fl_controller *controller, const fl_worker *worker);

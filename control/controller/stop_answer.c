@@ -1,5 +1,6 @@
 #include "control/controller/stop_answer.h"
 
+#include "control/controller/inbox.h"
 #include "control/controller/parts.h"
 #include "device/clock.h"
 

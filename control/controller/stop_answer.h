@@ -9,15 +9,10 @@
 #ifndef FL_CONTROL_CONTROLLER_STOP_ANSWER_H
 #define FL_CONTROL_CONTROLLER_STOP_ANSWER_H
 
+#include "control/controller/stop_answer_state.h"
 #include "control/link/link.h"
 
 typedef struct fl_controller fl_controller;
-
-typedef struct fl_stop_answer {
-    int64_t step;     /* the workers wait here for an answer; 0: they do not */
-    bool keeps;       /* a checkpoint of this step is to be written before */
-    int64_t since_us; /* when the evaluation was judged */
-} fl_stop_answer;
 
 /* The evaluation has just been added to the statistics. */
 void fl_stop_answer_judged(fl_controller *controller, const fl_eval_report *eval);

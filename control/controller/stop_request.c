@@ -8,6 +8,7 @@
 #include "control/controller/stop_request.h"
 
 #include "control/controller/parts.h"
+#include "control/controller/pass.h"
 #include "device/clock.h"
 #include "device/log.h"
 

@@ -1,6 +1,7 @@
 #include "control/controller/view.h"
 
 #include "control/controller/parts.h"
+#include "control/controller/recovery.h"
 #include "device/clock.h"
 #include "pipe/plan/migrate_schedule.h"
 
