@@ -2,7 +2,7 @@
 #ifndef FL_CONTROL_CONTROLLER_CONTROLLER_OPEN_H
 #define FL_CONTROL_CONTROLLER_CONTROLLER_OPEN_H
 
-#include "control/controller/parts.h"
+#include "control/controller/parts/parts.h"
 
 /* Open all parts, start the agent, and wait until each worker has a process. Close them after a
  * failure, too. */

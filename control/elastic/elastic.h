@@ -41,7 +41,8 @@ typedef enum fl_elastic_state {
     FL_ELASTIC_IDLE,
     FL_ELASTIC_PREPARING,  /* workers open the next generation while the current one runs */
     FL_ELASTIC_COMMITTING, /* all are ready: they vote and switch at the next control point */
-    FL_ELASTIC_RECOVERING, /* a worker was lost: the others regroup (control/controller/recovery.h)
+    FL_ELASTIC_RECOVERING, /* a worker was lost: the others regroup
+                            * (control/controller/faults/recovery.h)
                             */
 } fl_elastic_state;
 

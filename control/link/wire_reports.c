@@ -141,7 +141,7 @@ void fl_wire_put_pass(fl_writer *w, const fl_pass_report *p)
     }
 }
 
-/* The lines are the rest of the frame; control/controller/pass.c takes them apart. */
+/* The lines are the rest of the frame; control/controller/parts/pass.c takes them apart. */
 bool fl_wire_get_pass(fl_reader *r, fl_pass_report *p)
 {
     p->batch = fl_get_i64(r);

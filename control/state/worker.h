@@ -37,7 +37,8 @@ typedef struct fl_worker {
                                                   (10.0.0.2): why"; "": it is not */
     bool killed;                               /* killed by the controller */
     int64_t restarts_us;                       /* it was lost, and is to be started again then */
-    /* Since its training thread last entered or left an operation: control/controller/standstill.h
+    /* Since its training thread last entered or left an operation:
+     * control/controller/judge/standstill.h
      */
     int64_t waits_us;  /* it has waited for other workers */
     int64_t still_us;  /* it has been in an operation of its own, */

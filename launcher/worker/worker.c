@@ -340,7 +340,8 @@ int fl_worker_run(void *context, const fl_worker_birth *birth, const char *endpo
 {
     share_one_heap();
     worker w = {.c = context, .birth = birth, .rank = birth->rank, .abort_set = FL_ABORT_SET_INIT};
-    w.abort_set.limits_waits = w.c->task == FL_WORKER_TRAIN; /* control/controller/standstill.h */
+    w.abort_set.limits_waits =
+        w.c->task == FL_WORKER_TRAIN; /* control/controller/judge/standstill.h */
     begin_at(&w);
     int64_t n_an_epoch = fl_sampler_steps_per_epoch(w.c->n_samples, fl_sampler_batch(w.c->job));
     w.evaluation_period = fl_evaluation_period(w.c->job, n_an_epoch, w.c->n_steps);

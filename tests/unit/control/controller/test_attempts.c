@@ -1,6 +1,6 @@
 /* Changes of the plan that are asked for again. Would catch: one that fails every second for as
  * long as the run lasts, one that leaves no time for other changes, and a message for each. */
-#include "control/controller/attempts.h"
+#include "control/controller/judge/attempts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* The kind of a host that joins. Would catch: plans that price the devices of a host by the profile
  * of the machine that had its name before, and ones that forget what the user has stated. */
-#include "control/controller/host_kind.h"
+#include "control/controller/judge/host_kind.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

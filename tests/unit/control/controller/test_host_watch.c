@@ -1,8 +1,8 @@
 /* The end of a run while a host is being drained. Would catch: a host that has left the run and is
  * in the record as one that was to leave, one that counts as drained although the run needed it to
  * its end, and a drain that begins when the training is over. */
-#include "control/controller/host_watch.h"
-#include "control/controller/parts.h"
+#include "control/controller/members/host_watch.h"
+#include "control/controller/parts/parts.h"
 #include "device/clock.h"
 #include "support/folder.h"
 #include "support/lines.h"

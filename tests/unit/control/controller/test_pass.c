@@ -1,7 +1,7 @@
 /* The controller's part of a pass. Would catch: lines out of order or of another batch; a report
  * that cannot be true and is believed; workers that run further ahead than the lines are held, or
  * that do not all end with the same batch; a reader that is slow and holds up the loop. */
-#include "control/controller/pass.h"
+#include "control/controller/parts/pass.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* What follows a loss, in an order of events that a run rarely has. Would catch: a recovery that
  * waits for ever for the report of a worker which it has not asked for one. */
-#include "control/controller/parts.h"
-#include "control/controller/recovery.h"
+#include "control/controller/faults/recovery.h"
+#include "control/controller/parts/parts.h"
 #include "control/elastic/elastic_transition.h"
 #include "device/clock.h"
 #include "support/folder.h"

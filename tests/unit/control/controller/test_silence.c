@@ -1,7 +1,7 @@
 /* All workers fall silent together: how long they are held, and what the terminal says of it. Would
  * catch: a line that they answer again, although none of them has. */
-#include "control/controller/parts.h"
-#include "control/controller/silence.h"
+#include "control/controller/faults/silence.h"
+#include "control/controller/parts/parts.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* When a worker stands still and when it is only slow: tables over what the controller sees, and
  * what it sees of real processes. */
-#include "control/controller/standstill.h"
+#include "control/controller/judge/standstill.h"
 #include "support/nap.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* Which worker was lost first, and how: tables over the controller's knowledge at one moment. */
-#include "control/controller/watch.h"
+#include "control/controller/judge/watch.h"
 #include "control/link/link.h"
 
 #include <setjmp.h>

@@ -1,0 +1,14 @@
+/* Workers on other hosts than the controller's, with which it shares no memory. */
+#ifndef FL_CONTROL_CONTROLLER_MEMBERS_FAR_H
+#define FL_CONTROL_CONTROLLER_MEMBERS_FAR_H
+
+#include "control/controller/parts/parts.h"
+
+/* Open the control link, on a network, too, where the run has other hosts. */
+fl_status fl_far_open_router(fl_controller *controller) FL_MUST_CHECK;
+
+/* Workers of other hosts that have ended well have written their layers into the model's file: note
+ * it, as the workers of this host do themselves. */
+void fl_far_note_layers(const fl_controller *controller);
+
+#endif
