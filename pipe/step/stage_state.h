@@ -1,6 +1,9 @@
 /* What a stage holds: shared by the files that run it and make it.
  *
- *     stage.c          micro-batches: begin, forward, loss, backward
+ *     stage.c          micro-batches: forward and backward
+ *     stage_begin.c    micro-batches: their samples, laid out for every layer
+ *     stage_fill.c     some of their samples, up to where micro-batches enter
+ *     stage_loss.c     the loss, of a micro-batch or of one of its samples
  *     stage_create.c   from options to slots, scratch and tables, and back
  *     stage_shapes.c   micro-batches that look alike to the device
  *     stage_graphs.c   layers that are captured for a shape and launched again */
@@ -75,6 +78,20 @@ fl_status fl__stage_run_forward(fl_stage *stage, fl_stage_slot *s, void *to,
                                 bool *asked) FL_MUST_CHECK;
 fl_status fl__stage_run_backward(fl_stage *stage, fl_stage_slot *s, int high, int low,
                                  bool want_grad_in, void *to, bool *asked) FL_MUST_CHECK;
+
+/* What a layer needs to run for the slot's micro-batch. */
+fl_exec fl__stage_exec(fl_stage *stage, fl_stage_slot *s, int layer);
+
+/* The micro-batch has left the stage. */
+void fl__stage_end_slot(fl_stage *stage, fl_stage_slot *s);
+
+/* ---- stage_begin.c ---- */
+
+/* A tensor of the tables' samples, but for its data, rows and type. */
+fl_tensor fl__stage_tensor_at(const fl_batch_tables *tables, int boundary);
+
+/* Memory for what enters the stage, at the begin of the slot's. */
+fl_status fl__stage_take_entry(fl_stage *stage, fl_stage_slot *s) FL_MUST_CHECK;
 
 static inline size_t fl__tensor_bytes(const fl_tensor *t)
 {
