@@ -20,7 +20,7 @@
 #include "nn/model.h"
 #include "pipe/cost/plan.h"
 #include "pipe/plan/migrate_schedule.h"
-#include "pipe/step/cached_input.h"
+#include "pipe/step/input/cached_input.h"
 
 #include <frostline.h>
 

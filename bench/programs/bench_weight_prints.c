@@ -6,7 +6,7 @@
 #include "device/clock.h"
 #include "nn/model.h"
 #include "pipe/cost/plan.h"
-#include "pipe/step/weight_prints.h"
+#include "pipe/step/input/weight_prints.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* The events of the cache. */
 #include "control/events/event_log.h"
 
-#include "pipe/step/activations.h"
+#include "pipe/step/input/activations.h"
 
 static const char *policy_text(fl_cache_policy policy)
 {

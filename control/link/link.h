@@ -12,9 +12,9 @@
 #include "autodp/transfer.h"
 #include "nn/loss.h"
 #include "pipe/state/checkpoint_files.h"
-#include "pipe/step/cache_tiers.h"
+#include "pipe/step/input/cache_tiers.h"
 #include "pipe/step/nonfinite.h"
-#include "pipe/step/stage.h"
+#include "pipe/step/stage/stage.h"
 
 #include <frostline/plan.h>
 #include <frostline/status.h>

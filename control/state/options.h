@@ -10,7 +10,7 @@
 #include "control/state/phase.h"
 #include "control/state/recovery_sums.h"
 #include "pipe/plan/planner.h"
-#include "pipe/step/activations.h"
+#include "pipe/step/input/activations.h"
 
 #include <frostline/plan.h>
 #include <frostline/run.h>

@@ -15,7 +15,7 @@
 #include "pipe/state/init_weights.h"
 #include "pipe/state/model_file.h"
 #include "pipe/state/snapshot.h"
-#include "pipe/step/activations.h"
+#include "pipe/step/input/activations.h"
 
 #include <frostline/plan.h>
 

@@ -55,7 +55,7 @@ static int64_t tables_bytes(const layers *l, int64_t n, const fl_job *job,
                : (int64_t)fl_stage_tables_bytes(&size, (int)n_slots, n_filled);
 }
 
-/* The cache of a first stage with the frost line inside: pipe/step/cache_tiers.h. */
+/* The cache of a first stage with the frost line inside: pipe/step/input/cache_tiers.h. */
 static void count_cache(const layers *l, int64_t n, const fl_job *job, const fl_stage_place *place,
                         fl_stage_memory *out)
 {

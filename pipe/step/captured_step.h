@@ -13,7 +13,7 @@
 
 #include "autodp/group/group.h"
 #include "pipe/step/reduce.h"
-#include "pipe/step/stage.h"
+#include "pipe/step/stage/stage.h"
 
 #include <stdint.h>
 

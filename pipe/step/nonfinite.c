@@ -3,7 +3,7 @@
 #include "device/alloc.h"
 #include "device/bf16.h"
 #include "nn/model.h"
-#include "pipe/step/augmentation.h"
+#include "pipe/step/input/augmentation.h"
 #include "pipe/step/pipeline_state.h"
 
 #include <math.h>

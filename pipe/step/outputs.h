@@ -4,7 +4,7 @@
 #define FL_PIPE_STEP_OUTPUTS_H
 
 #include "device/device.h"
-#include "pipe/step/stage.h"
+#include "pipe/step/stage/stage.h"
 
 /* One micro-batch. All is borrowed, and valid during the call that gets it.
  * rows     [offsets[n_samples], width]: sample s has the rows offsets[s] .. offsets[s + 1] - 1

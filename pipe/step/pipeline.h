@@ -13,11 +13,11 @@
 
 #include "autodp/group/group.h"
 #include "pipe/plan/batch_split.h"
-#include "pipe/step/activations.h"
-#include "pipe/step/cached_input.h"
+#include "pipe/step/input/activations.h"
+#include "pipe/step/input/cached_input.h"
 #include "pipe/step/nonfinite.h"
 #include "pipe/step/outputs.h"
-#include "pipe/step/stage.h"
+#include "pipe/step/stage/stage.h"
 
 #include <frostline/plan.h>
 

@@ -11,11 +11,11 @@
 #include "pipe/cost/schedule.h"
 #include "pipe/step/captured_step.h"
 #include "pipe/step/device_clock.h"
+#include "pipe/step/input/stage_input.h"
 #include "pipe/step/message_queues.h"
 #include "pipe/step/nonfinite.h"
 #include "pipe/step/pipeline.h"
 #include "pipe/step/reduce.h"
-#include "pipe/step/stage_input.h"
 
 /* The values that the commit point sums over all workers: from SUM_LOSS on those of fl_loss_sums,
  * then a squared norm for each block. */

@@ -24,7 +24,9 @@ pipe/cost: device nn data freeze cache autodp pipe/cost
 pipe/plan: device nn data freeze cache autodp pipe/cost pipe/plan
 pipe/measure: device nn data freeze cache autodp pipe/cost pipe/measure
 pipe/state: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state
-pipe/step: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step
+pipe/step/stage: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step/stage
+pipe/step/input: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step/stage pipe/step/input
+pipe/step/.: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step/stage pipe/step/input pipe/step/.
 control/link: device nn data freeze cache autodp pipe control/link
 control/state: device nn data freeze cache autodp pipe control/link control/state
 control/agent/measure: device nn data freeze cache autodp pipe control/link control/state control/agent/measure

@@ -20,7 +20,7 @@
 #include "pipe/plan/capacity.h"
 #include "pipe/plan/planner.h"
 #include "pipe/state/init_weights.h"
-#include "pipe/step/activations.h"
+#include "pipe/step/input/activations.h"
 
 #include <frostline/run.h>
 

@@ -9,7 +9,7 @@
 #include "nn/model.h"
 #include "pipe/state/migrate.h"
 #include "pipe/state/params.h"
-#include "pipe/step/stage.h"
+#include "pipe/step/stage/stage.h"
 #include "support/data/tied.h"
 #include "support/data/toy.h"
 

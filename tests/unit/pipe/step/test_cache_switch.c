@@ -1,5 +1,5 @@
 /* When the cache is used: by what was measured, and nothing else. */
-#include "pipe/step/cache_switch.h"
+#include "pipe/step/input/cache_switch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

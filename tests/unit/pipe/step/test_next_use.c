@@ -1,6 +1,6 @@
 /* The cache's view of the sampler: what it foretells is what fl_sampler_next then gives. */
 #include "autodp/sampler.h"
-#include "pipe/step/next_use.h"
+#include "pipe/step/input/next_use.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 #include "device/random.h"
 #include "nn/exec.h"
 #include "nn/model.h"
-#include "pipe/step/stage.h"
+#include "pipe/step/stage/stage.h"
 #include "support/data/ragged.h"
 #include "support/data/toy.h"
 

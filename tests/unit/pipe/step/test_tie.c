@@ -4,7 +4,7 @@
 #include "pipe/cost/cost_model.h"
 #include "pipe/cost/plan.h"
 #include "pipe/step/reduce.h"
-#include "pipe/step/stage.h"
+#include "pipe/step/stage/stage.h"
 #include "support/data/tied.h"
 #include "support/data/toy.h"
 

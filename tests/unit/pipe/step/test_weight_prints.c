@@ -1,7 +1,7 @@
 /* Hashes of frozen layers' weights: each layer is hashed once, by whichever worker comes first, and
  * again after it has trained. */
 #include "nn/model.h"
-#include "pipe/step/weight_prints.h"
+#include "pipe/step/input/weight_prints.h"
 #include "support/data/toy.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* Some samples of a micro-batch, up to where micro-batches enter the stage. */
-#include "pipe/step/stage_state.h"
+#include "pipe/step/stage/stage_state.h"
 
 /* The tables of the chosen samples, standing one behind the other. */
 static fl_status describe_some(fl_stage *stage, const fl_stage_slot *s, const int32_t *which,

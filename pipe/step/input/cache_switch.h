@@ -5,8 +5,8 @@
  *
  * While the state is unknown or being tried, the cache is used; otherwise there would be nothing to
  * measure. */
-#ifndef FL_PIPE_STEP_CACHE_SWITCH_H
-#define FL_PIPE_STEP_CACHE_SWITCH_H
+#ifndef FL_PIPE_STEP_INPUT_CACHE_SWITCH_H
+#define FL_PIPE_STEP_INPUT_CACHE_SWITCH_H
 
 #include <frostline/job.h>
 

@@ -9,7 +9,7 @@
 #include "device/failure.h"
 #include "device/flight.h"
 #include "nn/model.h"
-#include "pipe/step/stage_state.h"
+#include "pipe/step/stage/stage_state.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Hashes of frozen layers' weights, which name what the cache keeps. They lie in memory that all
  * workers of a run share: a layer is hashed once while it is frozen, by one of the workers that
  * read the cache, and each of them reads the result. */
-#ifndef FL_PIPE_STEP_WEIGHT_PRINTS_H
-#define FL_PIPE_STEP_WEIGHT_PRINTS_H
+#ifndef FL_PIPE_STEP_INPUT_WEIGHT_PRINTS_H
+#define FL_PIPE_STEP_INPUT_WEIGHT_PRINTS_H
 
 #include "pipe/state/params.h"
 

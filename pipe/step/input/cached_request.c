@@ -3,7 +3,7 @@
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "nn/model.h"
-#include "pipe/step/cached_input_state.h"
+#include "pipe/step/input/cached_input_state.h"
 
 enum { LINE = 64 };
 

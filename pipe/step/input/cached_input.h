@@ -12,15 +12,15 @@
  * A value that was stored when fewer layers were frozen enters behind those layers. Whether the
  * cache is used at all depends on what reading and computing take (cache_switch.h). Threads: one,
  * and its own reader. */
-#ifndef FL_PIPE_STEP_CACHED_INPUT_H
-#define FL_PIPE_STEP_CACHED_INPUT_H
+#ifndef FL_PIPE_STEP_INPUT_CACHED_INPUT_H
+#define FL_PIPE_STEP_INPUT_CACHED_INPUT_H
 
 #include "autodp/affinity.h"
 #include "data/loader.h"
-#include "pipe/step/activations.h"
-#include "pipe/step/cache_switch.h"
-#include "pipe/step/cache_tiers.h"
-#include "pipe/step/stage.h"
+#include "pipe/step/input/activations.h"
+#include "pipe/step/input/cache_switch.h"
+#include "pipe/step/input/cache_tiers.h"
+#include "pipe/step/stage/stage.h"
 
 typedef struct fl_cached_input fl_cached_input;
 

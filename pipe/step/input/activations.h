@@ -1,14 +1,14 @@
 /* A run's cache of frozen activations: made once on each host, before the workers are forked, from
  * what model, data and job say. One store for all of them, or several among which they are divided.
  */
-#ifndef FL_PIPE_STEP_ACTIVATIONS_H
-#define FL_PIPE_STEP_ACTIVATIONS_H
+#ifndef FL_PIPE_STEP_INPUT_ACTIVATIONS_H
+#define FL_PIPE_STEP_INPUT_ACTIVATIONS_H
 
 #include "cache/cache.h"
 #include "pipe/plan/planner.h"
 #include "pipe/plan/store_map.h"
-#include "pipe/step/next_use.h"
-#include "pipe/step/weight_prints.h"
+#include "pipe/step/input/next_use.h"
+#include "pipe/step/input/weight_prints.h"
 
 #include <frostline/plan.h>
 

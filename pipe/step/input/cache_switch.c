@@ -1,4 +1,4 @@
-#include "pipe/step/cache_switch.h"
+#include "pipe/step/input/cache_switch.h"
 
 void fl_cache_switch_init(fl_cache_switch *c, fl_cache_policy policy)
 {

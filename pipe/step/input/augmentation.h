@@ -1,7 +1,7 @@
 /* How training samples are augmented once blocks are frozen: the cache asks for the same samples in
  * every epoch. Pure. */
-#ifndef FL_PIPE_STEP_AUGMENTATION_H
-#define FL_PIPE_STEP_AUGMENTATION_H
+#ifndef FL_PIPE_STEP_INPUT_AUGMENTATION_H
+#define FL_PIPE_STEP_INPUT_AUGMENTATION_H
 
 #include <frostline/job.h>
 

@@ -1,12 +1,12 @@
 /* The input of the first stage: samples from the data set, or, where the frost line lies within the
  * stage and the run has a cache, the output of the frozen layers. Read a step ahead, micro-batch
  * by micro-batch, and taken in the same order. Threads: one, and a reader's own. */
-#ifndef FL_PIPE_STEP_STAGE_INPUT_H
-#define FL_PIPE_STEP_STAGE_INPUT_H
+#ifndef FL_PIPE_STEP_INPUT_STAGE_INPUT_H
+#define FL_PIPE_STEP_INPUT_STAGE_INPUT_H
 
 #include "data/loader.h"
 #include "pipe/plan/batch_split.h"
-#include "pipe/step/cached_input.h"
+#include "pipe/step/input/cached_input.h"
 
 typedef struct fl_stage_input_options {
     const fl_activations *activations; /* NULL: no cache. Borrowed, as everything here */

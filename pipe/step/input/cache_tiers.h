@@ -16,11 +16,11 @@
  * Memory is taken when the first plan with frozen layers asks for it. What cannot be had is done
  * without: then values come from the store, and a report says why.
  * Threads: one, and any where a function says so. */
-#ifndef FL_PIPE_STEP_CACHE_TIERS_H
-#define FL_PIPE_STEP_CACHE_TIERS_H
+#ifndef FL_PIPE_STEP_INPUT_CACHE_TIERS_H
+#define FL_PIPE_STEP_INPUT_CACHE_TIERS_H
 
 #include "cache/tier.h"
-#include "pipe/step/activations.h"
+#include "pipe/step/input/activations.h"
 
 typedef struct fl_cache_tiers fl_cache_tiers;
 

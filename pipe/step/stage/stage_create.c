@@ -2,7 +2,7 @@
 #include "device/alloc.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
-#include "pipe/step/stage_state.h"
+#include "pipe/step/stage/stage_state.h"
 
 /* ---- slots and scratch ---- */
 

@@ -1,4 +1,4 @@
-#include "pipe/step/augmentation.h"
+#include "pipe/step/input/augmentation.h"
 
 int64_t fl_augment_epoch(const fl_job *job, int F, int64_t epoch)
 {

@@ -7,12 +7,12 @@
  *     stage_create.c   from options to slots, scratch and tables, and back
  *     stage_shapes.c   micro-batches that look alike to the device
  *     stage_graphs.c   layers that are captured for a shape and launched again */
-#ifndef FL_PIPE_STEP_STAGE_STATE_H
-#define FL_PIPE_STEP_STAGE_STATE_H
+#ifndef FL_PIPE_STEP_STAGE_STAGE_STATE_H
+#define FL_PIPE_STEP_STAGE_STAGE_STATE_H
 
 #include "nn/exec.h"
 #include "pipe/cost/batch_tables.h"
-#include "pipe/step/stage.h"
+#include "pipe/step/stage/stage.h"
 
 typedef struct fl_stage_shape fl_stage_shape;
 

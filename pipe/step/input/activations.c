@@ -1,4 +1,4 @@
-#include "pipe/step/activations.h"
+#include "pipe/step/input/activations.h"
 
 #include "autodp/sampler.h"
 #include "device/alloc.h"

@@ -1,4 +1,4 @@
-#include "pipe/step/next_use.h"
+#include "pipe/step/input/next_use.h"
 
 #include "autodp/sampler.h"
 

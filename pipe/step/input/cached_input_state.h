@@ -2,10 +2,10 @@
  *
  *     cached_request.c   a request's memory, and reading it: ② of cached_input.h
  *     cached_input.c     the rest: ①, ③, the decision */
-#ifndef FL_PIPE_STEP_CACHED_INPUT_STATE_H
-#define FL_PIPE_STEP_CACHED_INPUT_STATE_H
+#ifndef FL_PIPE_STEP_INPUT_CACHED_INPUT_STATE_H
+#define FL_PIPE_STEP_INPUT_CACHED_INPUT_STATE_H
 
-#include "pipe/step/cached_input.h"
+#include "pipe/step/input/cached_input.h"
 
 /* The beginning of a request's data, n samples; then follow where each begins, what it has behind
  * it, and its values: raw, or those of any layer up to the frost line, whichever is most. */

@@ -1,6 +1,6 @@
-#include "pipe/step/stage_input.h"
+#include "pipe/step/input/stage_input.h"
 
-#include "pipe/step/augmentation.h"
+#include "pipe/step/input/augmentation.h"
 
 bool fl_stage_input_is_cached(const fl_activations *activations, const fl_plan *plan, int n_frozen)
 {

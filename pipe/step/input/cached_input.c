@@ -1,11 +1,11 @@
-#include "pipe/step/cached_input.h"
+#include "pipe/step/input/cached_input.h"
 
 #include "autodp/sampler.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/random.h"
 #include "nn/model.h"
-#include "pipe/step/cached_input_state.h"
+#include "pipe/step/input/cached_input_state.h"
 
 #include <string.h>
 

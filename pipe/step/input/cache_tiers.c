@@ -1,4 +1,4 @@
-#include "pipe/step/cache_tiers.h"
+#include "pipe/step/input/cache_tiers.h"
 
 #include "device/alloc.h"
 #include "device/log.h"

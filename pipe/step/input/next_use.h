@@ -3,8 +3,8 @@
  *
  * Time counts uses of samples: in each epoch the n_train training samples in the sampler's order,
  * then the n_test test samples in theirs. Keys number training samples first, then test samples. */
-#ifndef FL_PIPE_STEP_NEXT_USE_H
-#define FL_PIPE_STEP_NEXT_USE_H
+#ifndef FL_PIPE_STEP_INPUT_NEXT_USE_H
+#define FL_PIPE_STEP_INPUT_NEXT_USE_H
 
 #include <stdint.h>
 

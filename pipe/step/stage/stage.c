@@ -1,8 +1,8 @@
-#include "pipe/step/stage.h"
+#include "pipe/step/stage/stage.h"
 
 #include "device/flight.h"
 #include "nn/model.h"
-#include "pipe/step/stage_state.h"
+#include "pipe/step/stage/stage_state.h"
 
 void fl__stage_end_slot(fl_stage *stage, fl_stage_slot *s)
 {

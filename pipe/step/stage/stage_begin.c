@@ -1,4 +1,4 @@
-#include "pipe/step/stage_state.h"
+#include "pipe/step/stage/stage_state.h"
 
 #include "data/loader.h"
 #include "device/philox.h"

@@ -6,7 +6,7 @@
  * each other, and the rows' gradients are zeros as well, so they add nothing to any sum. The shapes
  * are quarters of the largest micro-batches that the stage has memory for. */
 #include "device/alloc.h"
-#include "pipe/step/stage_state.h"
+#include "pipe/step/stage/stage_state.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "pipe/step/weight_prints.h"
+#include "pipe/step/input/weight_prints.h"
 
 #include "cache/value.h"
 #include "device/alloc.h"

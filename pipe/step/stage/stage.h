@@ -7,8 +7,8 @@
  * After that a step allocates nothing. A stage of the next plan may find the device too full while
  * the present one trains: it then only reserves its memory, and claims it when the other has given
  * up its own. Threads: one. */
-#ifndef FL_PIPE_STEP_STAGE_H
-#define FL_PIPE_STEP_STAGE_H
+#ifndef FL_PIPE_STEP_STAGE_STAGE_H
+#define FL_PIPE_STEP_STAGE_STAGE_H
 
 #include "pipe/cost/memory.h"
 #include "pipe/state/params.h"
