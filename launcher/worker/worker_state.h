@@ -312,7 +312,26 @@ fl_status fl_worker_join(fl_worker_state *w) FL_MUST_CHECK;
  * state. */
 fl_status fl_worker_share_state(fl_worker_state *w) FL_MUST_CHECK;
 
-/* ---- transition.c ---- */
+/* ---- transition_prepare.c, for transition.c ---- */
+
+/* ② For a refusal, fl_errmsg is the reason. */
+void fl__transition_answer(fl_worker_state *w, uint32_t generation, fl_status status);
+
+/* Whether this rank is a member of the next generation, and none of the present one. */
+bool fl__transition_joins(const fl_worker_state *w, int rank);
+
+/* Memory for the next generation, and then its opening. lost: as in fl_migrate_options */
+fl_status fl__transition_make_next(fl_worker_state *w, const fl_plan *plan) FL_MUST_CHECK;
+fl_status fl__transition_open_member(fl_worker_state *w, const fl_plan *plan, bool after_loss,
+                                     const bool *lost) FL_MUST_CHECK;
+
+/* Wait for the prepare thread, and for one that still closes a generation. */
+void fl__transition_join_thread(fl_worker_state *w);
+
+/* Close a generation while training continues; if no thread can be started, close it at once. */
+void fl__transition_close_in_thread(fl_worker_state *w, fl_generation *member);
+
+/* ---- transition.c, transition_prepare.c ---- */
 
 /* Start to open generation plan->generation while the current one runs. The controller receives the
  * result. A failure here is a refusal; training continues. */
