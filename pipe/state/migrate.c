@@ -8,119 +8,12 @@
  * ① and ② happen while training continues; ③ to ⑥ while training is paused, and allocate nothing.
  * Between ③ and ④ all workers meet: see launcher/worker/transition.c. */
 #include "pipe/state/migrate.h"
+
+#include "device/alloc.h"
 #include "pipe/cost/layout.h"
 #include "pipe/cost/plan.h"
 
-#include "device/alloc.h"
-
 #include <string.h>
-
-/* ---- parked moments ---- */
-
-fl_status fl_parked_init(fl_parked *parked, fl_device *device, int n_layers)
-{
-    size_t n = (size_t)n_layers;
-    *parked = (fl_parked){.n_layers = n_layers, .device = device};
-    fl_status status = fl_alloc_array(n, sizeof *parked->rank, (void **)&parked->rank);
-    if (status == FL_OK) {
-        status = fl_alloc_array(n, sizeof *parked->moments, (void **)&parked->moments);
-    }
-    if (status == FL_OK) {
-        status = fl_alloc_array(n, sizeof *parked->n, (void **)&parked->n);
-    }
-    if (status == FL_OK) {
-        status = fl_alloc_array(n, sizeof *parked->since, (void **)&parked->since);
-    }
-    for (int i = 0; status == FL_OK && i < n_layers; i++) {
-        parked->rank[i] = -1;
-    }
-    if (status != FL_OK) {
-        fl_parked_fini(parked);
-    }
-    return status;
-}
-
-/* Whether parked moments have host memory of their own. */
-static bool is_apart(const fl_parked *parked)
-{
-    return !parked->device->ops->host_memory;
-}
-
-static fl_status parked_reserve(fl_parked *parked, int64_t n, float **out)
-{
-    size_t size_bytes = (size_t)n * sizeof(float);
-    return is_apart(parked) ? fl_alloc_untouched(size_bytes, (void **)out)
-                            : fl_device_reserve(parked->device, size_bytes, (void **)out);
-}
-
-static void parked_give(fl_parked *parked, float **moments, int64_t n)
-{
-    if (is_apart(parked)) {
-        fl_free(*moments);
-    } else {
-        fl_device_drop(parked->device, *moments, (size_t)n * sizeof(float));
-    }
-    *moments = NULL;
-}
-
-static void parked_drop(fl_parked *parked, int layer)
-{
-    parked_give(parked, &parked->moments[layer], parked->n[layer]);
-    parked->n[layer] = 0;
-}
-
-int64_t fl_parked_bytes(const fl_parked *parked)
-{
-    int64_t n = 0;
-    for (int i = 0; i < parked->n_layers; i++) {
-        n += parked->n[i];
-    }
-    return n * (int64_t)sizeof(float);
-}
-
-static fl_status load_layer(fl_parked *parked, const fl_model *model, int n_moments, int layer,
-                            const fl_state_source *source)
-{
-    const fl_param_list *list = fl_model_params(model, layer);
-    int64_t n = fl_layout_count(model, layer, layer + 1), at = 0;
-    if (n * n_moments == 0) {
-        return FL_OK;
-    }
-    FL_TRY(parked_reserve(parked, n * n_moments, &parked->moments[layer]));
-    parked->n[layer] = n * n_moments;
-    for (int i = 0; i < list->n; i++) {
-        for (int k = 0; k < n_moments; k++) {
-            FL_TRY(source->read(source->self, layer, i, FL_STATE_MOMENT + k,
-                                parked->moments[layer] + k * n + at));
-        }
-        at += fl_layout_param(&list->spec[i]);
-    }
-    return FL_OK;
-}
-
-fl_status fl_parked_load(fl_parked *parked, const fl_model *model, int n_moments, const int *rank,
-                         int own_rank, const fl_state_source *source)
-{
-    for (int layer = 0; layer < parked->n_layers; layer++) {
-        parked->rank[layer] = rank[layer];
-        if (rank[layer] == own_rank) {
-            FL_TRY(load_layer(parked, model, n_moments, layer, source));
-        }
-    }
-    return FL_OK;
-}
-
-void fl_parked_fini(fl_parked *parked)
-{
-    for (int i = 0; parked->moments != NULL && i < parked->n_layers; i++) {
-        parked_drop(parked, i);
-    }
-    fl_free(parked->rank);
-    fl_free(parked->moments);
-    fl_free(parked->n);
-    fl_free(parked->since);
-    memset(parked, 0, sizeof *parked);
-}
 
 /* ---- ① and ② ---- */
 
@@ -176,7 +69,7 @@ typedef struct list {
  * layer's are parked there. */
 static bool are_parked(const fl_migrate_options *o, const fl_move *move)
 {
-    return is_apart(o->parked) &&
+    return fl__parked_is_apart(o->parked) &&
            (move->to_parked || move->layer < fl_frozen_layers(o->model, o->old->F));
 }
 
@@ -209,7 +102,7 @@ static int64_t kept_count(const fl_migrate_options *o, int layer)
 static fl_status take_room(fl_migration *m, int layer, int64_t n)
 {
     m->n_arriving[layer] = n;
-    return parked_reserve(m->o.parked, n, &m->arriving[layer]);
+    return fl__parked_reserve(m->o.parked, n, &m->arriving[layer]);
 }
 
 /* The moments of a frozen layer whose keeper departs. */
@@ -284,7 +177,7 @@ static fl_status plan_moves(fl_migration *m, fl_move *moves, int capacity, fl_tr
     fl_migrate_parked(o->model, o->old, o->next, o->lost, m->next_rank);
     (void)fl_migrate_fresh(o->model, o->old, o->next, o->parked->rank, o->lost, m->fresh);
     FL_TRY(list_moves(m, moves, n, &l));
-    if (is_apart(o->parked)) {
+    if (fl__parked_is_apart(o->parked)) {
         FL_TRY(take_copies(m));
     }
     fl_transfers_options options = {.messages = o->messages,
@@ -342,7 +235,7 @@ void fl_migration_close(fl_migration **migration)
     *migration = NULL;
     fl_transfers_close(&m->transfers);
     for (int i = 0; m->thawing != NULL && i < m->o.parked->n_layers; i++) {
-        parked_give(m->o.parked, &m->arriving[i], m->n_arriving[i]);
+        fl__parked_give(m->o.parked, &m->arriving[i], m->n_arriving[i]);
         fl_device_drop(m->o.parked->device, m->thawing[i],
                        (size_t)m->o.parked->n[i] * sizeof(float));
     }
@@ -371,7 +264,7 @@ static fl_status thaw(fl_migration *m, int layer)
     size_t size_bytes = (size_t)o->parked->n[layer] * sizeof(float);
     float **to = &o->to->moments[layer - o->to->first];
     FL_TRY(fl_device_claim(device, size_bytes, "moments that thaw"));
-    if (!is_apart(o->parked)) {
+    if (!fl__parked_is_apart(o->parked)) {
         *to = take(&o->parked->moments[layer]);
         o->parked->n[layer] = 0;
         return FL_OK;
@@ -380,7 +273,7 @@ static fl_status thaw(fl_migration *m, int layer)
     FL_TRY(device->ops->copy_in(device, NULL, *to, o->parked->moments[layer], size_bytes));
 
     FL_TRY(device->ops->sync(device, NULL));
-    parked_drop(o->parked, layer);
+    fl__parked_drop(o->parked, layer);
     return FL_OK;
 }
 
@@ -471,7 +364,7 @@ static fl_status park(fl_migration *m, int layer, piece p)
     const fl_migrate_options *o = &m->o;
     fl_device *device = o->parked->device;
     size_t size_bytes = (size_t)p.n * sizeof(float);
-    if (is_apart(o->parked)) { /* the stage gives its memory back when it closes */
+    if (fl__parked_is_apart(o->parked)) { /* the stage gives its memory back when it closes */
         FL_TRY(device->ops->copy_out(device, NULL, m->arriving[layer], p.data, size_bytes));
         FL_TRY(device->ops->sync(device, NULL));
         o->parked->moments[layer] = take(&m->arriving[layer]);
@@ -491,7 +384,7 @@ static fl_status update_parked(fl_migration *m)
         piece p = moments_of(o->from, layer);
         parked->rank[layer] = m->next_rank[layer];
         if (m->next_rank[layer] != o->rank) {
-            parked_drop(parked, layer);
+            fl__parked_drop(parked, layer);
         } else if (p.data != NULL) {
             FL_TRY(park(m, layer, p));
         } else if (m->arriving[layer] != NULL) {
