@@ -33,6 +33,7 @@
 enum {
     MESSAGES_A_TURN = 64,
     TURN_MS = 50,      /* between two looks at the clock */
+    STILL_US = 500000, /* a turn that takes so much longer than it waits */
     END_MS = 1000,     /* for the hosts to end, after END */
     LATE_US = 2000000, /* and for one that was left out to ask to join, so that it is told, too */
 };
@@ -160,10 +161,23 @@ static bool has_ended(const fl__gate *g)
     return g->end_us != 0 && ((all && !late) || fl_left_ms(g->end_us + (late ? LATE_US : 0)) == 0);
 }
 
+/* The time since the turn before, in which nobody read the hosts' messages: the controller took
+ * none, or this process did not run, as one that was stopped, or whose machine slept. */
+static void excuse_hosts(fl__gate *g, bool takes)
+{
+    int64_t now_us = fl_now_us(), still_us = now_us - g->turned_us - TURN_MS * 1000;
+    if (!takes) {
+        fl__gate_excuse_hosts(g, now_us - g->turned_us);
+    } else if (still_us > STILL_US) {
+        fl__gate_excuse_hosts(g, still_us);
+        fl_log(FL_LOG_WARN, "the gate stood still for %.1f s", (double)still_us * 1e-6);
+    }
+    g->turned_us = now_us;
+}
+
 static void turn_gate(fl__gate *g)
 {
     bool takes = is_writable(g->controller);
-    int64_t begun_us = fl_now_us();
     zmq_pollitem_t items[] = {
         {fl_zap_auth_socket(g->socket.guard), 0, ZMQ_POLLIN, 0},
         {g->socket.socket, 0, (short)(takes ? ZMQ_POLLIN : 0), 0},
@@ -179,9 +193,7 @@ static void turn_gate(fl__gate *g)
     for (int i = 0; i < MESSAGES_A_TURN && is_writable(g->controller) && fl__gate_read_host(g);
          i++) {
     }
-    if (!takes) {
-        fl__gate_excuse_hosts(g, fl_now_us() - begun_us);
-    }
+    excuse_hosts(g, takes);
     fl__gate_watch_hosts(g, fl_now_us());
     fl__gate_send_owed(g);
     fl__gate_reach_send_owed(g);
@@ -263,6 +275,7 @@ _Noreturn void fl__gate_run(const fl_agent_options *options, int socket, fl_agen
     }
     fl__gate_reach_open(&g);
     fl__gate_await_hosts(&g);
+    g.turned_us = fl_now_us();
     while (!has_ended(&g)) {
         turn_gate(&g);
     }

@@ -74,6 +74,7 @@ void fl__gate_lose_host(fl__gate *g, int i, const char *why)
                host->name, host->address, host->first, host->first + host->n - 1, why);
     }
     r->state = FL__HOST_GONE;
+    r->late = true;
     r->owes[FL_HOST_NEWS_CLOCK] = false;
     for (int rank = host->first; rank < host->first + host->n && rank < g->o->n_workers; rank++) {
         fl__gate_lose_worker(g, rank);

@@ -49,13 +49,13 @@ static void welcome_host(fl__gate *g, int i)
 {
     const fl_host *host = &g->hosts->host[i];
     fl_host_message message = {.type = FL_HOST_WELCOME};
-    bool was_in = g->remote[i].was_in;
+    bool late = g->remote[i].late;
     message.welcome.host = *host;
     message.welcome.job_bytes = send_job(g, &g->remote[i]);
     message.welcome.silence_ms = FL_HOST_PATIENCE * g->hosts->silence_ms;
-    message.welcome.continues = g->o->continues || was_in;
-    message.welcome.from_snapshot = g->o->from_snapshot && !was_in;
-    message.welcome.state_step = was_in ? -1 : g->o->state_step;
+    message.welcome.continues = g->o->continues || late;
+    message.welcome.from_snapshot = g->o->from_snapshot && !late;
+    message.welcome.state_step = late ? -1 : g->o->state_step;
     message.welcome.facts = *g->o->facts;
     message.welcome.n_stores = g->o->n_stores;
     for (int k = 0; k < g->n_first_hosts; k++) {
@@ -88,7 +88,6 @@ static void take_in(fl__gate *g, int i, const fl_host_peer *peer, const fl_host_
     r->apart_from = 0;
     r->owes[FL_HOST_NEWS_CLOCK] = false;
     welcome_host(g, i);
-    r->was_in = true;
 }
 
 /* ---- whether it may join ---- */
@@ -174,7 +173,7 @@ static int add_host(fl__gate *g, const fl_host_join *join, char why[FL_HOST_TEXT
         return -1;
     }
     int i = fl_hosts_add(g->hosts, join->name, join->address, join->n_devices);
-    g->remote[i].was_in = true;
+    g->remote[i].late = true;
     return i;
 }
 

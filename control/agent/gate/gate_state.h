@@ -22,7 +22,8 @@ typedef struct fl__remote_host {
     int64_t silent_ms;             /* after it had not answered for this long; 0: otherwise */
     bool unfit;                    /* as it has said itself, for this reason */
     bool released;                 /* the run goes on without it: its end is no loss */
-    bool was_in;                   /* it had joined before, or is new: its workers join the run */
+    bool late; /* it joins after the run has begun, or begun again: its workers get their state
+                * from the others */
     fl_join_rival rival;
     fl_host_clock clock;     /* since it joined */
     fl_machine_kind kind;    /* as it joined last */
@@ -56,6 +57,7 @@ typedef struct fl__gate {
     fl_host_socket socket;
     char run_dir[PATH_MAX], cwd[PATH_MAX];
     int64_t opened_us; /* when the gate began to wait for hosts */
+    int64_t turned_us; /* the end of the loop's last turn */
     int64_t alive_us;  /* when the hosts heard of the head last */
     int64_t end_us;    /* until when the gate waits for the others to end; 0: the run goes on */
     fl_host_type last; /* with end_us: what the hosts are told, */
@@ -121,8 +123,7 @@ void fl__gate_await_hosts(fl__gate *g);
  * head lives. */
 void fl__gate_watch_hosts(fl__gate *g, int64_t now_us);
 
-/* Nobody read the hosts' messages for `us`, because the controller took none: that is no silence.
- */
+/* Nobody read the hosts' messages for `us`: that is no silence of theirs. */
 void fl__gate_excuse_hosts(fl__gate *g, int64_t us);
 
 /* The answer of a host to PING: its clock. */

@@ -166,6 +166,7 @@ void fl__gate_await_hosts(fl__gate *g)
         g->remote[i].n_apart = g->hosts->host[i].n_apart;
         if (g->hosts->host[i].absent) {
             g->remote[i].state = FL__HOST_GONE;
+            g->remote[i].late = true;
             g->remote[i].apart_from = g->hosts->host[i].apart_from;
         }
     }

@@ -193,6 +193,26 @@ static void test_host_resume__lives_while_it_waits_for_a_host(void **state)
     assert_int_equal(net_hosts_n_events(h, "run.stopped", ""), 1);
 }
 
+/* Would catch: a host that is refused for ever because it was not there when the run went back to a
+ * checkpoint that is gone by now. */
+static void test_host_resume__a_host_that_was_not_there_joins_later(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_pipeline(h, "--set fault.snapshot=none --set train.max_steps=100000 "
+                      "--set train.epochs=100 --set elastic.enabled=false");
+    lose_agent(h, 1);
+    NET_AWAIT(net_hosts_n_events(h, "run.resumed", "repeated_steps") == 1);
+    NET_AWAIT(net_hosts_shell("step=$(sed -n 's/.*run.resumed.*\"step\": *\\([0-9]*\\).*/\\1/p' "
+                              "%s/run/events.jsonl) && test -n \"$step\" && "
+                              "! test -e %s/run/checkpoints/step-$(printf %%09d $step)",
+                              h->dir, h->dir));
+    net_hosts_start_agent(h, 1);
+    NET_AWAIT(net_hosts_n_events(h, "worker.joined", "\"host\": \"b\"") == 1);
+    kill(h->head, SIGTERM);
+    net_hosts_expect_codes(h, 5, 5);
+}
+
 /* Would catch: an agent that waits for a head which has given up. */
 static void test_host_resume__ends_where_the_hosts_left_do_not_suffice(void **state)
 {
@@ -219,6 +239,7 @@ int main(void)
         HOSTS(test_host_resume__goes_back_while_a_snapshot_is_on_its_way),
         HOSTS(test_host_resume__goes_back_to_the_start_with_all_hosts),
         HOSTS(test_host_resume__lives_while_it_waits_for_a_host),
+        HOSTS(test_host_resume__a_host_that_was_not_there_joins_later),
         HOSTS(test_host_resume__ends_where_the_hosts_left_do_not_suffice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

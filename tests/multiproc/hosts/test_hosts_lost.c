@@ -344,6 +344,33 @@ static void test_hosts_lost__a_controller_that_pauses_loses_no_host(void **state
     check_long(h);
 }
 
+static void signal_host(const net_hosts *h, int i, const char *signal)
+{
+    assert_true(net_hosts_shell("kill -%s $(ip netns pids %s)", signal, h->host[i].space));
+}
+
+/* As machines that sleep, or that have no processor left for this run. Would catch: a head that
+ * counts its own standstill as the silence of its hosts. */
+static void test_hosts_lost__a_standstill_of_all_hosts_loses_none(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_long(h);
+    for (int i = 0; i < h->n; i++) {
+        signal_host(h, i, "STOP");
+    }
+    for (int64_t until_us = fl_deadline_us(5000); fl_left_ms(until_us) > 0; nap(50000)) {
+    }
+    for (int i = 0; i < h->n; i++) { /* the head goes on first, without an answer */
+        signal_host(h, i, "CONT");
+        NET_AWAIT(i > 0 || net_hosts_log_has(h, "head.log", "the gate stood still for"));
+    }
+    net_hosts_expect_codes(h, 0, 0);
+    assert_int_equal(n_lost(h), 0);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", ""), 0);
+    check_long(h);
+}
+
 /* Would catch: a record that says that the run goes on, where its start has failed. */
 static void test_hosts_lost__a_start_that_fails_is_in_the_record(void **state)
 {
@@ -405,6 +432,7 @@ int main(void)
         SPACES(test_hosts_lost__a_host_that_is_not_drained_in_time_is_lost),
         SPACES(test_hosts_lost__notices_a_cut_cable),
         SPACES(test_hosts_lost__a_controller_that_pauses_loses_no_host),
+        SPACES(test_hosts_lost__a_standstill_of_all_hosts_loses_none),
         cmocka_unit_test_setup_teardown(test_hosts_lost__an_interrupt_ends_the_wait_for_hosts,
                                         make_three, net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_hosts_lost__a_notice_ends_the_wait_for_hosts,
