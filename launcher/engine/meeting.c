@@ -76,6 +76,18 @@ static void task_file(int rank, char name[FILE_NAME])
     snprintf(name, FILE_NAME, "task-%d", rank);
 }
 
+static bool has_file(const char *dir, const char *name)
+{
+    char path[PATH_MAX + FILE_NAME];
+    join_path(dir, name, path);
+    return access(path, F_OK) == 0;
+}
+
+static void left_file(int rank, char name[FILE_NAME])
+{
+    snprintf(name, FILE_NAME, FL_MEETING_LEFT "%d", rank);
+}
+
 static void nap(void)
 {
     const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
@@ -158,11 +170,17 @@ static void list_missing(const fl_engine_task *task, const fl_meeting_host *host
 }
 
 /* Read what has come; *all: nothing is missing. */
-static fl_status read_tasks(const fl_meeting *m, fl_meeting_host *hosts, bool *all)
+static fl_status read_tasks(const fl_meeting *m, const fl_engine_task *task, fl_meeting_host *hosts,
+                            bool *all)
 {
-    char text[FILE_MAX], name[FILE_NAME];
+    char text[FILE_MAX], name[FILE_NAME], host[FL_ENGINE_TEXT];
     *all = true;
     for (int i = 0; i < m->n; i++) {
+        left_file(i, name);
+        if (i > 0 && has_file(m->dir, name)) {
+            return fl_fail(FL_EPEER, "%s: task %d (%s) has ended before the run began",
+                           task->engine, i, name_of(task, i, host));
+        }
         task_file(i, name);
         if (hosts[i].n_devices != 0) {
             continue;
@@ -183,7 +201,7 @@ fl_status fl_meeting_gather(const fl_meeting *m, const fl_engine_task *task, int
     int64_t until_us = fl_deadline_us(timeout_ms), show_us = fl_deadline_us(SHOW_MS);
     memset(hosts, 0, (size_t)m->n * sizeof *hosts);
     for (bool all = false, shown = false; true; nap()) {
-        FL_TRY(read_tasks(m, hosts, &all));
+        FL_TRY(read_tasks(m, task, hosts, &all));
         if (all) {
             return FL_OK;
         }
@@ -230,18 +248,6 @@ static bool has_tasks(const char *dir)
     return any;
 }
 
-static bool has_file(const char *dir, const char *name)
-{
-    char path[PATH_MAX + FILE_NAME];
-    join_path(dir, name, path);
-    return access(path, F_OK) == 0;
-}
-
-static void left_file(int rank, char name[FILE_NAME])
-{
-    snprintf(name, FILE_NAME, FL_MEETING_LEFT "%d", rank);
-}
-
 static bool have_all_left(const fl_meeting *m)
 {
     char name[FILE_NAME];
@@ -275,11 +281,28 @@ void fl_meeting_end(const fl_meeting *m, int exit_code)
 
 /* ---- the others ---- */
 
-fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms,
+/* A lock that this task has seen held and that is free twice in a row. On a file system whose locks
+ * do not reach this host, it never looks held. */
+static bool has_died(const char *dir, bool *was_held, int *n_free)
+{
+    bool held = fl_meeting_is_held(dir);
+    *was_held = *was_held || held;
+    *n_free = held ? 0 : *n_free + 1;
+    return *was_held && *n_free > 1;
+}
+
+fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms, int (*stop)(void),
                            char endpoint[FL_MEETING_ENDPOINT], int *exit_code)
 {
     char text[FILE_MAX];
+    bool was_held = false;
+    int n_free = 0;
     for (int64_t until_us = fl_deadline_us(timeout_ms); fl_left_ms(until_us) > 0; nap()) {
+        int number = stop();
+        if (number != 0) {
+            *exit_code = number;
+            return fl_fail(FL_ESTOPPED, "stopped by signal %d before the run began", number);
+        }
         if (read_file(m->dir, OVER_FILE, text)) {
             *exit_code = (int)strtol(text, NULL, 10) & 0xff;
             return fl_fail(FL_EFAILED, "the head has ended with exit code %d before the run began",
@@ -295,6 +318,10 @@ fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms,
             return fl_fail(FL_EFAILED, "the head has ended before the run began, and removed %s",
                            m->dir);
         }
+        if (has_died(m->dir, &was_held, &n_free)) {
+            *exit_code = GONE_CODE;
+            return fl_fail(FL_EFAILED, "the head was killed before the run began");
+        }
     }
     return fl_fail(FL_EDEADLINE,
                    "no sign of the head in %s for %lld s; is it on a file system that all hosts "
@@ -304,15 +331,18 @@ fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms,
 
 /* ---- the end ---- */
 
-void fl_meeting_leave(const fl_meeting *m)
+void fl_meeting_leave(const fl_meeting *m, bool met)
 {
     char name[FILE_NAME], left[FILE_NAME];
-    bool over = m->rank > 0 && has_file(m->dir, OVER_FILE);
+    bool over = m->rank > 0 && (!met || has_file(m->dir, OVER_FILE));
     task_file(m->rank, name);
     remove_file(m->dir, name);
-    if (over) { /* the head waits for that, and removes the folder */
+    if (over) { /* the head reads that, and removes the folder once all have left */
         left_file(m->rank, left);
         (void)write_file(m->dir, left, "");
+    }
+    if (over && have_all_left(m) && !fl_meeting_is_held(m->dir)) {
+        fl_meeting_clear(m->dir); /* there is no head any more */
     }
     if (!over && !has_tasks(m->dir)) {
         remove_file(m->dir, JOIN_FILE);

@@ -5,17 +5,18 @@
  *     keys     of the head: the keys of the run
  *     join     of the head, once it waits for agents: where
  *     over     of the head, if it ends before: its exit code, which is 0 if there is nothing to do
- *     left-R   of each other task that has seen it
+ *     left-R   of each other task that has seen it, or has left before the run began
  *     head     of the head, locked while it lives
  *
  * Each file gets its name when it is whole. The last task that leaves removes the folder; of one
- * whose head was killed, a task that notices, or a later start (meeting_tidy.h). */
+ * whose tasks were killed, a later start (meeting_tidy.h). */
 #ifndef FL_LAUNCHER_ENGINE_MEETING_H
 #define FL_LAUNCHER_ENGINE_MEETING_H
 
 #include "launcher/engine/engine.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define FL_MEETING_KEYS "keys"
@@ -43,23 +44,27 @@ fl_status fl_meeting_open(const char *parent, const fl_engine_task *task,
 /* Say what this task's host is. FL_EIO. */
 fl_status fl_meeting_enter(const fl_meeting *m, const fl_meeting_host *self) FL_MUST_CHECK;
 
-/* Wait for all tasks: hosts [n], by rank. FL_EDEADLINE names the hosts that are missing; FL_EFORMAT
- * for a file that no task wrote. */
+/* Wait for all tasks: hosts [n], by rank. FL_EDEADLINE names the hosts that are missing, FL_EPEER
+ * one whose task has left; FL_EFORMAT for a file that no task wrote. */
 fl_status fl_meeting_gather(const fl_meeting *m, const fl_engine_task *task, int64_t timeout_ms,
                             fl_meeting_host *hosts) FL_MUST_CHECK;
 
 /* Let the others join at this endpoint; the file of keys is there. FL_EIO. */
 fl_status fl_meeting_announce(const char *dir, const char *endpoint) FL_MUST_CHECK;
 
-/* Wait for it. FL_EFAILED if the head ended before that, with its exit code; FL_EDEADLINE. */
-fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms,
+/* Wait for it. FL_EFAILED if the head ended before that, with its exit code, or was killed (3),
+ * which its lock shows where a task has seen that lock held; FL_ESTOPPED once `stop` returns a
+ * signal's number, which is in *exit_code then; FL_EDEADLINE. */
+fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms, int (*stop)(void),
                            char endpoint[FL_MEETING_ENDPOINT], int *exit_code) FL_MUST_CHECK;
 
 /* The head has ended: tell those that still wait, for a few seconds at most, or remove the folder
  * after a run that all have joined or were lost to (0). */
 void fl_meeting_end(const fl_meeting *m, int exit_code);
 
-void fl_meeting_leave(const fl_meeting *m);
+/* This task is done with the folder. !met, not of the head: it has not got the endpoint, and the
+ * run cannot begin without it. */
+void fl_meeting_leave(const fl_meeting *m, bool met);
 
 /* The head was lost: nobody needs the folder any more. */
 void fl_meeting_abandon(const fl_meeting *m);

@@ -54,9 +54,7 @@ void fl_meeting_clear(const char *dir)
     (void)rmdir(dir);
 }
 
-/* Nobody can know it where the file system has no locks. A start without that file has no head yet,
- * or is of an earlier version. */
-static bool has_living_head(const char *dir)
+bool fl_meeting_is_held(const char *dir)
 {
     char path[PATH_MAX];
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -79,7 +77,7 @@ void fl_meeting_tidy(const char *parent, const char *own)
         bool fits = strncmp(e->d_name, FL_MEETING_FOLDER, strlen(FL_MEETING_FOLDER)) == 0 &&
                     snprintf(dir, sizeof dir, "%s/%s", parent, e->d_name) < PATH_MAX;
         if (fits && lstat(dir, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
-            self.st_mtime - info.st_mtime > FL_MEETING_STALE_S && !has_living_head(dir)) {
+            self.st_mtime - info.st_mtime > FL_MEETING_STALE_S && !fl_meeting_is_held(dir)) {
             fl_log(FL_LOG_DEBUG, "removes %s, which a start has left that was killed", dir);
             fl_meeting_clear(dir);
         }

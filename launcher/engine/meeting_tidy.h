@@ -2,6 +2,8 @@
 #ifndef FL_LAUNCHER_ENGINE_MEETING_TIDY_H
 #define FL_LAUNCHER_ENGINE_MEETING_TIDY_H
 
+#include <stdbool.h>
+
 /* How the folder of a start begins, and the file that its head keeps locked while it lives. */
 #define FL_MEETING_FOLDER ".start-"
 #define FL_MEETING_HEAD "head"
@@ -12,6 +14,10 @@ enum { FL_MEETING_STALE_S = 900 }; /* tasks wait for each other for ten minutes 
 /* Lock the file HEAD of this folder for as long as this process has it open: the descriptor; -1:
  * the file system has no locks, or another process has it. */
 int fl_meeting_hold(const char *dir);
+
+/* Whether a living head holds the lock; true, too, where nobody can know it, as on a file system
+ * without locks. A folder without that file has no head yet, or is of an earlier version. */
+bool fl_meeting_is_held(const char *dir);
 
 /* Remove a folder with all that tasks have written there. */
 void fl_meeting_clear(const char *dir);

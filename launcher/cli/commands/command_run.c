@@ -197,6 +197,7 @@ static int run_or_continue(const fl_args *args, fl_run_hosts *hosts)
 /* As a task of an engine, or alone. */
 static int run_task(const fl_args *args, fl_run_hosts *hosts)
 {
+    fl_early_signals_take();
     if (hosts->task.engine != NULL && fl_run_hosts_meet(args, hosts) != FL_OK) {
         fl_complain("%s", fl_errmsg());
         return FL_EXIT_BAD_INPUT;
@@ -204,7 +205,6 @@ static int run_task(const fl_args *args, fl_run_hosts *hosts)
     if (hosts->task.rank > 0) {
         return fl_run_hosts_serve(args, hosts);
     }
-    fl_early_signals_take();
     int code = run_or_continue(args, hosts);
     fl_run_hosts_end(hosts, code);
     return code;

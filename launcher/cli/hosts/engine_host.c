@@ -6,6 +6,7 @@
  *       the others: the head's endpoint and keys, and the agent             fl_run_hosts_serve */
 #include "launcher/cli/hosts/engine_host.h"
 
+#include "control/agent/process/signals.h"
 #include "device/alloc.h"
 #include "device/host_limits.h"
 #include "device/log.h"
@@ -110,11 +111,31 @@ fl_status fl_engine_host_enter(const fl_args *args, const fl_job *job, const fl_
 
 /* ---- ③ ---- */
 
-static fl_status join_head(const fl_run_hosts *h, int64_t grace_ms, fl_relay_end *end)
+/* Signals that ask for the end wait meanwhile: before and after, they end the process. */
+static fl_status await_head(const fl_run_hosts *h, char endpoint[FL_MEETING_ENDPOINT],
+                            int *exit_code)
+{
+    sigset_t stops, before;
+    int code = 0;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGINT);
+    sigaddset(&stops, SIGTERM);
+    sigprocmask(SIG_BLOCK, &stops, &before);
+    fl_status status =
+        fl_meeting_await(&h->meeting, AWAIT_MS, fl_signals_take_stop, endpoint, &code);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    *exit_code = status != FL_ESTOPPED ? code
+                 : code == SIGTERM     ? FL_EXIT_TERMINATED
+                                       : FL_EXIT_STOPPED;
+    return status == FL_ESTOPPED ? FL_EFAILED : status;
+}
+
+static fl_status join_head(const fl_run_hosts *h, int64_t grace_ms, bool *met, fl_relay_end *end)
 {
     char endpoint[FL_MEETING_ENDPOINT], path[PATH_MAX + 16];
     fl_curve_keys keys;
-    FL_TRY(fl_meeting_await(&h->meeting, AWAIT_MS, endpoint, &end->exit_code));
+    FL_TRY(await_head(h, endpoint, &end->exit_code));
+    *met = true;
     snprintf(path, sizeof path, "%s/" FL_MEETING_KEYS, h->meeting.dir);
     FL_TRY(fl_hosts_read_key(path, &keys));
     const fl_agent_host host = {.name = h->task.host, .address = "", .n_devices = 1};
@@ -123,7 +144,7 @@ static fl_status join_head(const fl_run_hosts *h, int64_t grace_ms, fl_relay_end
     return status;
 }
 
-static fl_status serve(const fl_args *args, const fl_run_hosts *h, fl_relay_end *end)
+static fl_status serve(const fl_args *args, const fl_run_hosts *h, bool *met, fl_relay_end *end)
 {
     char parent[PATH_MAX];
     int64_t grace_ms = 0;
@@ -133,7 +154,7 @@ static fl_status serve(const fl_args *args, const fl_run_hosts *h, fl_relay_end 
     fl_status status = find_parent(args, job, parent);
     status = status == FL_OK ? fl_engine_host_enter(args, job, h) : status;
     fl_free(job);
-    return status == FL_OK ? join_head(h, grace_ms, end) : status;
+    return status == FL_OK ? join_head(h, grace_ms, met, end) : status;
 }
 
 /* The engine ends with the highest code of all tasks, and mpirun ends all tasks after the first
@@ -141,8 +162,9 @@ static fl_status serve(const fl_args *args, const fl_run_hosts *h, fl_relay_end 
 int fl_run_hosts_serve(const fl_args *args, const fl_run_hosts *hosts)
 {
     fl_relay_end end = {.exit_code = 0};
-    fl_status status = serve(args, hosts, &end);
-    fl_meeting_leave(&hosts->meeting);
+    bool met = false;
+    fl_status status = serve(args, hosts, &met, &end);
+    fl_meeting_leave(&hosts->meeting, met);
     if (status == FL_EPEER) {
         fl_meeting_abandon(&hosts->meeting);
     }
@@ -157,6 +179,6 @@ void fl_run_hosts_end(const fl_run_hosts *hosts, int exit_code)
 {
     if (hosts->task.engine != NULL) {
         fl_meeting_end(&hosts->meeting, exit_code);
-        fl_meeting_leave(&hosts->meeting);
+        fl_meeting_leave(&hosts->meeting, true);
     }
 }

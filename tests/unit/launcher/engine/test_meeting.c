@@ -22,7 +22,30 @@
 
 enum { WAIT_MS = 20000 };
 
+static int looks[2]; /* a pipe */
+
 static const char nodes[] = "n[1-3]";
+
+static int no_stop(void)
+{
+    return 0;
+}
+
+/* Tell, once for a task, that it has looked at the folder. */
+static int tell_look(void)
+{
+    static int n;
+    n++;
+    if (n == 2) {
+        (void)!write(looks[1], &n, 1);
+    }
+    return 0;
+}
+
+static int terminated(void)
+{
+    return SIGTERM;
+}
 
 static fl_engine_task task_of(int rank)
 {
@@ -50,14 +73,14 @@ static void remove_join(const char *dir)
 
 /* A task that learns from the head that the run does not begin: its process, which ends with the
  * head's exit code. */
-static pid_t start_late_task(const fl_meeting *m)
+static pid_t start_late_task(const fl_meeting *m, int (*stop)(void))
 {
     pid_t pid = fork();
     if (pid == 0) {
         char endpoint[FL_MEETING_ENDPOINT];
         int code = 0;
-        fl_status status = fl_meeting_await(m, WAIT_MS, endpoint, &code);
-        fl_meeting_leave(m);
+        fl_status status = fl_meeting_await(m, WAIT_MS, stop, endpoint, &code);
+        fl_meeting_leave(m, false);
         _exit(status == FL_EFAILED ? code : 99);
     }
     assert_true(pid > 0);
@@ -109,7 +132,7 @@ static void test_meeting__tasks_meet_and_leave_nothing(void **state)
     assert_string_equal(hosts[1].address, "10.0.0.2");
     assert_int_equal(hosts[2].n_devices, 3);
     assert_int_equal(fl_meeting_announce(m[0].dir, "tcp://10.0.0.1:5570"), FL_OK);
-    assert_int_equal(fl_meeting_await(&m[1], WAIT_MS, endpoint, &code), FL_OK);
+    assert_int_equal(fl_meeting_await(&m[1], WAIT_MS, no_stop, endpoint, &code), FL_OK);
     assert_string_equal(endpoint, "tcp://10.0.0.1:5570");
     remove_join(m[0].dir); /* otherwise it may come before the head's end */
     for (int head_code = 0; head_code <= 3; head_code += 3) { /* 0: the run has finished long ago */
@@ -117,10 +140,10 @@ static void test_meeting__tasks_meet_and_leave_nothing(void **state)
         fl_engine_task task = task_of(0);
         assert_int_equal(fl_meeting_open(parent, &task, &m[0]), FL_OK);
         for (int i = 0; i < 2; i++) {
-            late[i] = start_late_task(&m[i + 1]);
+            late[i] = start_late_task(&m[i + 1], no_stop);
         }
         fl_meeting_end(&m[0], head_code);
-        fl_meeting_leave(&m[0]);
+        fl_meeting_leave(&m[0], true);
         for (int i = 0; i < 2; i++) {
             assert_int_equal(waitpid(late[i], &code, 0), late[i]);
             assert_true(WIFEXITED(code) && WEXITSTATUS(code) == head_code);
@@ -132,7 +155,7 @@ static void test_meeting__tasks_meet_and_leave_nothing(void **state)
     write_text(m[0].dir, "task-1", "n2 10.0.0.2 1\n"); /* of a host that has failed */
     write_text(m[0].dir, "join", "tcp://10.0.0.1:5570");
     fl_meeting_end(&m[0], 0);
-    fl_meeting_leave(&m[0]);
+    fl_meeting_leave(&m[0], true);
     assert_int_equal(access(m[0].dir, F_OK), -1);
     assert_int_equal(remove_folder(dir), 0);
 }
@@ -151,10 +174,67 @@ static void test_meeting__a_killed_task_leaves_nothing(void **state)
     write_text(killed.dir, "task-1", "n2 10.0.0.2 1\n");
     assert_int_equal(fl_meeting_open(dir, &head, &m), FL_OK);
     fl_meeting_end(&m, 2);
-    fl_meeting_leave(&m);
+    fl_meeting_leave(&m, true);
     assert_int_equal(access(m.dir, F_OK), -1);
-    assert_int_equal(fl_meeting_await(&killed, WAIT_MS, endpoint, &code), FL_EFAILED);
+    assert_int_equal(fl_meeting_await(&killed, WAIT_MS, no_stop, endpoint, &code), FL_EFAILED);
     assert_int_equal(code, 3);
+    assert_int_equal(remove_folder(dir), 0);
+}
+
+/* Would catch: tasks that wait ten minutes for a head which was killed before the run began, and
+ * its folder that stays. */
+static void test_meeting__a_killed_head_is_noticed(void **state)
+{
+    (void)state;
+    char dir[FOLDER_SIZE];
+    int how;
+    pid_t late[2];
+    fl_meeting m[2];
+    make_folder(dir);
+    assert_int_equal(pipe(looks), 0);
+    for (int i = 0; i < 2; i++) {
+        fl_engine_task other = task_of(i + 1);
+        assert_int_equal(fl_meeting_open(dir, &other, &m[i]), FL_OK);
+    }
+    pid_t head = hold_elsewhere(m[0].dir);
+    assert_true(fl_meeting_is_held(m[0].dir));
+    for (int i = 0; i < 2; i++) {
+        late[i] = start_late_task(&m[i], tell_look);
+    }
+    for (int i = 0; i < 2; i++) {
+        char byte;
+        assert_int_equal(read(looks[0], &byte, 1), 1);
+    }
+    kill(head, SIGKILL);
+    waitpid(head, NULL, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(waitpid(late[i], &how, 0), late[i]);
+        assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 3);
+    }
+    close(looks[0]);
+    close(looks[1]);
+    assert_int_equal(access(m[0].dir, F_OK), -1);
+    assert_int_equal(remove_folder(dir), 0);
+}
+
+/* Would catch: a head that waits ten minutes for a task which a signal has ended. */
+static void test_meeting__a_stopped_task_is_noticed(void **state)
+{
+    (void)state;
+    char dir[FOLDER_SIZE], endpoint[FL_MEETING_ENDPOINT];
+    fl_engine_task head = task_of(0), other = task_of(1);
+    fl_meeting_host hosts[3];
+    fl_meeting m, stopped;
+    int number = 0;
+    make_folder(dir);
+    assert_int_equal(fl_meeting_open(dir, &head, &m), FL_OK);
+    assert_int_equal(fl_meeting_open(dir, &other, &stopped), FL_OK);
+    assert_int_equal(fl_meeting_await(&stopped, WAIT_MS, terminated, endpoint, &number),
+                     FL_ESTOPPED);
+    assert_int_equal(number, SIGTERM);
+    fl_meeting_leave(&stopped, false);
+    assert_int_equal(fl_meeting_gather(&m, &head, WAIT_MS, hosts), FL_EPEER);
+    assert_non_null(strstr(fl_errmsg(), "task 1 (n2) has ended before the run began"));
     assert_int_equal(remove_folder(dir), 0);
 }
 
@@ -194,7 +274,7 @@ static void test_meeting__a_later_start_removes_what_was_left(void **state)
     waitpid(holder, NULL, 0);
     write_text(next.dir, "join", "tcp://10.0.0.1:5570");
     fl_meeting_end(&next, 0);
-    fl_meeting_leave(&next);
+    fl_meeting_leave(&next, true);
     fl_meeting_abandon(&m[1]);
     fl_meeting_abandon(&m[2]);
     assert_int_equal(rmdir(dir), 0);
@@ -213,7 +293,7 @@ static void test_meeting__names_the_hosts_that_are_missing(void **state)
     write_text(m.dir, "task-1", "n2 10.0.0.2 1\n");
     assert_int_equal(fl_meeting_gather(&m, &task, 1, hosts), FL_EDEADLINE);
     assert_non_null(strstr(fl_errmsg(), "no sign of n1, n3 in "));
-    assert_int_equal(fl_meeting_await(&m, 1, endpoint, &code), FL_EDEADLINE);
+    assert_int_equal(fl_meeting_await(&m, 1, no_stop, endpoint, &code), FL_EDEADLINE);
     assert_int_equal(remove_folder(dir), 0);
 }
 
@@ -251,6 +331,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_meeting__tasks_meet_and_leave_nothing),
         cmocka_unit_test(test_meeting__a_killed_task_leaves_nothing),
+        cmocka_unit_test(test_meeting__a_killed_head_is_noticed),
+        cmocka_unit_test(test_meeting__a_stopped_task_is_noticed),
         cmocka_unit_test(test_meeting__a_later_start_removes_what_was_left),
         cmocka_unit_test(test_meeting__names_the_hosts_that_are_missing),
         cmocka_unit_test(test_meeting__refuses_what_no_task_wrote),
