@@ -84,14 +84,16 @@ static fl_status await_processes(fl_agent *agent, int64_t deadline_us)
     return FL_OK;
 }
 
-/* The socket takes some hundred frames that the agent has not read yet. */
+/* The socket takes some hundred frames that the agent has not read yet. One that was stopped reads
+ * none. */
 static bool send_spawn(fl_agent *agent, const fl_agent_frame *frame, int64_t deadline_us)
 {
     while (!fl__agent_send(agent, frame)) {
         struct pollfd item = {.fd = agent->socket, .events = POLLIN | POLLOUT};
-        if (agent->is_lost || poll(&item, 1, (int)fl_left_ms(deadline_us)) == 0) {
+        if (agent->is_lost || is_given_up() || fl_left_ms(deadline_us) == 0) {
             return false;
         }
+        (void)poll(&item, 1, SIGNAL_MS);
         fl__agent_read(agent);
     }
     return true;

@@ -1,6 +1,7 @@
 #include "control/agent/survey/host_survey_parts.h"
 #include "control/link/zmq_socket.h"
 #include "device/alloc.h"
+#include "device/child.h"
 #include "device/clock.h"
 #include "device/failure.h"
 #include "device/log.h"
@@ -12,11 +13,10 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
 
-enum { DISMISS_MS = 3000 };
+enum { DISMISS_MS = 3000, REAP_MS = 2000 };
 
 /* Whether it goes on waiting. A host that was started by ssh and has ended does not come; others
  * may. */
@@ -156,8 +156,7 @@ static void close_survey(fl__survey *s, const char *why)
     }
     if (s->pid > 0) {
         kill(s->pid, SIGKILL);
-        while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR) {
-        }
+        (void)fl_child_reap(s->pid, REAP_MS, NULL);
     }
     if (s->signal_fd >= 0) {
         close(s->signal_fd);

@@ -61,7 +61,8 @@ typedef struct fl_host_survey {
  * stopped   out: the signal that ended it with FL_ESTOPPED, SIGINT or SIGTERM, both of which are
  *           blocked from then on: the process ends; else 0
  * Returns   FL_EPEER, with what to do, if a host does not join or a pair is not reached, and it was
- *           not partial; FL_EIO if the endpoints of the hosts cannot be bound */
+ *           not partial; FL_EDEADLINE if this host has not measured its own costs in twice the time
+ *           of the others; FL_EIO if the endpoints of the hosts cannot be bound */
 fl_status fl_host_survey_run(const fl_host_survey_options *options, fl_host_survey *out,
                              int *stopped) FL_MUST_CHECK;
 

@@ -8,6 +8,7 @@
 
 enum {
     LATE_MS = 5000,     /* after the time of an order, for its answer to come */
+    OWN_TIMES = 2,      /* times the time of an order, for this host's own measurement */
     TELL_US = 10000000, /* between two messages about the progress */
 };
 
@@ -149,17 +150,30 @@ static void give_up(fl__survey *s)
     }
 }
 
-/* This host's own measurement has a deadline of its own. */
+/* This host's own measurement has deadlines of its own, but a process that was stopped heeds none.
+ */
+static fl_status refuse_own(const fl__survey *s)
+{
+    return fl_fail(FL_EDEADLINE,
+                   "this host has been measuring what layers cost for %.0f s: the process that "
+                   "measures is stopped, or its processors are too busy; try again",
+                   (double)(OWN_TIMES * s->o->measuring->all_ms) * 1e-3);
+}
+
 static fl_status await_profiles(fl__survey *s)
 {
     int64_t since_us = fl_now_us(), told_us = since_us;
     int64_t until_us = fl_deadline_us(s->o->measuring->all_ms + LATE_MS);
+    int64_t own_until_us = fl_deadline_us(OWN_TIMES * s->o->measuring->all_ms);
     while (s->stopped == 0 && (count_awaited(s) > 0 || is_own_awaited(s))) {
         fl__survey_turn(s);
         FL_TRY(fl__survey_check_presence(s));
         tell_progress(s, since_us, &told_us);
         if (fl_left_ms(until_us) == 0) {
             give_up(s);
+        }
+        if (fl_left_ms(own_until_us) == 0 && is_own_awaited(s)) {
+            return refuse_own(s);
         }
     }
     return FL_OK;

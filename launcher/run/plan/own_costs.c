@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { REAP_MS = 2000 }; /* for a killed process to be gone */
@@ -76,7 +75,8 @@ fl_status fl_own_costs_take(fl_own_costs *own, fl_preparation *p)
     if (own->pid <= 0) {
         return FL_OK;
     }
-    while (waitpid(own->pid, NULL, 0) < 0 && errno == EINTR) {
+    if (!fl_child_reap(own->pid, REAP_MS, NULL)) {
+        return fl_fail(FL_EFAILED, "the process that measured what layers cost does not end");
     }
     own->pid = 0;
     if (!s->done) {
