@@ -4,6 +4,8 @@
  *     elastic.c     which change of the plan comes next
  *     elastic_transition.c
  *                   the transition, from PREPARE to the last worker that has switched
+ *     elastic_joining.c
+ *                   workers that join the run with it
  *     again.c       changes an attempt at which has failed, and which are taken up again
  *     due_steps.c   the steps at which decisions take effect
  *     decide.c      which layers to freeze, and which plan to run then

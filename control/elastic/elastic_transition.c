@@ -13,6 +13,7 @@
 #include "control/elastic/elastic_transition.h"
 
 #include "control/elastic/elastic_events.h"
+#include "control/elastic/elastic_joining.h"
 #include "device/clock.h"
 #include "device/log.h"
 
@@ -21,50 +22,6 @@
 
 /* A worker that lost its peer may report before that peer reports the cause. */
 enum { SECOND_OPINION_MS = 1000 };
-
-/* ---- workers that join ---- */
-
-/* Whether a worker is a member under the next plan, and not under the present one. */
-static bool joins(const fl_transition *e, int rank)
-{
-    return e->before.departed[rank] && !e->next.departed[rank];
-}
-
-/* No member yet: the leader's broadcasts do not reach it. */
-static void tell_joining(const fl_elastic *elastic, const fl_command *command)
-{
-    const fl_transition *e = &elastic->transition;
-    fl_wire_message frame = fl_router_frame(&elastic->plan, FL_WIRE_COMMAND);
-    frame.command = *command;
-    for (int rank = 0; rank < elastic->plan.n_workers; rank++) {
-        if (joins(e, rank)) {
-            fl_router_send_to(elastic->router, rank, &frame);
-        }
-    }
-}
-
-/* The workers that prepare the next generation. */
-static int count_preparing(const fl_elastic *elastic)
-{
-    int n = fl_plan_members(&elastic->plan);
-    for (int rank = 0; rank < elastic->plan.n_workers; rank++) {
-        n += joins(&elastic->transition, rank);
-    }
-    return n;
-}
-
-/* They train, or stand by, under the plan that has just become the running one. */
-static void enter_joining(fl_elastic *elastic)
-{
-    const fl_transition *e = &elastic->transition;
-    tell_joining(elastic,
-                 &(fl_command){.kind = FL_COMMAND_COMMIT, .due_step = e->due_step, .due = e->due});
-    for (int rank = 0; rank < elastic->plan.n_workers; rank++) {
-        if (joins(e, rank)) {
-            fl_worker_enter(&elastic->workers[rank], elastic->plan.generation);
-        }
-    }
-}
 
 /* ---- the end of a transition ---- */
 
@@ -116,7 +73,7 @@ static void postpone(fl_elastic *elastic, const char *why)
     elastic->transition.state = FL_ELASTIC_IDLE;
     take_up_again(elastic, why);
     fl_router_command(elastic->router, &elastic->plan, &command);
-    tell_joining(elastic, &command);
+    fl_elastic_tell_joining(elastic, &command);
 }
 
 void fl_elastic_cancel(fl_elastic *elastic, const char *why)
@@ -126,7 +83,7 @@ void fl_elastic_cancel(fl_elastic *elastic, const char *why)
     e->state = FL_ELASTIC_IDLE;
     give_up(elastic, why);
     fl_router_command(elastic->router, &elastic->plan, &command);
-    tell_joining(elastic, &command);
+    fl_elastic_tell_joining(elastic, &command);
 }
 
 /* An attempt has failed. */
@@ -188,7 +145,7 @@ void fl_elastic_prepare(fl_elastic *elastic, const fl_elastic_terms *terms, int6
     e->deadline_us = now_us + elastic->run->options->job->fault.deadline_ms * 1000;
     fl_event_log_prepare(elastic);
     fl_router_command(elastic->router, &elastic->plan, &command);
-    tell_joining(elastic, &command);
+    fl_elastic_tell_joining(elastic, &command);
 }
 
 /* ---- driving a transition ---- */
@@ -209,7 +166,7 @@ static bool is_refused(const fl_elastic *elastic, int64_t now_us)
 {
     const fl_transition *e = &elastic->transition;
     return e->n_refused > 0 && (!fl_status_is_regroup(e->refusal) ||
-                                e->n_ready + e->n_refused == count_preparing(elastic) ||
+                                e->n_ready + e->n_refused == fl_elastic_count_preparing(elastic) ||
                                 now_us > e->opinion_us || now_us > e->deadline_us);
 }
 
@@ -250,7 +207,7 @@ void fl_elastic_drive(fl_elastic *elastic, int64_t save_step, int64_t now_us)
     if (e->state != FL_ELASTIC_PREPARING) {
         return;
     }
-    if (e->n_ready == count_preparing(elastic)) {
+    if (e->n_ready == fl_elastic_count_preparing(elastic)) {
         if (is_time_to_commit(elastic, save_step)) {
             commit_next(elastic, now_us);
         }
@@ -285,7 +242,7 @@ static void vote_down(fl_elastic *elastic, const fl_prepared_report *report)
         fail_attempt(elastic, report->status, report->text, fl_now_us());
     } else {
         give_up(elastic, report->text);
-        tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
+        fl_elastic_tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
     }
     settle_transition(elastic);
 }
@@ -401,7 +358,7 @@ static void switch_plan(fl_elastic *elastic, int64_t step)
     fl_elastic_terms_set(elastic, &e->terms);
     fl_learn_begin(elastic);
     fl_workers_place(elastic->workers, elastic->run->n_workers, &elastic->plan);
-    enter_joining(elastic);
+    fl_elastic_enter_joining(elastic);
     e->first_step = step;
     fl_progress_plan(&elastic->log->progress, &elastic->plan);
 }
@@ -473,7 +430,7 @@ static void leave_change(fl_elastic *elastic, const char *why)
     } else {
         give_up(elastic, why);
     }
-    tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
+    fl_elastic_tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
 }
 
 void fl_elastic_interrupt(fl_elastic *elastic, const char *why)

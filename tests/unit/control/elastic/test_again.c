@@ -215,6 +215,27 @@ static void test_again__a_lost_standby_worker_costs_no_change(void **state)
     assert_int_equal(count_cancelled(r, "worker 2 (standby) was killed"), 1);
 }
 
+/* Would catch: a decision of the freeze policy that one failed connection loses, so that a run
+ * freezes at another step than the next one. */
+static void test_again__a_decision_of_the_policy_is_pending_again(void **state)
+{
+    rig *r = *state;
+    fl_transition *e = &r->elastic.transition;
+    rig_know_the_model(r);
+    rig_ask(r, 1, 2);
+    e->due = FL_DUE_POLICY;
+    e->due_step = r->stats.steps = STEP;
+    fail_with(r, FL_EPEER);
+    assert_int_equal(count_cancelled(r, "\"again\": true"), 1);
+    assert_int_equal(r->router.answered[FL_DUE_POLICY], 0);
+    assert_int_equal(fl_decide_due(&r->elastic), STEP);
+    fl_elastic_watch(&r->elastic, 0, fl_now_us());
+    /* In the rig it asks for the F that there is: the workers are told that nothing changes. */
+    assert_int_equal(r->router.answered[FL_DUE_POLICY], STEP);
+    assert_int_equal(fl_decide_due(&r->elastic), 0);
+    assert_int_equal(count_events(r->dir, "\"freeze.decided\"", ""), 0);
+}
+
 /* What a person asks for is over, and the person is told; so is a change that the end overtakes. */
 static void test_again__a_request_is_not_repeated(void **state)
 {
@@ -242,6 +263,7 @@ int main(void)
         IN_A_RIG(test_again__a_failure_that_lasts_is_final),
         IN_A_RIG(test_again__a_recovery_keeps_the_change),
         IN_A_RIG(test_again__a_lost_standby_worker_costs_no_change),
+        IN_A_RIG(test_again__a_decision_of_the_policy_is_pending_again),
         IN_A_RIG(test_again__a_request_is_not_repeated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
