@@ -14,7 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { REAP_TURN_MS = 2 };
+enum {
+    REAP_TURN_MS = 2,
+    SIGNAL_MS = 100,   /* between two looks at pending signals */
+    PENDING_MS = 3000, /* for a child to end once one is pending */
+};
 
 void fl_child_forget_handlers(void)
 {
@@ -45,15 +49,39 @@ _Noreturn static void run_child(void (*act)(void *context), void *context, pid_t
     _exit(0);
 }
 
-/* False: the deadline has passed, and the child still runs. */
-static bool wait_for_exit(int child_fd, int64_t deadline_us)
+/* A caller that blocks signals takes them later. */
+static bool is_to_end(void)
 {
-    struct pollfd ended = {.fd = child_fd, .events = POLLIN};
+    sigset_t pending;
+    return sigpending(&pending) == 0 &&
+           (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
+}
+
+/* The wait for a child. One that asks the caller to end may find it there for PENDING_MS: a child
+ * that works ends meanwhile, and one that is stopped does not. */
+typedef struct child_wait {
+    int fd;
+    int64_t pending_us; /* since when the caller is to end; 0: it is not */
+} child_wait;
+
+static bool is_given_up(child_wait *w)
+{
+    if (w->pending_us == 0 && is_to_end()) {
+        w->pending_us = fl_now_us();
+    }
+    return w->pending_us != 0 && fl_now_us() - w->pending_us > PENDING_MS * 1000;
+}
+
+/* False: the deadline has passed, or the wait is given up, and the child still runs. */
+static bool wait_for_exit(child_wait *w, int64_t deadline_us)
+{
+    struct pollfd ended = {.fd = w->fd, .events = POLLIN};
     int ready = 0;
     do {
-        ready = poll(&ended, 1, (int)fl_left_ms(deadline_us));
-    } while (ready < 0 && errno == EINTR);
-    return ready != 0;
+        int64_t left_ms = fl_left_ms(deadline_us);
+        ready = poll(&ended, 1, (int)(left_ms < SIGNAL_MS ? left_ms : SIGNAL_MS));
+    } while (ready <= 0 && fl_left_ms(deadline_us) > 0 && !is_given_up(w));
+    return ready > 0;
 }
 
 bool fl_child_reap(pid_t child, int64_t timeout_ms, int *wait_status)
@@ -75,13 +103,16 @@ static fl_child_end follow_child(const char *what, pid_t child, int child_fd, in
 {
     int64_t deadline_us = fl_deadline_us(timeout_ms);
     fl_child_end end = {0};
-    if (timeout_ms > FL_CHILD_SLOW_MS &&
-        !wait_for_exit(child_fd, fl_deadline_us(FL_CHILD_SLOW_MS))) {
+    child_wait wait = {.fd = child_fd};
+    if (timeout_ms > FL_CHILD_SLOW_MS && !wait_for_exit(&wait, fl_deadline_us(FL_CHILD_SLOW_MS)) &&
+        !is_given_up(&wait)) {
         fl_log(FL_LOG_INFO, "%s: this takes long; it may take %lld s", what,
                (long long)(timeout_ms / 1000));
     }
-    end.late = !wait_for_exit(child_fd, deadline_us);
-    if (end.late) {
+    bool ended = wait_for_exit(&wait, deadline_us);
+    end.given_up = !ended && fl_left_ms(deadline_us) > 0;
+    end.late = !ended && !end.given_up;
+    if (!ended) {
         kill(child, SIGKILL);
     }
     (void)kill(-child,
@@ -114,7 +145,7 @@ fl_status fl_child_run(const char *what, void (*act)(void *context), void *conte
     }
     *end = follow_child(what, child, child_fd, timeout_ms);
     close(child_fd);
-    return FL_OK;
+    return end->given_up ? fl_fail(FL_ESTOPPED, "%s: stopped by a signal", what) : FL_OK;
 }
 
 fl_status fl_child_refuse(const char *process, const fl_child_end *end, int64_t timeout_ms)

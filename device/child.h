@@ -17,6 +17,7 @@ enum { FL_CHILD_SLOW_MS = 5000 };
 /* How the process ended. */
 typedef struct fl_child_end {
     bool late;       /* it ran longer than allowed, and was killed */
+    bool given_up;   /* it was killed because the caller is to end */
     int wait_status; /* as waitpid gives it */
 } fl_child_end;
 
@@ -25,7 +26,9 @@ typedef struct fl_child_end {
  * `act` starts end with it, unless they leave its process group. What any of them prints goes to
  * standard error: standard output is the caller's.
  * what    begins the message of a failure, and the line after FL_CHILD_SLOW_MS
- * Returns FL_EIO if there is no process or descriptor. Threads: the caller must not have others. */
+ * Returns FL_EIO if there is no process or descriptor; FL_ESTOPPED, and the child is gone, if
+ *         SIGINT or SIGTERM, which the caller blocks, has been pending for three seconds. Threads:
+ * the caller must not have others. */
 fl_status fl_child_run(const char *what, void (*act)(void *context), void *context,
                        int64_t timeout_ms, fl_child_end *end) FL_MUST_CHECK;
 

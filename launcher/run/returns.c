@@ -263,11 +263,12 @@ static void dismiss_hosts(fl_run_losses *l, fl_agent_ending ending, const char *
     }
 }
 
-/* A signal has ended the wait for hosts: the run's controller has recorded that. */
-static fl_status stop_waiting(fl_run_losses *l, const fl_run_result *before,
-                              fl_run_result *result)
+/* A signal has ended the wait for hosts, which the run's controller has recorded, or that for a
+ * process that does not end. */
+static fl_status stop_waiting(fl_run_losses *l, const fl_run_result *before, fl_run_result *result)
 {
-    static const char why[] = "stopped while it waited for hosts to join again";
+    const char *why = l->hosts != NULL ? "stopped while it waited for hosts to join again"
+                                       : "stopped before it had gone back";
     fl_log(FL_LOG_WARN, "%s; `frostline run --resume %s` continues the run", why, before->run_dir);
     bool terminated = result->terminated || fl_signals_take_stop() == SIGTERM;
     *result = *before;

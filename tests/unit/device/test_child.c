@@ -1,0 +1,67 @@
+/* A child that is stopped. Would catch: a run that goes back, whose signals wait for its next
+ * controller, and that heeds no SIGTERM until the deadline of such a child has passed. */
+#include "device/child.h"
+#include "device/clock.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { SHORT_MS = 50, LONG_MS = 60000 };
+
+static void stop_itself(void *context)
+{
+    (void)context;
+    for (;;) {
+        raise(SIGSTOP);
+    }
+}
+
+static void assert_no_child(void)
+{
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+}
+
+static void test_child__that_is_stopped_is_late(void **state)
+{
+    (void)state;
+    fl_child_end end;
+    assert_int_equal(fl_child_run("test", stop_itself, NULL, SHORT_MS, &end), FL_OK);
+    assert_true(end.late);
+    assert_no_child();
+}
+
+static void test_child__that_is_stopped_keeps_nobody_from_a_signal(void **state)
+{
+    static const struct timespec at_once = {0};
+    fl_child_end end;
+    sigset_t set, before;
+    (void)state;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    assert_int_equal(sigprocmask(SIG_BLOCK, &set, &before), 0);
+    kill(getpid(), SIGTERM);
+    int64_t begun_us = fl_now_us();
+    assert_int_equal(fl_child_run("test", stop_itself, NULL, LONG_MS, &end), FL_ESTOPPED);
+    assert_true(fl_now_us() - begun_us < (int64_t)LONG_MS * 1000);
+    assert_false(end.late);
+    assert_no_child();
+    assert_int_equal(sigtimedwait(&set, NULL, &at_once), SIGTERM); /* it is left for the caller */
+    assert_int_equal(sigprocmask(SIG_SETMASK, &before, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_child__that_is_stopped_is_late),
+        cmocka_unit_test(test_child__that_is_stopped_keeps_nobody_from_a_signal),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
