@@ -3,6 +3,7 @@
  * all wait. Each of that is forced at one point. Would catch: workers that are let go at the step
  * without the change, a step later change, a generation number that is used twice, and a run that
  * hangs because nobody answers. */
+#include "control/link/link_thread.h"
 #include "device/clock.h"
 #include "support/lines.h"
 #include "support/nap.h"
@@ -51,12 +52,22 @@ static void vote_no(fl_worker_state *w)
     }
 }
 
-/* It opens nothing until the controller has given the first attempt up. */
+/* It opens nothing until the first attempt is given up. */
 static void be_late(fl_worker_state *w)
 {
     int64_t deadline_us = fl_deadline_us(PATIENCE_MS);
     while (attempt_of(w) == 0 && fl_left_ms(deadline_us) > 0 &&
            fl_abort_set_check(&w->abort_set, w->prepare_thread.generation) == FL_OK) {
+        nap(1000);
+    }
+}
+
+/* Two steps before the end, the leader waits until the order to prepare has arrived. */
+static void await_order(fl_worker_state *w)
+{
+    int64_t deadline_us = fl_deadline_us(PATIENCE_MS);
+    while (w->leads && w->step == STEPS - 2 && fl_left_ms(deadline_us) > 0 &&
+           atomic_load(&w->link->n_commands) == 0) {
         nap(1000);
     }
 }
@@ -135,6 +146,27 @@ static void test_scripted__broken_connections_delay_no_change(void **state)
     check_change("migrate", "migrate", break_connections, "30s", 1);
 }
 
+/* An entry for the end of the run is prepared, and a worker is not ready before the end. Would
+ * catch: a worker that leaves, and is blamed for a stale generation. */
+static void test_scripted__the_end_of_the_run_is_the_reason_that_is_told(void **state)
+{
+    (void)state;
+    static const fl_script_entry last = {.step = STEPS, .f = 2, .k = 1, .r = 2, .m = 2};
+    scenario s = {.name = "end",
+                  .sets = JOB_SETS(COMMON, "pipe.k", "2", "autodp.r", "1", "devices.count", "2"),
+                  .script = &last,
+                  .n_script = 1,
+                  .n_samples = N_SAMPLES,
+                  .at = {{.point = "prepare", .who = 1, .act = be_late},
+                         {.point = "step", .who = EVERYBODY, .act = await_order}}};
+    scenario_start(&s);
+    expect_end(&s, FL_OK);
+    assert_int_equal(
+        count_events(s.dir, "\"transition.cancelled\"", "the run ended before the change"), 1);
+    assert_int_equal(count_events(s.dir, "\"transition.cancelled\"", "stale"), 0);
+    scenario_forget(&s);
+}
+
 /* ---- */
 
 static int set_up(void **state)
@@ -167,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_scripted__a_lost_vote_delays_no_change),
         cmocka_unit_test(test_scripted__a_late_worker_delays_no_change),
         cmocka_unit_test(test_scripted__broken_connections_delay_no_change),
+        cmocka_unit_test(test_scripted__the_end_of_the_run_is_the_reason_that_is_told),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
