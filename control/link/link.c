@@ -3,8 +3,8 @@
  * reports. */
 #include "control/link/link.h"
 
+#include "control/link/keys/zmq_socket.h"
 #include "control/link/link_thread.h"
-#include "control/link/zmq_socket.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/thread.h"

@@ -10,7 +10,7 @@
  * waits for (ready, failed, done) wake the link thread at once. */
 #include "control/link/link_thread.h"
 
-#include "control/link/zmq_socket.h"
+#include "control/link/keys/zmq_socket.h"
 #include "device/clock.h"
 #include "device/log.h"
 

@@ -1,6 +1,6 @@
 #include "control/link/router.h"
 
-#include "control/link/zmq_socket.h"
+#include "control/link/keys/zmq_socket.h"
 #include "device/clock.h"
 #include "device/log.h"
 #include "pipe/cost/plan.h"

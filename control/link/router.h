@@ -6,8 +6,8 @@
 #ifndef FL_CONTROL_LINK_ROUTER_H
 #define FL_CONTROL_LINK_ROUTER_H
 
+#include "control/link/keys/zap_auth.h"
 #include "control/link/wire.h"
-#include "control/link/zap_auth.h"
 #include "device/flight.h"
 
 #include <zmq.h>

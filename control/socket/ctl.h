@@ -21,7 +21,7 @@
 #ifndef FL_CONTROL_SOCKET_CTL_H
 #define FL_CONTROL_SOCKET_CTL_H
 
-#include "control/link/zap_auth.h"
+#include "control/link/keys/zap_auth.h"
 #include "control/socket/ctl_names.h"
 #include "control/socket/ctl_replies.h"
 #include "control/socket/ctl_socket.h"

@@ -5,7 +5,7 @@
  * every event, in order. */
 #include "control/socket/ctl.h"
 
-#include "control/link/zmq_socket.h"
+#include "control/link/keys/zmq_socket.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 

@@ -1,7 +1,7 @@
 /* How the two sockets open and close. */
 #include "control/socket/ctl.h"
 
-#include "control/link/zmq_socket.h"
+#include "control/link/keys/zmq_socket.h"
 #include "control/state/lasting.h"
 #include "device/alloc.h"
 #include "device/clock.h"

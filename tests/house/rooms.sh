@@ -27,7 +27,8 @@ pipe/state: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state
 pipe/step/stage: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step/stage
 pipe/step/input: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step/stage pipe/step/input
 pipe/step/.: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step/stage pipe/step/input pipe/step/.
-control/link: device nn data freeze cache autodp pipe control/link
+control/link/keys: device nn data freeze cache autodp pipe control/link/keys
+control/link/.: device nn data freeze cache autodp pipe control/link/keys control/link/.
 control/state: device nn data freeze cache autodp pipe control/link control/state
 control/agent/measure: device nn data freeze cache autodp pipe control/link control/state control/agent/measure
 control/agent/wire: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire

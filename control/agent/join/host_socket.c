@@ -1,6 +1,6 @@
 #include "control/agent/join/host_socket.h"
 
-#include "control/link/zmq_socket.h"
+#include "control/link/keys/zmq_socket.h"
 
 #include <errno.h>
 #include <string.h>

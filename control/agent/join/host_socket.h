@@ -4,7 +4,7 @@
 #define FL_CONTROL_AGENT_JOIN_HOST_SOCKET_H
 
 #include "control/agent/wire/host_wire.h"
-#include "control/link/zap_auth.h"
+#include "control/link/keys/zap_auth.h"
 
 enum { FL_HOST_ID_MAX = 255 /* ZeroMQ's own limit */ };
 

@@ -1,7 +1,7 @@
 /* The relay's connection to the head, and how the host joins: ① of control/agent/relay/relay.c. */
 #include "control/agent/relay/relay_state.h"
-#include "control/link/greeting.h"
-#include "control/link/zmq_socket.h"
+#include "control/link/keys/greeting.h"
+#include "control/link/keys/zmq_socket.h"
 #include "device/clock.h"
 #include "device/log.h"
 

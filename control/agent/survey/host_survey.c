@@ -1,5 +1,5 @@
 #include "control/agent/survey/host_survey_parts.h"
-#include "control/link/zmq_socket.h"
+#include "control/link/keys/zmq_socket.h"
 #include "device/alloc.h"
 #include "device/child.h"
 #include "device/clock.h"

@@ -1,5 +1,5 @@
 /* frostline agent: this host in a run that another one leads. */
-#include "control/link/zap_auth.h"
+#include "control/link/keys/zap_auth.h"
 #include "device/plain_name.h"
 #include "launcher/cli/early_signals.h"
 #include "launcher/cli/hosts/agent_join.h"

@@ -1,7 +1,7 @@
 /* frostline key: a pair of keys for control sockets on a network. */
 #include "launcher/cli/cli.h"
 
-#include "control/link/zap_auth.h"
+#include "control/link/keys/zap_auth.h"
 
 #include <errno.h>
 #include <fcntl.h>

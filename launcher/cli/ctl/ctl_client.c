@@ -1,7 +1,7 @@
 #include "launcher/cli/ctl/ctl_client.h"
 
-#include "control/link/zap_auth.h"
-#include "control/link/zmq_socket.h"
+#include "control/link/keys/zap_auth.h"
+#include "control/link/keys/zmq_socket.h"
 #include "control/socket/ctl_names.h"
 #include "control/socket/ctl_request.h"
 #include "device/alloc.h"

@@ -1,7 +1,7 @@
 #include "launcher/run/hosts/hosts.h"
 
-#include "control/link/key_file.h"
-#include "control/link/zap_auth.h"
+#include "control/link/keys/key_file.h"
+#include "control/link/keys/zap_auth.h"
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "device/log.h"

@@ -3,7 +3,7 @@
 #include "autodp/nccl/library.h"
 #include "autodp/sampler.h"
 #include "autodp/validation.h"
-#include "control/link/zap_auth.h"
+#include "control/link/keys/zap_auth.h"
 #include "control/state/early_stop.h"
 #include "data/loader.h"
 #include "device/alloc.h"

@@ -1,6 +1,6 @@
 /* Access over a network. Would catch: a job that listens without keys, a secret key that other
  * users can read, a client that is accepted although its key is not on the list. */
-#include "control/link/zap_auth.h"
+#include "control/link/keys/zap_auth.h"
 #include "device/clock.h"
 #include "launcher/job/job.h"
 #include "launcher/top/top_feed.h"

@@ -1,6 +1,6 @@
 /* How many descriptors a process may have before its ports are shut. Would catch: a limit that
  * leaves the run none, and one at which nobody can come in. */
-#include "control/link/door.h"
+#include "control/link/keys/door.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Who may read a secret key. Would catch: a key that a pod with fsGroup cannot use, because
  * Kubernetes makes 0440 of its mode 0400; and one that all users of a machine can read, and that is
  * taken. */
-#include "control/link/key_file.h"
+#include "control/link/keys/key_file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Who listens at an endpoint, before a key is blamed. */
-#ifndef FL_CONTROL_LINK_GREETING_H
-#define FL_CONTROL_LINK_GREETING_H
+#ifndef FL_CONTROL_LINK_KEYS_GREETING_H
+#define FL_CONTROL_LINK_KEYS_GREETING_H
 
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "control/link/key_file.h"
+#include "control/link/keys/key_file.h"
 
 #include "device/failure.h"
 

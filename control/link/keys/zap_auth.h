@@ -1,8 +1,8 @@
 /* Access to a run's sockets over TCP: only clients whose public CURVE key the job names. ZeroMQ
  * asks this module for each connection (ZAP, rfc.zeromq.org/spec/27); otherwise ZeroMQ would admit
  * every client that knows the run's public key. */
-#ifndef FL_CONTROL_LINK_ZAP_AUTH_H
-#define FL_CONTROL_LINK_ZAP_AUTH_H
+#ifndef FL_CONTROL_LINK_KEYS_ZAP_AUTH_H
+#define FL_CONTROL_LINK_KEYS_ZAP_AUTH_H
 
 #include "autodp/net/curve.h"
 

@@ -1,4 +1,4 @@
-#include "control/link/zmq_socket.h"
+#include "control/link/keys/zmq_socket.h"
 
 #include <sys/stat.h>
 #include <zmq.h>

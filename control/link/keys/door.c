@@ -1,6 +1,6 @@
-#include "control/link/door.h"
+#include "control/link/keys/door.h"
 
-#include "control/link/zmq_socket.h"
+#include "control/link/keys/zmq_socket.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"

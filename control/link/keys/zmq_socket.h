@@ -1,6 +1,6 @@
 /* Settings of ZeroMQ sockets. Each function returns false on failure; zmq_errno() then says why. */
-#ifndef FL_CONTROL_LINK_ZMQ_SOCKET_H
-#define FL_CONTROL_LINK_ZMQ_SOCKET_H
+#ifndef FL_CONTROL_LINK_KEYS_ZMQ_SOCKET_H
+#define FL_CONTROL_LINK_KEYS_ZMQ_SOCKET_H
 
 #include <stdbool.h>
 #include <stdint.h>

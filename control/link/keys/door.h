@@ -6,8 +6,8 @@
  * the ports for new connections; those that exist go on. A client whose first packet was dropped
  * sends it again, after 1 s, 2 s, 4 s, and so comes in once strangers have been closed
  * (ZMQ_HANDSHAKE_IVL). */
-#ifndef FL_CONTROL_LINK_DOOR_H
-#define FL_CONTROL_LINK_DOOR_H
+#ifndef FL_CONTROL_LINK_KEYS_DOOR_H
+#define FL_CONTROL_LINK_KEYS_DOOR_H
 
 #include <frostline/status.h>
 

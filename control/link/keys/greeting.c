@@ -1,4 +1,4 @@
-#include "control/link/greeting.h"
+#include "control/link/keys/greeting.h"
 
 #include "device/clock.h"
 

@@ -1,6 +1,6 @@
 /* Who may read a file with a secret key. */
-#ifndef FL_CONTROL_LINK_KEY_FILE_H
-#define FL_CONTROL_LINK_KEY_FILE_H
+#ifndef FL_CONTROL_LINK_KEYS_KEY_FILE_H
+#define FL_CONTROL_LINK_KEYS_KEY_FILE_H
 
 #include <frostline/status.h>
 

@@ -1,8 +1,8 @@
-#include "control/link/zap_auth.h"
+#include "control/link/keys/zap_auth.h"
 
-#include "control/link/door.h"
-#include "control/link/key_file.h"
-#include "control/link/zmq_socket.h"
+#include "control/link/keys/door.h"
+#include "control/link/keys/key_file.h"
+#include "control/link/keys/zmq_socket.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/failure.h"
