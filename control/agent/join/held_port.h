@@ -1,6 +1,7 @@
 /* The port at which agents join, while the head chooses where the run goes back to. The gate has
  * ended then, and nothing reads what comes. The kernel takes connections all the same, so that
- * agents see that the head lives; when it dies, they are refused (control/agent/relay/head_watch.h). */
+ * agents see that the head lives; when it dies, they are refused
+ * (control/agent/relay/head_watch.h). */
 #ifndef FL_CONTROL_AGENT_JOIN_HELD_PORT_H
 #define FL_CONTROL_AGENT_JOIN_HELD_PORT_H
 
