@@ -1,6 +1,7 @@
 /* How the controller has its agent start workers. */
 #include "control/agent/client/agent_client_state.h"
 
+#include "control/agent/join/awaited.h"
 #include "device/clock.h"
 
 #include <poll.h>
@@ -8,9 +9,9 @@
 #include <string.h>
 
 enum {
-    START_MS = 30000, /* for the processes of all workers */
-    JOIN_MS = 600000, /* the same, with the time that other hosts take to join */
-    SIGNAL_MS = 200,  /* between two looks whether the user has given up waiting for them */
+    START_MS = 30000,      /* for the processes of all workers */
+    JOIN_SLACK_MS = 10000, /* beyond the time after which the gate gives hosts up */
+    SIGNAL_MS = 200,       /* between two looks whether the user has given up waiting for them */
 };
 
 /* The controller takes signals later: those of a wait for hosts are pending. */
@@ -101,7 +102,8 @@ static bool send_spawn(fl_agent *agent, const fl_agent_frame *frame, int64_t dea
 
 fl_status fl_agent_start_all(fl_agent *agent, const fl_worker_birth *birth)
 {
-    int64_t deadline_us = fl_deadline_us(agent->awaits_hosts ? JOIN_MS : START_MS);
+    int64_t deadline_us =
+        fl_deadline_us(agent->awaits_hosts ? FL_AWAITED_JOIN_MS + JOIN_SLACK_MS : START_MS);
     fl_agent_frame frame = {.type = FL_AGENT_SPAWN, .birth = *birth};
     for (int rank = 0; rank < agent->n_workers; rank++) {
         fl_worker *w = &agent->workers[rank];

@@ -2,6 +2,7 @@
 #ifndef FL_CONTROL_AGENT_GATE_GATE_STATE_H
 #define FL_CONTROL_AGENT_GATE_GATE_STATE_H
 
+#include "control/agent/join/awaited.h"
 #include "control/agent/join/host_socket.h"
 #include "control/agent/join/host_start.h"
 #include "control/agent/join/join_claim.h"
@@ -56,9 +57,9 @@ typedef struct fl__gate {
     fl__kept_frame held;      /* for the agent of this host */
     fl_host_socket socket;
     char run_dir[PATH_MAX], cwd[PATH_MAX];
-    int64_t opened_us; /* when the gate began to wait for hosts */
-    int64_t turned_us; /* the end of the loop's last turn */
-    int64_t alive_us;  /* when the hosts heard of the head last */
+    fl_awaited_clock awaited; /* since the gate began to wait for hosts */
+    int64_t turned_us;        /* the end of the loop's last turn */
+    int64_t alive_us;         /* when the hosts heard of the head last */
     int64_t end_us;    /* until when the gate waits for the others to end; 0: the run goes on */
     fl_host_type last; /* with end_us: what the hosts are told, */
     char last_why[FL_HOST_TEXT_MAX + 1];
@@ -80,6 +81,10 @@ bool fl__gate_send_to_host(const fl__gate *g, const fl_host_peer *to,
                            const fl_host_message *message);
 bool fl__gate_send_frame_to_host(const fl__gate *g, const fl__remote_host *r, const void *bytes,
                                  size_t n);
+
+/* From time to time, say which of them have not joined; give one up that comes too late. */
+void fl__gate_tell_awaited(fl__gate *g, int64_t now_us);
+void fl__gate_check_awaited(fl__gate *g, int i, int64_t now_us);
 
 /* Send a message to all hosts that have joined, or that wait to until they reach another one. */
 void fl__gate_tell_hosts(const fl__gate *g, const fl_host_message *message);

@@ -8,12 +8,11 @@
 #include <stdio.h>
 
 enum {
-    ALIVES = 8,          /* in the time after which silence counts as loss */
-    CLOCK_US = 250000,   /* between two looks at the hosts' clocks, at most */
-    CLOCK_FIRST = 8,     /* looks at the clock of a host that has joined just now */
-    CLOSED_US = 100000,  /* to read what came before a connection was closed */
-    AGAIN_US = 20000000, /* for a host that was in the run to join it again */
-    STARTERS_MS = 2000,  /* for ssh to end after its agent */
+    ALIVES = 8,         /* in the time after which silence counts as loss */
+    CLOCK_US = 250000,  /* between two looks at the hosts' clocks, at most */
+    CLOCK_FIRST = 8,    /* looks at the clock of a host that has joined just now */
+    CLOSED_US = 100000, /* to read what came before a connection was closed */
+    STARTERS_MS = 2000, /* for ssh to end after its agent */
 };
 
 /* ---- signs of life ---- */
@@ -84,9 +83,8 @@ static void watch_host(fl__gate *g, int i, int64_t now_us)
         fl__gate_lose_host(g, i, "the connection of its agent was closed");
     } else if (joined && now_us - r->heard_us > g->hosts->silence_ms * 1000) {
         lose_silent_host(g, i, now_us);
-    } else if (r->state == FL__HOST_AWAITED && g->hosts->again &&
-               now_us - g->opened_us > AGAIN_US) {
-        fl__gate_lose_host(g, i, "it has not joined again");
+    } else if (r->state == FL__HOST_AWAITED) {
+        fl__gate_check_awaited(g, i, now_us);
     }
 }
 
@@ -96,6 +94,7 @@ static void watch_clock(fl__gate *g, int64_t now_us)
         ping_hosts(g, now_us);
         g->alive_us = now_us;
     }
+    fl__gate_tell_awaited(g, now_us);
     for (int i = 1; i < g->hosts->n; i++) {
         watch_host(g, i, now_us);
     }
@@ -155,25 +154,6 @@ void fl__gate_end_starters(fl__gate *g)
 }
 
 /* ---- all of it ---- */
-
-void fl__gate_await_hosts(fl__gate *g)
-{
-    char awaited[FL_HOST_AWAITED_TEXT];
-    int n = 0;
-    g->opened_us = fl_now_us();
-    for (int i = 1; i < g->hosts->n; i++) {
-        n += !g->hosts->host[i].absent;
-        g->remote[i].n_apart = g->hosts->host[i].n_apart;
-        if (g->hosts->host[i].absent) {
-            g->remote[i].state = FL__HOST_GONE;
-            g->remote[i].late = true;
-            g->remote[i].apart_from = g->hosts->host[i].apart_from;
-        }
-    }
-    if (n > 0) {
-        fl_log(FL_LOG_INFO, "%s", fl_host_start_awaited(g->hosts, g->run_dir, awaited));
-    }
-}
 
 void fl__gate_watch_hosts(fl__gate *g, int64_t now_us)
 {

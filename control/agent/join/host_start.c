@@ -1,5 +1,6 @@
 #include "control/agent/join/host_start.h"
 
+#include "control/agent/join/awaited.h"
 #include "device/child.h"
 #include "device/clock.h"
 #include "device/plural.h"
@@ -84,13 +85,27 @@ bool fl_host_start_command(const fl_hosts *hosts, int i, const char *program, co
     return fits;
 }
 
-const char *fl_host_start_awaited(const fl_hosts *hosts, const char *run_dir,
+/* With one host, the command has its name. */
+static const char *name_of_one(const fl_hosts *hosts, const bool *awaited)
+{
+    const char *name = "NAME";
+    for (int i = 1, n = 0; i < hosts->n; i++) {
+        n += awaited[i];
+        name = !awaited[i] ? name : n == 1 ? hosts->host[i].name : "NAME";
+    }
+    return name;
+}
+
+const char *fl_host_start_awaited(const fl_hosts *hosts, const char *run_dir, int64_t limit_ms,
                                   char text[FL_HOST_AWAITED_TEXT])
 {
-    char others[FL_COUNT_BYTES], how[FL_HOST_AWAITED_TEXT] = ", whose agents ssh starts";
+    char others[FL_COUNT_BYTES], names[FL_AWAITED_TEXT];
+    char how[FL_HOST_AWAITED_TEXT] = ", whose agents ssh starts";
+    bool awaited[FL_MAX_WORKERS] = {false};
     int n = 0;
     for (int i = 1; i < hosts->n; i++) {
-        n += !hosts->host[i].absent;
+        awaited[i] = !hosts->host[i].absent;
+        n += awaited[i];
     }
     if (hosts->again) {
         snprintf(how, sizeof how, " to join again");
@@ -98,11 +113,12 @@ const char *fl_host_start_awaited(const fl_hosts *hosts, const char *run_dir,
         snprintf(how, sizeof how, ", the other tasks of this start");
     } else if (!hosts->by_ssh) {
         snprintf(how, sizeof how,
-                 ": frostline agent --join %s --key %.4000s/" FL_HOSTS_KEY_FILE " --name NAME",
-                 hosts->agents, run_dir);
+                 ": frostline agent --join %s --key %.4000s/" FL_HOSTS_KEY_FILE " --name %s",
+                 hosts->agents, run_dir, name_of_one(hosts, awaited));
     }
-    snprintf(text, FL_HOST_AWAITED_TEXT, "waits for %s%.4250s", fl_count(n, "other host", others),
-             how);
+    snprintf(text, FL_HOST_AWAITED_TEXT, "waits for %s%.4350s; it waits %lld s at most, for %s",
+             fl_count(n, "other host", others), how, (long long)limit_ms / 1000,
+             fl_awaited_names(hosts, awaited, names));
     return text;
 }
 

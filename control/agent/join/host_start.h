@@ -18,11 +18,11 @@ enum { FL_HOST_COMMAND_MAX = 16 * 1024, FL_HOST_STARTER_WHY = 256 };
 bool fl_host_start_command(const fl_hosts *hosts, int i, const char *program, const char *run_dir,
                            const char *cwd, char text[FL_HOST_COMMAND_MAX]);
 
-enum { FL_HOST_AWAITED_TEXT = PATH_MAX + 256 };
+enum { FL_HOST_AWAITED_TEXT = PATH_MAX + 1024 };
 
-/* "waits for 2 other hosts: " and the command to type there, or ", whose agents ssh starts";
- * returns text. Pure. */
-const char *fl_host_start_awaited(const fl_hosts *hosts, const char *run_dir,
+/* "waits for 2 other hosts: " and the command to type there, or ", whose agents ssh starts", with
+ * the time for which it waits; returns text. Pure. */
+const char *fl_host_start_awaited(const fl_hosts *hosts, const char *run_dir, int64_t limit_ms,
                                   char text[FL_HOST_AWAITED_TEXT]);
 
 /* An ssh process that starts an agent. All zeros: there is no such process. Its standard input

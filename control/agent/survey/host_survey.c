@@ -1,3 +1,4 @@
+#include "control/agent/join/awaited.h"
 #include "control/agent/survey/host_survey_parts.h"
 #include "control/link/keys/zmq_socket.h"
 #include "device/alloc.h"
@@ -58,11 +59,26 @@ static void note_silent(fl__survey *s)
     }
 }
 
+/* From time to time: for whom it still waits. */
+static void tell_wait(const fl__survey *s, fl_awaited_clock *clock)
+{
+    bool awaited[FL_MAX_WORKERS] = {false};
+    for (int i = 1; i < s->out->n; i++) {
+        awaited[i] = !s->o->hosts->host[i].absent && !s->host[i].joined && !s->host[i].gone;
+    }
+    if (!s->o->quiet) {
+        fl_awaited_tell(clock, s->o->hosts, awaited, s->o->join_ms, fl_now_us());
+    }
+}
+
 static fl_status gather_hosts(fl__survey *s)
 {
     int64_t until_us = fl_deadline_us(s->o->join_ms);
+    fl_awaited_clock clock;
+    fl_awaited_begin(&clock, fl_now_us());
     while (s->stopped == 0 && awaits_hosts(s) && fl_left_ms(until_us) > 0) {
         fl__survey_turn(s);
+        tell_wait(s, &clock);
     }
     int i = s->stopped != 0 ? 0 : find_missing(s);
     const fl_host *host = &s->o->hosts->host[i];
@@ -173,7 +189,7 @@ static void announce(const fl__survey *s)
     char awaited[FL_HOST_AWAITED_TEXT];
     fl_log(FL_LOG_INFO, "%s; %s",
            s->o->links ? "measures the links between hosts" : "compares the kinds of hosts",
-           fl_host_start_awaited(hosts, s->o->run_dir, awaited));
+           fl_host_start_awaited(hosts, s->o->run_dir, s->o->join_ms, awaited));
 }
 
 static fl_status survey_hosts(fl__survey *s)

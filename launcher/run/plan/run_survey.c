@@ -1,5 +1,6 @@
 #include "launcher/run/plan/run_survey.h"
 
+#include "control/agent/join/awaited.h"
 #include "control/agent/join/host_start.h"
 #include "control/agent/survey/host_survey.h"
 #include "control/agent/wire/host_wire.h"
@@ -15,7 +16,6 @@
 #include <unistd.h>
 
 enum {
-    JOIN_MS = 600000,    /* as long as the gate waits */
     MEASURE_MS = 180000, /* for a host to open its data and to measure */
 };
 
@@ -101,7 +101,7 @@ static fl_status survey_with(fl_preparation *p, const char *run_dir, int job_fd,
                                             .starters = p->starters,
                                             .n_ranks = p->n_ranks,
                                             .run_dir = run_dir,
-                                            .join_ms = JOIN_MS,
+                                            .join_ms = FL_AWAITED_JOIN_MS,
                                             .links = links_are_wanted(p),
                                             .measuring = kinds ? &measuring : NULL,
                                             .plain = p->job->autodp.security == FL_SECURITY_NONE};
