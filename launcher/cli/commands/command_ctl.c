@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TIMEOUT_S = 60, TIMEOUT_MOST_S = 86400 };
+enum { TIMEOUT_S = 60, TIMEOUT_MOST_S = 86400, LOOK_MS = 500 };
 
 static const int64_t FOREVER_MS = INT64_C(1) << 50;
 
@@ -279,6 +279,7 @@ typedef struct target {
     const char *name; /* as the user gave it; NULL: the newest run */
     const fl_args *args;
     bool as_json;
+    bool at_once; /* status: a run that goes back is told as such, and not awaited */
     int64_t timeout_ms;
 } target;
 
@@ -286,8 +287,23 @@ static fl_status open_link(const target *t, bool events, int64_t deadline_us,
                            fl_ctl_client_link **link)
 {
     fl_ctl_place place;
-    FL_TRY(fl_ctl_place_await(t->args, t->name, deadline_us, &place));
+    FL_TRY(fl_ctl_place_await(t->args, t->name, t->at_once, deadline_us, &place));
     return fl_ctl_place_open(&place, events, link);
+}
+
+/* A run may begin to go back after the connection was made: its record says so then. */
+static fl_status ask_at_once(fl_ctl_client_link *link, const char *request, int64_t deadline_us,
+                             const char **reply)
+{
+    fl_status status = FL_EDEADLINE;
+    while (status == FL_EDEADLINE && fl_left_ms(deadline_us) > 0) {
+        int64_t left_ms = fl_left_ms(deadline_us);
+        status = fl_ctl_client_ask(link, request, left_ms < LOOK_MS ? left_ms : LOOK_MS, reply);
+        if (status == FL_EDEADLINE) {
+            FL_TRY(fl_ctl_client_check_recovering(link));
+        }
+    }
+    return status;
 }
 
 static int ask_run(const target *t, const char *request)
@@ -297,7 +313,8 @@ static int ask_run(const target *t, const char *request)
     int64_t deadline_us = fl_deadline_us(t->timeout_ms);
     fl_status status = open_link(t, false, deadline_us, &link);
     if (status == FL_OK) {
-        status = fl_ctl_client_insist(link, request, fl_left_ms(deadline_us), &reply);
+        status = t->at_once ? ask_at_once(link, request, deadline_us, &reply)
+                            : fl_ctl_client_insist(link, request, fl_left_ms(deadline_us), &reply);
     }
     int code = status == FL_OK ? show_reply(reply, t->as_json) : complain_of(status);
     fl_ctl_client_close(&link);
@@ -368,9 +385,10 @@ static bool is_command(const char *word)
     return strcmp(word, WATCH) == 0 || fl_ctl_command_find(word) != NULL;
 }
 
-static int run_words(const target *t, const char *const *words, int n)
+static int run_words(target *t, const char *const *words, int n)
 {
     const fl_ctl_command *c = fl_ctl_command_find(words[0]);
+    t->at_once = strcmp(words[0], "status") == 0;
     json_t *args = c == NULL ? NULL : args_of(c, words + 1, n - 1);
     if (c == NULL) {
         return watch_events(t);

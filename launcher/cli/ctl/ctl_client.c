@@ -6,7 +6,10 @@
 #include "control/socket/ctl_request.h"
 #include "device/alloc.h"
 #include "device/clock.h"
+#include "launcher/run/runs/returning.h"
 #include "launcher/run/runs/run_hold.h"
+#include "launcher/run/runs/run_look.h"
+#include "launcher/run/runs/runs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -292,6 +295,17 @@ fl_status fl_ctl_client_ask(fl_ctl_client_link *link, const char *request, int64
         FL_TRY(read_part(link, reply));
     } while (link->has_repeated && !has_same_id(request, *reply));
     return FL_OK;
+}
+
+fl_status fl_ctl_client_check_recovering(const fl_ctl_client_link *link)
+{
+    fl_run_entry entry;
+    char known[FL_RETURNING_TEXT];
+    bool near = link->dir_fd >= 0, lives = near && fl_run_look(link->path, &entry) == FL_OK &&
+                                           fl_run_state_lives(entry.state);
+    bool goes_back = lives && (entry.state == FL_RUN_RECOVERING ||
+                               fl_run_returning(link->path, known)[0] != '\0');
+    return goes_back ? fl_run_fail_recovering(link->path, link->path) : FL_OK;
 }
 
 static bool is_recovering(const char *reply)

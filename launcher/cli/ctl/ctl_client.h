@@ -31,6 +31,10 @@ fl_status fl_ctl_client_ask(fl_ctl_client_link *link, const char *request, int64
 fl_status fl_ctl_client_insist(fl_ctl_client_link *link, const char *request, int64_t timeout_ms,
                                const char **reply) FL_MUST_CHECK;
 
+/* FL_EBUSY, with what is known of it, if the record of a run that gave no answer says that it goes
+ * back after a loss. A far run has no record here: FL_OK. */
+fl_status fl_ctl_client_check_recovering(const fl_ctl_client_link *link) FL_MUST_CHECK;
+
 /* The two halves of fl_ctl_client_ask: for a caller that does other work meanwhile, or that has
  * several requests pending. Replies come in any order; each bears its request's id. timeout_ms 0
  * only looks. */

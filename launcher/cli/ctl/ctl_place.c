@@ -34,16 +34,18 @@ fl_status fl_ctl_place_find(const fl_args *args, const char *name, fl_ctl_place 
         return find_far(place, name);
     }
     fl_job_defaults(&job);
-    FL_TRY(fl_run_find(job.run.dir, name, &run));
+    fl_status status = fl_run_find(job.run.dir, name, &run);
+    place->goes_back = status == FL_EBUSY && run.state == FL_RUN_RECOVERING;
+    FL_TRY(status);
     snprintf(place->path, sizeof place->path, "%s", run.path);
     return FL_OK;
 }
 
-fl_status fl_ctl_place_await(const fl_args *args, const char *name, int64_t deadline_us,
-                             fl_ctl_place *place)
+fl_status fl_ctl_place_await(const fl_args *args, const char *name, bool at_once,
+                             int64_t deadline_us, fl_ctl_place *place)
 {
     fl_status status = fl_ctl_place_find(args, name, place);
-    while (status == FL_EBUSY && fl_left_ms(deadline_us) > 0) {
+    while (status == FL_EBUSY && !(at_once && place->goes_back) && fl_left_ms(deadline_us) > 0) {
         nanosleep(&(struct timespec){0, AGAIN_MS * 1000000L}, NULL);
         status = fl_ctl_place_find(args, name, place);
     }

@@ -10,6 +10,7 @@
 typedef struct fl_ctl_place {
     char path[PATH_MAX]; /* of the run directory; of a far run its tcp:// address */
     bool far;
+    bool goes_back;           /* it was not found, because it goes back after a loss */
     const char *key, *server; /* of a far run: files; borrowed from the command line */
 } fl_ctl_place;
 
@@ -20,9 +21,10 @@ typedef struct fl_ctl_place {
 fl_status fl_ctl_place_find(const fl_args *args, const char *name,
                             fl_ctl_place *place) FL_MUST_CHECK;
 
-/* The same, but wait until the deadline for a run that does not answer yet. */
-fl_status fl_ctl_place_await(const fl_args *args, const char *name, int64_t deadline_us,
-                             fl_ctl_place *place) FL_MUST_CHECK;
+/* The same, but wait until the deadline for a run that does not answer yet; at_once: not for one
+ * that goes back. */
+fl_status fl_ctl_place_await(const fl_args *args, const char *name, bool at_once,
+                             int64_t deadline_us, fl_ctl_place *place) FL_MUST_CHECK;
 
 /* As fl_ctl_client_open and fl_ctl_client_open_far. */
 fl_status fl_ctl_place_open(const fl_ctl_place *place, bool events,

@@ -1,6 +1,7 @@
 #include "launcher/run/runs/runs.h"
 
 #include "device/alloc.h"
+#include "launcher/run/runs/returning.h"
 
 #include <frostline/job.h>
 
@@ -70,6 +71,16 @@ static bool is_meant(const fl_run_entry *entry, const char *name)
     return name == NULL || strcmp(entry->name, name) == 0 || strcmp(entry->job, name) == 0;
 }
 
+fl_status fl_run_fail_recovering(const char *path, const char *name)
+{
+    char known[FL_RETURNING_TEXT];
+    fl_run_returning(path, known);
+    return fl_fail(FL_EBUSY,
+                   "%s: recovering: the run goes back after a loss%s%s; it answers once its hosts "
+                   "have joined again and its workers start; ask again",
+                   name, known[0] == '\0' ? "" : ", ", known);
+}
+
 static fl_status check_live(const fl_run_entry *entry, const char *name)
 {
     if (entry->state == FL_RUN_STARTING) {
@@ -77,10 +88,7 @@ static fl_status check_live(const fl_run_entry *entry, const char *name)
                        name);
     }
     if (entry->state == FL_RUN_RECOVERING) {
-        return fl_fail(FL_EBUSY,
-                       "%s: recovering: the run goes back after a loss, and answers once its hosts "
-                       "have joined again and its workers start; ask again",
-                       name);
+        return fl_run_fail_recovering(entry->path, name);
     }
     return entry->state == FL_RUN_LIVE ? FL_OK
                                        : fl_fail(FL_EINVAL, "%s: the run is over (%s)", name,
@@ -179,7 +187,8 @@ fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)
     }
     bool starts = found.any_over && fl_run_state_lives(found.ended.state);
     if (status == FL_OK && (starts || (name != NULL && found.any_over))) {
-        return check_live(&found.ended, name == NULL ? found.ended.name : name);
+        *entry = found.ended;
+        return check_live(entry, name == NULL ? entry->name : name);
     }
     if (name == NULL) {
         return fl_fail(FL_EINVAL, "no live run in %s; name a run directory", dir);

@@ -14,6 +14,9 @@ fl_status fl_runs_list(const char *dir, fl_run_entry **entries, int *n) FL_MUST_
  * yet, as one that starts, or goes back after a loss. */
 fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry) FL_MUST_CHECK;
 
+/* FL_EBUSY, with what is known of the return of the run in `path`, of which people read `name`. */
+fl_status fl_run_fail_recovering(const char *path, const char *name) FL_MUST_CHECK;
+
 /* The same among all runs, live or ended. name is not NULL. */
 fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry) FL_MUST_CHECK;
 

@@ -182,7 +182,9 @@ static void test_host_resume__lives_while_it_waits_for_a_host(void **state)
     NET_AWAIT(net_hosts_log_has(h, "head.log", "to join again"));
     snprintf(command, sizeof command, "list %s", h->dir);
     expect_said(h, command, 0, "recovering");
-    snprintf(command, sizeof command, "ctl %s/run status --timeout 1", h->dir);
+    snprintf(command, sizeof command, "ctl %s/run status --timeout 100", h->dir); /* at once */
+    expect_said(h, command, 3, "recovering: the run goes back after a loss");
+    snprintf(command, sizeof command, "top %s/run", h->dir);
     expect_said(h, command, 3, "recovering: the run goes back after a loss");
     snprintf(command, sizeof command, "run --resume %s/run", h->dir);
     expect_said(h, command, 2, "the run goes back after a loss");
