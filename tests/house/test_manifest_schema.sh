@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What frostline manifest writes passes the schemas that Kubernetes publishes, by kubernetes-validate
-# (PyPI) where that is in PATH. JobSet is not among these schemas.
+# (PyPI) where that is in PATH. JobSet is not among these schemas: tests/unit/launcher/cli/test_jobset_fields.c.
 set -uo pipefail
 build_dir=$2
 work=$build_dir/tests/manifest
