@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { IDS_MAX = 4, TASKS_MAX = 1 << 20 };
+enum { IDS_MAX = 4, TASKS_MAX = 1 << 20, HOSTNAME_MAX = 46 /* and "-255.255.255.255" */ };
 
 /* Names of variables; NULL: the engine has none. */
 typedef struct engine {
@@ -150,9 +150,20 @@ static fl_status name_host(const reader *r, const char *hostname, fl_engine_task
         memcpy(task->host, host, strlen(host) + 1);
     } else {
         bool plain = fl_name_is_plain(hostname, FL_ENGINE_TEXT - 1);
-        snprintf(task->host, FL_ENGINE_TEXT, "%.48s-%d", plain ? hostname : "host", task->rank);
+        task->n_hostname = snprintf(task->host, HOSTNAME_MAX + 1, "%s", plain ? hostname : "host");
+        task->n_hostname = task->n_hostname < HOSTNAME_MAX ? task->n_hostname : HOSTNAME_MAX;
+        snprintf(task->host + task->n_hostname, FL_ENGINE_TEXT - (size_t)task->n_hostname, "-%d",
+                 task->rank);
     }
     return FL_OK;
+}
+
+void fl_engine_name_by_address(fl_engine_task *task, const char *address)
+{
+    size_t n = (size_t)task->n_hostname, n_address = strlen(address);
+    if (n > 0 && n + 1 + n_address < FL_ENGINE_TEXT && fl_name_is_plain(address, n_address)) {
+        memcpy(task->host + n + 1, address, n_address + 1); /* behind the '-' */
+    }
 }
 
 static fl_status read_task(const reader *r, const char *hostname, fl_engine_task *task)

@@ -18,6 +18,8 @@ typedef struct fl_engine_task {
     int rank, n;               /* of the tasks, each on a host of its own; 0: the head */
     int cpus;                  /* that the engine gives the task's host; 0: it does not say */
     char host[FL_ENGINE_TEXT]; /* the name of this host, which no other task has */
+    int n_hostname; /* 0: the engine gives that name; else it begins with so many characters of the
+                       hostname, and the rank tells it apart */
     char start[FL_ENGINE_START_TEXT]; /* a file's name that tasks of this start have alone */
     const char *nodes; /* all hosts, as fl_node_list_get reads them; NULL: not told */
 } fl_engine_task;
@@ -34,6 +36,10 @@ fl_status fl_engine_find(fl_engine_variable *variable, void *context, const char
 
 /* The same of this process. */
 fl_status fl_engine_find_own(fl_engine_task *out) FL_MUST_CHECK;
+
+/* Where the engine gives no name, tell the host apart by its address, and not by the rank: "vm-0"
+ * becomes "vm-10.0.0.1". */
+void fl_engine_name_by_address(fl_engine_task *task, const char *address);
 
 /* The i-th host of a list as Slurm writes it, "n[1-3,7],rack2-n04": "n2" for 1. False if there are
  * fewer, or the list is malformed. Pure. */

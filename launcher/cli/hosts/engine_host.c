@@ -55,10 +55,31 @@ static fl_status find_parent(const fl_args *args, fl_job *job, char parent[PATH_
     return FL_OK;
 }
 
+/* The tasks are on several hosts, so that the loopback interface leads none to another one. */
+static fl_status find_address(const char *interface, const char *name,
+                              char address[FL_ADDRESS_TEXT])
+{
+    FL_TRY(fl_host_address_own(interface, name, address));
+    fl_status status =
+        fl_own_address_check(interface == NULL ? address : interface, address, false);
+    return status == FL_OK ? FL_OK : fl_within(status, "--interface");
+}
+
+/* The names that tasks have when they meet. An address that cannot be found is refused later. */
+static void name_host(const fl_args *args, fl_engine_task *task)
+{
+    char address[FL_ADDRESS_TEXT];
+    if (task->n_hostname > 0 &&
+        find_address(fl_args_value(args, "--interface"), task->host, address) == FL_OK) {
+        fl_engine_name_by_address(task, address);
+    }
+}
+
 fl_status fl_run_hosts_meet(const fl_args *args, fl_run_hosts *hosts)
 {
     char parent[PATH_MAX];
     fl_job *job = NULL;
+    name_host(args, &hosts->task);
     FL_TRY(fl_alloc(sizeof *job, (void **)&job));
     fl_status status = find_parent(args, job, parent);
     fl_free(job);
@@ -86,16 +107,6 @@ static fl_status count_devices(const fl_job *job, const fl_engine_task *task, in
     *n = devices->n > 0 ? devices->n : count_by_processors(job, task);
     fl_free(devices);
     return status == FL_OK ? FL_OK : fl_within(status, "host %s", task->host);
-}
-
-/* The tasks are on several hosts, so that the loopback interface leads none to another one. */
-static fl_status find_address(const char *interface, const char *name,
-                              char address[FL_ADDRESS_TEXT])
-{
-    FL_TRY(fl_host_address_own(interface, name, address));
-    fl_status status =
-        fl_own_address_check(interface == NULL ? address : interface, address, false);
-    return status == FL_OK ? FL_OK : fl_within(status, "--interface");
 }
 
 fl_status fl_engine_host_enter(const fl_args *args, const fl_job *job, const fl_run_hosts *h)

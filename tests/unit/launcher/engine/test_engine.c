@@ -27,9 +27,14 @@ static const char *look_up(void *context, const char *name)
     return NULL;
 }
 
+static fl_status find_on(const char *const *variables, const char *hostname, fl_engine_task *task)
+{
+    return fl_engine_find(look_up, (void *)(uintptr_t)variables, hostname, task);
+}
+
 static fl_status find(const char *const *variables, fl_engine_task *task)
 {
-    return fl_engine_find(look_up, (void *)(uintptr_t)variables, "box", task);
+    return find_on(variables, "box", task);
 }
 
 #define SLURM                                                                                      \
@@ -80,6 +85,30 @@ static void test_engine__mpirun_tells_hosts_apart_by_rank(void **state)
              &task),
         FL_OK);
     assert_string_equal(task.host, "n2"); /* as mpiexec knows it */
+    fl_engine_name_by_address(&task, "10.0.0.2");
+    assert_string_equal(task.host, "n2");
+}
+
+/* mpiexec of MPICH with -iface gives no names, and neither does Open MPI. Would catch: hosts of one
+ * hostname, as virtual machines have, that nobody can tell apart. */
+static void test_engine__hosts_without_a_name_have_their_address(void **state)
+{
+    (void)state;
+    fl_engine_task task;
+    static const char *const mpich[] = {"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALNRANKS=1",
+                                        "FROSTLINE_START=x", NULL};
+    assert_int_equal(find(mpich, &task), FL_OK);
+    assert_string_equal(task.host, "box-1");
+    fl_engine_name_by_address(&task, "10.0.0.2");
+    assert_string_equal(task.host, "box-10.0.0.2");
+    fl_engine_name_by_address(&task, "fe80::1"); /* no name of a host */
+    assert_string_equal(task.host, "box-10.0.0.2");
+    char longest[FL_ENGINE_TEXT] = "";
+    memset(longest, 'h', FL_ENGINE_TEXT - 1);
+    assert_int_equal(find_on(mpich, longest, &task), FL_OK);
+    assert_string_equal(task.host + task.n_hostname, "-1");
+    fl_engine_name_by_address(&task, "255.255.255.255");
+    assert_string_equal(task.host + task.n_hostname, "-255.255.255.255");
 }
 
 /* Hydra as it answers a task of MPICH. Would catch: a start that no user has named and that is
@@ -252,6 +281,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_engine__slurm_names_hosts_and_processors),
         cmocka_unit_test(test_engine__mpirun_tells_hosts_apart_by_rank),
+        cmocka_unit_test(test_engine__hosts_without_a_name_have_their_address),
         cmocka_unit_test(test_engine__mpich_names_the_start_when_it_is_asked),
         cmocka_unit_test(test_engine__a_host_with_a_name_that_cannot_be_is_named_by_its_rank),
         cmocka_unit_test(test_engine__the_inner_engine_counts),
