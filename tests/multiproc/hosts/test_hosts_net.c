@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-enum { COMPARED = 12, MANY_STEPS = 400, LONG_STEPS = 3500, STEPS_OF_PLAN = 3, MOST_STAGES = 6 };
+enum { COMPARED = 12, ENDLESS = 1000000, STOPPED = 5, STEPS_OF_PLAN = 3, MOST_STAGES = 6 };
 
 static bool is_matrix(void)
 {
@@ -83,18 +83,19 @@ static void start_run(net_hosts *h, int n_hosts, int n_devices, int steps, const
     }
     snprintf(job, sizeof job,
              NET_JOB "--set train.max_steps=%d --set elastic.enabled=false --set pipe.k=1 "
-                     "--set autodp.r=%d --set pipe.m=1 %s",
-             steps, n_hosts * n_devices, more);
+                     "--set autodp.r=%d --set pipe.m=1 --set train.epochs=%d %s",
+             steps, n_hosts * n_devices, steps, more);
     net_hosts_start_head(h, job);
     for (int i = 1; i < n_hosts; i++) {
         net_hosts_start_agent(h, i);
     }
 }
 
-/* A run that is long enough for something to happen to it, in the middle of its training. */
-static void start_long(net_hosts *h, int n_hosts, int steps, const char *more)
+/* A run that lasts until it is stopped: whatever happens to it comes in the middle of its training,
+ * however fast its steps are. */
+static void start_long(net_hosts *h, int n_hosts, const char *more)
 {
-    start_run(h, n_hosts, 1, steps, more);
+    start_run(h, n_hosts, 1, ENDLESS, more);
     if (h->exist) {
         NET_AWAIT(net_hosts_n_steps(h) > COMPARED);
     }
@@ -103,16 +104,26 @@ static void start_long(net_hosts *h, int n_hosts, int steps, const char *more)
 static void check_against_one(const net_hosts *h, int steps)
 {
     char more[64];
-    snprintf(more, sizeof more, "--set train.max_steps=%d", steps);
+    int compared = COMPARED < steps ? COMPARED : steps;
+    snprintf(more, sizeof more, "--set train.max_steps=%d", compared);
     net_hosts_run_alone(h, more);
-    net_hosts_check(h, steps, COMPARED < steps ? COMPARED : steps);
+    net_hosts_check(h, steps, compared);
 }
 
-/* The run ends well, and nothing of it is left; agents end in whichever way. */
-static void expect_end(net_hosts *h)
+/* It still trains. */
+static void stop_run(const net_hosts *h)
 {
+    int before = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) > before + COMPARED);
+    kill(h->head, SIGTERM);
+}
+
+/* The run ends as one that was stopped, and nothing of it is left; agents end in whichever way. */
+static void stop_and_expect_end(net_hosts *h)
+{
+    stop_run(h);
     int code = net_hosts_await_exit(&h->head);
-    if (code != 0) {
+    if (code != STOPPED) {
         net_hosts_shell("tail -n 30 %s/*.log", h->dir);
         fail_msg("head %d: %s", code, net_hosts_said());
     }
@@ -126,9 +137,9 @@ static void expect_end(net_hosts *h)
     }
 }
 
-static void finish(net_hosts *h, int steps)
+static void finish(net_hosts *h)
 {
-    check_against_one(h, steps);
+    check_against_one(h, net_hosts_n_steps(h));
     assert_int_equal(net_hosts_remove(h), 0);
 }
 
@@ -219,16 +230,17 @@ static void slow_b(const net_hosts *h, bool begins)
 static void pass_over(change *what, int64_t lasts_ms)
 {
     net_hosts h;
-    start_long(&h, 2, MANY_STEPS, "--set fault.detect=15s");
+    start_long(&h, 2, "--set fault.detect=15s");
     SKIP_UNLESS_THERE(&h);
     what(&h, true);
     int64_t back_us = fl_deadline_us(lasts_ms);
     NET_AWAIT(fl_left_ms(back_us) == 0);
     what(&h, false);
-    net_hosts_expect(&h, 0);
+    stop_run(&h);
+    net_hosts_expect_codes(&h, STOPPED, STOPPED);
     assert_int_equal(net_hosts_n_events(&h, "worker.lost", ""), 0);
     assert_int_equal(net_hosts_n_events(&h, "host.lost", ""), 0);
-    finish(&h, MANY_STEPS);
+    finish(&h);
 }
 
 static void test_hosts_net__a_short_failure_loses_nothing(void **state)
@@ -258,17 +270,16 @@ static void stop_agent_b(const net_hosts *h, bool begins)
 static void go_on_without(change *what, bool comes_back, int n_hosts)
 {
     net_hosts h;
-    int steps = what == stop_agent_b ? LONG_STEPS : MANY_STEPS; /* its workers train meanwhile */
-    start_long(&h, n_hosts, steps, "--set fault.detect=2s");
+    start_long(&h, n_hosts, "--set fault.detect=2s");
     SKIP_UNLESS_THERE(&h);
     what(&h, true);
     NET_AWAIT(net_hosts_n_events(&h, "worker.lost", "") > 0);
     if (comes_back) {
         what(&h, false);
     }
-    expect_end(&h);
+    stop_and_expect_end(&h);
     assert_true(net_hosts_n_events(&h, "worker.lost", "\"rank\": 1") > 0);
-    finish(&h, steps);
+    finish(&h);
 }
 
 static void test_hosts_net__the_run_goes_on_without_a_host(void **state)
@@ -295,15 +306,17 @@ static void test_hosts_net__the_head_goes_on_alone_when_it_is_cut_off(void **sta
 {
     (void)state;
     net_hosts h;
-    start_long(&h, 3, MANY_STEPS, "--set fault.detect=2s");
+    start_long(&h, 3, "--set fault.detect=2s");
     SKIP_UNLESS_THERE(&h);
     set_link(&h, 0, false);
-    assert_int_equal(net_hosts_await_exit(&h.head), 0);
+    NET_AWAIT(net_hosts_n_events(&h, "worker.lost", "") == 2);
+    stop_run(&h);
+    assert_int_equal(net_hosts_await_exit(&h.head), STOPPED);
     for (int i = 1; i < h.n; i++) {
         assert_int_equal(net_hosts_await_exit(&h.host[i].agent), 3);
         NET_AWAIT(is_empty(&h, i));
     }
-    finish(&h, MANY_STEPS);
+    finish(&h);
 }
 
 /* Both hosts reach the head, but not each other: one of them has to go. */
@@ -312,15 +325,16 @@ static void test_hosts_net__two_hosts_that_lose_each_other(void **state)
     (void)state;
     for (int both = 0; both < 2; both++) {
         net_hosts h;
-        start_long(&h, 3, MANY_STEPS, "--set fault.detect=2s");
+        start_long(&h, 3, "--set fault.detect=2s");
         SKIP_UNLESS_THERE(&h);
         set_way(&h, 1, 2, false);
         if (both) {
             set_way(&h, 2, 1, false);
         }
-        expect_end(&h);
+        NET_AWAIT(net_hosts_n_events(&h, "worker.lost", "") > 0);
+        stop_and_expect_end(&h);
         print_message("%d workers lost: ", net_hosts_n_events(&h, "worker.lost", ""));
-        finish(&h, MANY_STEPS);
+        finish(&h);
     }
 }
 
