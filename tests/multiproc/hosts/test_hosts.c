@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { STEPS = 12, COMPARED = 12, LONGER = 100 };
+enum { STEPS = 12, COMPARED = 12, LONGER = 100, MANY = 1000 /* it lasts until a host is lost */ };
 
 static int make_two(void **state)
 {
@@ -185,7 +185,7 @@ static void test_hosts__the_ssh_of_a_lost_host_is_ended(void **state)
     snprintf(job, sizeof job,
              NET_JOB "--ssh --set train.max_steps=%d --set train.epochs=%d --set pipe.k=1 "
                      "--set autodp.r=2 --set pipe.m=1 --set elastic.enabled=false",
-             LONGER, LONGER);
+             MANY, MANY);
     net_hosts_start_head(h, job);
     NET_AWAIT(net_hosts_n_steps(h) > 0);
     assert_true(net_hosts_shell("kill -KILL $(ps -o ppid= -p $(ps -o ppid= -p %d))",
