@@ -45,7 +45,7 @@ void fl_awaited_tell(fl_awaited_clock *clock, const fl_hosts *hosts, const bool 
                      int64_t limit_ms, int64_t now_us)
 {
     char names[FL_AWAITED_TEXT];
-    if (memchr(awaited, true, (size_t)hosts->n) != NULL && fl_awaited_is_due(clock, now_us)) {
+    if (memchr(awaited, 1, (size_t)hosts->n) != NULL && fl_awaited_is_due(clock, now_us)) {
         fl_log(FL_LOG_INFO, "still waits for the agent of %s, for %lld s at most (Ctrl-C ends it)",
                fl_awaited_names(hosts, awaited, names),
                (long long)(limit_ms - (now_us - clock->begun_us) / 1000) / 1000);
