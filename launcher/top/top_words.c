@@ -59,7 +59,7 @@ static const struct {
     {"graphs", "no graphs, worker {rank}: {reason}"},
     {"graphs", "graphs, worker {rank}: {captures} captures, {launches} launches, {calls} calls"},
     {"tune.tried", "tried M={m}: {step_ms} ms a step"},
-    {"tune.done", "M={m} is kept: {why}"},
+    {"tune.done", "micro-batches: {why}"},
     {"transition.prepare", "plan change: K={k} R={r} M={m} is prepared ({why})"},
     {"transition.done", "plan change done: K={k} R={r} M={m}, {stall_ms} ms without training"},
     {"transition.cancelled", "plan change cancelled: {why}"},

@@ -328,25 +328,28 @@ void fl_tuner_stop(fl_tuner *t)
 
 const char *fl_tuner_end_text(fl_tuner_end end)
 {
-    static const char *const text[] = {
-        "undecided", "certain to 2 %", "undecided after the last round",
-        "undecided, more rounds would cost too much", "undecided when tuning had to end"};
+    static const char *const text[] = {"undecided", "no other M is more than 2 % faster",
+                                       "another M may be faster: undecided after the last round",
+                                       "another M may be faster: more rounds would cost too much",
+                                       "another M may be faster: the comparison had to end early"};
     return text[end];
 }
 
 const char *fl_tuner_explain(const fl_tuner *t, char *text)
 {
-    double slower, error, step_ms = fl_tuner_step_us(t) * 1e-3;
+    double slower, error;
     const fl_tuner_candidate *b = &t->of[t->leader];
-    if (t->leader != 0 && fl_tuner_compare(t, 0, &slower, &error)) {
-        snprintf(text, FL_TUNER_WHY_MAX,
-                 "M = %d takes %.4g ms a step, %.1f %% (+- %.1f) less than M = %d; %s", b->M,
-                 step_ms, -100.0 * expm1(-slower), 100.0 * error, t->of[0].M,
-                 fl_tuner_end_text(t->end));
-    } else {
-        snprintf(text, FL_TUNER_WHY_MAX,
-                 "M = %d takes %.4g ms a step, no other M was found faster; %s", b->M, step_ms,
-                 fl_tuner_end_text(t->end));
+    char takes[64] = "", than[96] = "";
+    if (b->n_visits > 0) {
+        snprintf(takes, sizeof takes, " takes %.4g ms a step", fl_tuner_step_us(t) * 1e-3);
     }
+    if (t->leader != 0 && fl_tuner_compare(t, 0, &slower, &error)) {
+        snprintf(than, sizeof than,
+                 "; M = %d takes %.1f %% longer (%.1f %% to %.1f %%, two standard errors)",
+                 t->of[0].M, 100.0 * expm1(slower), 100.0 * expm1(slower - error),
+                 100.0 * expm1(slower + error));
+    }
+    snprintf(text, FL_TUNER_WHY_MAX, "M = %d%s%s; %s", b->M, takes, than,
+             fl_tuner_end_text(t->end));
     return text;
 }

@@ -32,7 +32,7 @@ enum {
     FL_TUNER_CANDIDATES_MAX = 7,
     FL_TUNER_ROUNDS_MAX = 12,
     FL_TUNER_RUNGS_MAX = 16,
-    FL_TUNER_WHY_MAX = 192
+    FL_TUNER_WHY_MAX = 256
 };
 
 /* Why a race is over. */
@@ -119,10 +119,11 @@ double fl_tuner_lost_us(const fl_tuner *tuner);
 /* The same for people and events: 0 for a gain. */
 double fl_tuner_cost_us(const fl_tuner *tuner);
 
-/* "certain to 2 %": for people. */
+/* "no other M is more than 2 % faster": for people. */
 const char *fl_tuner_end_text(fl_tuner_end end);
 
-/* How it ended, in words: text [FL_TUNER_WHY_MAX]. Returns text. */
+/* How it ended, in words: text [FL_TUNER_WHY_MAX]. The own M is compared with the leader by how
+ * much longer its step takes, and within which limits, m - e to m + e. Returns text. */
 const char *fl_tuner_explain(const fl_tuner *tuner, char *text);
 
 #endif
