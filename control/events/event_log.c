@@ -299,7 +299,7 @@ void fl_event_log_stalled(fl_event_log *log, const fl_run_facts *run, double sec
         fl_json_integer(j, "rank", w->rank);
         fl_fields_host(j, run->hosts, w->rank);
         fl_json_integer(j, "steps", w->steps);
-        fl_json_text(j, "operation", w->operation);
+        fl_json_text(j, "operation", fl_worker_operation(w));
         fl_json_close(j, '}');
     }
     fl_json_close(j, ']');

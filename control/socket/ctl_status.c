@@ -141,7 +141,7 @@ static void worker_fields(const fl_run_view *view, int rank, fl_json *j)
     fl_json_integer(j, "stage", w->place.active ? w->place.stage : -1);
     fl_fields_gpu(j, w);
     fl_json_integer(j, "steps", w->steps);
-    fl_json_text(j, "operation", w->operation);
+    fl_json_text(j, "operation", fl_worker_operation(w));
     fl_json_integer(j, "memory_used_bytes", w->memory.used_bytes);
     fl_json_integer(j, "memory_peak_bytes", w->memory.peak_bytes);
     fl_json_integer(j, "memory_parked_bytes", w->memory.parked_bytes);

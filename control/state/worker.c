@@ -34,6 +34,11 @@ const char *fl_worker_state_text(const fl_worker *worker)
     return worker->place.active ? "active" : "standby";
 }
 
+const char *fl_worker_operation(const fl_worker *worker)
+{
+    return worker->exited_us != 0 ? "" : worker->operation;
+}
+
 bool fl_worker_is_awaited(const fl_worker *worker)
 {
     return !worker->departed && !worker->done && worker->exited_us == 0;

@@ -75,6 +75,9 @@ bool fl_worker_is_awaited(const fl_worker *worker);
 /* "active", "standby", ...: as status and metrics name it. */
 const char *fl_worker_state_text(const fl_worker *worker);
 
+/* What it does now; "" if it has no process any more. */
+const char *fl_worker_operation(const fl_worker *worker);
+
 /* A new process of the rank is started, for a worker that joins the run. */
 void fl_worker_begin_again(fl_worker *worker, int64_t now_us);
 

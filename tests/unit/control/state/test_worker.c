@@ -35,8 +35,22 @@ static void test_worker__names_its_state(void **state)
     }
 }
 
+/* The operation is the last one that the worker reported. Would catch: a worker of a lost host that
+ * is shown as starting, since it had reported nothing to this controller. */
+static void test_worker__has_no_operation_without_a_process(void **state)
+{
+    (void)state;
+    static const fl_worker works = {.operation = "forward"};
+    static const fl_worker lost = {.operation = "starting", .departed = true, .exited_us = 5};
+    assert_string_equal(fl_worker_operation(&works), "forward");
+    assert_string_equal(fl_worker_operation(&lost), "");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_worker__names_its_state)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_worker__names_its_state),
+        cmocka_unit_test(test_worker__has_no_operation_without_a_process),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
