@@ -41,20 +41,28 @@ static void recovered_text(fl_html *html, const json_t *event)
                 fl_line_text(event, "why"));
 }
 
+/* The finished steps when it happened; of a lost worker, those that it had finished itself. */
+static double step_of(const json_t *event)
+{
+    return fl_report_is(event, "worker.lost")
+               ? fl_line_real(event, "steps")
+               : fl_line_real(event, "step") + (is_return(event) ? repeated_steps(event) : 0.0);
+}
+
 static void row(fl_html *html, const json_t *event)
 {
     char text[FL_NUMBER_BYTES];
     double ms = fl_line_real(event, "collect_ms") + fl_line_real(event, "move_ms");
     fl_html_add(html, "<tr><td>%s</td>", fl_html_duration(fl_line_real(event, "time"), text));
-    fl_page_number(html, fl_line_real(event, fl_report_is(event, "worker.lost") ? "steps" : "step"),
-                   0);
+    fl_page_number(html, step_of(event), 0);
     fl_html_add(html, "<td class=\"text\">");
     if (fl_report_is(event, "worker.lost")) {
         lost_text(html, event);
     } else if (fl_report_is(event, "run.recovered")) {
         recovered_text(html, event);
     } else if (is_return(event)) {
-        fl_html_add(html, "the run goes back to %s: %s", fl_line_text(event, "checkpoint"),
+        fl_html_add(html, "the run goes back to %s (step %.0f): %s",
+                    fl_line_text(event, "checkpoint"), fl_line_real(event, "step"),
                     fl_line_text(event, "why"));
     } else {
         fl_html_add(html, "worker %.0f is started again (%s)", fl_line_real(event, "rank"),

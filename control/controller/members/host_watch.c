@@ -456,6 +456,17 @@ static void drive_start(fl_controller *controller, int i, int64_t now_us)
 
 /* ---- events ---- */
 
+/* The finished steps of the run at the time of the event. A host that was lost before the run went
+ * back was lost at the step from which it went back. */
+static int64_t step_of_state(const fl_controller *controller, int i)
+{
+    const fl_resume_origin *origin = controller->options->origin;
+    bool before = controller->hosts.records[i].state == FL_HOST_STATE_LOST &&
+                  controller->hosts.drains[i].joined_us == 0 && origin != NULL &&
+                  origin->why != NULL;
+    return before ? origin->step + origin->n_repeated : controller->stats.steps;
+}
+
 /* A host that leaves and joins between two turns is reported once, as what it is now. */
 static void report_state(fl_controller *controller, int i, int64_t now_us)
 {
@@ -464,12 +475,13 @@ static void report_state(fl_controller *controller, int i, int64_t now_us)
     fl_host_drain *d = &controller->hosts.drains[i];
     bool is_news = r->state != d->reported ||
                    (r->state == FL_HOST_STATE_JOINED && r->joined_us != d->joined_us);
+    int64_t step = step_of_state(controller, i);
     d->reported = r->state;
     d->joined_us = r->joined_us;
     if (is_news && i > 0) {
         const fl_host *apart =
             r->apart_from == 0 ? NULL : &hosts_of(controller)->host[r->apart_from - 1];
-        fl_event_log_host(&controller->log, host, r, apart, controller->stats.steps,
+        fl_event_log_host(&controller->log, host, r, apart, step,
                           d->since_us == 0 ? 0.0 : (double)(now_us - d->since_us) * 1e-6);
     }
 }

@@ -95,7 +95,21 @@ static void lose_agent(net_hosts *h, int i)
     assert_int_equal(net_hosts_await_exit(&h->host[i].agent), 130);
 }
 
-/* A lost host had layers that no other one has. The rest go back, the other agent with them. */
+/* The value of a field of the only event of this name, where it is below MANY. */
+static int value_in(const net_hosts *h, const char *event, const char *field)
+{
+    int value = -1;
+    for (int i = 0; i < MANY; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "\"%s\": %d,", field, i);
+        value = net_hosts_n_events(h, event, text) == 1 ? i : value;
+    }
+    assert_true(value >= 0);
+    return value;
+}
+
+/* A lost host had layers that no other one has. The rest go back, the other agent with them. The
+ * host was lost at the step from which they go back, not at the one to which. */
 static void test_host_resume__goes_back_on_the_hosts_that_are_left(void **state)
 {
     net_hosts *h = *state;
@@ -105,6 +119,9 @@ static void test_host_resume__goes_back_on_the_hosts_that_are_left(void **state)
     net_hosts_expect(h, 0);
     assert_int_equal(net_hosts_n_events(h, "run.resumed", "repeated_steps"), 1);
     assert_int_equal(net_hosts_n_events(h, "host.lost", "\"host\": \"b\""), 1);
+    assert_int_equal(value_in(h, "host.lost", "step"),
+                     value_in(h, "run.resumed", "step") +
+                         value_in(h, "run.resumed", "repeated_steps"));
     assert_true(net_hosts_log_has(h, "c.log", "the run goes back to an earlier step"));
     check_long(h);
 }

@@ -358,7 +358,8 @@ static void test_report__losses_and_what_followed(void **state)
     expect(page, "worker 1 is lost: killed");
     expect(page, "the others go on, K=1 R=1 M=2: worker 1 was killed</td><td>42.5</td>");
     expect(page, "worker 1 is started again (lost)");
-    expect(page, "the run goes back to the snapshot in memory: worker 0 was killed");
+    expect(page, "<td>67</td><td class=\"text\">the run goes back to the snapshot in memory (step "
+                 "60): worker 0 was killed");
     expect(page, "<td>7</td>");
     expect(page, "from the snapshot in memory after 60 steps");
     expect(page, "Snapshots in memory: 1, the last after 60 steps");
