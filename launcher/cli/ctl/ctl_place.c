@@ -1,6 +1,7 @@
 #include "launcher/cli/ctl/ctl_place.h"
 
 #include "device/clock.h"
+#include "device/failure.h"
 #include "launcher/run/runs/runs.h"
 
 #include <frostline/job.h>
@@ -48,6 +49,11 @@ fl_status fl_ctl_place_await(const fl_args *args, const char *name, bool at_once
     while (status == FL_EBUSY && !(at_once && place->goes_back) && fl_left_ms(deadline_us) > 0) {
         nanosleep(&(struct timespec){0, AGAIN_MS * 1000000L}, NULL);
         status = fl_ctl_place_find(args, name, place);
+    }
+    if (status == FL_EBUSY && !(at_once && place->goes_back)) {
+        char why[FL_MESSAGE_MAX];
+        snprintf(why, sizeof why, "%s", fl_errmsg());
+        return fl_fail(FL_EBUSY, "%s, or with a longer --timeout", why);
     }
     return status;
 }

@@ -77,14 +77,14 @@ fl_status fl_run_fail_recovering(const char *path, const char *name)
     fl_run_returning(path, known);
     return fl_fail(FL_EBUSY,
                    "%s: recovering: the run goes back after a loss%s%s; it answers once its hosts "
-                   "have joined again and its workers start; ask again",
+                   "have joined again and its workers start; try again later",
                    name, known[0] == '\0' ? "" : ", ", known);
 }
 
 static fl_status check_live(const fl_run_entry *entry, const char *name)
 {
     if (entry->state == FL_RUN_STARTING) {
-        return fl_fail(FL_EBUSY, "%s: the run is starting and does not answer yet; ask again",
+        return fl_fail(FL_EBUSY, "%s: the run is starting and does not answer yet; try again later",
                        name);
     }
     if (entry->state == FL_RUN_RECOVERING) {
