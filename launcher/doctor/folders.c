@@ -73,10 +73,28 @@ static int try_socket(const char *folder)
     return error;
 }
 
-static void look_at_runs(const char *runs, fl_findings *findings)
+/* Make the path absolute: other hosts are looked at from the folder in which ssh begins. */
+static void make_absolute(const char *path, char full[PATH_MAX])
 {
-    char folder[PATH_MAX], left[FL_SIZE_TEXT_MAX];
+    char here[PATH_MAX];
+    const char *rest = path;
+    while (strncmp(rest, "./", 2) == 0) {
+        rest += 2;
+    }
+    if (path[0] == '/' || getcwd(here, sizeof here) == NULL) {
+        snprintf(full, PATH_MAX, "%s", path);
+    } else if (strcmp(rest, ".") == 0 || rest[0] == '\0') {
+        snprintf(full, PATH_MAX, "%s", here);
+    } else {
+        snprintf(full, PATH_MAX, "%.2000s/%.2000s", strcmp(here, "/") == 0 ? "" : here, rest);
+    }
+}
+
+static void look_at_runs(const char *path, fl_findings *findings)
+{
+    char runs[PATH_MAX], folder[PATH_MAX], left[FL_SIZE_TEXT_MAX];
     struct statvfs fs;
+    make_absolute(path, runs);
     find_existing(runs, folder);
     int error = try_file(folder);
     bool is_socket = error == 0;
@@ -93,9 +111,9 @@ static void look_at_runs(const char *runs, fl_findings *findings)
     }
     double bytes = statvfs(folder, &fs) == 0 ? (double)fs.f_bavail * (double)fs.f_frsize : -1.0;
     bool full = bytes >= 0.0 && bytes < FREE_LEAST;
-    fl_finding *f =
-        fl_finding_add(findings, full ? FL_VERDICT_WARNING : FL_VERDICT_OK, "runs",
-                       "%s can be written, %s are free", folder, fl_size_text(bytes, left));
+    fl_finding *f = fl_finding_add(
+        findings, full ? FL_VERDICT_WARNING : FL_VERDICT_OK, "runs", "%s can be %s, %s are free",
+        runs, strcmp(runs, folder) == 0 ? "written" : "made", fl_size_text(bytes, left));
     if (full) {
         fl_finding_advise(f,
                           "make room, at least %s: checkpoints, the model and logs are written "

@@ -31,6 +31,10 @@ limited() { # a limit of ulimit, then the command
 
 expect "this host" 0 '^ok +sockets ' "$program" doctor
 expect "this host, for programs" 0 '^\{"version": "[0-9.]+", "verdict": "(ok|warning)", "checks": \[' "$program" doctor --json
+expect "runs, not made yet" 0 '^(ok|warning) +runs +/.*/doctor/runs can be made' "$program" doctor
+mkdir runs
+expect "runs" 0 '^(ok|warning) +runs +/.*/doctor/runs can be written' "$program" doctor
+rmdir runs
 expect "few files" 2 '^error +files +50 open' limited -n 50 "$program" doctor
 expect "fewer files than usual" 0 '^warning +files +512 open' limited -n 512 "$program" doctor
 expect "one processor" 0 '^(warning|ok) +processors +1 of' taskset -c "$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" "$program" doctor
