@@ -250,18 +250,19 @@ const fl_cli_command fl_cli_command_doctor = {
     .operand = "JOB.yaml",
     .operand_is_optional = true,
     .summary = "Check what runs need of this host, and what one job needs.",
-    .details = "Looks at versions, processors, memory, limits, clocks, sockets, shared memory,\n"
-               "folders and GPUs; with JOB.yaml also at its model, its data, its plan, its\n"
-               "memory and its ports. Each line is ok, a warning (runs work, but slower, or not\n"
-               "all of them) or an error, with what was found; a line below it says what to do.\n"
-               "Nothing is trained and no file is left. Ends with 2 if there is an error, else\n"
-               "with 0.\n"
+    .details = "Checks versions, processors, memory, limits, clocks, sockets, shared memory,\n"
+               "folders and GPUs. With JOB.yaml, it also checks the job's model, data, plan,\n"
+               "memory and ports. Each line shows what was found: ok; warning, if runs are\n"
+               "slower, or some of them do not work; or error. The line below a warning or an\n"
+               "error says what to do. Nothing is trained and no file is left. Ends with 2 if\n"
+               "there is an error, else with 0.\n"
                "With --hosts, or hosts in the job, ssh starts the same checks on the other\n"
-               "hosts, and their versions and clocks are compared with this host's. Then it\n"
-               "starts agents there, as a run does, and each pair of hosts is measured.\n",
+               "hosts, and their versions and clocks are compared with this host's. Then ssh\n"
+               "starts agents there, as for a run, and each pair of hosts is measured.\n",
     .options = {{"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"},
-                {"--hosts", 0, "FILE", "check the hosts of FILE, too, this one the first"},
-                {"--listen", 0, "ADDRESS", "of several hosts: the --listen that the run will have"},
-                {"--json", 0, NULL, "for programs"}},
+                {"--hosts", 0, "FILE", "check the hosts of FILE, too; this host is the first"},
+                {"--listen", 0, "ADDRESS",
+                 "with several hosts: the --listen that the run will have"},
+                {"--json", 0, NULL, "print JSON, for programs"}},
     .run = run_doctor,
 };

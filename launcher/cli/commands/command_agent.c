@@ -192,23 +192,22 @@ static int run_agent(const fl_args *args)
 const fl_cli_command fl_cli_command_agent = {
     .name = "agent",
     .summary = "Join a run on several hosts with the devices of this one.",
-    .details = "Starts the workers of this host for a run that `frostline run` has\n"
-               "started on another one, and ends when the run is over or the other host is\n"
-               "lost. The run directory must be on a file system that all hosts share, unless\n"
-               "the job says run.shared: false.\n"
-               "SIGTERM has the run go on without this host: the agent ends with exit code 6\n"
-               "once the other hosts have all that its workers owned. A second one ends it\n"
-               "at once.\n"
-               "A host that was lost or drained joins again by the same command; so does a\n"
-               "new one while the run has ranks left (devices.max).\n",
+    .details = "Starts the workers of this host for a run that `frostline run` has started on\n"
+               "another host, the head. The agent ends when the run is over or the head is lost.\n"
+               "The run directory must be on a file system that all hosts share, unless the job\n"
+               "has run.shared: false.\n"
+               "After SIGTERM, the run goes on without this host. The agent ends with exit code\n"
+               "6 once the other hosts have everything that its workers owned. A second SIGTERM\n"
+               "ends it at once.\n"
+               "A host that was lost or drained joins again by the same command. A new host can\n"
+               "join while the run has ranks left (devices.max).\n",
     .options = {{"--join", 0, "ADDRESS", "where the run listens: tcp://ADDRESS:PORT"},
                 {"--key", 0, "FILE", "the run's hosts.key; -: standard input"},
                 {"--name", 0, "NAME", "this host in the file of hosts; default: the hostname"},
-                {"--address", 0, "ADDRESS",
-                 "of this host; default: the one the head knows or sees"},
-                {"--devices", 0, "N", "of a new host: how many it offers; default: 1"},
-                {"--grace", 0, "SECONDS", "after SIGTERM, to leave the run; default: 25"},
-                {"--wait", 0, "SECONDS", "for the keys, the head and its address; default: 60"},
-                {"--until-eof", 0, NULL, "before it has joined: end when standard input ends"}},
+                {"--address", 0, "ADDRESS", "of this host; default: the one that the head knows"},
+                {"--devices", 0, "N", "devices that a new host offers; default: 1"},
+                {"--grace", 0, "SECONDS", "longest wait to leave after SIGTERM; default: 25"},
+                {"--wait", 0, "SECONDS", "longest wait for the keys and for the head; default: 60"},
+                {"--until-eof", 0, NULL, "end if standard input ends before the agent has joined"}},
     .run = run_agent,
 };

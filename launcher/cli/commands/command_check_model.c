@@ -376,6 +376,6 @@ const fl_cli_command fl_cli_command_check_model = {
                 {"--timeout", 0, "SECONDS", "the longest that one check may take; default 60"},
                 {"--set", 0, "PATH=VALUE",
                  "override a field, as in --set data.path=DIR; repeatable"},
-                {"--json", 0, NULL, "for programs"}},
+                {"--json", 0, NULL, "print JSON, for programs"}},
     .run = run_check_model,
 };

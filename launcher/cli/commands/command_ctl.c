@@ -453,11 +453,11 @@ const fl_cli_command fl_cli_command_ctl = {
     .operand = "[RUN] COMMAND [ARGUMENT]...",
     .takes_more = true,
     .summary = "Inspect or control a run while it trains.",
-    .details = "RUN is a run directory, or the name of a run or job below runs/. Without it, or\n"
-               "if several match, the newest live run is taken. tcp://ADDRESS:PORT is a run on\n"
-               "another machine. A command returns once it has taken effect. Exit code 0: done;\n"
-               "2: the request makes no sense; 3: the run refused it, ended first or did not\n"
-               "answer.\n",
+    .details = "RUN is a run directory, or the name of a run or job below runs/. Without\n"
+               "RUN, or if several runs match, the newest live run is taken. tcp://ADDRESS:PORT\n"
+               "is a run on another machine. A command returns once it has taken effect.\n"
+               "Exit code 0: done; 2: there is no such run, or the request is invalid; 3: the\n"
+               "run refused the request, ended first or did not answer in time.\n",
     .options = {{"--json", 0, NULL, "print the reply as the run sent it, in one line"},
                 {"--timeout", 0, "SECONDS", "longest wait for the reply; default: 60"},
                 {"--key", 0, "FILE", "your secret key, where RUN is tcp://ADDRESS:PORT"},

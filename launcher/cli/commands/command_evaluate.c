@@ -132,6 +132,6 @@ const fl_cli_command fl_cli_command_evaluate = {
     "trained, and no run directory is made. Ctrl-C ends it.\n\n"
     "  frostline evaluate runs/first\n"
     "  frostline evaluate exported --data images --set devices.count=2\n",
-    .options = {FL_USE_OPTIONS, {"--json", 0, NULL, "for programs"}},
+    .options = {FL_USE_OPTIONS, {"--json", 0, NULL, "print JSON, for programs"}},
     .run = run_evaluate,
 };

@@ -208,6 +208,6 @@ const fl_cli_command fl_cli_command_list = {
                "live run, it is that of the newest step. checkpoint: finished steps at the\n"
                "newest one that is whole; age: since it was written; kept: how many there are.\n"
                "\"record incomplete\": a file of the run could not be written.\n",
-    .options = {{"--json", 0, NULL, "for programs"}},
+    .options = {{"--json", 0, NULL, "print JSON, for programs"}},
     .run = list_command,
 };

@@ -355,6 +355,6 @@ const fl_cli_command fl_cli_command_plan = {
                 {"--profile", 0, "FILE", "take the costs from FILE, even of another device"},
                 {"--cluster", 0, "FILE", "plan for the hosts, devices and links of FILE"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"},
-                {"--json", 0, NULL, "for programs"}},
+                {"--json", 0, NULL, "print JSON, for programs"}},
     .run = run_plan,
 };

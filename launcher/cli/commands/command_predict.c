@@ -93,7 +93,7 @@ const fl_cli_command fl_cli_command_predict = {
     .name = "predict",
     .operand = "MODEL [JOB.yaml]",
     .takes_more = true,
-    .summary = "Write what a saved model says of each sample, as JSON.",
+    .summary = "Write the output of a saved model for each sample, as JSON.",
     .details = FL_USE_DETAILS
     "One line for each sample, in the order of the ids: id, label (if it is known),\n"
     "prediction and scores; of a language model, one for each line of the text: its\n"

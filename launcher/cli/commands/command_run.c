@@ -289,31 +289,36 @@ const fl_cli_command fl_cli_command_run = {
     .operand = "JOB.yaml",
     .operand_is_optional = true,
     .summary = "Train the model that a job file describes.",
-    .details = "Starts one worker process per device, shows the progress, and leaves everything\n"
-               "about the run in a run directory. Ctrl-C ends the run after the current step, a\n"
-               "second Ctrl-C ends it at once. SIGTERM does the same, with exit code 5.\n"
-               "With --replay, every decision of an earlier run is repeated at its step, so\n"
-               "that both runs are equal to the last bit on the same hardware. JOB.yaml may\n"
-               "then be left out: it is the earlier run's job.\n"
-               "With --resume, an interrupted run continues in its own directory, from its\n"
-               "newest whole checkpoint; --set train.epochs=N makes it longer. --continue does\n"
-               "that with the run in DIR, or begins it, so that a batch script that is started\n"
-               "again needs no other command; a run that has finished is left as it is.\n"
-               "With hosts in the job, this host must be the first of them, and the run starts\n"
-               "`frostline agent` on each other one by ssh. With --hosts, it waits for these\n"
-               "agents, or starts them with --ssh. As several tasks of srun or mpirun, one on\n"
-               "each host, task 0 is the first host, and the others are the agents.\n",
+    .details = "Starts one worker process per device, shows the progress, and writes the run's\n"
+               "files into a run directory. Ctrl-C ends the run after the current step. A second\n"
+               "Ctrl-C ends it at once. SIGTERM does the same, with exit code 5.\n"
+               "\n"
+               "--replay repeats every decision of an earlier run at its step, so that both runs\n"
+               "are equal to the last bit on the same hardware. Without JOB.yaml, the job of the\n"
+               "earlier run is used.\n"
+               "--resume continues an interrupted run in its own directory, from its newest\n"
+               "whole checkpoint. --set train.epochs=N makes the run longer.\n"
+               "--continue is for batch scripts that may be started again. It resumes the run\n"
+               "in --run-dir DIR, or begins it if there is none. It leaves a finished run as it\n"
+               "is.\n"
+               "\n"
+               "If the job names hosts, this host must be the first of them. The run starts\n"
+               "`frostline agent` on each other host by ssh. With --hosts FILE, the run waits\n"
+               "for agents that you start, or starts them itself with --ssh. Under srun or\n"
+               "mpirun, start one task on each host: task 0 is the first host, and the other\n"
+               "tasks are agents.\n",
     .options = {{"--run-dir", 0, "DIR", "the run directory; default: RUN.DIR/NAME-DATE-TIME"},
                 {"--replay", 0, "RUN", "repeat the decisions of this run"},
                 RESUME_OPTION,
                 {"--continue", 0, NULL, "continue the run in --run-dir DIR, if there is one"},
                 {"--checkpoint", 0, "STEP", "continue from the checkpoint after this many steps"},
                 {"--hosts", 0, "FILE", "train on these hosts, not the job's; this one is first"},
-                {"--listen", 0, "ADDRESS", "where agents join, tcp://ADDRESS:PORT; default: free"},
-                {"--ssh", 0, NULL, "of --hosts: start the agents by ssh"},
-                {"--key", 0, "FILE", "head.key of frostline manifest; others start agents"},
-                {"--interface", 0, "NAME", "by Slurm or mpirun: the network between hosts"},
-                {"--grace", 0, "SECONDS", "by Slurm or mpirun: as of agent, of each other host"},
+                {"--listen", 0, "ADDRESS",
+                 "agents join at tcp://ADDRESS:PORT; default: a free port"},
+                {"--ssh", 0, NULL, "with --hosts: start the agents by ssh"},
+                {"--key", 0, "FILE", "head.key of frostline manifest; starts no agents"},
+                {"--interface", 0, "NAME", "under Slurm or mpirun: the network between hosts"},
+                {"--grace", 0, "SECONDS", "under Slurm or mpirun: --grace of each agent"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = run_job,
 };
@@ -322,8 +327,8 @@ const fl_cli_command fl_cli_command_validate = {
     .name = "validate",
     .operand = "JOB.yaml",
     .summary = "Check a job file, its model, data and plan, and start nothing.",
-    .details = "Makes every check that `run` makes before it starts a worker. With hosts in the\n"
-               "job, this host must be the first of them, as for `run`.\n",
+    .details = "Makes every check that `run` makes before it starts a worker. If the job names\n"
+               "hosts, this host must be the first of them, as for `run`.\n",
     .options = {{"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = validate,
 };

@@ -86,6 +86,6 @@ const fl_cli_command fl_cli_command_schedule = {
                 {"--stages", 'k', "K", "stages of the pipeline"},
                 {"--micro-batches", 'm', "M", "micro-batches of a step"},
                 {"--backward", 0, "TICKS", "ticks of a backward, a forward being 1; default: 1"},
-                {"--json", 0, NULL, "for programs"}},
+                {"--json", 0, NULL, "print JSON, for programs"}},
     .run = run_schedule,
 };
