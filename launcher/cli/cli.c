@@ -221,6 +221,21 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
+static bool is_output_lost(void)
+{
+    return fflush(stdout) != 0 || ferror(stdout);
+}
+
+/* A scheduler must not start a run again whose model is on the disk. */
+static void excuse_output(int code)
+{
+    if (is_output_lost()) {
+        fl_complain("frostline: standard output could not be written; the exit code stays %d",
+                    code);
+        clearerr(stdout);
+    }
+}
+
 static int run_command(const fl_cli_command *command, int argc, char **argv,
                        const fl_cli_command *const *commands)
 {
@@ -232,7 +247,14 @@ static int run_command(const fl_cli_command *command, int argc, char **argv,
     }
     fl_args args = {.commands = commands};
     int code = parse_args(command, argc, argv, &args);
-    return code == FL_EXIT_DONE ? command->run(&args) : code;
+    if (code != FL_EXIT_DONE) {
+        return code;
+    }
+    code = command->run(&args);
+    if (command->result_is_files) {
+        excuse_output(code);
+    }
+    return code;
 }
 
 static int dispatch_command(int argc, char **argv, const fl_cli_command *const *commands)
@@ -258,7 +280,7 @@ static int dispatch_command(int argc, char **argv, const fl_cli_command *const *
 int fl_main(int argc, char **argv, const fl_cli_command *const *commands)
 {
     int code = dispatch_command(argc, argv, commands);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
+    if (is_output_lost()) {
         fl_complain("frostline: standard output could not be written");
         return code == FL_EXIT_DONE ? FL_EXIT_FAILED : code;
     }

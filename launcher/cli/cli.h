@@ -71,6 +71,8 @@ typedef struct fl_cli_command {
     const char *details;                       /* whole sentences, wrapped; ends in a newline */
     fl_cli_option options[FL_CLI_OPTIONS_MAX]; /* ended by an empty one */
     int (*run)(const fl_args *args);
+    bool result_is_files; /* what it prints is only about its result: if that cannot be written, the
+                           * exit code stays */
     /* Shows help about the arguments after the command's name. false: there is no such help, and
      * the help of the command itself is shown. */
     bool (*help)(int argc, char **argv);

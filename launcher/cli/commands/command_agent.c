@@ -210,4 +210,5 @@ const fl_cli_command fl_cli_command_agent = {
                 {"--wait", 0, "SECONDS", "longest wait for the keys and for the head; default: 60"},
                 {"--until-eof", 0, NULL, "end if standard input ends before the agent has joined"}},
     .run = run_agent,
+    .result_is_files = true,
 };

@@ -321,6 +321,7 @@ const fl_cli_command fl_cli_command_run = {
                 {"--grace", 0, "SECONDS", "under Slurm or mpirun: --grace of each agent"},
                 {"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"}},
     .run = run_job,
+    .result_is_files = true,
 };
 
 const fl_cli_command fl_cli_command_validate = {
