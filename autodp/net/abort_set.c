@@ -94,6 +94,18 @@ void fl_abort_set_abort_until(fl_abort_set *set, uint32_t until, fl_status why)
     pthread_mutex_unlock(&set->lock);
 }
 
+void fl_abort_set_look(fl_abort_set *set, fl_net_unanswered *worst)
+{
+    *worst = (fl_net_unanswered){0};
+    pthread_mutex_lock(&set->lock);
+    for (fl_abortable *a = set->first; a != NULL; a = a->next) {
+        if (a->look != NULL) {
+            a->look(a->self, worst);
+        }
+    }
+    pthread_mutex_unlock(&set->lock);
+}
+
 fl_status fl_abort_set_check(fl_abort_set *set, uint32_t generation)
 {
     pthread_mutex_lock(&set->lock);

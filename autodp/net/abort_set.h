@@ -1,5 +1,5 @@
-/* The set of objects that another thread may abort at any moment: every net that is open or being
- * opened, with the generation that it belongs to.
+/* The set of objects that another thread may abort, or look at, at any moment: every net that is
+ * open or being opened, with the generation that it belongs to.
  *
  * A net joins the set before it connects and leaves it before it closes, so its owners need not
  * register it. The set remembers an abort: it refuses objects that join later for an aborted
@@ -7,6 +7,8 @@
  * Threads: any. */
 #ifndef FL_AUTODP_NET_ABORT_SET_H
 #define FL_AUTODP_NET_ABORT_SET_H
+
+#include "autodp/net/unanswered.h"
 
 #include <frostline/status.h>
 
@@ -24,6 +26,8 @@ typedef struct fl_abortable {
     void *self;
     /* Called with the set locked: it must neither wait nor use the set. */
     void (*abort)(void *self, fl_status why);
+    /* The same: fl_net_unanswered_add its connections to *worst. NULL: it has none. */
+    void (*look)(void *self, fl_net_unanswered *worst);
     struct fl_abortable *previous, *next;
 } fl_abortable;
 
@@ -66,6 +70,9 @@ void fl_abort_set_abort_all(fl_abort_set *set, fl_status why);
 
 /* The same for every generation up to `until`: younger ones can still be opened. */
 void fl_abort_set_abort_until(fl_abort_set *set, uint32_t until, fl_status why);
+
+/* Of the connections of all objects, the one that has had no answer for the longest time. */
+void fl_abort_set_look(fl_abort_set *set, fl_net_unanswered *worst);
 
 /* FL_OK, or why the generation was aborted: for waits that do not use a net. */
 fl_status fl_abort_set_check(fl_abort_set *set, uint32_t generation) FL_MUST_CHECK;

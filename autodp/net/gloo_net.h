@@ -55,6 +55,11 @@ struct gloo_net : fl_net {
     char reason[512];          /* written once, before `state` */
     std::atomic<int> state;    /* fl_status */
     std::atomic<bool> leaving; /* the watch thread must end */
+    /* While this member connects to another one: where that listens, and since when; 0: it does
+     * not. */
+    std::atomic<uint32_t> to_address;
+    std::atomic<uint16_t> to_port;
+    std::atomic<int64_t> to_us;
     bool disconnected;
     std::vector<bool> spare, lost; /* [size] */
     std::vector<bool> left;        /* [size]; the watch thread writes it */
@@ -85,6 +90,7 @@ void fl__gloo_disconnect(gloo_net *net);
 
 /* gloo_open.cc and gloo_watch.cc: those of fl_net_ops. */
 fl_status fl__gloo_open(const fl_net_options *options, fl_net **out);
+void fl__gloo_look(fl_net *base, fl_net_unanswered *worst);
 void fl__gloo_close(fl_net *base);
 
 static inline gloo_net *gloo_of(fl_net *net)

@@ -175,6 +175,29 @@ static bool connects_to(const std::vector<char> &own, const std::vector<char> &o
     return order != 0 ? order > 0 : x->sin6_port > y->sin6_port;
 }
 
+/* The end that connects waits for an answer; the other one for a member that may be late. */
+static void note_connecting(gloo_net *net, const std::vector<char> &other)
+{
+    struct sockaddr_storage address;
+    memset(&address, 0, sizeof address);
+    memcpy(&address, other.data(), std::min(sizeof address, other.size()));
+    if (address.ss_family == AF_INET) {
+        auto *a = reinterpret_cast<struct sockaddr_in *>(&address);
+        net->to_address.store(ntohl(a->sin_addr.s_addr));
+        net->to_port.store(ntohs(a->sin_port));
+        net->to_us.store(fl_now_us());
+    }
+}
+
+void fl__gloo_look(fl_net *base, fl_net_unanswered *worst)
+{
+    gloo_net *net = gloo_of(base);
+    int64_t since_us = net->to_us.load();
+    fl_net_unanswered found = {net->to_address.load(), net->to_port.load(), false, 0,
+                               since_us == 0 ? 0 : (fl_now_us() - since_us) / 1000};
+    fl_net_unanswered_add(worst, &found);
+}
+
 /* Gloo's own look-up fails badly on a name that does not resolve; a numeric address is safe. */
 static fl_status numeric_host(const char *host, std::string &out)
 {
@@ -280,14 +303,19 @@ static fl_status connect_all(gloo_net *net, const fl_net_options *o, Guard &guar
         std::vector<char> own(from, from + std::ptrdiff_t(address_bytes));
         auto *pair = net->context->getPair(peer).get();
         guard.waits_for(pair, own, connects_to(own, other));
+        if (connects_to(own, other)) {
+            note_connecting(net, other);
+        }
         try {
             pair->connect(other);
         } catch (const std::exception &failure) {
+            net->to_us.store(0);
             guard.waits_for(nullptr);
             fl_status why = guard.state() != FL_OK ? guard.state() : FL_EPEER;
             return fl_fail(why, "connecting to member %d: %s", peer,
                            fl__gloo_plain(failure.what()));
         }
+        net->to_us.store(0);
         guard.waits_for(nullptr);
         if (guard.state() != FL_OK) {
             return fl_fail(guard.state(), "connecting to member %d", peer);

@@ -14,6 +14,14 @@ static void abort_net(void *self, fl_status why)
     fl_net_abort(self, why);
 }
 
+static void look_at(void *self, fl_net_unanswered *worst)
+{
+    fl_net *net = self;
+    if (net->ops->look != NULL) {
+        net->ops->look(net, worst);
+    }
+}
+
 fl_status fl__net_begin(fl_net *net, const fl_net_ops *ops, const fl_net_options *options)
 {
     net->ops = ops;
@@ -24,8 +32,8 @@ fl_status fl__net_begin(fl_net *net, const fl_net_ops *ops, const fl_net_options
     if (options->abort_set == NULL) {
         return FL_OK;
     }
-    net->abortable =
-        (fl_abortable){.generation = options->generation, .self = net, .abort = abort_net};
+    net->abortable = (fl_abortable){
+        .generation = options->generation, .self = net, .abort = abort_net, .look = look_at};
     FL_TRY(fl_abort_set_add(options->abort_set, &net->abortable));
     net->abort_set = options->abort_set;
     net->waits_unlimited = options->abort_set->limits_waits;

@@ -45,6 +45,7 @@ enum {
 typedef struct fl_net_transport {
     const fl_net_ops *ops;
     unsigned char secret[FL_NET_SECRET_BYTES]; /* of the run: it proves who is a member */
+    uint16_t ports[2];                         /* TLS: as in listen.h; 0: any */
 } fl_net_transport;
 
 typedef struct fl_net_options {

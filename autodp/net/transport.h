@@ -10,7 +10,7 @@ extern "C" {
 
 /* Each function does what the function of the same name in net.h says. close and buffer_destroy get
  * an object that exists; net.c checks the options of open, the peer of send and recv, and handles
- * the abort set. */
+ * the abort set. look: as in abort_set.h, NULL where members are on one host. */
 struct fl_net_ops {
     fl_status (*open)(const fl_net_options *options, fl_net **out);
     void (*close)(fl_net *net);
@@ -26,6 +26,7 @@ struct fl_net_ops {
     fl_status (*recv)(fl_net_buffer *b, int peer, uint64_t tag, size_t offset, size_t size_bytes);
     fl_status (*wait_send)(fl_net_buffer *b, int64_t deadline_us);
     fl_status (*wait_recv)(fl_net_buffer *b, int64_t deadline_us);
+    void (*look)(fl_net *net, fl_net_unanswered *worst);
 };
 
 /* The first member of a transport's own net. */

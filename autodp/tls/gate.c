@@ -7,6 +7,7 @@
  * of descriptors. */
 #include "autodp/tls/state.h"
 
+#include "autodp/net/listen.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -58,21 +59,20 @@ static fl_status find_address(const char *host, struct sockaddr_storage *out, so
     return FL_OK;
 }
 
-static fl_status listen_at(fl__tls_gate *g, const char *host)
+static fl_status listen_at(fl__tls_gate *g, const char *host, const uint16_t ports[2])
 {
     socklen_t size = 0;
+    const char *name = host == NULL ? "127.0.0.1" : host;
     FL_TRY(find_address(host, &g->address, &size));
-    g->fd = socket(g->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (g->fd < 0 || bind(g->fd, (struct sockaddr *)&g->address, size) != 0 ||
-        listen(g->fd, BACKLOG) != 0 ||
-        getsockname(g->fd, (struct sockaddr *)&g->address, &size) != 0) {
-        return fl_fail(FL_EIO, "listening at %s: %s", host == NULL ? "127.0.0.1" : host,
-                       strerror(errno));
+    g->fd = fl_net_listen(&g->address, size, ports, BACKLOG);
+    if (g->fd < 0 && ports[0] != 0) {
+        return fl_fail(FL_EIO, "listening at %s, at a port from %u to %u (autodp.ports): %s", name,
+                       ports[0], ports[1], strerror(errno));
     }
-    return FL_OK;
+    return g->fd >= 0 ? FL_OK : fl_fail(FL_EIO, "listening at %s: %s", name, strerror(errno));
 }
 
-fl_status fl__tls_gate_open(fl__tls_net *net, const char *host)
+fl_status fl__tls_gate_open(fl__tls_net *net, const char *host, const uint16_t ports[2])
 {
     fl__tls_gate *g = NULL;
     FL_TRY(fl_alloc(sizeof *g, (void **)&g));
@@ -84,7 +84,7 @@ fl_status fl__tls_gate_open(fl__tls_net *net, const char *host)
     for (int i = 0; i < g->n_slots; i++) {
         g->slots[i].stream.fd = -1;
     }
-    FL_TRY(listen_at(g, host));
+    FL_TRY(listen_at(g, host, ports));
     return fl__tls_watch(net, g->fd, true, FL__TLS_LISTEN, 0, false)
                ? FL_OK
                : fl_fail(FL_ENOMEM, "waiting for connections: %s", strerror(errno));

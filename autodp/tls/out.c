@@ -48,6 +48,7 @@ static socklen_t size_of(const struct sockaddr_storage *address)
 
 static void fail_to_connect(fl__tls_net *net, fl__tls_peer *p, int error_number)
 {
+    p->out.error = error_number;
     if (error_number != ECONNREFUSED) {
         wait_to_retry(p, strerror(error_number));
         return;
@@ -71,7 +72,10 @@ static void begin(fl__tls_net *net, fl__tls_peer *p)
     out->stream = (fl__tls_stream){.fd = fd};
     out->state = FL__TLS_CONNECTING;
     out->due_us = fl_deadline_us(ATTEMPT_MS);
+    out->since_us = out->since_us == 0 ? fl_now_us() : out->since_us;
+    out->unacknowledged_us = 0;
     if (fd < 0) {
+        out->error = errno;
         wait_to_retry(p, strerror(errno));
         return;
     }
@@ -147,6 +151,8 @@ static void advance(fl__tls_net *net, fl__tls_peer *p)
         fail_to_connect(net, p, error_number);
         return;
     }
+    out->since_us = 0;
+    out->error = 0;
     int rc = 1;
     while (rc > 0 && out->state != FL__TLS_OPEN) {
         out->busy = true;

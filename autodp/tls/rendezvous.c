@@ -140,10 +140,13 @@ static fl_status exchange(const asking *a, card *cards)
     FL_TRY(publish(a, which, &cards[a->o->rank], sizeof *cards));
     FL_TRY(a->o->rank == 0 ? collect(a, cards)
                            : look_up(a, "all", cards, (size_t)a->o->size * sizeof *cards));
-    for (int peer = 0; peer < a->o->size; peer++) {
-        FL_TRY(read_card(&cards[peer], peer, &a->net->peers[peer].address));
+    fl_status status = FL_OK;
+    pthread_mutex_lock(&a->net->mutex);
+    for (int peer = 0; peer < a->o->size && status == FL_OK; peer++) {
+        status = read_card(&cards[peer], peer, &a->net->peers[peer].address);
     }
-    return FL_OK;
+    pthread_mutex_unlock(&a->net->mutex);
+    return status;
 }
 
 /* ---- (3) ---- */

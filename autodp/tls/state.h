@@ -13,6 +13,7 @@
  *     gate.c         listen; connections are strangers until they have proved who they are
  *     loop.c         the net's thread, which waits for all sockets, and leaves
  *     rendezvous.c   addresses, by way of the store
+ *     look.c         which connection has no answer
  *
  * The net's mutex guards everything here, and is never held while a socket or TLS is used. Instead,
  * whoever writes to a connection has set out.busy, and the net's thread alone reads. */
@@ -66,11 +67,14 @@ typedef struct fl__tls_out {
     fl__tls_out_state state;
     int64_t due_us; /* when the attempt is given up, or the next one begins */
     int64_t pause_ms;
-    bool busy;    /* some thread writes */
-    bool blocked; /* the socket takes no more for now */
-    bool look;    /* something has come back on it */
-    bool bye;     /* a bye is the last frame */
-    bool renews;  /* the stage ends with a renew */
+    int64_t since_us;          /* the first attempt of those that have not connected; 0: it has */
+    int error;                 /* the errno of the last of them; 0: it had no answer */
+    int64_t unacknowledged_us; /* since when look.c has found sent data without acknowledgement */
+    bool busy;                 /* some thread writes */
+    bool blocked;              /* the socket takes no more for now */
+    bool look;                 /* something has come back on it */
+    bool bye;                  /* a bye is the last frame */
+    bool renews;               /* the stage ends with a renew */
     uint64_t n_records;
     /* The bytes at hand: small frames and the heads of large ones are put together in a stage. */
     unsigned char *stage; /* [FL__TLS_STAGE_BYTES] */
@@ -188,6 +192,9 @@ void fl__tls_out_close(fl__tls_net *net, fl__tls_peer *p);
 bool fl__tls_out_waits(const fl__tls_peer *p);   /* for a moment, not for its socket alone */
 bool fl__tls_out_is_done(const fl__tls_peer *p); /* nothing is left to write */
 
+/* look.c */
+void fl__tls_look(fl_net *base, fl_net_unanswered *worst);
+
 /* in.c. By the net's thread alone. */
 void fl__tls_in_event(fl__tls_net *net, fl__tls_peer *p);
 bool fl__tls_in_has_room(const fl__tls_peer *p); /* for one connection more */
@@ -195,7 +202,8 @@ void fl__tls_in_take(fl__tls_net *net, fl__tls_peer *p, fl__tls_stream *stream);
 void fl__tls_in_close(fl__tls_net *net, fl__tls_peer *p);
 
 /* gate.c. By the net's thread alone, except for opening and closing. */
-fl_status fl__tls_gate_open(fl__tls_net *net, const char *host) FL_MUST_CHECK;
+fl_status fl__tls_gate_open(fl__tls_net *net, const char *host,
+                            const uint16_t ports[2]) FL_MUST_CHECK;
 void fl__tls_gate_close(fl__tls_net *net);
 void fl__tls_gate_address(const fl__tls_net *net, struct sockaddr_storage *out);
 void fl__tls_gate_accept(fl__tls_net *net);

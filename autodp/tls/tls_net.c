@@ -325,12 +325,16 @@ static fl_status wait_received(fl_net_buffer *b, int64_t deadline_us)
 
 static fl_status create_peers(fl__tls_net *net, int size)
 {
-    FL_TRY(fl_alloc_array((size_t)size, sizeof *net->peers, (void **)&net->peers));
+    fl__tls_peer *peers = NULL;
+    FL_TRY(fl_alloc_array((size_t)size, sizeof *peers, (void **)&peers));
     for (int i = 0; i < size; i++) {
-        fl__tls_peer *p = &net->peers[i];
+        fl__tls_peer *p = &peers[i];
         p->rank = i;
         p->out.stream.fd = p->in.stream.fd = p->next_in.fd = -1;
     }
+    pthread_mutex_lock(&net->mutex); /* another thread may look at it */
+    net->peers = peers;
+    pthread_mutex_unlock(&net->mutex);
     FL_TRY(fl_alloc_untouched((size_t)size * FL__TLS_STAGE_BYTES, (void **)&net->stages));
     for (int i = 0; i < size; i++) {
         net->peers[i].out.stage = net->stages + (size_t)i * FL__TLS_STAGE_BYTES;
@@ -367,7 +371,7 @@ static fl_status set_up(fl__tls_net *net, const fl_net_options *options)
         return FL_OK;
     }
     FL_TRY(fl__tls_loop_open(net));
-    FL_TRY(fl__tls_gate_open(net, options->host));
+    FL_TRY(fl__tls_gate_open(net, options->host, options->transport->ports));
     return fl__tls_rendezvous(net, options);
 }
 
@@ -402,4 +406,5 @@ const fl_net_ops fl_tls_net_ops = {.open = open_net,
                                    .send = start_send,
                                    .recv = start_receive,
                                    .wait_send = wait_sent,
-                                   .wait_recv = wait_received};
+                                   .wait_recv = wait_received,
+                                   .look = fl__tls_look};

@@ -116,6 +116,7 @@ fl_status fl_link_open(const fl_link_options *options, fl_link **out)
         options->heartbeat_ms < FL_LINK_SLICE_MS ? options->heartbeat_ms : FL_LINK_SLICE_MS;
     link->on_abort = options->on_abort;
     link->on_break = options->on_break;
+    link->look = options->look;
     link->context = options->context;
     link->agent = getppid();
     link->wake_fd = link->signal_fd = -1;

@@ -9,6 +9,7 @@
 #include "autodp/group/group.h"
 #include "autodp/net/curve.h"
 #include "autodp/net/net.h"
+#include "autodp/net/unanswered.h"
 #include "autodp/transfer.h"
 #include "nn/loss.h"
 #include "pipe/state/checkpoint_files.h"
@@ -265,6 +266,9 @@ typedef struct fl_link_options {
     void (*on_abort)(void *context, uint32_t generation, fl_status why);
     /* Leave every wait of the generations up to `until`. From the link's thread; may be NULL. */
     void (*on_break)(void *context, uint32_t until);
+    /* For a heartbeat: which connection to another worker has no answer. From the link's thread;
+     * may be NULL. */
+    void (*look)(void *context, fl_net_unanswered *worst);
     void *context;
 } fl_link_options;
 

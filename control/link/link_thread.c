@@ -68,6 +68,9 @@ static size_t put_heartbeat(fl_link *link, unsigned char *bytes)
                            .workspace_bytes = atomic_load(&link->memory_workspace_bytes)};
     snprintf(frame.heartbeat.operation, sizeof frame.heartbeat.operation, "%s",
              atomic_load(&link->operation));
+    if (link->look != NULL) {
+        link->look(link->context, &frame.heartbeat.unanswered);
+    }
     link->heartbeat_sent_us = frame.at_us;
     fl_wire_put(&frame, bytes);
     return fl_wire_size(&frame);

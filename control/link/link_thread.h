@@ -22,6 +22,7 @@ struct fl_link {
     int64_t heartbeat_us, slice_ms;
     void (*on_abort)(void *context, uint32_t generation, fl_status why);
     void (*on_break)(void *context, uint32_t until);
+    void (*look)(void *context, fl_net_unanswered *worst);
     void *context;
     pid_t agent; /* the parent of this process */
     void *zmq, *socket;

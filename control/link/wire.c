@@ -26,7 +26,7 @@ static size_t body_size(const fl_wire_message *f)
         return 8;
     case FL_WIRE_HEARTBEAT:
         return 8 + FL_WIRE_MEMORY_BYTES + 4 +
-               strnlen(f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
+               strnlen(f->heartbeat.operation, FL_WIRE_OPERATION_MAX) + FL_WIRE_UNANSWERED_BYTES;
     case FL_WIRE_STEP:
         return fl_wire_step_size(&f->step);
     case FL_WIRE_TIME:
@@ -110,6 +110,7 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
         fl_put_i64(w, f->heartbeat.steps);
         fl_wire_put_memory(w, &f->heartbeat.memory);
         fl_put_text(w, f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
+        fl_wire_put_unanswered(w, &f->heartbeat.unanswered);
         break;
     case FL_WIRE_READY:
         fl_put_i64(w, f->memory_peak_bytes);
@@ -209,7 +210,8 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
     case FL_WIRE_HEARTBEAT:
         f->heartbeat.steps = fl_get_i64(r);
         return fl_wire_get_memory(r, &f->heartbeat.memory) && f->heartbeat.steps >= 0 &&
-               fl_get_text(r, f->heartbeat.operation, FL_WIRE_OPERATION_MAX);
+               fl_get_text(r, f->heartbeat.operation, FL_WIRE_OPERATION_MAX) &&
+               fl_wire_get_unanswered(r, &f->heartbeat.unanswered);
     case FL_WIRE_READY:
         f->memory_peak_bytes = fl_get_i64(r);
         return f->memory_peak_bytes >= 0;

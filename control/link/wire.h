@@ -28,13 +28,15 @@ enum {
     FL_WIRE_CACHE_TEXT_MAX = FL_CACHE_WHY_BYTES - 1,
     FL_WIRE_COMMAND_MAX = 16384, /* bytes of the largest frame from the controller */
     FL_WIRE_OPERATION_MAX = 31,  /* bytes of an operation's name, without the zero */
-    FL_WIRE_HEARTBEAT_MAX = 5 * 8 + 4 + FL_WIRE_OPERATION_MAX, /* bytes of a heartbeat's body */
+    FL_WIRE_UNANSWERED_BYTES = 4 + 2 + 1 + 4 + 8,
+    FL_WIRE_HEARTBEAT_MAX =
+        5 * 8 + 4 + FL_WIRE_OPERATION_MAX + FL_WIRE_UNANSWERED_BYTES, /* bytes of its body */
 };
 
 typedef enum fl_wire_type {
     /* worker to controller */
     FL_WIRE_HELLO = 1,     /* pid */
-    FL_WIRE_HEARTBEAT = 2, /* finished steps, memory, current operation */
+    FL_WIRE_HEARTBEAT = 2, /* finished steps, memory, operation, a connection without an answer */
     FL_WIRE_READY = 3,     /* memory peak */
     FL_WIRE_STEP = 4,
     FL_WIRE_TIME = 5,
@@ -90,6 +92,7 @@ typedef struct fl_wire_heartbeat {
     int64_t steps; /* finished steps */
     fl_memory_report memory;
     char operation[FL_WIRE_OPERATION_MAX + 1];
+    fl_net_unanswered unanswered; /* zeros, or all but `error` are above 0 */
 } fl_wire_heartbeat;
 
 /* One frame. `type` determines which member of the union is valid.

@@ -106,3 +106,24 @@ bool fl_wire_get_regroup(fl_reader *r, fl_regroup_order *order)
     return get_position(r, &order->position) && leave <= 1 && finite <= 1 && evaluates <= 1 &&
            saved <= 1 && order->step >= 0 && (order->leave || fl_wire_get_plan(r, &order->plan));
 }
+
+void fl_wire_put_unanswered(fl_writer *w, const fl_net_unanswered *u)
+{
+    fl_put(w, u->address, 4);
+    fl_put(w, u->port, 2);
+    fl_put(w, u->connected, 1);
+    fl_put(w, (uint32_t)u->error, 4);
+    fl_put_i64(w, u->for_ms);
+}
+
+bool fl_wire_get_unanswered(fl_reader *r, fl_net_unanswered *u)
+{
+    u->address = (uint32_t)fl_get(r, 4);
+    u->port = (uint16_t)fl_get(r, 2);
+    bool good = fl_get_bool(r, &u->connected);
+    u->error = fl_get_i32(r);
+    u->for_ms = fl_get_i64(r);
+    bool any = u->address != 0;
+    return good && u->error >= 0 && (u->for_ms > 0) == any && u->for_ms >= 0 &&
+           (u->port != 0) == any && (any || (u->error == 0 && !u->connected));
+}

@@ -5,6 +5,9 @@
 #include "control/link/bytes.h"
 #include "control/link/wire.h"
 
+void fl_wire_put_unanswered(fl_writer *w, const fl_net_unanswered *u);
+bool fl_wire_get_unanswered(fl_reader *r, fl_net_unanswered *u);
+
 size_t fl_wire_broken_size(const fl_broken_report *report);
 void fl_wire_put_broken(fl_writer *w, const fl_broken_report *report);
 bool fl_wire_get_broken(fl_reader *r, fl_broken_report *report);

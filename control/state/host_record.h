@@ -3,6 +3,7 @@
 #define FL_CONTROL_STATE_HOST_RECORD_H
 
 #include "control/state/host_clock.h"
+#include "control/state/host_sight.h"
 #include "device/machine_kind.h"
 
 #include <stdbool.h>
@@ -28,7 +29,8 @@ typedef struct fl_host_record {
     int64_t silent_us;           /* LOST: it had not answered for so long; 0: otherwise */
     bool unfit;                  /* LOST: it has said that it cannot take part */
     fl_machine_kind kind;        /* as it has joined last; of the head: "" */
-    int apart_from; /* LOST, or soon: 1 + the host that it does not reach; 0: not for that */
+    int apart_from;      /* LOST, or soon: 1 + the host that it does not reach; 0: not for that */
+    fl_host_trial trial; /* with apart_from */
     char why[FL_HOST_WHY_MAX + 1]; /* LOST: why; JOINED: why its last drain was given up */
 } fl_host_record;
 

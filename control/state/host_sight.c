@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-void fl_host_sight_add(fl_host_sight *sight, int a, int b, const char *why)
+void fl_host_sight_add(fl_host_sight *sight, int a, int b, uint16_t port, const char *why)
 {
     for (int i = 0; i < sight->n; i++) {
         const fl_host_pair *p = &sight->pair[i];
@@ -12,7 +12,7 @@ void fl_host_sight_add(fl_host_sight *sight, int a, int b, const char *why)
     }
     if (sight->n < FL_HOST_PAIRS_MAX && a != b) {
         fl_host_pair *p = &sight->pair[sight->n++];
-        *p = (fl_host_pair){.a = a, .b = b};
+        *p = (fl_host_pair){.a = a, .b = b, .port = port};
         snprintf(p->why, sizeof p->why, "%s", why);
     }
 }

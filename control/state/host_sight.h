@@ -1,5 +1,5 @@
-/* Which hosts of a run do not reach each other, as their agents have tried it: the answer to one
- * question of the controller. */
+/* Which hosts of a run do not reach each other: as their agents have tried it, the answer to one
+ * question of the controller; or as their workers have found it. */
 #ifndef FL_CONTROL_STATE_HOST_SIGHT_H
 #define FL_CONTROL_STATE_HOST_SIGHT_H
 
@@ -11,8 +11,15 @@ enum { FL_HOST_PAIRS_MAX = 256, FL_HOST_PAIR_WHY_MAX = 63 };
 /* Two hosts, by their index, that do not reach each other: `a` has tried, and why it failed. */
 typedef struct fl_host_pair {
     int a, b;
+    uint16_t port; /* of a worker of b: the agents reach each other, the workers do not; else 0 */
     char why[FL_HOST_PAIR_WHY_MAX + 1];
 } fl_host_pair;
+
+/* What has to succeed before a host that was left out joins again. */
+typedef struct fl_host_trial {
+    uint16_t port; /* of a worker, with which it failed; 0: that of the other host's agent */
+    bool by_other; /* the other host tries it; else the one that was left out does */
+} fl_host_trial;
 
 typedef struct fl_host_sight {
     uint64_t number; /* of the question; answers to another one are dropped */
@@ -21,8 +28,9 @@ typedef struct fl_host_sight {
     fl_host_pair pair[FL_HOST_PAIRS_MAX]; /* [n], each pair once */
 } fl_host_sight;
 
-/* Add a pair, unless it is there in either order, or there are too many. Pure. */
-void fl_host_sight_add(fl_host_sight *sight, int a, int b, const char *why);
+/* Add a pair, unless it is there in either order, or there are too many. port: as in the pair.
+ * Pure. */
+void fl_host_sight_add(fl_host_sight *sight, int a, int b, uint16_t port, const char *why);
 
 /* What the run would be without a host. */
 typedef struct fl_host_loss {

@@ -38,3 +38,10 @@ int fl_hosts_add(fl_hosts *hosts, const char *name, const char *address, int n)
     snprintf(host->address, sizeof host->address, "%s", address);
     return hosts->n++;
 }
+
+const char *fl_hosts_ports_text(const uint16_t ports[2], char text[FL_HOSTS_PORTS_TEXT])
+{
+    snprintf(text, FL_HOSTS_PORTS_TEXT, ports[0] == 0 ? "any port" : "the ports %u to %u", ports[0],
+             ports[1]);
+    return text;
+}

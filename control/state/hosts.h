@@ -4,6 +4,7 @@
 #define FL_CONTROL_STATE_HOSTS_H
 
 #include "autodp/net/curve.h"
+#include "control/state/host_sight.h"
 
 #include <frostline/plan.h>
 
@@ -22,6 +23,7 @@ typedef struct fl_host {
     int first, n;               /* the ranks of its workers */
     bool absent;                /* the run goes on without it, and does not wait for it */
     int apart_from;             /* absent: 1 + the host that it does not reach; 0: none */
+    fl_host_trial trial;        /* with apart_from */
     int n_apart;                /* how often the run has left it out for that */
 } fl_host;
 
@@ -38,7 +40,12 @@ typedef struct fl_hosts {
     char meeting[PATH_MAX]; /* where the tasks of an engine wait for the run's keys; "": none do */
     bool again;         /* the run goes back, and agents that were in it join again by themselves */
     int64_t silence_ms; /* after which a host counts as lost */
+    uint16_t ports[2]; /* the first and the last one at which hosts listen for each other; 0: any */
 } fl_hosts;
+
+/* "the ports 20000 to 20499", or "any port". Returns text. */
+enum { FL_HOSTS_PORTS_TEXT = 40 };
+const char *fl_hosts_ports_text(const uint16_t ports[2], char text[FL_HOSTS_PORTS_TEXT]);
 
 /* The index of the host that this rank is on; -1: none is, so far. Pure. */
 int fl_hosts_of(const fl_hosts *hosts, int rank);

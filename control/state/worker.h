@@ -30,6 +30,7 @@ typedef struct fl_worker {
     int64_t steps;       /* finished steps, as last reported */
     char operation[FL_WIRE_OPERATION_MAX + 1];
     fl_memory_report memory;
+    fl_net_unanswered unanswered; /* as its last heartbeat has it, at heard_us */
     fl_graph_sums graphs;
     int64_t exited_us;
     int wait_status; /* as waitpid gives it; holds when exited_us is set */

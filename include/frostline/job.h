@@ -103,6 +103,7 @@ typedef struct fl_script_entry {
 enum {
     FL_SCRIPT_MAX = 256,
     FL_FREEZE_LIST_MAX = 256,
+    FL_JOB_PORTS = 2, /* numbers of autodp.ports */
     FL_CLASSES_MAX = 256,
     FL_CACHE_STORES_MAX = 64,
     FL_JOB_HOSTS_MAX = 128,
@@ -228,7 +229,10 @@ typedef struct fl_job {
         int64_t r;
         int64_t bucket_bytes;
         fl_transport transport;
-        fl_security security; /* between hosts */
+        fl_security security;    /* between hosts */
+        int64_t n_ports;         /* 0: any; else 2 */
+        int ports[FL_JOB_PORTS]; /* [n_ports] the first and the last one at which hosts listen for
+                                    each other */
     } autodp;
     struct {
         bool enabled; /* K, R and M may change while the run goes on */

@@ -110,16 +110,20 @@ static bool is_worse(const fl_link_cost *stated, const fl_far_link *link)
 }
 
 static void refuse_pair(const fl_cluster_file *file, const fl_host_link *pair,
-                        fl_findings *findings)
+                        const uint16_t ports[2], fl_findings *findings)
 {
+    char text[FL_HOSTS_PORTS_TEXT];
     fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "pair", "%s (%s) and %s (%s): %s",
                                    file->name[pair->a], file->address[pair->a], file->name[pair->b],
                                    file->address[pair->b], pair->why);
     if (pair->stage == FL_HOST_LINK_UNCONNECTED) {
         fl_finding_advise(f,
-                          "workers connect to any port of the other host, in both directions: let "
-                          "TCP between the two addresses through the firewall, or give addresses "
-                          "at which they reach each other");
+                          "workers connect to %s of the other host, in both directions: let TCP "
+                          "between the two addresses through the firewall%s, or give addresses at "
+                          "which they reach each other",
+                          fl_hosts_ports_text(ports, text),
+                          ports[0] == 0 ? ", or set autodp.ports to those that it lets through"
+                                        : "");
     }
 }
 
@@ -168,7 +172,7 @@ void fl_doctor_judge_links(const fl_cluster_file *file, const fl_host_survey *fo
         if (found->pair[i].reached) {
             judge_pair(file, &found->pair[i], found->n_pairs <= PAIRS_EACH, findings);
         } else {
-            refuse_pair(file, &found->pair[i], findings);
+            refuse_pair(file, &found->pair[i], found->ports, findings);
         }
     }
     sum_up(found, findings);

@@ -42,6 +42,9 @@ fl_status fl_job_check(const fl_job *job) FL_MUST_CHECK;
 /* The part of fl_job_check that is about the hosts. */
 fl_status fl_job_check_hosts(const fl_job *job) FL_MUST_CHECK;
 
+/* autodp.ports: the first and the last port; 0: any. */
+void fl_job_ports(const fl_job *job, uint16_t ports[2]);
+
 /* The share that a model built from the job's own fields drops. */
 double fl_job_dropout(const fl_job *job);
 

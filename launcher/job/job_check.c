@@ -12,6 +12,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+enum { LEAST_PORTS = 8 };
+
 /* As many as train.batch may have. */
 static const int64_t STEP_SAMPLES_MAX = 1048576;
 
@@ -254,6 +256,28 @@ static fl_status check_accumulate(const fl_job *job)
     return FL_OK;
 }
 
+/* How many a host needs depends on its devices: launcher/run/hosts/hosts.c. */
+static fl_status check_ports(const fl_job *job)
+{
+    const int *p = job->autodp.ports;
+    char found[FL_FIELD_VALUE_MAX];
+    if (job->autodp.n_ports == 0) {
+        return FL_OK;
+    }
+    fl_field_format(fl_schema_field(fl_schema_find("autodp.ports")), job, found);
+    if (job->autodp.n_ports != FL_JOB_PORTS || p[1] < p[0] + LEAST_PORTS - 1) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("autodp.ports"),
+                             "found %.64s, allowed: any, or the first and the last port of %d or "
+                             "more, as [20000, 20099]",
+                             found, LEAST_PORTS);
+    }
+    if (job->autodp.security == FL_SECURITY_NONE) {
+        return fl_fail_field(FL_EINVAL, FL_FIELDS("autodp.ports", "autodp.security"),
+                             "found %.64s, with autodp.security none allowed: any", found);
+    }
+    return FL_OK;
+}
+
 static fl_status check_stop(const fl_job *job)
 {
     const fl_period *after = &job->train.stop_after, *every = &job->train.evaluate_every;
@@ -412,6 +436,7 @@ fl_status fl_job_check(const fl_job *job)
     FL_TRY(check_devices(job));
     FL_TRY(check_precision(job));
     FL_TRY(check_transport(job));
+    FL_TRY(check_ports(job));
     FL_TRY(check_accumulate(job));
     FL_TRY(check_batch(job));
     FL_TRY(check_stop(job));
@@ -420,4 +445,11 @@ fl_status fl_job_check(const fl_job *job)
     FL_TRY(check_script(job));
     FL_TRY(job->control.metrics[0] == 0 ? FL_OK : fl_metrics_check(job->control.metrics));
     return check_fault(job);
+}
+
+void fl_job_ports(const fl_job *job, uint16_t ports[2])
+{
+    for (int i = 0; i < 2; i++) {
+        ports[i] = (uint16_t)(job->autodp.n_ports == FL_JOB_PORTS ? job->autodp.ports[i] : 0);
+    }
 }

@@ -10,6 +10,10 @@ static const fl_field frozen_blocks = {
 static const fl_list freeze_list = {
     .capacity = FL_FREEZE_LIST_MAX, .item_bytes = sizeof(int), .key = &frozen_blocks};
 
+static const fl_field port = {
+    .type = FL_FIELD_INTEGER, .is_int = true, .least = 1024, .most = 65535};
+static const fl_list ports = {.capacity = FL_JOB_PORTS, .item_bytes = sizeof(int), .key = &port};
+
 static const fl_field script_keys[] = {
     {.path = "step",
      .type = FL_FIELD_INTEGER,
@@ -62,6 +66,7 @@ static const fl_list script = {.capacity = FL_SCRIPT_MAX,
 
 /* A list is its count, with the items right after it. */
 _Static_assert(AT(freeze.list) == AT(freeze.n_list) + sizeof(int64_t), "no gap");
+_Static_assert(AT(autodp.ports) == AT(autodp.n_ports) + sizeof(int64_t), "no gap");
 _Static_assert(AT(elastic.script) == AT(elastic.n_script) + sizeof(int64_t), "no gap");
 
 static const fl_field fields[] = {
@@ -274,6 +279,14 @@ static const fl_field fields[] = {
          "How workers of different hosts exchange data. tls: encrypted, between workers that have "
          "proved that they are of this run; none: in plain, for a network that only the hosts "
          "of the run can reach; docs/hosts.md."},
+    {.path = "autodp.ports",
+     .type = FL_FIELD_LIST,
+     .offset = AT(autodp.n_ports),
+     .initial = "any",
+     .word = "any",
+     .list = &ports,
+     .doc = "The first and the last TCP port at which workers and agents listen for other hosts, "
+            "for a firewall; docs/hosts.md."},
 
     {.path = "elastic.enabled",
      .type = FL_FIELD_BOOLEAN,

@@ -6,6 +6,7 @@
 #include "autodp/tls/tls.h"
 #include "device/alloc.h"
 #include "device/log.h"
+#include "launcher/job/job.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "pipe/cost/learn.h"
@@ -30,6 +31,12 @@ static void on_break(void *context, uint32_t until)
 {
     worker *w = context;
     fl_abort_set_abort_until(&w->abort_set, until, FL_EPEER);
+}
+
+static void find_unanswered(void *context, fl_net_unanswered *worst)
+{
+    worker *w = context;
+    fl_abort_set_look(&w->abort_set, worst);
 }
 
 fl_status fl_worker_check_abort(worker *w)
@@ -196,7 +203,9 @@ static fl_status choose_transport(worker *w)
         return FL_OK;
     }
     w->transport = &w->tls;
-    return fl_tls_transport(w->c->keys->secret, &w->tls);
+    FL_TRY(fl_tls_transport(w->c->keys->secret, &w->tls));
+    fl_job_ports(w->c->job, w->tls.ports);
+    return FL_OK;
 }
 
 /* Before the process has other threads. With TLS between hosts, NCCL is for the pairs of a host. */
@@ -220,6 +229,7 @@ fl_status fl_worker_open(worker *w, const char *endpoint)
                             .heartbeat_ms = w->c->job->fault.detect_ms / HEARTBEATS_PER_DETECT,
                             .on_abort = on_abort,
                             .on_break = on_break,
+                            .look = find_unanswered,
                             .context = w};
     choose_interface(w);
     FL_TRY(fl_link_open(&link, &w->link));

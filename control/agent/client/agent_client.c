@@ -140,11 +140,12 @@ bool fl_agent_ask_reach(fl_agent *agent, int64_t timeout_ms)
     return fl__agent_send(agent, &frame);
 }
 
-bool fl_agent_leave_out_host(fl_agent *agent, int i, int from, const char *why)
+bool fl_agent_leave_out_host(fl_agent *agent, int i, int from, const fl_host_trial *trial,
+                             const char *why)
 {
     fl_agent_frame frame = {.type = FL_AGENT_APART,
                             .rank = agent->hosts->host[i].first,
-                            .apart = {.from = agent->hosts->host[from].first}};
+                            .apart = {.from = agent->hosts->host[from].first, .trial = *trial}};
     snprintf(frame.apart.text, sizeof frame.apart.text, "%s", why);
     return fl__agent_send(agent, &frame);
 }

@@ -61,9 +61,10 @@ bool fl_agent_release_host(fl_agent *agent, int i, const char *why);
 bool fl_agent_ask_reach(fl_agent *agent, int64_t timeout_ms);
 
 /* The run does without host i, because it and host `from` do not reach each other: its workers are
- * ended, and it is lost for this reason. It may join again once it reaches that host. Never waits;
- * false: the agent takes no request now. */
-bool fl_agent_leave_out_host(fl_agent *agent, int i, int from, const char *why);
+ * ended, and it is lost for this reason. It may join again once the trial has succeeded. Never
+ * waits; false: the agent takes no request now. */
+bool fl_agent_leave_out_host(fl_agent *agent, int i, int from, const fl_host_trial *trial,
+                             const char *why);
 
 /* Have SIGKILL sent to these of its workers [n] that still run, and wait until they have exited:
  * milliseconds, or half a second if the agent is stopped. */

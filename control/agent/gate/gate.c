@@ -195,6 +195,8 @@ static void turn_gate(fl__gate *g)
     }
     excuse_hosts(g, takes);
     fl__gate_watch_hosts(g, fl_now_us());
+    fl__gate_reach_turn(g);
+    fl_reach_door_turn(&g->door);
     fl__gate_send_owed(g);
     fl__gate_reach_send_owed(g);
 }

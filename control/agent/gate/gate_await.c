@@ -23,6 +23,7 @@ void fl__gate_await_hosts(fl__gate *g)
             g->remote[i].state = FL__HOST_GONE;
             g->remote[i].late = true;
             g->remote[i].apart_from = g->hosts->host[i].apart_from;
+            g->remote[i].trial = g->hosts->host[i].trial;
         }
     }
     if (n > 0) {

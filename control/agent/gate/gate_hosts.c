@@ -198,6 +198,8 @@ static void take_from_host(fl__gate *g, int i, const fl_host_message *message)
         fl__gate_take_time(r, message);
     } else if (message->type == FL_HOST_REACHED) {
         fl__gate_reach_answered(g, i, &r->peer, &message->reached);
+    } else if (message->type == FL_HOST_DOOR) {
+        g->remote[i].door = message->door;
     } else if (message->type == FL_HOST_DRAIN) {
         r->grace_ms = message->grace_ms;
         r->owes[FL_HOST_NEWS_NOTICE] = true;

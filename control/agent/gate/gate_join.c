@@ -58,6 +58,7 @@ static void welcome_host(fl__gate *g, int i)
     message.welcome.state_step = late ? -1 : g->o->state_step;
     message.welcome.facts = *g->o->facts;
     message.welcome.n_stores = g->o->n_stores;
+    memcpy(message.welcome.ports, g->hosts->ports, sizeof message.welcome.ports);
     for (int k = 0; k < g->n_first_hosts; k++) {
         message.welcome.first[message.welcome.n_hosts++] = g->hosts->host[k].first;
         message.welcome.n_first_ranks += g->hosts->host[k].n;
@@ -77,7 +78,6 @@ static void take_in(fl__gate *g, int i, const fl_host_peer *peer, const fl_host_
     fl__remote_host *r = &g->remote[i];
     r->peer = *peer;
     r->kind = join->kind;
-    r->door = join->door;
     r->heard_us = fl_now_us();
     r->closed_us = 0;
     r->state = FL__HOST_JOINED;
@@ -214,9 +214,10 @@ void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_joi
         i = add_host(g, join, why);
         refused = i < 0;
     }
-    if (!refused && may_take_over(g, i, from, &refused) && !fl__gate_holds_host(g, i, from)) {
+    if (!refused && may_take_over(g, i, from, &refused)) {
         refused = !take_address(g, i, join, why);
-        if (!refused) {
+        g->remote[i].door = join->door; /* the other host may try it before this one is taken in */
+        if (!refused && !fl__gate_holds_host(g, i, from)) {
             take_in(g, i, from, join);
         }
     }

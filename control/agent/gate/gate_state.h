@@ -32,6 +32,7 @@ typedef struct fl__remote_host {
     fl_reach_answer answer;  /* to the question of `asked`; */
     bool asked, owes_answer; /* the controller has not got it yet */
     int apart_from;          /* 1 + the host that it has to reach before it is taken in; 0: none */
+    fl_host_trial trial;     /* of that */
     int n_apart;             /* how often it was left out for that */
     int n_reached;           /* trials in a row in which it has reached that host */
     uint64_t tried;          /* the number of the last one, */
@@ -63,11 +64,13 @@ typedef struct fl__gate {
     int64_t end_us;    /* until when the gate waits for the others to end; 0: the run goes on */
     fl_host_type last; /* with end_us: what the hosts are told, */
     char last_why[FL_HOST_TEXT_MAX + 1];
-    bool again;         /* the run goes back, and the agents join it again */
-    fl_reach_door door; /* of this host */
-    fl_reach_order ask; /* the controller's question; number 0: none is in progress */
-    int64_t ask_us;     /* until when its answers may come */
-    uint64_t n_tried;   /* trials of hosts that wait to join */
+    bool again;            /* the run goes back, and the agents join it again */
+    fl_reach_door door;    /* of this host */
+    fl_reach_order ask;    /* the controller's question; number 0: none is in progress */
+    int64_t ask_us;        /* until when its answers may come */
+    fl_reach_answer own;   /* that of this host */
+    uint64_t n_tried;      /* trials of hosts that wait to join */
+    fl_reach_round *round; /* those of this host; NULL: it has tried none */
 } fl__gate;
 
 /* ---- gate_hosts.c: what goes between the controller and the other hosts ---- */
@@ -155,6 +158,9 @@ bool fl__gate_holds_host(fl__gate *g, int i, const fl_host_peer *from);
 /* What a host has reached: i in the run, -1: one that may wait to join it. */
 void fl__gate_reach_answered(fl__gate *g, int i, const fl_host_peer *from,
                              const fl_reach_answer *answer);
+
+/* Drive the trials of this host. */
+void fl__gate_reach_turn(fl__gate *g);
 
 /* Answers that the controller is to get, as far as its socket takes frames. */
 void fl__gate_reach_send_owed(fl__gate *g);

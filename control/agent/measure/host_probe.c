@@ -125,6 +125,7 @@ static fl_status open_and_probe(host_prober *p, void *zmq, const fl_curve_keys *
     fl_store_client *client = NULL;
     if (!p->o->plain) {
         FL_TRY(fl_tls_transport(keys->secret, &p->tls));
+        memcpy(p->tls.ports, p->o->ports, sizeof p->tls.ports);
         p->transport = &p->tls;
     }
     FL_TRY(fl_store_connect(zmq, p->o->links, keys, &client));

@@ -27,6 +27,7 @@ typedef struct fl_host_probe_order {
     int64_t pair_ms;    /* to measure a pair */
     int64_t all_ms;     /* for all of it: 1 .. FL_HOST_PROBE_MS_MAX (fl_host_probe_ms) */
     int64_t silence_ms; /* after which the head counts as lost; > 0 */
+    uint16_t ports[2];  /* as in fl_hosts */
 } fl_host_probe_order;
 
 typedef void fl_host_probe_tell(void *context, const fl_host_link *result);

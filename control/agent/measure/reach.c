@@ -1,5 +1,6 @@
 #include "control/agent/measure/reach.h"
 
+#include "autodp/net/listen.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 
@@ -12,25 +13,37 @@
 #include <unistd.h>
 
 enum {
-    SOCKETS = 256,    /* at most at the same time: a limit of 1024 descriptors is usual */
-    ATTEMPTS = 4,     /* connections to one host that are being opened, at most */
-    ATTEMPT_MS = 250, /* between them: the kernel repeats a lost packet only after a second */
+    SOCKETS = 256,     /* at most at the same time: a limit of 1024 descriptors is usual */
+    ATTEMPTS = 4,      /* connections to one host that are being opened, at most */
+    ATTEMPT_MS = 250,  /* between them: the kernel repeats a lost packet only after a second */
+    REFUSED_MS = 1000, /* for so long, a refusal may be that of an agent that has just ended */
+    BACKLOG = 1024,
 };
 
 /* ---- to be reached ---- */
 
-bool fl_reach_door_open(fl_reach_door *door)
+bool fl_reach_door_open(fl_reach_door *door, const uint16_t ports[2])
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
-    socklen_t size = sizeof a;
-    *door = (fl_reach_door){.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
-    if (door->fd < 0 || bind(door->fd, (struct sockaddr *)&a, size) != 0 ||
-        getsockname(door->fd, (struct sockaddr *)&a, &size) != 0) {
-        fl_reach_door_close(door);
-        return false;
+    const struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    struct sockaddr_storage a;
+    memset(&a, 0, sizeof a);
+    memcpy(&a, &any, sizeof any);
+    *door = (fl_reach_door){.fd = fl_net_listen(&a, sizeof any, ports, BACKLOG)};
+    if (door->fd >= 0) {
+        door->port = ntohs(((const struct sockaddr_in *)&a)->sin_port);
     }
-    door->port = ntohs(a.sin_port);
-    return true;
+    return door->fd >= 0;
+}
+
+void fl_reach_door_turn(const fl_reach_door *door)
+{
+    int fd = door->fd;
+    for (int i = 0; i < BACKLOG && fd >= 0; i++) {
+        fd = accept4(door->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
 }
 
 void fl_reach_door_close(fl_reach_door *door)
@@ -84,13 +97,14 @@ static void end_trial(reach_trial *t)
     t->over = true;
 }
 
-/* Whoever refuses a connection was reached. After another failure, the next attempt follows. */
-static void note_outcome(reach_trial *t, int i, int error)
+/* After a failure, the next attempt follows. When an agent has ended, too, its port is refused, and
+ * the head will know in a moment that its host is lost. */
+static void note_outcome(reach_trial *t, int i, bool is_door, int error)
 {
     close(t->fd[i]);
     t->fd[i] = -1;
     t->error = error;
-    t->reached = t->reached || error == 0 || error == ECONNREFUSED;
+    t->reached = t->reached || error == 0 || (error == ECONNREFUSED && !is_door);
 }
 
 static void begin_attempt(reach_trial *t, const fl_reach_target *target)
@@ -107,13 +121,13 @@ static void begin_attempt(reach_trial *t, const fl_reach_target *target)
     }
     t->n++;
     if (connect(t->fd[i], (const struct sockaddr *)&to, sizeof to) == 0) {
-        note_outcome(t, i, 0);
+        note_outcome(t, i, target->is_door, 0);
     } else if (errno != EINPROGRESS) {
-        note_outcome(t, i, errno);
+        note_outcome(t, i, target->is_door, errno);
     }
 }
 
-static void look_at(reach_trial *t, int i)
+static void look_at(reach_trial *t, int i, bool is_door)
 {
     struct pollfd item = {.fd = t->fd[i], .events = POLLOUT};
     int error = 0;
@@ -124,7 +138,7 @@ static void look_at(reach_trial *t, int i)
     if (getsockopt(t->fd[i], SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
         error = errno;
     }
-    note_outcome(t, i, error);
+    note_outcome(t, i, is_door, error);
 }
 
 /* A place that a connection has left by failing is used again. */
@@ -148,13 +162,15 @@ static void turn_trial(reach_trial *t, const fl_reach_target *target, const fl_r
         t->due_us = now_us;
     }
     for (int i = 0; i < t->n; i++) {
-        look_at(t, i);
+        look_at(t, i, target->is_door);
     }
     drop_failed(t);
     if (!t->reached && now_us < t->until_us && now_us >= t->due_us && t->n < shares->attempts) {
         begin_attempt(t, target);
     }
-    if (t->reached || now_us >= t->until_us) {
+    bool refused = t->error == ECONNREFUSED &&
+                   now_us >= t->until_us - (shares->timeout_ms - REFUSED_MS) * INT64_C(1000);
+    if (t->reached || refused || now_us >= t->until_us) {
         end_trial(t);
     }
 }
@@ -162,10 +178,11 @@ static void turn_trial(reach_trial *t, const fl_reach_target *target, const fl_r
 static void add_unreached(fl_reach_answer *answer, const fl_reach_round *round, int i)
 {
     const reach_trial *t = &round->of[i];
+    unsigned port = round->order.target[i].port;
     if (answer->n == 0 && t->error != 0) {
-        snprintf(answer->why, sizeof answer->why, "%s", strerror(t->error));
+        snprintf(answer->why, sizeof answer->why, "port %u: %.48s", port, strerror(t->error));
     } else if (answer->n == 0) {
-        snprintf(answer->why, sizeof answer->why, "no answer in %.1f s",
+        snprintf(answer->why, sizeof answer->why, "port %u: no answer in %.1f s", port,
                  (double)round->shares.timeout_ms * 1e-3);
     }
     if (answer->n < FL_REACH_ANSWER_MAX) {

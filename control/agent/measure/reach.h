@@ -1,6 +1,7 @@
 /* Whether hosts reach each other where their data goes: one opens a connection to a port of the
- * other one at which nobody listens, so that its kernel refuses it. That needs both directions, so
- * a cut of one direction shows at both ends; and there is no queue that a stranger could fill.
+ * other one, which is bound as those of its workers are. The other kernel takes it, also while the
+ * process that listens is busy or stopped; a firewall that refuses it in its place does not. That
+ * needs both directions, so a cut of one direction shows at both ends.
  *
  *     head ── order: which hosts, and where ──> agent ── a connection to each ──> other agents
  *          <── answer: those that it did not reach ──┘
@@ -21,21 +22,25 @@ enum {
 
 /* ---- to be reached ---- */
 
-/* A port that is taken, so that nobody else listens there. */
+/* A port at which connections are taken and closed. */
 typedef struct fl_reach_door {
     int fd;        /* -1: closed */
     uint16_t port; /* on all addresses of the host */
 } fl_reach_door;
 
-/* False, with errno. */
-bool fl_reach_door_open(fl_reach_door *door);
+/* ports: as in autodp/net/listen.h. False, with errno. */
+bool fl_reach_door_open(fl_reach_door *door, const uint16_t ports[2]);
 void fl_reach_door_close(fl_reach_door *door);
+
+/* Close the connections that have come; never waits. To be called a few times a second. */
+void fl_reach_door_turn(const fl_reach_door *door);
 
 /* ---- to reach others ---- */
 
 typedef struct fl_reach_target {
-    uint16_t host;    /* its index in the run's table of hosts */
-    uint16_t port;    /* of its door */
+    uint16_t host; /* its index in the run's table of hosts */
+    uint16_t port;
+    bool is_door;     /* somebody listens there; else a port that refuses is reached, too */
     uint32_t address; /* 0x0a000001 is 10.0.0.1 */
 } fl_reach_target;
 
@@ -50,7 +55,7 @@ typedef struct fl_reach_answer {
     uint64_t number;                    /* of the order */
     int n;                              /* hosts that were not reached, of them at most */
     uint16_t host[FL_REACH_ANSWER_MAX]; /* FL_REACH_ANSWER_MAX */
-    char why[FL_REACH_WHY_MAX + 1];     /* the first of them: "no answer in 1.2 s" */
+    char why[FL_REACH_WHY_MAX + 1];     /* the first of them: "port 20017: no answer in 1.2 s" */
 } fl_reach_answer;
 
 /* How the time and the descriptors of a process are shared between n_hosts: the answer comes in

@@ -254,6 +254,7 @@ static fl_status take_message(fl__relay *r, const unsigned char *bytes, size_t n
     case FL_HOST_DRAIN:
     case FL_HOST_PROBED:
     case FL_HOST_REACHED:
+    case FL_HOST_DOOR:
     case FL_HOST_PROFILE:
     case FL_HOST_UNMEASURED:
     case FL_HOST_UNFIT:
@@ -355,6 +356,7 @@ static fl_status turn_relay(fl__relay *r, bool *ended, fl_relay_end *end)
              fl_reach_round_runs(r->round) ? REACH_TURN_MS : TURN_MS);
     note_still(r, fl_now_us() - begun_us - TURN_MS * 1000);
     watch_reach(r);
+    fl_reach_door_turn(&r->door);
     if (fl__relay_is_refused(r)) {
         return fl_fail(FL_EIO, "--join: %s refuses the key: it is another run's", r->o->endpoint);
     }
@@ -424,10 +426,7 @@ fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
     signal(SIGPIPE, SIG_IGN); /* who reads what the agent says may end before it */
     r.signal_fd = signalfd(-1, &stops, SFD_NONBLOCK | SFD_CLOEXEC);
     fl_status status = r.signal_fd >= 0 ? FL_OK : fl_fail(FL_EIO, "signalfd: %s", strerror(errno));
-    if (!fl_reach_door_open(&r.door)) {
-        fl_log(FL_LOG_WARN, "other hosts cannot try whether they reach this one: %s",
-               strerror(errno));
-    }
+    fl__relay_open_door(&r, (const uint16_t[2]){0, 0}); /* the head says which port it may be */
     do {
         leave_head(&r);
         status = status == FL_OK ? fl__relay_fork_agent(&r, &before) : status;

@@ -128,6 +128,26 @@ void fl__relay_send_drain(const fl__relay *r)
     fl__relay_send(r, &(fl_host_message){.type = FL_HOST_DRAIN, .grace_ms = r->o->grace_ms});
 }
 
+void fl__relay_open_door(fl__relay *r, const uint16_t ports[2])
+{
+    fl_reach_door_close(&r->door);
+    if (!fl_reach_door_open(&r->door, ports)) {
+        fl_log(FL_LOG_WARN, "other hosts cannot try whether they reach this one: %s",
+               strerror(errno));
+    }
+}
+
+static void move_door(fl__relay *r, const uint16_t ports[2])
+{
+    bool fits = ports[0] == 0 || (r->door.port >= ports[0] && r->door.port <= ports[1]);
+    if (!fits) {
+        fl__relay_open_door(r, ports);
+    }
+    if (!fits && r->door.port != 0) {
+        fl__relay_send(r, &(fl_host_message){.type = FL_HOST_DOOR, .door = r->door.port});
+    }
+}
+
 fl_status fl__relay_take_welcome(fl__relay *r, const fl_host_message *message)
 {
     const fl_host_welcome *welcome = &message->welcome;
@@ -143,6 +163,7 @@ fl_status fl__relay_take_welcome(fl__relay *r, const fl_host_message *message)
     (void)read_events(r); /* of connections before this one */
     r->disconnected = false;
     r->silence_ms = welcome->silence_ms;
+    move_door(r, welcome->ports);
     if (r->asked_us != 0) { /* while nobody listened */
         fl__relay_send_drain(r);
     }

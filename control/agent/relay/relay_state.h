@@ -60,6 +60,9 @@ void fl__relay_send_drain(const fl__relay *r);
  * waits. FL_EPEER: the head does not answer in time, or has ended while the run went back. */
 fl_status fl__relay_await_head(fl__relay *r, int64_t now_us) FL_MUST_CHECK;
 
+/* The port at which other hosts try whether they reach this one. ports: as in fl_hosts. */
+void fl__relay_open_door(fl__relay *r, const uint16_t ports[2]);
+
 /* Whether the head has refused the key. Reads what has happened to the connection. */
 bool fl__relay_is_refused(fl__relay *r);
 

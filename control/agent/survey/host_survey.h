@@ -55,6 +55,7 @@ typedef struct fl_host_survey {
     } host[FL_MAX_WORKERS];
     int n_pairs;
     fl_host_link pair[FL_MAX_WORKERS * (FL_MAX_WORKERS - 1) / 2]; /* [n_pairs] */
+    uint16_t ports[2]; /* at which they have listened, as in fl_hosts */
 } fl_host_survey;
 
 /* Measure. The caller has no threads; there are none afterwards.

@@ -58,6 +58,8 @@ static void order_all(fl__survey *s)
     o->all_ms = fl_host_probe_ms(fl_host_probe_rounds(o->n), PAIR_MS);
     o->silence_ms = FL_HOST_PATIENCE * s->o->hosts->silence_ms;
     snprintf(o->links, sizeof o->links, "%s", s->o->hosts->links);
+    memcpy(o->ports, s->o->hosts->ports, sizeof o->ports);
+    memcpy(s->out->ports, o->ports, sizeof o->ports);
     for (int i = 1; i < o->n; i++) {
         o->absent[i] = !s->host[i].joined;
     }
@@ -169,12 +171,14 @@ static int compare_pairs(const void *a, const void *b)
 static fl_status refuse_pair(const fl__survey *s, const fl_host_link *p)
 {
     const fl_host *a = host_of(s, p->a), *b = host_of(s, p->b);
+    char ports[FL_HOSTS_PORTS_TEXT];
     if (p->stage == FL_HOST_LINK_UNCONNECTED) {
         return fl_fail(FL_EPEER,
                        "hosts %s (%s) and %s (%s) cannot talk to each other: %s; workers "
-                       "connect to any port of the other host: let TCP between them through "
+                       "connect to %s of the other host: let TCP between them through "
                        "the firewall (frostline doctor --hosts checks all pairs)",
-                       a->name, a->address, b->name, b->address, p->why);
+                       a->name, a->address, b->name, b->address, p->why,
+                       fl_hosts_ports_text(s->o->hosts->ports, ports));
     }
     return fl_fail(FL_EPEER, "the link between hosts %s (%s) and %s (%s) was not measured: %s",
                    a->name, a->address, b->name, b->address, p->why);

@@ -6,7 +6,7 @@
 
 #include <frostline/plan.h>
 
-enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 11 };
+enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 12 };
 
 /* ---- bodies ---- */
 
@@ -140,6 +140,8 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
         break;
     case FL_AGENT_APART:
         fl_put(w, (uint32_t)f->apart.from, 4);
+        fl_put(w, f->apart.trial.port, 2);
+        fl_put(w, f->apart.trial.by_other, 1);
         fl_put_text(w, f->apart.text, FL_HOST_WHY_MAX);
         break;
     case FL_AGENT_KILL:
@@ -225,8 +227,9 @@ static bool get_reach(fl_reader *r, fl_agent_frame *f)
 static bool get_apart(fl_reader *r, fl_agent_frame *f)
 {
     f->apart.from = fl_get_i32(r);
-    return f->rank > 0 && f->incarnation == 0 && f->apart.from >= 0 &&
-           f->apart.from < FL_MAX_WORKERS && f->apart.from != f->rank &&
+    f->apart.trial.port = (uint16_t)fl_get(r, 2);
+    return fl_get_bool(r, &f->apart.trial.by_other) && f->rank > 0 && f->incarnation == 0 &&
+           f->apart.from >= 0 && f->apart.from < FL_MAX_WORKERS && f->apart.from != f->rank &&
            fl_get_text(r, f->apart.text, FL_HOST_WHY_MAX) && f->apart.text[0] != '\0';
 }
 
@@ -263,8 +266,7 @@ static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)
     case FL_AGENT_REACH:
         return get_reach(r, f);
     case FL_AGENT_REACHED:
-        return f->incarnation == 0 && fl_reach_get_answer(r, &f->reached) &&
-               (f->rank > 0 || f->reached.n == 0);
+        return f->incarnation == 0 && fl_reach_get_answer(r, &f->reached);
     case FL_AGENT_APART:
         return get_apart(r, f);
     case FL_AGENT_RELEASE:

@@ -94,6 +94,7 @@ typedef struct fl_agent_frame {
         } reach; /* REACH */
         struct {
             int32_t from; /* the first rank of the other host */
+            fl_host_trial trial;
             char text[FL_HOST_WHY_MAX + 1];
         } apart;                   /* APART */
         fl_flight_records records; /* RECORDS */

@@ -6,12 +6,12 @@
 
 #include <math.h>
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 14 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 15 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
                    FL_HOST_MESSAGE_MAX,
                "a welcome fits");
-_Static_assert(8 * FL_MAX_WORKERS + 64 < FL_HOST_MESSAGE_MAX, "an order to reach all hosts fits");
+_Static_assert(9 * FL_MAX_WORKERS + 64 < FL_HOST_MESSAGE_MAX, "an order to reach all hosts fits");
 
 /* A name of a host becomes part of paths. */
 static bool get_name(fl_reader *r, char name[FL_HOST_TEXT])
@@ -44,6 +44,19 @@ static bool get_facts(fl_reader *r, fl_host_facts *f)
     return good && f->n_train >= 0 && f->n_test >= 0;
 }
 
+static void put_ports(fl_writer *w, const uint16_t ports[2])
+{
+    fl_put(w, ports[0], 2);
+    fl_put(w, ports[1], 2);
+}
+
+static bool get_ports(fl_reader *r, uint16_t ports[2])
+{
+    ports[0] = (uint16_t)fl_get(r, 2);
+    ports[1] = (uint16_t)fl_get(r, 2);
+    return ports[0] <= ports[1] && (ports[0] != 0 || ports[1] == 0);
+}
+
 static void put_welcome(fl_writer *w, const fl_host_welcome *v)
 {
     fl_put_text(w, v->host.name, sizeof v->host.name - 1);
@@ -65,6 +78,7 @@ static void put_welcome(fl_writer *w, const fl_host_welcome *v)
         fl_put(w, (uint32_t)v->first[i], 4);
     }
     fl_put(w, (uint32_t)v->n_first_ranks, 4);
+    put_ports(w, v->ports);
 }
 
 /* The first workers of the hosts ascend, and this host is one of them, or a new one. */
@@ -102,10 +116,10 @@ static bool get_welcome(fl_reader *r, fl_host_welcome *v)
     good = fl_get_bool(r, &v->continues) && good;
     good = fl_get_bool(r, &v->from_snapshot) && good;
     v->state_step = fl_get_i64(r);
-    return good && get_hosts(r, v) && v->state_step >= -1 && (v->continues || v->state_step < 0) &&
-           v->host.first >= 0 && v->host.n >= 1 && v->host.first < FL_MAX_WORKERS &&
-           v->host.n <= FL_MAX_WORKERS - v->host.first && v->run_dir[0] == '/' &&
-           v->cwd[0] == '/' && v->silence_ms > 0;
+    return good && get_hosts(r, v) && get_ports(r, v->ports) && v->state_step >= -1 &&
+           (v->continues || v->state_step < 0) && v->host.first >= 0 && v->host.n >= 1 &&
+           v->host.first < FL_MAX_WORKERS && v->host.n <= FL_MAX_WORKERS - v->host.first &&
+           v->run_dir[0] == '/' && v->cwd[0] == '/' && v->silence_ms > 0;
 }
 
 /* ---- join ---- */
@@ -161,6 +175,7 @@ static void put_order(fl_writer *w, const fl_host_probe_order *v)
     fl_put_i64(w, v->pair_ms);
     fl_put_i64(w, v->all_ms);
     fl_put_i64(w, v->silence_ms);
+    put_ports(w, v->ports);
 }
 
 static bool get_order(fl_reader *r, fl_host_probe_order *v)
@@ -181,8 +196,9 @@ static bool get_order(fl_reader *r, fl_host_probe_order *v)
     v->pair_ms = fl_get_i64(r);
     v->all_ms = fl_get_i64(r);
     v->silence_ms = fl_get_i64(r);
-    return good && v->address[0] != '\0' && v->all_ms > 0 && v->all_ms <= FL_HOST_PROBE_MS_MAX &&
-           v->pair_ms > 0 && v->pair_ms <= v->all_ms && v->silence_ms > 0;
+    return good && get_ports(r, v->ports) && v->address[0] != '\0' && v->all_ms > 0 &&
+           v->all_ms <= FL_HOST_PROBE_MS_MAX && v->pair_ms > 0 && v->pair_ms <= v->all_ms &&
+           v->silence_ms > 0;
 }
 
 /* How a pair ended, in one byte: 0, REACHED, or REACHED and its stage. */
@@ -312,6 +328,9 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
     case FL_HOST_APART:
         fl_put_text(&w, m->text, FL_HOST_TEXT_MAX);
         break;
+    case FL_HOST_DOOR:
+        fl_put(&w, m->door, 2);
+        break;
     case FL_HOST_DRAIN:
         fl_put_i64(&w, m->grace_ms);
         break;
@@ -380,6 +399,9 @@ static bool get_body(fl_reader *r, fl_host_message *m)
     case FL_HOST_RELEASE:
     case FL_HOST_APART:
         return fl_get_text(r, m->text, FL_HOST_TEXT_MAX);
+    case FL_HOST_DOOR:
+        m->door = (uint16_t)fl_get(r, 2);
+        return m->door > 0;
     case FL_HOST_DRAIN:
         m->grace_ms = fl_get_i64(r);
         return m->grace_ms > 0 && m->grace_ms <= FL_HOST_GRACE_MAX_MS;

@@ -42,6 +42,7 @@ typedef enum fl_host_type {
     FL_HOST_UNMEASURED = 37, /* why there are none; or why no more links are measured here */
     FL_HOST_UNFIT = 38,      /* as LEAVE: this host cannot take part, and why */
     FL_HOST_REACHED = 39,    /* which hosts this one did not reach */
+    FL_HOST_DOOR = 40,       /* another port at which others try whether they reach it */
     /* from the head to the host */
     FL_HOST_WELCOME = 64,
     FL_HOST_REFUSE = 65,  /* why */
@@ -90,6 +91,7 @@ typedef struct fl_host_welcome {
     int n_first_ranks;         /* that they have; a host that is new to the run has later ones */
     int n_stores;              /* of the cache on each host; 0: the run has none */
     int64_t state_step;        /* steps of the checkpoint that it continues from; -1: from none */
+    uint16_t ports[2];         /* as in fl_hosts */
 } fl_host_welcome;
 
 /* One message. `type` determines which member of the union is valid; ALIVE, AGAIN, STOP,
@@ -104,6 +106,7 @@ typedef struct fl_host_message {
         fl_host_join join;
         char text[FL_HOST_TEXT_MAX + 1]; /* LEAVE, REFUSE, LOST, APART: why; RELEASE: why the
                                             host cannot be drained, "": it is drained */
+        uint16_t door;                   /* DOOR: above 0 */
         int64_t grace_ms; /* DRAIN: the time until the host ends, 1 .. FL_HOST_GRACE_MAX_MS */
         struct {
             int64_t sent_ns;           /* PING, PONG: fl_now_ns of the head */

@@ -9,6 +9,7 @@ void fl_reach_put_order(fl_writer *w, const fl_reach_order *order)
         fl_put(w, order->target[i].host, 2);
         fl_put(w, order->target[i].port, 2);
         fl_put(w, order->target[i].address, 4);
+        fl_put(w, order->target[i].is_door, 1);
     }
 }
 
@@ -27,7 +28,7 @@ bool fl_reach_get_order(fl_reader *r, fl_reach_order *order)
         t->host = (uint16_t)fl_get(r, 2);
         t->port = (uint16_t)fl_get(r, 2);
         t->address = (uint32_t)fl_get(r, 4);
-        good = good && t->host < FL_MAX_WORKERS && t->port > 0;
+        good = fl_get_bool(r, &t->is_door) && good && t->host < FL_MAX_WORKERS && t->port > 0;
     }
     return good;
 }

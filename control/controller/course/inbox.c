@@ -186,6 +186,7 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         note_steps(worker, frame->heartbeat.steps);
         remember_memory(worker, &frame->heartbeat);
         memcpy(worker->operation, frame->heartbeat.operation, sizeof worker->operation);
+        worker->unanswered = frame->heartbeat.unanswered;
         break;
     case FL_WIRE_READY:
         worker->ready = true;

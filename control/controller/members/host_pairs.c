@@ -1,5 +1,6 @@
 #include "control/controller/members/host_pairs.h"
 
+#include "control/controller/members/worker_pairs.h"
 #include "control/controller/parts/parts.h"
 #include "control/elastic/drain.h"
 #include "device/alloc.h"
@@ -62,23 +63,44 @@ static const fl_host_pair *find_pair(const fl_host_sight *sight, int host)
     return p;
 }
 
+/* why [FL_HOST_WHY_MAX + 1] for the host that is left out, and what the log says. */
+static void explain_pair(const fl_hosts *hosts, const fl_host_pair *p, int host, char *why)
+{
+    const fl_host *a = &hosts->host[p->a], *b = &hosts->host[p->b];
+    const fl_host *other = p->a == host ? b : a;
+    char ports[FL_WORKER_PAIRS_TEXT];
+    if (p->port == 0) {
+        snprintf(why, FL_HOST_WHY_MAX + 1, "it and host %s (%s) do not reach each other: %s",
+                 other->name, other->address, p->why);
+        fl_log(FL_LOG_WARN,
+               "hosts %s (%s) and %s (%s) do not reach each other (%s tries: %s); the run does "
+               "without host %s",
+               a->name, a->address, b->name, b->address, a->name, p->why, hosts->host[host].name);
+        return;
+    }
+    fl_worker_pairs_explain(hosts, p, ports);
+    snprintf(why, FL_HOST_WHY_MAX + 1,
+             "it and host %s: agents reach each other, workers do not: %s", other->name, ports);
+    fl_log(FL_LOG_WARN,
+           "hosts %s (%s) and %s (%s): agents reach each other, their workers do not: %s; the run "
+           "does without host %s",
+           a->name, a->address, b->name, b->address, ports, hosts->host[host].name);
+}
+
 static void leave_out(fl_controller *controller, int host, int64_t now_us)
 {
     fl_host_pairs *pairs = &controller->host_pairs;
     const fl_hosts *hosts = controller->options->hosts;
     const fl_host_pair *p = find_pair(&pairs->sight, host);
     int other = p->a == host ? p->b : p->a;
-    const fl_host *a = &hosts->host[p->a], *b = &hosts->host[p->b];
+    const fl_host_trial trial = {.port = p->port, .by_other = p->a == other};
+    fl_host_record *r = &controller->hosts.records[host];
     char why[FL_HOST_WHY_MAX + 1];
-    snprintf(why, sizeof why, "it and host %s (%s) do not reach each other: %s",
-             hosts->host[other].name, hosts->host[other].address, p->why);
-    fl_log(FL_LOG_WARN,
-           "hosts %s (%s) and %s (%s) do not reach each other (%s tries: %s); the run does without "
-           "host %s",
-           a->name, a->address, b->name, b->address, a->name, p->why, hosts->host[host].name);
-    controller->hosts.records[host].apart_from = other + 1;
+    explain_pair(hosts, p, host, why);
+    r->apart_from = other + 1;
+    r->trial = trial;
     controller->hosts.table->host[host].n_apart++;
-    if (fl_agent_leave_out_host(controller->agent, host, other, why)) {
+    if (fl_agent_leave_out_host(controller->agent, host, other, &trial, why)) {
         pairs->state = FL_HOST_PAIRS_LEAVING;
         pairs->since_us = now_us;
     }
@@ -137,8 +159,12 @@ static bool await_answers(fl_controller *controller, int64_t now_us)
     if (!pairs->sight.complete && !late) {
         return true;
     }
-    pairs->state = FL_HOST_PAIRS_IDLE;
     drop_gone(controller);
+    bool young = fl_worker_pairs_add(controller, pairs->timeout_ms, now_us, &pairs->sight);
+    if (young && pairs->sight.n == 0 && !late) {
+        return true;
+    }
+    pairs->state = FL_HOST_PAIRS_IDLE;
     decide_hosts(controller, now_us);
     pairs->checked_us = now_us;
     return pairs->state == FL_HOST_PAIRS_LEAVING;

@@ -195,17 +195,18 @@ static void tell_failure(fl_controller *controller, int rank, const char *why, i
     const fl_joining_worker *j = &controller->joining[rank];
     const fl_hosts *hosts = controller->options->hosts;
     int i = hosts == NULL ? -1 : fl_hosts_of(hosts, rank);
-    char when[64], where[2 * FL_HOST_TEXT + 16] = "";
+    char when[64], where[2 * FL_HOST_TEXT + 16] = "", ports[FL_HOSTS_PORTS_TEXT], ask[128] = "";
     if (!fl_attempts_tell(&j->attempts, j->due_us, now_us, when, sizeof when)) {
         return;
     }
     if (i > 0) {
         snprintf(where, sizeof where, " of host %s (%s)", hosts->host[i].name,
                  hosts->host[i].address);
+        snprintf(ask, sizeof ask, "; can all hosts reach each other at %s (frostline doctor)?",
+                 fl_hosts_ports_text(hosts->ports, ports));
     }
-    fl_progress_note(
-        &controller->log.progress, "worker %d%s cannot join the run yet: %s%s%s", rank, where, why,
-        i > 0 ? "; can all hosts reach each other at any port (frostline doctor)?" : "", when);
+    fl_progress_note(&controller->log.progress, "worker %d%s cannot join the run yet: %s%s%s", rank,
+                     where, why, ask, when);
 }
 
 /* Its end cancels the preparation; one that never answers is ended for that. Once the members vote,

@@ -7,6 +7,7 @@
 #include "device/log.h"
 #include "device/size_text.h"
 #include "launcher/engine/meeting.h"
+#include "launcher/job/job.h"
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/hosts/host_names.h"
 #include "launcher/run/hosts/own_address.h"
@@ -228,6 +229,17 @@ static fl_status await_names(const fl_cluster_file *file, const fl_hosts_source 
     return fl_host_names_await(names, n, source->names_ms);
 }
 
+/* A worker listens at two ports, and at two more while the next plan opens; the agent at one. */
+static fl_status check_ports(const fl_host *host, const uint16_t ports[2])
+{
+    int needed = 4 * host->n + 1, n = ports[1] - ports[0] + 1;
+    return ports[0] == 0 || n >= needed
+               ? FL_OK
+               : fl_fail_field(FL_EINVAL, FL_FIELDS("autodp.ports"),
+                               "found %d ports, allowed: %d or more for the %d devices of host %s",
+                               n, needed, host->n, host->name);
+}
+
 fl_status fl_hosts_place(const fl_cluster_file *file, const char *source, const fl_job *job,
                          fl_hosts *out)
 {
@@ -236,6 +248,7 @@ fl_status fl_hosts_place(const fl_cluster_file *file, const char *source, const 
     out->n = c->n_hosts;
     out->silence_ms = job->fault.detect_ms;
     out->apart = !job->run.shared;
+    fl_job_ports(job, out->ports);
     if (c->n_hosts < 2) {
         return within_source(source, fl_fail(FL_EINVAL,
                                              "found one host, allowed: two or more; a run on one "
@@ -250,6 +263,7 @@ fl_status fl_hosts_place(const fl_cluster_file *file, const char *source, const 
         fl_host *host = &out->host[i];
         host->first = i == 0 ? 0 : out->host[i - 1].first + out->host[i - 1].n;
         snprintf(host->name, sizeof host->name, "%s", file->name[i]);
+        FL_TRY(check_ports(host, out->ports));
     }
     return FL_OK;
 }

@@ -117,7 +117,9 @@ static const fl_agent_frame frames[] = {
      .rank = 4,
      .reached = {.number = 5, .n = 2, .host = {1, 1023}, .why = "no answer"}},
     {.type = FL_AGENT_REACHED, .reached = {.number = UINT64_MAX}},
-    {.type = FL_AGENT_APART, .rank = 4, .apart = {.from = 2, .text = "it and host b"}},
+    {.type = FL_AGENT_APART,
+     .rank = 4,
+     .apart = {.from = 2, .trial = {.port = 20017, .by_other = true}, .text = "it and host b"}},
     {.type = FL_AGENT_SPAWNED,
      .rank = 3,
      .incarnation = 1,
@@ -288,9 +290,9 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     assert_refused_with(13, FL_AGENT_HEADER_BYTES, 2);        /* neither true nor false */
     assert_refused_with(22, FL_AGENT_HEADER_BYTES, 0);        /* a question without a number */
     assert_refused_with(22, FL_AGENT_HEADER_BYTES + 11, 9);   /* a trial of two days */
-    assert_refused_with(23, RANK_AT, 0);                      /* the head has reached all */
     assert_refused_with(23, FL_AGENT_HEADER_BYTES + 21, 65);  /* more than an answer names */
     assert_refused_with(25, FL_AGENT_HEADER_BYTES, 4);        /* apart from itself */
+    assert_refused_with(25, FL_AGENT_HEADER_BYTES + 6, 2);    /* neither true nor false */
 }
 
 /* What is accepted must be a frame that fl_agent_wire_put writes. */

@@ -211,13 +211,18 @@ static void test_host_wire__keeps_what_hosts_are_to_reach(void **state)
     fl_host_message m = {.type = FL_HOST_REACH, .reach = {.number = 7, .timeout_ms = 500}}, read;
     m.reach.n = FL_MAX_WORKERS;
     for (int i = 0; i < FL_MAX_WORKERS; i++) {
-        m.reach.target[i] =
-            (fl_reach_target){.host = (uint16_t)i, .port = 65535, .address = 0x0a000001};
+        m.reach.target[i] = (fl_reach_target){(uint16_t)i, 65535, i % 2 == 0, 0x0a000001};
     }
     size_t n = fl_host_wire_put(&m, bytes);
     assert_in_range(n, 1, FL_HOST_MESSAGE_MAX);
     assert_int_equal(get(bytes, n, &read), FL_OK);
-    assert_memory_equal(&read.reach, &m.reach, sizeof read.reach);
+    assert_true(read.reach.number == 7 && read.reach.timeout_ms == 500);
+    assert_int_equal(read.reach.n, FL_MAX_WORKERS);
+    for (int i = 0; i < FL_MAX_WORKERS; i++) {
+        const fl_reach_target *t = &read.reach.target[i];
+        assert_true(t->host == i && t->port == 65535 && t->address == 0x0a000001);
+        assert_int_equal(t->is_door, i % 2 == 0);
+    }
     for (size_t cut = 0; cut < n; cut++) {
         assert_int_equal(get(bytes, cut, &read), FL_EFORMAT);
     }
@@ -232,6 +237,11 @@ static void test_host_wire__keeps_what_hosts_are_to_reach(void **state)
     assert_int_equal(read.reached.host[0], 3);
     assert_string_equal(read.reached.why, "no answer");
     m.reached.why[0] = '\0'; /* not reached, for no reason */
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
+    m = (fl_host_message){.type = FL_HOST_DOOR, .door = 20017};
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_int_equal(read.door, 20017);
+    m.door = 0;
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
     m = (fl_host_message){.type = FL_HOST_APART, .text = "it and host b"};
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);

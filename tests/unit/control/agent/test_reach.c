@@ -1,12 +1,13 @@
-/* Whether a host reaches others. Would catch: a host that refuses connections and counts as cut
- * off, one that strangers keep out, one that is reached although nobody answers, and an order that
- * never ends. */
+/* Whether a host reaches others. Would catch: a host that is busy and counts as cut off, one that
+ * strangers keep out, one that is reached although nobody answers, or a firewall in its place, and
+ * an order that never ends. */
 #include "control/agent/measure/reach.h"
 
 #include "device/clock.h"
 #include "support/nap.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +17,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+static const uint16_t any[2] = {0, 0};
 
 enum { HERE = 0x7f000001, WAIT_MS = 20000, TRY_MS = 400 };
 
@@ -60,27 +63,35 @@ static int listen_without_room(uint16_t *port, int *fill, int n_fill)
     return fd;
 }
 
+/* An agent listens at its port, so that nobody but a firewall refuses; the port of a worker that is
+ * gone is refused by its host. */
 static void test_reach__tells_who_does_not_answer(void **state)
 {
     (void)state;
     enum { FILL = 8 };
     fl_reach_door door, closed;
-    fl_reach_order order = {.number = 9, .timeout_ms = TRY_MS, .n = 3};
+    char refused[64];
+    fl_reach_order order = {.number = 9, .timeout_ms = TRY_MS, .n = 4};
     int fill[FILL];
     uint16_t full;
-    assert_true(fl_reach_door_open(&door) && fl_reach_door_open(&closed));
+    assert_true(fl_reach_door_open(&door, any) && fl_reach_door_open(&closed, any));
     uint16_t refusing = closed.port;
     fl_reach_door_close(&closed);
     assert_int_equal(closed.fd, -1);
     int fd = listen_without_room(&full, fill, FILL);
-    order.target[0] = (fl_reach_target){.host = 0, .port = door.port, .address = HERE};
-    order.target[1] = (fl_reach_target){.host = 4, .port = full, .address = HERE};
-    order.target[2] = (fl_reach_target){.host = 7, .port = refusing, .address = HERE};
+    order.target[0] = (fl_reach_target){0, door.port, true, HERE};
+    order.target[1] = (fl_reach_target){4, full, true, HERE};
+    order.target[2] = (fl_reach_target){7, refusing, false, HERE};
+    order.target[3] = (fl_reach_target){8, refusing, true, HERE};
     fl_reach_answer answer = carry_out(&order);
     assert_int_equal(answer.number, 9);
-    assert_int_equal(answer.n, 1);
+    assert_int_equal(answer.n, 2);
     assert_int_equal(answer.host[0], 4);
-    assert_string_equal(answer.why, "no answer in 0.4 s");
+    assert_int_equal(answer.host[1], 8);
+    snprintf(refused, sizeof refused, "port %u: no answer in 0.4 s", full);
+    assert_string_equal(answer.why, refused);
+    fl_reach_door_turn(&door); /* one has come */
+    fl_reach_door_turn(&door);
     for (int i = 0; i < FILL; i++) {
         close(fill[i]);
     }
@@ -96,11 +107,10 @@ static void test_reach__reaches_many(void **state)
     fl_reach_door door;
     int stranger[STRANGERS];
     fl_reach_order order = {.number = 1, .timeout_ms = WAIT_MS, .n = MANY};
-    assert_true(fl_reach_door_open(&door));
+    assert_true(fl_reach_door_open(&door, any));
     knock(door.port, stranger, STRANGERS);
     for (int i = 0; i < MANY; i++) {
-        order.target[i] =
-            (fl_reach_target){.host = (uint16_t)i, .port = door.port, .address = HERE};
+        order.target[i] = (fl_reach_target){(uint16_t)i, door.port, true, HERE};
     }
     fl_reach_answer answer = carry_out(&order);
     assert_int_equal(answer.n, 0);
@@ -120,16 +130,18 @@ static void test_reach__answers_in_time_however_many_are_cut_off(void **state)
     fl_reach_order order = {.number = 3, .timeout_ms = TIMEOUT_MS, .n = MANY};
     int fill[FILL];
     uint16_t full;
+    char why[64];
     int fd = listen_without_room(&full, fill, FILL);
     for (int i = 0; i < MANY; i++) {
-        order.target[i] = (fl_reach_target){.host = (uint16_t)i, .port = full, .address = HERE};
+        order.target[i] = (fl_reach_target){(uint16_t)i, full, true, HERE};
     }
     int64_t begun_us = fl_now_us();
     fl_reach_answer answer = carry_out(&order);
     /* Tried 32 at a time, they took seven times as long. A loaded machine gets one more. */
     assert_true(fl_now_us() - begun_us < 2 * TIMEOUT_MS * INT64_C(1000));
     assert_int_equal(answer.n, FL_REACH_ANSWER_MAX);
-    assert_string_equal(answer.why, "no answer in 2.0 s");
+    snprintf(why, sizeof why, "port %u: no answer in 2.0 s", full);
+    assert_string_equal(answer.why, why);
     for (int i = 0; i < FILL; i++) {
         close(fill[i]);
     }
@@ -153,6 +165,33 @@ static void test_reach__shares_time_and_descriptors(void **state)
     assert_true(fl_reach_share(0, 1000).timeout_ms > 0);
 }
 
+/* Two take different ports of a range, and a third finds none. */
+static void test_reach__listens_in_a_range(void **state)
+{
+    (void)state;
+    fl_reach_door door[3];
+    uint16_t range[2];
+    bool both = false;
+    for (int i = 0; i < 100 && !both; i++) { /* other processes take ports, too */
+        assert_true(fl_reach_door_open(&door[0], any));
+        range[0] = (uint16_t)(door[0].port & ~1);
+        range[1] = (uint16_t)(range[0] + 1);
+        fl_reach_door_close(&door[0]);
+        both = fl_reach_door_open(&door[0], range);
+        both = fl_reach_door_open(&door[1], range) && both;
+        for (int k = 0; k < 2 && !both; k++) {
+            fl_reach_door_close(&door[k]);
+        }
+    }
+    assert_true(both && door[0].port >= range[0] && door[0].port <= range[1]);
+    assert_int_equal(door[0].port ^ 1, door[1].port);
+    assert_false(fl_reach_door_open(&door[2], range));
+    assert_int_equal(errno, EADDRINUSE);
+    for (int i = 0; i < 3; i++) {
+        fl_reach_door_close(&door[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_reach__reaches_many),
         cmocka_unit_test(test_reach__answers_in_time_however_many_are_cut_off),
         cmocka_unit_test(test_reach__shares_time_and_descriptors),
+        cmocka_unit_test(test_reach__listens_in_a_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

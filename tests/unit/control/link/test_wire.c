@@ -62,6 +62,8 @@ static fl_wire_message frame_of(fl_wire_type type)
         f.heartbeat.memory.parked_bytes = INT64_C(6000000000);
         f.heartbeat.memory.workspace_bytes = 655360;
         snprintf(f.heartbeat.operation, sizeof f.heartbeat.operation, "all-reduce");
+        f.heartbeat.unanswered = (fl_net_unanswered){
+            .address = 0x0a000002, .port = 20017, .connected = true, .error = 113, .for_ms = 2100};
         break;
     case FL_WIRE_READY:
         f.memory_peak_bytes = INT64_C(1) << 40;
@@ -432,6 +434,9 @@ static void test_wire__refuses_what_is_out_of_range(void **state)
     refuses_with(FL_WIRE_HEARTBEAT, BODY + 15, 0x80);  /* negative memory */
     refuses_with(FL_WIRE_HEARTBEAT, BODY + 44, 0);     /* a zero byte in a text */
     refuses_with(FL_WIRE_HEARTBEAT, BODY + 40, 200);   /* a text longer than the frame */
+    refuses_with(FL_WIRE_HEARTBEAT, BODY + 60, 2);     /* no boolean */
+    refuses_with(FL_WIRE_HEARTBEAT, BODY + 64, 0x80);  /* a negative errno */
+    refuses_with(FL_WIRE_HEARTBEAT, BODY + 72, 0x80);  /* a negative time */
     refuses_with(FL_WIRE_LEDGER, BODY + 20, 5);        /* fewer ids than there are */
     refuses_with(FL_WIRE_LEDGER, BODY + 23, 0xff);     /* more, so many that bytes overflow */
     refuses_with(FL_WIRE_FAILED, BODY, 1);             /* no status */

@@ -26,7 +26,7 @@ static fl_host_sight sight_of(const char *pairs)
 {
     fl_host_sight s = {.number = 1};
     for (const char *c = pairs; *c != '\0'; c += c[2] == ' ' ? 3 : 2) {
-        fl_host_sight_add(&s, c[0] - '0', c[1] - '0', "no answer");
+        fl_host_sight_add(&s, c[0] - '0', c[1] - '0', 0, "no answer");
     }
     return s;
 }
@@ -79,7 +79,7 @@ static void test_host_sight__has_each_pair_once(void **state)
     assert_int_equal(s.pair[0].a, 2);
     assert_int_equal(s.pair[0].b, 3);
     for (int i = 0; i < 1000; i++) {
-        fl_host_sight_add(&s, i + 10, i + 11, "no answer");
+        fl_host_sight_add(&s, i + 10, i + 11, 0, "no answer");
     }
     assert_int_equal(s.n, FL_HOST_PAIRS_MAX);
 }

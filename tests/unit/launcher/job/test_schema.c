@@ -113,7 +113,8 @@ static const char *another(const fl_field *field, char text[FL_FIELD_VALUE_MAX])
         }
         return NULL;
     case FL_FIELD_LIST:
-        return field->list->n_keys == 0 ? "[3, 4]"
+        return strcmp(field->path, "autodp.ports") == 0 ? "[2000, 3000]"
+               : field->list->n_keys == 0               ? "[3, 4]"
                : strcmp(field->path, "hosts") == 0
                    ? "[{name: a, address: 10.0.0.1, devices: 2, sockets: 1, "
                      "memory: 3MiB, speed: 0.5, profile: p}]"

@@ -1,0 +1,23 @@
+/* Hosts that reach each other by the trials of their agents, while a connection between their
+ * workers has no answer, as behind a firewall that lets other ports through. Workers report such
+ * connections in their heartbeats (autodp/net/unanswered.h). */
+#ifndef FL_CONTROL_CONTROLLER_WORKER_PAIRS_H
+#define FL_CONTROL_CONTROLLER_WORKER_PAIRS_H
+
+#include "control/state/host_sight.h"
+#include "control/state/hosts.h"
+
+typedef struct fl_controller fl_controller;
+
+/* Add the pairs of hosts whose workers have had no answer for least_ms to *sight. True: there are
+ * connections that may need a while until then. */
+bool fl_worker_pairs_add(const fl_controller *controller, int64_t least_ms, int64_t now_us,
+                         fl_host_sight *sight);
+
+/* "port 20017 of host c (b tries: no answer in 2.0 s)", and which ports a firewall has to let
+ * through. */
+enum { FL_WORKER_PAIRS_TEXT = 320 };
+void fl_worker_pairs_explain(const fl_hosts *hosts, const fl_host_pair *pair,
+                             char text[FL_WORKER_PAIRS_TEXT]);
+
+#endif
