@@ -1,4 +1,6 @@
 #include "launcher/cli/cli.h"
+
+#include "control/agent/process/signals.h"
 #include "device/failure.h"
 #include "launcher/job/text.h"
 
@@ -6,6 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+_Static_assert((int)FL_SIGNALS_EXIT_TERMINATED == (int)FL_EXIT_TERMINATED &&
+                   (int)FL_SIGNALS_EXIT_STOPPED == (int)FL_EXIT_STOPPED,
+               "one meaning of each exit code");
 
 void fl_complain(const char *format, ...)
 {
@@ -244,6 +250,9 @@ static int run_command(const fl_cli_command *command, int argc, char **argv,
             fl_print_command_help(command);
         }
         return FL_EXIT_DONE;
+    }
+    if (command->is_stopped) {
+        fl_signals_end_early();
     }
     fl_args args = {.commands = commands};
     int code = parse_args(command, argc, argv, &args);

@@ -264,13 +264,28 @@ static void dismiss_hosts(fl_run_losses *l, fl_agent_ending ending, const char *
     }
 }
 
+/* What is left of the run once this process and its snapshots are gone. */
+static void tell_what_continues(const char *why, const char *dir)
+{
+    int64_t step = find_newest(&(fl_kept_snapshot){.checkpoint = NULL}, dir, INT64_MAX);
+    if (step < 0) {
+        fl_log(FL_LOG_WARN,
+               "%s; it has no checkpoint, only snapshots in memory, which are lost: `frostline run "
+               "%s/job.yaml` begins it again",
+               why, dir);
+        return;
+    }
+    fl_log(FL_LOG_WARN, "%s; `frostline run --resume %s` continues the run from step %lld", why,
+           dir, (long long)step);
+}
+
 /* A signal has ended the wait for hosts, which the run's controller has recorded, or that for a
  * process that does not end. */
 static fl_status stop_waiting(fl_run_losses *l, const fl_run_result *before, fl_run_result *result)
 {
     const char *why = l->hosts != NULL ? "stopped while it waited for hosts to join again"
                                        : "stopped before it had gone back";
-    fl_log(FL_LOG_WARN, "%s; `frostline run --resume %s` continues the run", why, before->run_dir);
+    tell_what_continues(why, before->run_dir);
     bool terminated = result->terminated || fl_signals_take_stop() == SIGTERM;
     *result = *before;
     result->worker_lost = false;
@@ -302,8 +317,6 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
     p->recovered = &l->sums;
     l->resumed = resume != NULL;
     p->losses = l;
-    sigset_t mask;
-    sigprocmask(SIG_BLOCK, NULL, &mask);
     fl_status status = train(p, run_dir, result);
     while (may_return(l, status, result)) {
         fl_run_result before = *result;
@@ -330,10 +343,6 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
             status = fl_failure_raise(&failure);
             break;
         }
-    }
-    if (l->sums.n_returns > 0) { /* signals were kept for the next controller */
-        fl_signals_drop_stops();
-        sigprocmask(SIG_SETMASK, &mask, NULL);
     }
     end_starters(l);
     fl_held_port_close(&l->held_port);

@@ -25,6 +25,7 @@
 #include "launcher/run/plan/run_survey.h"
 #include "launcher/run/returns.h"
 #include "launcher/run/run_parts.h"
+#include "launcher/run/start_stop.h"
 #include "nn/optimizer.h"
 #include "pipe/cost/learn.h"
 
@@ -69,41 +70,57 @@ static fl_status survey_hosts(fl_preparation *p, const fl_run_files *f, fl_run_r
     return status == FL_OK ? fl_run_plan_settle(p) : status;
 }
 
+/* met: whether hosts have joined so far, and wait for the run */
+static fl_status open_run(fl_preparation *p, const char *run_dir, fl_run_files *files,
+                          fl_run_result *result, bool *met)
+{
+    fl_start_stop_begin();
+    FL_TRY(fl_run_files_open(p, run_dir, files));
+    FL_TRY(fl_start_stop_look(p, false, result));
+    *met = fl_run_survey_is_wanted(p);
+    FL_TRY(*met ? survey_hosts(p, files, result) : FL_OK);
+    return fl_start_stop_look(p, *met, result);
+}
+
+static fl_status train(fl_preparation *p, fl_run_files *files, bool met, fl_run_result *result)
+{
+    fl_worker_birth birth;
+    fl_host_facts facts;
+    result->K = p->plan->K;
+    result->R = p->plan->R;
+    result->M = p->plan->M;
+    fl_worker_context worker = fl__run_worker_of(p, files);
+    fl__run_birth_of(p, &birth);
+    fl_controller_options controller = fl__run_controller_of(p, files, &birth, &worker);
+    controller.host_facts = &facts;
+    *p->learned = *p->profile;
+    if (p->losses != NULL) {
+        snprintf(p->losses->dir, sizeof p->losses->dir, "%s", files->path);
+    }
+    keep_costs(p, files->path);
+    FL_TRY(p->hosts == NULL ? FL_OK : fl_host_facts_make(p, &facts));
+    FL_TRY(fl_start_stop_look(p, met, result));
+    FL_TRY(fl_run_start_agents(p, files->path));
+    fl_status status = fl_controller_run(&controller, result);
+    keep_learned(p, status);
+    return status;
+}
+
 static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
     fl_run_files files;
     fl_failure failure; /* closing may fail at something, too */
-    fl_status status = fl_run_files_open(p, run_dir, &files);
-    if (status == FL_OK && fl_run_survey_is_wanted(p)) {
-        status = survey_hosts(p, &files, result);
-    }
+    bool met = false;
+    fl_status status = open_run(p, run_dir, &files, result, &met);
     if (status == FL_OK) {
-        result->K = p->plan->K;
-        result->R = p->plan->R;
-        result->M = p->plan->M;
-        fl_worker_context worker = fl__run_worker_of(p, &files);
-        fl_worker_birth birth;
-        fl__run_birth_of(p, &birth);
-        fl_controller_options controller = fl__run_controller_of(p, &files, &birth, &worker);
-        fl_host_facts facts;
-        controller.host_facts = &facts;
-        *p->learned = *p->profile;
-        if (p->losses != NULL) {
-            snprintf(p->losses->dir, sizeof p->losses->dir, "%s", files.path);
-        }
-        keep_costs(p, files.path);
-        status = p->hosts == NULL ? FL_OK : fl_host_facts_make(p, &facts);
-        if (status == FL_OK) {
-            status = fl_run_start_agents(p, files.path);
-        }
-        if (status == FL_OK) {
-            status = fl_controller_run(&controller, result);
-            keep_learned(p, status);
-        }
+        status = train(p, &files, met, result);
     }
     fl_failure_keep(&failure, status);
     if (p->losses != NULL && fl_returns_may_follow(p->losses)) {
         fl_returns_keep_hold(p->losses, p->resume == NULL ? &files.held_fd : &p->resume->held_fd);
+    }
+    if (fl_start_stop_is_early(status, result)) {
+        fl_run_files_forget(&files, p->n_ranks);
     }
     fl_run_files_close(&files);
     return fl_failure_raise(&failure);
@@ -182,13 +199,16 @@ fl_status fl__run_prepared(fl_preparation *p, const char *run_dir, fl_run_result
 {
     fl_run_losses losses = {.most = (int)p->job->fault.restarts, .held_fd = -1, .held_port = -1};
     void *found = NULL;
+    sigset_t mask;
     if (p->hosts != NULL) {
         FL_TRY(fl_alloc(sizeof *p->found, &found));
         p->found = found;
     }
+    sigprocmask(SIG_BLOCK, NULL, &mask);
     bool stops = p->recorded_dir != NULL || p->job->fault.on_loss == FL_ON_LOSS_STOP;
     fl_status status = stops ? run_once(p, run_dir, result)
                              : fl_returns_run(p, run_dir, result, &losses, run_once);
+    fl_start_stop_end(status, result, &mask);
     fl_kept_snapshot_fini(&losses.kept);
     fl_free(found);
     return status;

@@ -1,7 +1,10 @@
 #include "launcher/run/run_files.h"
 
+#include "control/agent/process/agent.h"
+#include "control/events/runfiles.h"
 #include "device/alloc.h"
 #include "launcher/hf/hf_files.h"
+#include "launcher/run/costs/costs.h"
 #include "launcher/run/hosts/hosts.h"
 #include "launcher/run/model/model_config.h"
 #include "launcher/run/plan/room.h"
@@ -18,6 +21,7 @@
 static fl_status open_dir(const fl_preparation *p, const char *run_dir, fl_run_files *f)
 {
     if (p->resume == NULL) {
+        f->made_dir = run_dir == NULL || access(run_dir, F_OK) != 0;
         return fl_run_dir_open(p->job, run_dir, f->path, &f->dir_fd);
     }
     snprintf(f->path, sizeof f->path, "%s", p->resume->dir);
@@ -100,6 +104,26 @@ void fl_run_files_close(fl_run_files *f)
         fl_checkpoint_folder_close(f->dir_fd, &f->store, f->owner_fd);
         close(f->dir_fd);
     }
+    if (f->forgotten && f->made_dir) {
+        (void)rmdir(f->path); /* unless somebody else has put something into it */
+    }
     free(f->job_text);
     fl_free(f->config);
+}
+
+void fl_run_files_forget(fl_run_files *f, int n_ranks)
+{
+    static const char *const names[] = {"ledger.bin", FL_COSTS_RUN_FILE};
+    char name[FL_AGENT_LOG_NAME_BYTES];
+    f->forgotten = f->is_new;
+    for (int i = 0; f->is_new && i < FL_RUNFILES; i++) {
+        (void)unlinkat(f->dir_fd, fl_runfile_name((fl_runfile)i), 0);
+    }
+    for (size_t i = 0; f->is_new && i < sizeof names / sizeof *names; i++) {
+        (void)unlinkat(f->dir_fd, names[i], 0);
+    }
+    for (int rank = 0; f->is_new && rank < n_ranks; rank++) {
+        fl_agent_log_name(rank, name);
+        (void)unlinkat(f->dir_fd, name, 0);
+    }
 }

@@ -20,11 +20,18 @@ typedef struct fl_run_files {
     fl_snapshot_view from; /* of a run that goes back to its snapshot */
     bool has_key;          /* the directory has the keys of a run on several hosts */
     bool is_new;           /* the directory has job.yaml of a run that begins */
+    bool made_dir;         /* and was not there before */
+    bool forgotten;        /* fl_run_files_forget: it holds no run */
 } fl_run_files;
 
 /* run_dir: as fl_run_dir_open takes it. Close them after a failure, too. */
 fl_status fl_run_files_open(const fl_preparation *p, const char *run_dir,
                             fl_run_files *f) FL_MUST_CHECK;
 void fl_run_files_close(fl_run_files *f);
+
+/* The training has not begun, and a signal has ended the start: remove what the start has written,
+ * when the files are closed, so that the same command may begin the run. A run that continues stays
+ * as it is. */
+void fl_run_files_forget(fl_run_files *f, int n_ranks);
 
 #endif

@@ -34,8 +34,8 @@ control/agent/measure: device nn data freeze cache autodp pipe control/link cont
 control/agent/wire: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire
 control/agent/process: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/process
 control/agent/join: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/join
-control/agent/survey: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/join control/agent/survey
-control/agent/relay: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/relay
+control/agent/survey: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/process control/agent/join control/agent/survey
+control/agent/relay: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/process control/agent/relay
 control/agent/gate: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/process control/agent/join control/agent/gate
 control/agent/client: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/process control/agent/join control/agent/gate control/agent/client
 control/events: device nn data freeze cache autodp pipe control/link control/state control/agent control/events

@@ -2,6 +2,7 @@
 #include "control/agent/client/agent_client_state.h"
 
 #include "control/agent/join/awaited.h"
+#include "control/agent/process/signals.h"
 #include "device/clock.h"
 
 #include <poll.h>
@@ -17,9 +18,7 @@ enum {
 /* The controller takes signals later: those of a wait for hosts are pending. */
 static bool is_given_up(void)
 {
-    sigset_t pending;
-    return sigpending(&pending) == 0 &&
-           (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
+    return fl_signals_pending_stop() != 0;
 }
 
 /* Whether the agent has something to report before the deadline. */

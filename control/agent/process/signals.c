@@ -14,6 +14,70 @@ static const int others[] = {SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGI
 
 enum { N_STOPS = sizeof stops / sizeof *stops, N_OTHERS = sizeof others / sizeof *others };
 
+/* ---- before the run ---- */
+
+/* Until a run directory is open there is nothing to end but this process. */
+static void end_early(int number)
+{
+    static const char text[] = "frostline: stopped before the training began\n";
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    _exit(number == SIGTERM ? FL_SIGNALS_EXIT_TERMINATED : FL_SIGNALS_EXIT_STOPPED);
+}
+
+/* A handler of the program stays in force, and so does an ignored signal (nohup: SIGHUP). */
+static bool is_free(int number)
+{
+    struct sigaction now;
+    return sigaction(number, NULL, &now) == 0 &&
+           (now.sa_handler == SIG_DFL || now.sa_handler == end_early);
+}
+
+void fl_signals_stops(sigset_t *set)
+{
+    sigemptyset(set);
+    for (int i = 0; i < N_STOPS; i++) {
+        if (is_free(stops[i])) {
+            sigaddset(set, stops[i]);
+        }
+    }
+    /* The run decides about these two, whatever the program did with them before. */
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+}
+
+static void forget_early(void)
+{
+    struct sigaction now;
+    for (int i = 0; i < N_STOPS; i++) {
+        if (sigaction(stops[i], NULL, &now) == 0 && now.sa_handler == end_early) {
+            signal(stops[i], SIG_DFL);
+        }
+    }
+}
+
+void fl_signals_end_early(void)
+{
+    sigset_t later, now;
+    fl_signals_others(&later);
+    sigprocmask(SIG_BLOCK, &later, NULL);
+    fl_signals_stops(&now);
+    for (int i = 0; i < N_STOPS; i++) {
+        if (sigismember(&now, stops[i]) == 1) {
+            signal(stops[i], end_early);
+        }
+    }
+}
+
+void fl_signals_hold_stops(void)
+{
+    sigset_t set;
+    fl_signals_stops(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    forget_early();
+}
+
+/* ---- in the run ---- */
+
 bool fl_signals_is_stop(int number)
 {
     for (int i = 0; i < N_STOPS; i++) {
@@ -35,30 +99,22 @@ void fl_signals_others(sigset_t *set)
     }
 }
 
-/* A handler of the program stays in force, and so does an ignored signal (nohup: SIGHUP). */
 static void take_signal(fl_signals *signals, int number)
 {
-    struct sigaction now;
-    if (sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_DFL) {
+    if (is_free(number)) {
         sigaddset(&signals->taken, number);
     }
 }
 
 static void take_all(fl_signals *signals)
 {
-    sigemptyset(&signals->taken);
-    for (int i = 0; i < N_STOPS; i++) {
-        take_signal(signals, stops[i]);
-    }
+    fl_signals_stops(&signals->taken);
     for (int i = 0; i < N_OTHERS; i++) {
         take_signal(signals, others[i]);
     }
     for (int number = SIGRTMIN; number <= SIGRTMAX; number++) {
         take_signal(signals, number);
     }
-    /* The controller decides about these signals, whatever the program did with them before. */
-    sigaddset(&signals->taken, SIGINT);
-    sigaddset(&signals->taken, SIGTERM);
     sigaddset(&signals->taken, SIGCHLD);
 }
 
@@ -71,6 +127,7 @@ void fl_signals_block(fl_signals *signals)
     sigaction(SIGPIPE, &ignore, &signals->pipe_before);
     sigaction(SIGXFSZ, &ignore, &signals->size_before); /* the write fails with EFBIG */
     sigprocmask(SIG_BLOCK, &signals->taken, &signals->mask_before);
+    forget_early();
 }
 
 void fl_signals_in_worker(const fl_signals *signals)
@@ -139,6 +196,20 @@ void fl_signals_keep(fl_signals *signals)
 {
     close_file(signals);
     restore_actions(signals);
+}
+
+int fl_signals_pending_stop(void)
+{
+    sigset_t pending;
+    if (sigpending(&pending) != 0) {
+        return 0;
+    }
+    for (int i = 0; i < N_STOPS; i++) {
+        if (sigismember(&pending, stops[i]) == 1) {
+            return stops[i];
+        }
+    }
+    return 0;
 }
 
 int fl_signals_take_stop(void)

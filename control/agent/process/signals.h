@@ -13,6 +13,22 @@ typedef struct fl_signals {
     struct sigaction child_before, pipe_before, size_before;
 } fl_signals;
 
+/* Exit codes of a process that a stop ends before the run: as those of launcher/cli/cli.h. */
+enum { FL_SIGNALS_EXIT_TERMINATED = 5, FL_SIGNALS_EXIT_STOPPED = 130 };
+
+/* The signals that ask for the end of a run, as far as this process takes them: SIGINT and SIGTERM
+ * always, the others (SIGHUP, SIGQUIT, SIGXCPU, SIGPWR) unless the program handles or ignores them.
+ */
+void fl_signals_stops(sigset_t *set);
+
+/* From now on these signals end this process at once (exit code 5 for SIGTERM, otherwise 130), also
+ * where it is the first process of a container, for which the kernel drops a signal without a
+ * handler. Signals that do not ask for an end wait. */
+void fl_signals_end_early(void);
+
+/* From now on they are pending until somebody takes them: this process has files to close first. */
+void fl_signals_hold_stops(void);
+
 /* The signals that end a process by default and do not ask for the end of the run: SIGUSR1,
  * SIGALRM, real-time signals ... Where the process blocks them before fl_signals_block, they are
  * read later. */
@@ -47,6 +63,9 @@ void fl_signals_keep(fl_signals *signals);
 /* The first that is pending of the signals that ask for the end of the run, which is pending no
  * more; 0: none is. */
 int fl_signals_take_stop(void);
+
+/* The same, but it stays pending. */
+int fl_signals_pending_stop(void);
 
 /* Drop what is pending of the signals that ask for the end of the run. */
 void fl_signals_drop_stops(void);

@@ -17,6 +17,7 @@
  *     ⑩ REACH from the head: which hosts does this one reach? REACHED back */
 #include "control/agent/relay/relay.h"
 
+#include "control/agent/process/signals.h"
 #include "control/agent/relay/relay_state.h"
 #include "control/agent/wire/agent_socket.h"
 #include "device/clock.h"
@@ -418,10 +419,7 @@ fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
         .o = options, .socket = -1, .signal_fd = -1, .job_fd = -1, .agent = -1, .door = {.fd = -1}};
     r.input = (fl_relay_input){.watched = options->until_eof, .spoke = options->input_spoke};
     sigset_t stops, before;
-    sigemptyset(&stops);
-    sigaddset(&stops, SIGINT);
-    sigaddset(&stops, SIGTERM);
-    sigaddset(&stops, SIGHUP);
+    fl_signals_stops(&stops);
     sigprocmask(SIG_BLOCK, &stops, &before);
     signal(SIGPIPE, SIG_IGN); /* who reads what the agent says may end before it */
     r.signal_fd = signalfd(-1, &stops, SFD_NONBLOCK | SFD_CLOEXEC);

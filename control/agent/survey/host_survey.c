@@ -1,4 +1,5 @@
 #include "control/agent/join/awaited.h"
+#include "control/agent/process/signals.h"
 #include "control/agent/survey/host_survey_parts.h"
 #include "control/link/keys/zmq_socket.h"
 #include "device/alloc.h"
@@ -214,9 +215,7 @@ fl_status fl_host_survey_run(const fl_host_survey_options *options, fl_host_surv
     memset(out, 0, sizeof *out);
     out->n = options->hosts->n;
     out->host[0].joined = true;
-    sigemptyset(&stops);
-    sigaddset(&stops, SIGINT);
-    sigaddset(&stops, SIGTERM);
+    fl_signals_stops(&stops);
     sigprocmask(SIG_BLOCK, &stops, &before);
     s.signal_fd = signalfd(-1, &stops, SFD_NONBLOCK | SFD_CLOEXEC);
     fl_status status =

@@ -59,7 +59,7 @@ typedef struct fl_host_survey {
 } fl_host_survey;
 
 /* Measure. The caller has no threads; there are none afterwards.
- * stopped   out: the signal that ended it with FL_ESTOPPED, SIGINT or SIGTERM, both of which are
+ * stopped   out: the signal that ended it with FL_ESTOPPED, one of fl_signals_stops, which are
  *           blocked from then on: the process ends; else 0
  * Returns   FL_EPEER, with what to do, if a host does not join or a pair is not reached, and it was
  *           not partial; FL_EDEADLINE if this host has not measured its own costs in twice the time

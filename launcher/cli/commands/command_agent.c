@@ -1,7 +1,6 @@
 /* frostline agent: this host in a run that another one leads. */
 #include "control/link/keys/zap_auth.h"
 #include "device/plain_name.h"
-#include "launcher/cli/early_signals.h"
 #include "launcher/cli/hosts/agent_join.h"
 #include "launcher/job/text.h"
 #include "launcher/run/hosts/host_address.h"
@@ -159,7 +158,6 @@ static fl_status read_options(const fl_args *args, agent_options *o)
 static fl_status read_keys(const fl_args *args, int64_t wait_ms, fl_curve_keys *keys)
 {
     const char *path = fl_args_value(args, "--key");
-    fl_early_signals_take(); /* the file, or the head's name, may be missing for long */
     fl_status status = fl_host_key_await(path, wait_ms);
     if (status == FL_OK) {
         status = fl_hosts_read_key(path, keys);
@@ -191,6 +189,7 @@ static int run_agent(const fl_args *args)
 
 const fl_cli_command fl_cli_command_agent = {
     .name = "agent",
+    .is_stopped = true,
     .summary = "Join a run on several hosts with the devices of this one.",
     .details = "Starts the workers of this host for a run that `frostline run` has started on\n"
                "another host, the head. The agent ends when the run is over or the head is lost.\n"

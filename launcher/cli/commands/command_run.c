@@ -4,7 +4,6 @@
 #include "device/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/commands/run_continue.h"
-#include "launcher/cli/early_signals.h"
 #include "launcher/cli/hosts/run_hosts.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/job/job.h"
@@ -197,7 +196,6 @@ static int run_or_continue(const fl_args *args, fl_run_hosts *hosts)
 /* As a task of an engine, or alone. */
 static int run_task(const fl_args *args, fl_run_hosts *hosts)
 {
-    fl_early_signals_take();
     if (hosts->task.engine != NULL && fl_run_hosts_meet(args, hosts) != FL_OK) {
         fl_complain("%s", fl_errmsg());
         return FL_EXIT_BAD_INPUT;
@@ -286,6 +284,7 @@ static int validate(const fl_args *args)
 
 const fl_cli_command fl_cli_command_run = {
     .name = "run",
+    .is_stopped = true,
     .operand = "JOB.yaml",
     .operand_is_optional = true,
     .summary = "Train the model that a job file describes.",

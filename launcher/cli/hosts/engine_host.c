@@ -128,9 +128,7 @@ static fl_status await_head(const fl_run_hosts *h, char endpoint[FL_MEETING_ENDP
 {
     sigset_t stops, before;
     int code = 0;
-    sigemptyset(&stops);
-    sigaddset(&stops, SIGINT);
-    sigaddset(&stops, SIGTERM);
+    fl_signals_stops(&stops);
     sigprocmask(SIG_BLOCK, &stops, &before);
     fl_status status =
         fl_meeting_await(&h->meeting, AWAIT_MS, fl_signals_take_stop, endpoint, &code);

@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -68,28 +67,6 @@ static void test_hosts_starting__a_run_that_may_not_go_back_ends(void **state)
     assert_int_equal(net_hosts_n_events(h, "run.failed", ""), 1);
 }
 
-/* Would catch: keys that stay, an exit code that does not tell a batch system to start the run
- * again, and a run that `frostline list` shows as lost. Plans are given, so nothing is measured. */
-static void test_hosts_starting__a_stop_while_hosts_are_awaited(void **state)
-{
-    static const struct {
-        int number, code;
-    } stops[] = {{SIGINT, 130}, {SIGTERM, 5}};
-    net_hosts *h = *state;
-    for (int i = 0; i < 2; i++) {
-        net_hosts_start_head(h, NET_JOB "--set pipe.k=1 --set autodp.r=2 --set pipe.m=1");
-        NET_AWAIT(
-            net_hosts_log_has(h, "head.log", "gate: waits for 1 other host: frostline agent"));
-        kill(h->head, stops[i].number);
-        assert_int_equal(net_hosts_await_exit(&h->head), stops[i].code);
-        assert_false(net_hosts_shell("test -e %s/run/hosts.key", h->dir));
-        assert_true(net_hosts_shell("'%s/frostline' list %s/run 2>/dev/null | "
-                                    "grep -E '^stopped +- +-'",
-                                    FL_BINARY_DIR, h->dir));
-        assert_true(net_hosts_shell("rm -r %s/run %s/head.log", h->dir, h->dir));
-    }
-}
-
 #define LOOPBACK(test) cmocka_unit_test_setup_teardown(test, make_loopback, net_hosts_tear_down)
 
 int main(void)
@@ -97,7 +74,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LOOPBACK(test_hosts_starting__a_lost_host_is_a_loss),
         LOOPBACK(test_hosts_starting__a_run_that_may_not_go_back_ends),
-        LOOPBACK(test_hosts_starting__a_stop_while_hosts_are_awaited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,138 @@
+/* A signal at many moments of a start on several hosts. Would catch: a start that leaves keys, a
+ * job or a part of a model behind, which refuse the same command; a wrong exit code; a start that
+ * ends without a word. The hosts are loopback addresses. */
+#include "support/hosts/net_hosts.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PLAN NET_JOB "--set pipe.k=1 --set autodp.r=2 --set pipe.m=1 "
+
+/* A file of the run directory that has appeared, or else a text in the head's log. */
+typedef struct moment {
+    const char *file, *text;
+    bool agent; /* the other host joins */
+} moment;
+
+static int make_loopback(void **state)
+{
+    net_hosts *h = calloc(1, sizeof *h);
+    assert_non_null(h);
+    net_hosts_make_loopback(h, 2);
+    *state = h;
+    return 0;
+}
+
+/* Without a word about links, which are measured then. */
+static void write_unstated(const net_hosts *h)
+{
+    assert_true(net_hosts_shell("sed -i '/^links:/,$d' %s/hosts.yaml", h->dir));
+}
+
+static bool has_file(const net_hosts *h, const char *file)
+{
+    char path[FOLDER_SIZE + 64];
+    snprintf(path, sizeof path, "%s/run/%s", h->dir, file);
+    return access(path, F_OK) == 0;
+}
+
+static bool has_come(const net_hosts *h, const moment *m)
+{
+    return m->file != NULL ? has_file(h, m->file) : net_hosts_log_has(h, "head.log", m->text);
+}
+
+static void stop_at(net_hosts *h, const moment *m, int number)
+{
+    net_hosts_start_head(h, PLAN);
+    if (m->agent) {
+        net_hosts_start_agent(h, 1);
+    }
+    NET_AWAIT(has_come(h, m));
+    kill(h->head, number);
+    int code = net_hosts_await_exit(&h->head);
+    if (code != (number == SIGTERM ? 5 : 130) || has_file(h, "") ||
+        !net_hosts_log_has(h, "head.log", "stopped before the training began")) {
+        net_hosts_show_logs(h);
+        fail_msg("signal %d at %s: exit code %d, or something is left", number,
+                 m->file != NULL ? m->file : m->text, code);
+    }
+    if (m->agent) {
+        kill(h->host[1].agent, SIGKILL);
+        net_hosts_await_exit(&h->host[1].agent);
+    }
+    assert_true(net_hosts_shell("rm -f %s/*.log", h->dir));
+}
+
+static void test_start_signals__nothing_is_left_of_a_survey(void **state)
+{
+    static const moment moments[] = {
+        {.file = "model/model.safetensors.part"},
+        {.file = "hosts.key"},
+        {.file = "job.yaml"},
+        {.text = "measures the links between hosts"},
+        {.text = "gate: waits for 1 other host", .agent = true},
+    };
+    static const int numbers[] = {SIGTERM, SIGHUP, SIGINT};
+    net_hosts *h = *state;
+    write_unstated(h);
+    for (size_t i = 0; i < sizeof moments / sizeof *moments; i++) {
+        stop_at(h, &moments[i], numbers[i % 3]);
+    }
+}
+
+static void test_start_signals__nothing_is_left_of_a_wait(void **state)
+{
+    static const moment key = {.file = "hosts.key"}, gate = {.text = "gate: waits for 1 other"};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGXCPU};
+    net_hosts *h = *state;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        stop_at(h, i % 2 == 0 ? &key : &gate, numbers[i]);
+    }
+}
+
+/* nohup */
+static void test_start_signals__an_ignored_signal_stays_ignored(void **state)
+{
+    net_hosts *h = *state;
+    void (*before)(int) = signal(SIGHUP, SIG_IGN);
+    net_hosts_start_head(h, PLAN);
+    signal(SIGHUP, before);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "gate: waits for 1 other host"));
+    kill(h->head, SIGHUP);
+    kill(h->head, SIGTERM);
+    assert_int_equal(net_hosts_await_exit(&h->head), 5);
+}
+
+/* What was there before, and a file of somebody else, stay. */
+static void test_start_signals__a_folder_of_the_user_stays(void **state)
+{
+    net_hosts *h = *state;
+    const moment gate = {.text = "gate: waits for 1 other host"};
+    assert_true(net_hosts_shell("mkdir %s/run && touch %s/run/notes", h->dir, h->dir));
+    net_hosts_start_head(h, PLAN);
+    NET_AWAIT(has_come(h, &gate));
+    kill(h->head, SIGTERM);
+    assert_int_equal(net_hosts_await_exit(&h->head), 5);
+    assert_true(net_hosts_shell("test \"$(ls %s/run)\" = notes", h->dir));
+}
+
+#define LOOPBACK(test) cmocka_unit_test_setup_teardown(test, make_loopback, net_hosts_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LOOPBACK(test_start_signals__nothing_is_left_of_a_survey),
+        LOOPBACK(test_start_signals__nothing_is_left_of_a_wait),
+        LOOPBACK(test_start_signals__an_ignored_signal_stays_ignored),
+        LOOPBACK(test_start_signals__a_folder_of_the_user_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
