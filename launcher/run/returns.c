@@ -10,6 +10,7 @@
 #include "device/clock.h"
 #include "device/failure.h"
 #include "device/log.h"
+#include "launcher/run/hosts/hosts.h"
 #include "launcher/run/plan/resume.h"
 
 #include <fcntl.h>
@@ -136,6 +137,17 @@ static void end_starters(fl_run_losses *l)
     }
     fl_free(l->starters);
     l->starters = NULL;
+}
+
+/* The run is over, and has not begun again. */
+static void end_key(fl_run_losses *l)
+{
+    int dir_fd = l->keeps_key ? open(l->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (dir_fd >= 0) {
+        fl_hosts_remove_key(dir_fd);
+        close(dir_fd);
+    }
+    l->keeps_key = false;
 }
 
 void fl_returns_keep_hold(fl_run_losses *l, int *held_fd)
@@ -345,6 +357,7 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
         }
     }
     end_starters(l);
+    end_key(l);
     fl_held_port_close(&l->held_port);
     fl_free(l->hosts);
     l->hosts = NULL;

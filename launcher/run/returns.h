@@ -33,8 +33,9 @@ typedef struct fl_run_losses {
     fl_return_choice back;   /* what the controller was told last */
     fl_hosts *hosts;         /* of several: those that it has lost are absent; NULL: it has one */
     struct fl_host_starter *starters; /* [hosts->n] ssh of their agents; NULL: it starts none */
-    int held_fd;   /* job.yaml, locked, between two controllers; -1: one of them has it */
-    int held_port; /* of the agents, between two controllers; -1: it is not held */
+    int held_fd;    /* job.yaml, locked, between two controllers; -1: one of them has it */
+    bool keeps_key; /* hosts.key stays between two controllers: agents may be started meanwhile */
+    int held_port;  /* of the agents, between two controllers; -1: it is not held */
 } fl_run_losses;
 
 /* Choose where the run goes back to: at most fault.restarts times without having come so far that

@@ -118,6 +118,10 @@ static fl_status start_run(fl_preparation *p, const char *run_dir, fl_run_result
     fl_failure_keep(&failure, status);
     if (p->losses != NULL && fl_returns_may_follow(p->losses)) {
         fl_returns_keep_hold(p->losses, p->resume == NULL ? &files.held_fd : &p->resume->held_fd);
+        p->losses->keeps_key = p->losses->keeps_key || files.has_key;
+        files.has_key = false;
+    } else if (p->losses != NULL && files.has_key) {
+        p->losses->keeps_key = false; /* it goes with the files */
     }
     if (fl_start_stop_is_early(status, result)) {
         fl_run_files_forget(&files, p->n_ranks);

@@ -10,8 +10,8 @@
  *     ⑤ the agent's process has ended: LEAVE to the head, with the reason
  *     ⑦ AGAIN from the head: the run goes back; as ③, then from ① with a new process of the agent
  *     ⑥ the first SIGTERM: DRAIN to the head, until RELEASE, which is as ③; without it as ④
- *     ⑧ standard input has ended, which ssh of the head held: before ① is done as ④; after it, once
- *       the connection to the head is closed, or the head is not heard, too
+ *     ⑧ standard input has ended, which ssh of the head held: before ① is done for once as ④; after
+ *       it, only if the head takes no connection, either
  *     ⑨ APART from the head: the run goes on without this host, which does not reach another one;
  *       as ⑦, and the head answers ALIVE, and takes it in once it does
  *     ⑩ REACH from the head: which hosts does this one reach? REACHED back */
@@ -41,6 +41,7 @@ enum {
     SAME_REQUEST_US = 1000000, /* timeout(1) sends SIGTERM to its child and to the whole group */
     AGAIN_MS = 300000,         /* for the head to choose where the run goes back to */
     STILL_US = 1000000,        /* a turn that takes so much longer than it waits */
+    ENDED_US = 1000000,        /* without a connection: the head has ended with its ssh */
     STOOD_TEXT = 64,
 };
 
@@ -331,9 +332,9 @@ static fl_status watch_clock(fl__relay *r, int64_t now_us)
 static fl_status watch_input(fl__relay *r)
 {
     fl_relay_input_look(&r->input);
-    bool hears = r->joined ? !r->disconnected
-                           : r->was_in && fl_now_us() - r->heard_us < r->silence_ms * 1000;
-    if (!r->input.ended || r->over || hears) {
+    bool lives = r->joined ? fl_head_watch_closed_us(&r->watch, fl_now_us()) < ENDED_US
+                           : r->was_in; /* fl__relay_await_head ends that wait */
+    if (!r->input.ended || r->over || lives) {
         return FL_OK;
     }
     return fl_fail(FL_EPEER, r->was_in ? "the head has ended, and so has the ssh that started this "

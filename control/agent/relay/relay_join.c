@@ -97,7 +97,6 @@ static int read_events(fl__relay *r)
 bool fl__relay_is_refused(fl__relay *r)
 {
     int events = read_events(r); /* the last head may close while it listens */
-    r->disconnected = r->disconnected || (events & ZMQ_EVENT_DISCONNECTED) != 0;
     bool waits = !r->joined && !r->again && !r->surveyed;
     if (!waits || (events & HANDSHAKE_EVENTS) == 0) {
         return false;
@@ -160,8 +159,6 @@ fl_status fl__relay_take_welcome(fl__relay *r, const fl_host_message *message)
     }
     r->joined = r->was_in = true;
     r->again = r->measures = r->apart = false;
-    (void)read_events(r); /* of connections before this one */
-    r->disconnected = false;
     r->silence_ms = welcome->silence_ms;
     move_door(r, welcome->ports);
     if (r->asked_us != 0) { /* while nobody listened */

@@ -29,8 +29,7 @@ typedef struct fl__relay {
     bool apart;     /* the run goes on without this host, which waits to join again */
     bool goes_back; /* with again: the head is not there until it has chosen where to */
     bool was_in;    /* it has joined, now or before the run went back */
-    bool disconnected; /* since it has joined */
-    bool told_wait;    /* that it waits for the head */
+    bool told_wait; /* that it waits for the head */
     fl_head_watch watch;
     fl_relay_input input;
     int64_t join_ms;  /* to wait for the head's answer */

@@ -15,7 +15,13 @@
 
 #include <cmocka.h>
 
-enum { STEPS = 12, COMPARED = 12, LONGER = 100, MANY = 1000 /* it lasts until a host is lost */ };
+enum {
+    STEPS = 12,
+    COMPARED = 12,
+    LONGER = 100,
+    MANY = 1000, /* it lasts until a host is lost */
+    STOPPED_US = 3000000
+};
 
 static int make_two(void **state)
 {
@@ -172,6 +178,50 @@ static void test_hosts__agents_whose_ssh_has_ended_do_so_too(void **state)
     go_back_with_ssh(*state, true);
 }
 
+static bool access_key(const net_hosts *h)
+{
+    return net_hosts_shell("[ -f %s/run/hosts.key ]", h->dir);
+}
+
+/* The head stands still for longer than an agent waits for a head that answers no more: while a run
+ * goes back, nobody answers, and the port of the head takes connections all the same. Would catch:
+ * an agent that leaves because its ssh has ended before, and a healthy host that is lost for it. */
+static void test_hosts__agents_without_ssh_wait_for_a_head_that_goes_back(void **state)
+{
+    net_hosts *h = *state;
+    char script[512], job[NET_HOSTS_TEXT], before[NET_HOSTS_TEXT];
+    NET_NEED(h);
+    snprintf(script, sizeof script,
+             "cd %s && mkfifo input && { ip netns exec %s sh -c \"$4\" <input >b.log 2>&1 & } && "
+             "exec 3>input && echo >&3 && echo $$ >ssh.pid && wait",
+             h->dir, h->host[1].space);
+    make_ssh(h, script, before);
+    snprintf(job, sizeof job,
+             NET_JOB "--ssh --set train.max_steps=%d --set train.epochs=%d --set pipe.k=2 "
+                     "--set autodp.r=1 --set pipe.m=2 --set elastic.enabled=false "
+                     "--set fault.detect=1s",
+             MANY, MANY);
+    net_hosts_start_head(h, job);
+    NET_AWAIT(net_hosts_n_steps(h) > COMPARED);
+    assert_true(net_hosts_shell("kill -KILL $(cat %s/ssh.pid)", h->dir));
+    kill(net_hosts_worker_pid(h, 1), SIGKILL);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "the run goes back"));
+    kill(h->head, SIGSTOP);
+    assert_true(access_key(h)); /* an agent that is started now can read it */
+    NET_AWAIT(net_hosts_log_has(h, "b.log", "which chooses where the run goes back to"));
+    nap(STOPPED_US);
+    kill(h->head, SIGCONT);
+    int code = net_hosts_await_exit(&h->head);
+    setenv("PATH", before, 1);
+    int n_lost = net_hosts_n_events(h, "host.lost", "");
+    int n_resumed = net_hosts_n_events(h, "run.resumed", "");
+    if (code != 0 || n_lost != 0 || n_resumed != 1) {
+        net_hosts_show_logs(h);
+        fail_msg("head %d, lost %d, resumed %d", code, n_lost, n_resumed);
+    }
+    assert_false(access_key(h));
+}
+
 /* ssh hangs after its agent was killed, as that of a host which has vanished. Would catch: a run
  * that waits for such an ssh at its end, and kills what ends the agents of the other hosts. */
 static void test_hosts__the_ssh_of_a_lost_host_is_ended(void **state)
@@ -285,6 +335,7 @@ int main(void)
         SPACES(test_hosts__the_head_starts_agents_by_ssh),
         SPACES(test_hosts__agents_of_ssh_join_a_run_that_goes_back),
         SPACES(test_hosts__agents_whose_ssh_has_ended_do_so_too),
+        SPACES(test_hosts__agents_without_ssh_wait_for_a_head_that_goes_back),
         SPACES(test_hosts__the_ssh_of_a_lost_host_is_ended),
         SPACES(test_hosts__the_job_names_the_hosts),
         LOOPBACK(test_hosts__a_host_that_ssh_does_not_reach_ends_the_start),
