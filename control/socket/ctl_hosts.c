@@ -8,14 +8,16 @@
 
 /* ---- drain ---- */
 
-/* "b, c": all but the head. */
-static void list_names(const fl_hosts *hosts, char *text, size_t size_bytes)
+/* "b, c": those in the run, but the head. */
+static void list_names(const fl_run_facts *run, char *text, size_t size_bytes)
 {
     size_t n = 0;
-    text[0] = '\0';
-    for (int i = 1; i < hosts->n && n < size_bytes; i++) {
-        n += (size_t)snprintf(text + n, size_bytes - n, "%s%s", i == 1 ? "" : ", ",
-                              hosts->host[i].name);
+    snprintf(text, size_bytes, "none: no other host is in the run");
+    for (int i = 1; i < run->hosts->n && n < size_bytes; i++) {
+        if (run->host_records[i].state == FL_HOST_STATE_JOINED) {
+            n += (size_t)snprintf(text + n, size_bytes - n, "%s%s", n == 0 ? "" : ", ",
+                                  run->hosts->host[i].name);
+        }
     }
 }
 
@@ -29,7 +31,7 @@ void fl_ctl_drain_host(fl_ctl *ctl, fl_ctl_call *call, const char *name)
     int i = fl_hosts_find(hosts, name);
     if (i < 0) {
         char names[256];
-        list_names(hosts, names, sizeof names);
+        list_names(ctl->run, names, sizeof names);
         fl_ctl_refuse(call, FL_CTL_BAD_ARGUMENT, "host: found %s, allowed: %s", name, names);
     } else if (!ctl->drain_host(ctl->context, i)) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());

@@ -189,6 +189,7 @@ static void test_host_control__drains_a_host(void **state)
     expect_ctl(h, "pause", 0, "paused");
     check_views_after(h);
     expect_ctl(h, "drain host b", 3, "host b is not in the run: it is drained");
+    expect_ctl(h, "drain host c", 2, "host: found c, allowed: none: no other host is in the run");
     expect_ctl(h, "resume", 0, "paused");
     expect_ctl(h, "stop", 0, "last_step");
     net_hosts_expect(h, 130);
