@@ -69,6 +69,9 @@ typedef struct fl_controller_options {
     fl_recovery_sums *recovered;        /* in and out: before this controller, and with it; may be
                                            NULL */
     struct fl_lasting *lasting; /* in and out: what the run keeps when it goes back; may be NULL */
+    void (*all_ready)(void *ready_context); /* called once all workers are ready to train;
+                                               NULL: nothing is to be done then */
+    void *ready_context;
     fl_return_finder *find_return;                  /* NULL: the run never goes back */
     bool (*begins_again)(const void *find_context); /* whether the run does, after a start that has
                                                        failed; NULL: it does not */

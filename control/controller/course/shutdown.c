@@ -236,6 +236,21 @@ static void watch_agent(fl_controller *controller)
     shutdown->phase.state = FL_CONTROLLER_OVER;
 }
 
+static void enter_running(fl_controller *controller, int64_t now_us)
+{
+    const fl_controller_options *o = controller->options;
+    controller->shutdown.phase.state = FL_CONTROLLER_RUNNING;
+    fl_agent_hide_link(controller->agent);
+    fl_run_times_restart(&controller->times, now_us);
+    fl_event_log_running(&controller->log);
+    if (o->all_ready != NULL) {
+        o->all_ready(o->ready_context);
+    }
+    if (fl_ctl_paused(controller->ctl)) {
+        fl_recovery_counted(controller); /* no step will tell that it is over */
+    }
+}
+
 void fl_shutdown_watch(fl_controller *controller, int64_t now_us)
 {
     int n_living = fl_agent_watch(controller->agent);
@@ -246,13 +261,7 @@ void fl_shutdown_watch(fl_controller *controller, int64_t now_us)
     switch (controller->shutdown.phase.state) {
     case FL_CONTROLLER_STARTING:
         if (all_workers(controller, is_ready)) {
-            controller->shutdown.phase.state = FL_CONTROLLER_RUNNING;
-            fl_agent_hide_link(controller->agent);
-            fl_run_times_restart(&controller->times, now_us);
-            fl_event_log_running(&controller->log);
-            if (fl_ctl_paused(controller->ctl)) {
-                fl_recovery_counted(controller); /* no step will tell that it is over */
-            }
+            enter_running(controller, now_us);
         }
         /* fall through */
     case FL_CONTROLLER_RUNNING:

@@ -164,41 +164,6 @@ bool fl_resume_goes_back(const fl_preparation *p)
 
 /* ---- ⑤ ---- */
 
-/* Newer ones, which the run will write again, and those that were never finished. What is no file
- * of a checkpoint stays; a run that goes back again and again names it once. */
-static fl_status remove_others(const fl_resume *r)
-{
-    fl_checkpoint_folder *all = NULL;
-    int n = 0, dir_fd = open(r->checkpoints, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir_fd < 0) {
-        return errno == ENOENT ? FL_OK /* a snapshot is all that there is */
-                               : fl_fail(FL_EIO, "%s: %s", r->checkpoints, strerror(errno));
-    }
-    fl_status status = fl_checkpoint_list(r->checkpoints, &all, &n);
-    for (int i = 0; status == FL_OK && i < n; i++) {
-        bool removed = !all[i].whole || all[i].step > r->checkpoint->step;
-        bool named = r->tidied && !all[i].whole;
-        if (removed && fl_checkpoint_remove(dir_fd, all[i].step) != FL_OK && !named) {
-            fl_log(FL_LOG_WARN, "%s/%s", r->checkpoints, fl_errmsg());
-        }
-    }
-    fl_free(all);
-    close(dir_fd);
-    return status;
-}
-
-/* The weights that the run had left are not those of its last step any more. Whatever happens from
- * here on, the newest checkpoint has them. */
-static fl_status remove_model(const fl_resume *r)
-{
-    return unlinkat(r->dir_fd, FL_MODEL_FOLDER "/" FL_MODEL_FILE, 0) == 0 || errno == ENOENT
-               ? FL_OK
-               : fl_fail(FL_EIO,
-                         "--resume: cannot remove %s/" FL_MODEL_FOLDER "/" FL_MODEL_FILE
-                         ", which the run left before: %s",
-                         r->dir, strerror(errno));
-}
-
 /* A process that opened the old file before finds that it has another name's file, and ends. */
 static fl_status replace_job(fl_resume *r, const fl_preparation *p)
 {
@@ -211,12 +176,58 @@ static fl_status replace_job(fl_resume *r, const fl_preparation *p)
 
 fl_status fl_resume_begin(fl_resume *r, const fl_preparation *p)
 {
-    FL_TRY(remove_others(r));
-    FL_TRY(remove_model(r));
     int64_t last_step = r->begins_again ? -1 : r->checkpoint->step;
     fl_status status = fl_runfiles_cut_hashes(r->dir_fd, last_step);
     if (status == FL_OK && r->n_changed > 0) {
         status = replace_job(r, p);
     }
     return status == FL_OK ? FL_OK : fl_within(status, "--resume: %s", r->dir);
+}
+
+/* ---- ⑥ ---- */
+
+/* Newer ones, which the run will write again, and those that were never finished. What is no file
+ * of a checkpoint stays; a run that goes back again and again names it once. */
+static void remove_others(const fl_resume *r)
+{
+    fl_checkpoint_folder *all = NULL;
+    int n = 0, dir_fd = open(r->checkpoints, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0) {
+        if (errno != ENOENT) { /* a snapshot may be all that there is */
+            fl_log(FL_LOG_WARN, "%s: %s", r->checkpoints, strerror(errno));
+        }
+        return;
+    }
+    if (fl_checkpoint_list(r->checkpoints, &all, &n) != FL_OK) {
+        fl_log(FL_LOG_WARN, "%s", fl_errmsg());
+        n = 0;
+    }
+    for (int i = 0; i < n; i++) {
+        bool removed = !all[i].whole || all[i].step > r->checkpoint->step;
+        bool named = r->tidied && !all[i].whole;
+        if (removed && fl_checkpoint_remove(dir_fd, all[i].step) != FL_OK && !named) {
+            fl_log(FL_LOG_WARN, "%s/%s", r->checkpoints, fl_errmsg());
+        }
+    }
+    fl_free(all);
+    close(dir_fd);
+}
+
+/* The weights that the run had left are not those of its last step any more. Whatever happens from
+ * here on, the newest checkpoint has them. */
+static void remove_model(const fl_resume *r)
+{
+    if (unlinkat(r->dir_fd, FL_MODEL_FOLDER "/" FL_MODEL_FILE, 0) != 0 && errno != ENOENT) {
+        fl_log(FL_LOG_WARN,
+               "--resume: cannot remove %s/" FL_MODEL_FOLDER "/" FL_MODEL_FILE
+               ", which the run left before: %s",
+               r->dir, strerror(errno));
+    }
+}
+
+void fl_resume_drop_old(void *resume)
+{
+    const fl_resume *r = resume;
+    remove_others(r);
+    remove_model(r);
 }

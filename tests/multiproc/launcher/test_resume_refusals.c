@@ -246,7 +246,7 @@ static void test_resume__replaces_pipes_and_links_in_the_place_of_its_files(void
              "rm -f model/config.json; mkdir -p model; mkfifo model/config.json");
     must_run("timeout 60 " PROGRAM " " RUN " --set train.epochs=20000 >log 2>&1 & echo $! >pid; "
              "until " PROGRAM " ctl x status; do kill -0 $! || exit 1; sleep 0.02; done; " PROGRAM
-             " ctl x stop; wait $!; [ $? = 130 ]");
+             " ctl x checkpoint && " PROGRAM " ctl x stop; wait $!; [ $? = 130 ]");
     must_run("grep -q mine other.txt; cd x; [ -f summary.txt ] && [ ! -p summary.txt ] && "
              "[ -f model/config.json ] && [ ! -L job.yaml ]");
 }
@@ -307,6 +307,43 @@ static void test_resume__completes_a_finished_run_without_a_model(void **state)
     assert_non_null(strstr(result.err, "the run has finished all of its 20 steps"));
 }
 
+/* ssh does not reach the other host: before the plan is chosen, where links are measured, or after
+ * it. Would catch: a trained model, or a checkpoint, that such a start costs. */
+static void fail_to_start_on_hosts(const char *links)
+{
+    char command[600];
+    must_run("rm -rf x bin; cp -a finished x; mkdir bin; printf '#!/bin/sh\nexit 255\n' >bin/ssh; "
+             "chmod 755 bin/ssh");
+    snprintf(command, sizeof command,
+             "cat >hosts.yaml <<'END'\n"
+             "hosts:\n"
+             "  - {name: a, devices: 1, address: 127.0.0.1}\n"
+             "  - {name: b, devices: 1, address: 127.0.0.2}\n"
+             "%sEND\n",
+             links);
+    must_run(command);
+    run_command(
+        folder,
+        "PATH=$PWD/bin:$PATH " PROGRAM " " RUN " --set train.epochs=2 --hosts hosts.yaml "
+        "--ssh --checkpoint $(ls -d finished/checkpoints/step-* | head -n 1 | sed 's/.*-0*//')",
+        &result);
+    if (result.exit_code != 3 || strstr(result.err, "ssh, which was to start its agent") == NULL) {
+        fail_msg("exit code %d: %s", result.exit_code, result.err);
+    }
+    must_run("for f in model/model.safetensors model/config.json $(cd finished; find checkpoints/"
+             "step-* -type f); do cmp x/$f finished/$f || exit 1; done; [ ! -e x/hosts.key ]");
+    must_run(PROGRAM " " RUN " --set devices.count=2 >log 2>&1 && "
+                     "tail -n 1 x/events.jsonl | grep -q '\"run.finished\"' && "
+                     "! cmp -s x/model/model.safetensors finished/model/model.safetensors");
+}
+
+static void test_resume__a_start_that_fails_costs_no_model_and_no_checkpoint(void **state)
+{
+    (void)state;
+    fail_to_start_on_hosts("");
+    fail_to_start_on_hosts("links:\n  between_hosts: {latency_us: 50, bandwidth: 1GiB}\n");
+}
+
 /* Root may do everything, so it becomes nobody. */
 static void test_resume__refuses_a_run_of_another_user(void **state)
 {
@@ -336,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_resume__replaces_pipes_and_links_in_the_place_of_its_files),
         cmocka_unit_test(test_resume__refuses_a_run_that_another_process_has),
         cmocka_unit_test(test_resume__a_run_whose_workers_changed_is_not_repeated),
+        cmocka_unit_test(test_resume__a_start_that_fails_costs_no_model_and_no_checkpoint),
         cmocka_unit_test(test_resume__completes_a_finished_run_without_a_model),
         cmocka_unit_test(test_resume__refuses_a_run_of_another_user),
     };
