@@ -210,7 +210,11 @@ static const char *own_variable(void *context, const char *name)
     }
     long number = strtol(fd, &end, 10);
     bool is_fd = end != fd && *end == '\0' && number > STDERR_FILENO && number < TASKS_MAX;
-    return is_fd && fl_pmi_ask_start((int)number, context, FL_ENGINE_START_TEXT) ? context : NULL;
+    if (!is_fd) {
+        return NULL;
+    }
+    unsetenv("PMI_FD"); /* it is closed now */
+    return fl_pmi_ask_start((int)number, context, FL_ENGINE_START_TEXT) ? context : NULL;
 }
 
 fl_status fl_engine_find_own(fl_engine_task *out)

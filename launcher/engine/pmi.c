@@ -12,6 +12,7 @@
 enum { ASK_MS = 2000, LINE_MAX_BYTES = 256 };
 
 static const char question[] = "cmd=get_my_kvsname\n";
+static const char goodbye[] = "cmd=finalize\n";
 static const char key[] = "kvsname=";
 
 /* The line that comes, without its end. */
@@ -37,11 +38,19 @@ static bool read_line(int fd, char line[LINE_MAX_BYTES])
     return false;
 }
 
+static bool ask(int fd, const char *what, char line[LINE_MAX_BYTES])
+{
+    size_t n = strlen(what);
+    return send(fd, what, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n && read_line(fd, line);
+}
+
 bool fl_pmi_ask_start(int fd, char *name, size_t size_bytes)
 {
-    char line[LINE_MAX_BYTES];
-    size_t n = strlen(question);
-    if (send(fd, question, n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)n || !read_line(fd, line)) {
+    char line[LINE_MAX_BYTES], last[LINE_MAX_BYTES];
+    bool answered = ask(fd, question, line);
+    (void)ask(fd, goodbye, last); /* its answer says nothing */
+    close(fd);
+    if (!answered) {
         return false;
     }
     const char *value = strstr(line, key);

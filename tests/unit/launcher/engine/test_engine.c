@@ -112,7 +112,8 @@ static void test_engine__hosts_without_a_name_have_their_address(void **state)
 }
 
 /* Hydra as it answers a task of MPICH. Would catch: a start that no user has named and that is
- * refused, an answer that is too long, and a wait for one that does not come. */
+ * refused, an answer that is too long, a wait for one that does not come, and a connection that
+ * stays open. */
 static void test_engine__mpich_names_the_start_when_it_is_asked(void **state)
 {
     (void)state;
@@ -123,7 +124,7 @@ static void test_engine__mpich_names_the_start_when_it_is_asked(void **state)
                  {"cmd=my_kvsname rc=-1\n", NULL},
                  {"cmd=my_kvsname kvsname=0123456789012345678901234567890123456789\n", NULL},
                  {"cmd=my_kvsname kvsname=cut", NULL}};
-    char question[64], name[32];
+    char question[65], name[32];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int ends[2];
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -133,9 +134,10 @@ static void test_engine__mpich_names_the_start_when_it_is_asked(void **state)
         bool known = fl_pmi_ask_start(ends[0], name, sizeof name);
         assert_int_equal(known, cases[i].name != NULL);
         assert_true(!known || strcmp(name, cases[i].name) == 0);
-        ssize_t asked = read(ends[1], question, sizeof question);
-        assert_true(asked > 0 && strncmp(question, "cmd=get_my_kvsname\n", (size_t)asked) == 0);
-        close(ends[0]);
+        ssize_t asked = read(ends[1], question, sizeof question - 1);
+        question[asked < 0 ? 0 : asked] = '\0';
+        assert_string_equal(question, "cmd=get_my_kvsname\ncmd=finalize\n");
+        assert_int_equal(read(ends[1], question, 1), 0); /* closed */
         close(ends[1]);
     }
 }
