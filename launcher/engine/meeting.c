@@ -20,6 +20,7 @@
 
 #define JOIN_FILE "join"
 #define OVER_FILE "over"
+#define LOCKS_FILE "locks"
 
 enum {
     FILE_MAX = 256,
@@ -83,9 +84,28 @@ static bool has_file(const char *dir, const char *name)
     return access(path, F_OK) == 0;
 }
 
+static void lock_file(int rank, char name[FILE_NAME])
+{
+    snprintf(name, FILE_NAME, rank == 0 ? FL_MEETING_HEAD : FL_MEETING_LOCK "%d", rank);
+}
+
 static void left_file(int rank, char name[FILE_NAME])
 {
     snprintf(name, FILE_NAME, FL_MEETING_LEFT "%d", rank);
+}
+
+static bool is_held(const char *dir, int rank)
+{
+    char name[FILE_NAME];
+    lock_file(rank, name);
+    return fl_meeting_is_held(dir, name);
+}
+
+static bool has_left(const char *dir, int rank)
+{
+    char name[FILE_NAME];
+    left_file(rank, name);
+    return has_file(dir, name);
 }
 
 static void nap(void)
@@ -100,7 +120,7 @@ fl_status fl_meeting_open(const char *parent, const fl_engine_task *task, fl_mee
 {
     char failed[PATH_MAX];
     struct stat info;
-    *out = (fl_meeting){.rank = task->rank, .n = task->n, .head_fd = -1};
+    *out = (fl_meeting){.rank = task->rank, .n = task->n, .lock_fd = -1};
     errno = fl_folders_make(parent, failed);
     if (errno != 0) {
         return fl_fail(FL_EIO, "%s: cannot make %s: %s", task->engine, failed, strerror(errno));
@@ -118,8 +138,10 @@ fl_status fl_meeting_open(const char *parent, const fl_engine_task *task, fl_mee
                        "with mode 0700",
                        task->engine, out->dir);
     }
+    char lock[FILE_NAME];
+    lock_file(task->rank, lock);
+    out->lock_fd = fl_meeting_hold(out->dir, lock);
     if (task->rank == 0) {
-        out->head_fd = fl_meeting_hold(out->dir);
         fl_meeting_tidy(parent, out->dir);
     }
     return FL_OK;
@@ -169,15 +191,25 @@ static void list_missing(const fl_engine_task *task, const fl_meeting_host *host
     }
 }
 
+/* One whose lock is free was killed, if locks reach this host: that of any task was seen held. */
+static bool has_ended(const fl_meeting *m, int rank, bool entered, bool locks_reach)
+{
+    return has_left(m->dir, rank) || (entered && locks_reach && !is_held(m->dir, rank));
+}
+
 /* Read what has come; *all: nothing is missing. */
 static fl_status read_tasks(const fl_meeting *m, const fl_engine_task *task, fl_meeting_host *hosts,
                             bool *all)
 {
     char text[FILE_MAX], name[FILE_NAME], host[FL_ENGINE_TEXT];
+    bool locks_reach = false;
     *all = true;
+    for (int i = 1; i < m->n; i++) {
+        hosts[i].held = hosts[i].held || is_held(m->dir, i);
+        locks_reach = locks_reach || hosts[i].held;
+    }
     for (int i = 0; i < m->n; i++) {
-        left_file(i, name);
-        if (i > 0 && has_file(m->dir, name)) {
+        if (i > 0 && has_ended(m, i, hosts[i].n_devices != 0, locks_reach)) {
             return fl_fail(FL_EPEER, "%s: task %d (%s) has ended before the run began",
                            task->engine, i, name_of(task, i, host));
         }
@@ -194,16 +226,33 @@ static fl_status read_tasks(const fl_meeting *m, const fl_engine_task *task, fl_
     return FL_OK;
 }
 
+static void note_locks(const fl_meeting *m, const fl_meeting_host *hosts)
+{
+    bool any = false;
+    for (int i = 1; i < m->n; i++) {
+        any = any || hosts[i].held;
+    }
+    if (any && write_file(m->dir, LOCKS_FILE, "") != FL_OK) {
+        fl_log(FL_LOG_DEBUG, "%s", fl_errmsg());
+    }
+}
+
 fl_status fl_meeting_gather(const fl_meeting *m, const fl_engine_task *task, int64_t timeout_ms,
-                            fl_meeting_host *hosts)
+                            int (*stop)(void), fl_meeting_host *hosts, int *number)
 {
     char missing[512];
     int64_t until_us = fl_deadline_us(timeout_ms), show_us = fl_deadline_us(SHOW_MS);
     memset(hosts, 0, (size_t)m->n * sizeof *hosts);
+    *number = 0;
     for (bool all = false, shown = false; true; nap()) {
         FL_TRY(read_tasks(m, task, hosts, &all));
         if (all) {
+            note_locks(m, hosts);
             return FL_OK;
+        }
+        *number = stop();
+        if (*number != 0) {
+            return fl_fail(FL_ESTOPPED, "stopped by signal %d before the run began", *number);
         }
         if (!shown && fl_left_ms(show_us) == 0) {
             list_missing(task, hosts, missing, sizeof missing);
@@ -248,13 +297,26 @@ static bool has_tasks(const char *dir)
     return any;
 }
 
-static bool have_all_left(const fl_meeting *m)
+static bool has_living_tasks(const fl_meeting *m)
 {
     char name[FILE_NAME];
+    bool any = false;
+    for (int i = 1; i < m->n; i++) {
+        task_file(i, name);
+        any = any || (has_file(m->dir, name) && !fl_meeting_has_lost(m->dir, i));
+    }
+    return any;
+}
+
+/* They have said so, or were killed. */
+static bool have_all_left(const fl_meeting *m)
+{
+    char lock[FILE_NAME];
     bool all = true;
     for (int i = 1; i < m->n; i++) {
-        left_file(i, name);
-        all = all && has_file(m->dir, name);
+        lock_file(i, lock);
+        bool killed = i != m->rank && has_file(m->dir, lock) && !is_held(m->dir, i);
+        all = all && (has_left(m->dir, i) || killed);
     }
     return all;
 }
@@ -274,9 +336,18 @@ void fl_meeting_end(const fl_meeting *m, int exit_code)
     task_file(m->rank, own);
     remove_file(m->dir, own);
     for (int64_t until_us = fl_deadline_us(LEAVE_MS);
-         fl_left_ms(until_us) > 0 && (began ? has_tasks(m->dir) : !have_all_left(m)); nap()) {
+         fl_left_ms(until_us) > 0 && (began ? has_living_tasks(m) : !have_all_left(m)); nap()) {
     }
-    fl_meeting_clear(m->dir); /* those that have not left were killed, or were never started */
+    if (began || have_all_left(m)) {
+        fl_meeting_clear(m->dir);
+    } else { /* one that is late, if it comes at all, finds the last word */
+        remove_file(m->dir, FL_MEETING_KEYS);
+    }
+}
+
+bool fl_meeting_has_lost(const char *dir, int rank)
+{
+    return has_left(dir, rank) || (has_file(dir, LOCKS_FILE) && !is_held(dir, rank));
 }
 
 /* ---- the others ---- */
@@ -285,7 +356,7 @@ void fl_meeting_end(const fl_meeting *m, int exit_code)
  * do not reach this host, it never looks held. */
 static bool has_died(const char *dir, bool *was_held, int *n_free)
 {
-    bool held = fl_meeting_is_held(dir);
+    bool held = is_held(dir, 0);
     *was_held = *was_held || held;
     *n_free = held ? 0 : *n_free + 1;
     return *was_held && *n_free > 1;
@@ -331,32 +402,30 @@ fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms, int (*stop)(
 
 /* ---- the end ---- */
 
-void fl_meeting_leave(const fl_meeting *m, bool met)
+void fl_meeting_leave(const fl_meeting *m, bool joined)
 {
     char name[FILE_NAME], left[FILE_NAME];
-    bool over = m->rank > 0 && (!met || has_file(m->dir, OVER_FILE));
+    bool over = m->rank > 0 && (!joined || has_file(m->dir, OVER_FILE));
     task_file(m->rank, name);
     remove_file(m->dir, name);
     if (over) { /* the head reads that, and removes the folder once all have left */
         left_file(m->rank, left);
         (void)write_file(m->dir, left, "");
     }
-    if (over && have_all_left(m) && !fl_meeting_is_held(m->dir)) {
+    if (over && have_all_left(m) && !is_held(m->dir, 0)) {
         fl_meeting_clear(m->dir); /* there is no head any more */
     }
-    if (!over && !has_tasks(m->dir)) {
-        remove_file(m->dir, JOIN_FILE);
-        remove_file(m->dir, OVER_FILE);
-        remove_file(m->dir, FL_MEETING_KEYS);
-        remove_file(m->dir, FL_MEETING_HEAD);
-        (void)rmdir(m->dir); /* another one may have been faster */
+    if (!over && !has_file(m->dir, OVER_FILE) && !has_tasks(m->dir)) {
+        fl_meeting_clear(m->dir);
     }
-    if (m->head_fd >= 0) {
-        close(m->head_fd);
+    if (m->lock_fd >= 0) {
+        close(m->lock_fd);
     }
 }
 
 void fl_meeting_abandon(const fl_meeting *m)
 {
-    fl_meeting_clear(m->dir);
+    if (!is_held(m->dir, 0)) {
+        fl_meeting_clear(m->dir);
+    }
 }

@@ -7,9 +7,12 @@
  *     over     of the head, if it ends before: its exit code, which is 0 if there is nothing to do
  *     left-R   of each other task that has seen it, or has left before the run began
  *     head     of the head, locked while it lives
+ *     lock-R   of each other task, the same
+ *     locks    of the head: it has seen one of those held, so that locks reach it
  *
- * Each file gets its name when it is whole. The last task that leaves removes the folder; of one
- * whose tasks were killed, a later start (meeting_tidy.h). */
+ * Each file gets its name when it is whole. The last task that leaves removes the folder. Where the
+ * head's last word waits for a task that is late, or all tasks were killed, a later start removes
+ * it (meeting_tidy.h). */
 #ifndef FL_LAUNCHER_ENGINE_MEETING_H
 #define FL_LAUNCHER_ENGINE_MEETING_H
 
@@ -26,7 +29,7 @@ enum { FL_MEETING_ENDPOINT = 128 };
 typedef struct fl_meeting {
     char dir[PATH_MAX];
     int rank, n;
-    int head_fd; /* of the head: its lock; -1: none */
+    int lock_fd; /* of this task; -1: none */
 } fl_meeting;
 
 /* What a task says of its host. */
@@ -34,6 +37,7 @@ typedef struct fl_meeting_host {
     char name[FL_ENGINE_TEXT];
     char address[16]; /* IPv4 */
     int n_devices;
+    bool held; /* the lock of its task was seen held */
 } fl_meeting_host;
 
 /* Make or open the folder of this start in `parent`, which is made, too. FL_EIO; FL_EINVAL if the
@@ -45,9 +49,14 @@ fl_status fl_meeting_open(const char *parent, const fl_engine_task *task,
 fl_status fl_meeting_enter(const fl_meeting *m, const fl_meeting_host *self) FL_MUST_CHECK;
 
 /* Wait for all tasks: hosts [n], by rank. FL_EDEADLINE names the hosts that are missing, FL_EPEER
- * one whose task has left; FL_EFORMAT for a file that no task wrote. */
+ * one whose task has ended; FL_EFORMAT for a file that no task wrote; FL_ESTOPPED once `stop`
+ * returns a signal's number, which is in *number then. */
 fl_status fl_meeting_gather(const fl_meeting *m, const fl_engine_task *task, int64_t timeout_ms,
-                            fl_meeting_host *hosts) FL_MUST_CHECK;
+                            int (*stop)(void), fl_meeting_host *hosts, int *number) FL_MUST_CHECK;
+
+/* Whether a task that the head has gathered has ended since then. Where locks do not reach other
+ * hosts, only if it could say so. */
+bool fl_meeting_has_lost(const char *dir, int rank);
 
 /* Let the others join at this endpoint; the file of keys is there. FL_EIO. */
 fl_status fl_meeting_announce(const char *dir, const char *endpoint) FL_MUST_CHECK;
@@ -62,11 +71,11 @@ fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms, int (*stop)(
  * after a run that all have joined or were lost to (0). */
 void fl_meeting_end(const fl_meeting *m, int exit_code);
 
-/* This task is done with the folder. !met, not of the head: it has not got the endpoint, and the
- * run cannot begin without it. */
-void fl_meeting_leave(const fl_meeting *m, bool met);
+/* This task is done with the folder. !joined, not of the head: it has not joined the run, which
+ * cannot begin without it. */
+void fl_meeting_leave(const fl_meeting *m, bool joined);
 
-/* The head was lost: nobody needs the folder any more. */
+/* The head was lost, as far as this task can tell: nobody needs the folder any more. */
 void fl_meeting_abandon(const fl_meeting *m);
 
 #endif

@@ -12,11 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int fl_meeting_hold(const char *dir)
+int fl_meeting_hold(const char *dir, const char *name)
 {
     char path[PATH_MAX];
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    if (snprintf(path, sizeof path, "%s/" FL_MEETING_HEAD, dir) >= PATH_MAX) {
+    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= PATH_MAX) {
         return -1;
     }
     int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -29,7 +29,7 @@ int fl_meeting_hold(const char *dir)
 
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {"join", "over", "keys", FL_MEETING_HEAD};
+    static const char *const names[] = {"join", "over", "keys", "locks", FL_MEETING_HEAD};
     size_t n = strcspn(name, ".");
     bool part = name[n] == '\0' || strcmp(name + n, ".part") == 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -37,7 +37,8 @@ static bool is_ours(const char *name)
             return true;
         }
     }
-    return part && (strncmp(name, "task-", 5) == 0 || strncmp(name, FL_MEETING_LEFT, 5) == 0);
+    return part && (strncmp(name, "task-", 5) == 0 || strncmp(name, FL_MEETING_LEFT, 5) == 0 ||
+                    strncmp(name, FL_MEETING_LOCK, 5) == 0);
 }
 
 void fl_meeting_clear(const char *dir)
@@ -54,11 +55,11 @@ void fl_meeting_clear(const char *dir)
     (void)rmdir(dir);
 }
 
-bool fl_meeting_is_held(const char *dir)
+bool fl_meeting_is_held(const char *dir, const char *name)
 {
     char path[PATH_MAX];
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    snprintf(path, sizeof path, "%.4000s/" FL_MEETING_HEAD, dir);
+    snprintf(path, sizeof path, "%.4000s/%.64s", dir, name);
     int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
         return errno != ENOENT;
@@ -77,7 +78,8 @@ void fl_meeting_tidy(const char *parent, const char *own)
         bool fits = strncmp(e->d_name, FL_MEETING_FOLDER, strlen(FL_MEETING_FOLDER)) == 0 &&
                     snprintf(dir, sizeof dir, "%s/%s", parent, e->d_name) < PATH_MAX;
         if (fits && lstat(dir, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
-            self.st_mtime - info.st_mtime > FL_MEETING_STALE_S && !fl_meeting_is_held(dir)) {
+            self.st_mtime - info.st_mtime > FL_MEETING_STALE_S &&
+            !fl_meeting_is_held(dir, FL_MEETING_HEAD)) {
             fl_log(FL_LOG_DEBUG, "removes %s, which a start has left that was killed", dir);
             fl_meeting_clear(dir);
         }

@@ -60,6 +60,7 @@ typedef struct fl__gate {
     char run_dir[PATH_MAX], cwd[PATH_MAX];
     fl_awaited_clock awaited; /* since the gate began to wait for hosts */
     int64_t turned_us;        /* the end of the loop's last turn */
+    int64_t looked_us;        /* at the tasks of an engine that are to join */
     int64_t alive_us;         /* when the hosts heard of the head last */
     int64_t end_us;    /* until when the gate waits for the others to end; 0: the run goes on */
     fl_host_type last; /* with end_us: what the hosts are told, */

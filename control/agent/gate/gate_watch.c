@@ -2,6 +2,7 @@
  * control/agent/gate/gate.c. */
 #include "control/agent/gate/gate_state.h"
 
+#include "control/agent/join/awaited.h"
 #include "device/clock.h"
 #include "device/log.h"
 
@@ -110,6 +111,19 @@ void fl__gate_take_starters(fl__gate *g)
     }
 }
 
+static void watch_tasks(fl__gate *g, int64_t now_us)
+{
+    if (!fl_awaited_looks_at_tasks(g->hosts, now_us, &g->looked_us)) {
+        return;
+    }
+    for (int i = 1; i < g->hosts->n; i++) {
+        bool is_awaited = g->remote[i].state == FL__HOST_AWAITED;
+        if (is_awaited && g->hosts->has_lost(g->hosts->meeting, i)) {
+            fl__gate_lose_host(g, i, FL_AWAITED_TASK_LOST);
+        }
+    }
+}
+
 /* ssh that ends before its agent has joined could not start it. When the run goes back, the agent
  * was started long ago, and may live without its ssh: the gate waits for it all the same. */
 static void watch_starters(fl__gate *g)
@@ -159,4 +173,5 @@ void fl__gate_watch_hosts(fl__gate *g, int64_t now_us)
 {
     watch_clock(g, now_us);
     watch_starters(g);
+    watch_tasks(g, now_us);
 }

@@ -5,7 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAMED_MOST = 4, FIRST_US = 10 * 1000 * 1000, PAUSE_MOST_US = 60 * 1000 * 1000 };
+enum {
+    NAMED_MOST = 4,
+    FIRST_US = 10 * 1000 * 1000,
+    PAUSE_MOST_US = 60 * 1000 * 1000,
+    LOOK_US = 500 * 1000,
+};
 
 const char *fl_awaited_names(const fl_hosts *hosts, const bool *awaited, char text[FL_AWAITED_TEXT])
 {
@@ -50,4 +55,11 @@ void fl_awaited_tell(fl_awaited_clock *clock, const fl_hosts *hosts, const bool 
                fl_awaited_names(hosts, awaited, names),
                (long long)(limit_ms - (now_us - clock->begun_us) / 1000) / 1000);
     }
+}
+
+bool fl_awaited_looks_at_tasks(const fl_hosts *hosts, int64_t now_us, int64_t *looked_us)
+{
+    bool due = hosts->meeting[0] != '\0' && now_us - *looked_us > LOOK_US;
+    *looked_us = due ? now_us : *looked_us;
+    return due;
 }

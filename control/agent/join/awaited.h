@@ -15,6 +15,12 @@ enum {
 const char *fl_awaited_names(const fl_hosts *hosts, const bool *awaited,
                              char text[FL_AWAITED_TEXT]);
 
+#define FL_AWAITED_TASK_LOST "its task has ended before it joined"
+
+/* Whether to look now at tasks of an engine that are to join, which looks at files: true twice a
+ * second at most, and never without an engine. *looked_us: when that was. */
+bool fl_awaited_looks_at_tasks(const fl_hosts *hosts, int64_t now_us, int64_t *looked_us);
+
 /* When the wait is told again: after 10 s, 30 s, 70 s, and then once a minute. All zeros: it has
  * not begun. */
 typedef struct fl_awaited_clock {

@@ -432,6 +432,7 @@ fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
         status = status == FL_OK ? serve_run(&r, end) : status;
     } while (status == FL_OK && r.over && r.again);
     end->signal_number = r.signal_number;
+    end->joined = r.was_in;
     end->stopped = status == FL_OK && r.stopped;
     end->failed = status == FL_OK && r.failed;
     end->drained = status == FL_OK && r.drained;

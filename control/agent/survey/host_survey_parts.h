@@ -36,6 +36,7 @@ typedef struct fl__survey {
     void *links; /* of the store */
     fl_store *store;
     int64_t turned_us;  /* when the last turn read what had come */
+    int64_t looked_us;  /* at the tasks of an engine that are to join */
     int own, signal_fd; /* the socket of this host's process */
     pid_t pid;
     int stopped;

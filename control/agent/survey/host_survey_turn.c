@@ -1,3 +1,4 @@
+#include "control/agent/join/awaited.h"
 #include "control/agent/join/join_address.h"
 #include "control/agent/survey/host_survey_parts.h"
 #include "device/child.h"
@@ -266,6 +267,19 @@ static void read_own(fl__survey *s)
     }
 }
 
+static void watch_tasks(fl__survey *s)
+{
+    const fl_hosts *hosts = s->o->hosts;
+    if (!fl_awaited_looks_at_tasks(hosts, fl_now_us(), &s->looked_us)) {
+        return;
+    }
+    for (int i = 1; i < hosts->n; i++) {
+        if (!s->host[i].joined && !s->host[i].gone && hosts->has_lost(hosts->meeting, i)) {
+            fl__survey_note_gone(s, i, FL_AWAITED_TASK_LOST);
+        }
+    }
+}
+
 static void watch_starters(fl__survey *s)
 {
     for (int i = 1; i < s->out->n; i++) {
@@ -305,6 +319,7 @@ void fl__survey_turn(fl__survey *s)
     }
     read_own(s);
     watch_starters(s);
+    watch_tasks(s);
     if (read(s->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         s->stopped = (int)info.ssi_signo;
     }

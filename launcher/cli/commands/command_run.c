@@ -1,4 +1,5 @@
 /* frostline run and frostline validate: the same way, to its end or to the last check. */
+#include "control/agent/process/signals.h"
 #include "device/alloc.h"
 #include "device/log.h"
 #include "device/plural.h"
@@ -203,7 +204,11 @@ static int run_task(const fl_args *args, fl_run_hosts *hosts)
     if (hosts->task.rank > 0) {
         return fl_run_hosts_serve(args, hosts);
     }
+    if (hosts->task.engine != NULL) {
+        fl_signals_hold_stops(); /* the other tasks are to be told of the end */
+    }
     int code = run_or_continue(args, hosts);
+    code = hosts->stopped_by == SIGTERM ? FL_EXIT_TERMINATED : code;
     fl_run_hosts_end(hosts, code);
     return code;
 }

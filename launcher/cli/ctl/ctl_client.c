@@ -240,11 +240,11 @@ static fl_status wait_part(fl_ctl_client_link *link, const char *request, int64_
             FL_TRY(fl_ctl_client_send(link, request));
         }
         link->is_back = false;
-        if (fl_left_ms(deadline_us) == 0) {
-            return fail_late(link);
-        }
         if (is_over(link) && zmq_poll(items, 1, LOOK_MS) == 0) { /* nothing is on its way either */
             return fl_fail(FL_EPEER, "%s: the run has ended", link->path);
+        }
+        if (fl_left_ms(deadline_us) == 0) {
+            return fail_late(link);
         }
     }
 }

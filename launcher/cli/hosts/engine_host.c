@@ -139,12 +139,11 @@ static fl_status await_head(const fl_run_hosts *h, char endpoint[FL_MEETING_ENDP
     return status == FL_ESTOPPED ? FL_EFAILED : status;
 }
 
-static fl_status join_head(const fl_run_hosts *h, int64_t grace_ms, bool *met, fl_relay_end *end)
+static fl_status join_head(const fl_run_hosts *h, int64_t grace_ms, fl_relay_end *end)
 {
     char endpoint[FL_MEETING_ENDPOINT], path[PATH_MAX + 16];
     fl_curve_keys keys;
     FL_TRY(await_head(h, endpoint, &end->exit_code));
-    *met = true;
     snprintf(path, sizeof path, "%s/" FL_MEETING_KEYS, h->meeting.dir);
     FL_TRY(fl_hosts_read_key(path, &keys));
     const fl_agent_host host = {.name = h->task.host, .address = "", .n_devices = 1};
@@ -153,7 +152,7 @@ static fl_status join_head(const fl_run_hosts *h, int64_t grace_ms, bool *met, f
     return status;
 }
 
-static fl_status serve(const fl_args *args, const fl_run_hosts *h, bool *met, fl_relay_end *end)
+static fl_status serve(const fl_args *args, const fl_run_hosts *h, fl_relay_end *end)
 {
     char parent[PATH_MAX];
     int64_t grace_ms = 0;
@@ -163,7 +162,7 @@ static fl_status serve(const fl_args *args, const fl_run_hosts *h, bool *met, fl
     fl_status status = find_parent(args, job, parent);
     status = status == FL_OK ? fl_engine_host_enter(args, job, h) : status;
     fl_free(job);
-    return status == FL_OK ? join_head(h, grace_ms, met, end) : status;
+    return status == FL_OK ? join_head(h, grace_ms, end) : status;
 }
 
 /* The engine ends with the highest code of all tasks, and mpirun ends all tasks after the first
@@ -171,16 +170,18 @@ static fl_status serve(const fl_args *args, const fl_run_hosts *h, bool *met, fl
 int fl_run_hosts_serve(const fl_args *args, const fl_run_hosts *hosts)
 {
     fl_relay_end end = {.exit_code = 0};
-    bool met = false;
-    fl_status status = serve(args, hosts, &met, &end);
-    fl_meeting_leave(&hosts->meeting, met);
+    fl_status status = serve(args, hosts, &end);
+    fl_meeting_leave(&hosts->meeting, end.joined);
     if (status == FL_EPEER) {
         fl_meeting_abandon(&hosts->meeting);
     }
-    if (status == FL_OK || status == FL_ESTOPPED) {
+    if (status == FL_OK || (status == FL_ESTOPPED && end.joined)) {
         return FL_EXIT_DONE;
     }
     fl_complain("%s", fl_errmsg());
+    if (status == FL_ESTOPPED && end.signal_number == SIGTERM) {
+        return FL_EXIT_TERMINATED;
+    }
     return status == FL_EFAILED ? end.exit_code : fl_exit_of(status);
 }
 

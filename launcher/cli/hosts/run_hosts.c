@@ -1,5 +1,6 @@
 #include "launcher/cli/hosts/run_hosts.h"
 
+#include "control/agent/process/signals.h"
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "device/log.h"
@@ -87,11 +88,12 @@ static fl_status set_devices(const fl_run_hosts *h, const fl_job *job, fl_meetin
     return FL_OK;
 }
 
-static fl_status gather_hosts(const fl_args *args, const fl_job *job, const fl_run_hosts *h,
+static fl_status gather_hosts(const fl_args *args, const fl_job *job, fl_run_hosts *h,
                               fl_meeting_host *all)
 {
     FL_TRY(fl_engine_host_enter(args, job, h));
-    FL_TRY(fl_meeting_gather(&h->meeting, &h->task, GATHER_MS, all));
+    FL_TRY(fl_meeting_gather(&h->meeting, &h->task, GATHER_MS, fl_signals_take_stop, all,
+                             &h->stopped_by));
     FL_TRY(set_devices(h, job, all));
     fl_cluster_file_init(h->file);
     for (int i = 0; i < h->task.n; i++) {
@@ -109,7 +111,7 @@ static fl_status gather_hosts(const fl_args *args, const fl_job *job, const fl_r
     return FL_OK;
 }
 
-static fl_status take_tasks(const fl_args *args, const fl_job *job, const fl_run_hosts *h)
+static fl_status take_tasks(const fl_args *args, const fl_job *job, fl_run_hosts *h)
 {
     void *all = NULL;
     if (job->n_hosts > 0) {
@@ -143,7 +145,7 @@ static fl_status load_file(const fl_args *args, const fl_job *job, fl_cluster_fi
     return FL_OK;
 }
 
-static fl_status find_hosts(const fl_args *args, fl_job *job, const fl_run_hosts *h)
+static fl_status find_hosts(const fl_args *args, fl_job *job, fl_run_hosts *h)
 {
     bool engine = has_engine(h), is_file = fl_args_has(args, "--hosts");
     bool others_start = fl_args_has(args, "--key"); /* the agents, on hosts that come up */
@@ -158,6 +160,7 @@ static fl_status find_hosts(const fl_args *args, fl_job *job, const fl_run_hosts
     h->hosts->by_ssh = !engine && !others_start && (!is_file || fl_args_has(args, "--ssh"));
     if (engine) {
         snprintf(h->hosts->meeting, sizeof h->hosts->meeting, "%s", h->meeting.dir);
+        h->hosts->has_lost = fl_meeting_has_lost;
         job->devices.count = FL_JOB_AUTO;
     }
     return fl_hosts_take_job(h->hosts, job);

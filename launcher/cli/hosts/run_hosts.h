@@ -13,6 +13,7 @@ typedef struct fl_run_hosts {
     fl_meeting meeting;    /* of the tasks of an engine */
     fl_cluster_file *file; /* from fl_alloc; NULL: the run has this host alone */
     fl_hosts *hosts;       /* the same */
+    int stopped_by;        /* a signal, while the head waited for the other tasks; 0: none */
 } fl_run_hosts;
 
 /* Look for an engine, and refuse options that exclude each other. FL_EINVAL. fl_run_hosts_fini also

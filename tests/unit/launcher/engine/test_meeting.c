@@ -64,19 +64,24 @@ static void write_text(const char *dir, const char *name, const char *text)
     fclose(file);
 }
 
-static void remove_join(const char *dir)
+static void remove_named(const char *dir, const char *name)
 {
     char path[PATH_MAX + 32];
-    snprintf(path, sizeof path, "%s/join", dir);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
     assert_int_equal(unlink(path), 0);
 }
 
 /* A task that learns from the head that the run does not begin: its process, which ends with the
  * head's exit code. */
-static pid_t start_late_task(const fl_meeting *m, int (*stop)(void))
+static pid_t start_late_task(const char *parent, int rank, int (*stop)(void))
 {
     pid_t pid = fork();
     if (pid == 0) {
+        fl_engine_task task = task_of(rank);
+        fl_meeting opened, *m = &opened;
+        if (fl_meeting_open(parent, &task, m) != FL_OK) {
+            _exit(98);
+        }
         char endpoint[FL_MEETING_ENDPOINT];
         int code = 0;
         fl_status status = fl_meeting_await(m, WAIT_MS, stop, endpoint, &code);
@@ -87,15 +92,15 @@ static pid_t start_late_task(const fl_meeting *m, int (*stop)(void))
     return pid;
 }
 
-/* A process that has the lock of the head. */
-static pid_t hold_elsewhere(const char *dir)
+/* A process that has the lock of this name. */
+static pid_t hold_elsewhere(const char *dir, const char *name)
 {
     int ready[2];
     char byte = 0;
     assert_int_equal(pipe(ready), 0);
     pid_t pid = fork();
     if (pid == 0) {
-        bool held = fl_meeting_hold(dir) >= 0;
+        bool held = fl_meeting_hold(dir, name) >= 0;
         (void)!write(ready[1], &byte, held);
         pause();
         _exit(0);
@@ -112,7 +117,7 @@ static void test_meeting__tasks_meet_and_leave_nothing(void **state)
     char dir[FOLDER_SIZE], parent[FOLDER_SIZE + 16], endpoint[FL_MEETING_ENDPOINT];
     fl_meeting m[3];
     fl_meeting_host hosts[3];
-    int code = 0;
+    int code = 0, number = 0;
     make_folder(dir);
     snprintf(parent, sizeof parent, "%s/a/runs", dir);
     for (int i = 0; i < 3; i++) {
@@ -127,20 +132,26 @@ static void test_meeting__tasks_meet_and_leave_nothing(void **state)
     assert_int_equal(stat(m[0].dir, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0700);
     fl_engine_task head = task_of(0);
-    assert_int_equal(fl_meeting_gather(&m[0], &head, WAIT_MS, hosts), FL_OK);
+    assert_int_equal(fl_meeting_gather(&m[0], &head, WAIT_MS, no_stop, hosts, &number), FL_OK);
     assert_string_equal(hosts[2].name, "n3");
     assert_string_equal(hosts[1].address, "10.0.0.2");
     assert_int_equal(hosts[2].n_devices, 3);
     assert_int_equal(fl_meeting_announce(m[0].dir, "tcp://10.0.0.1:5570"), FL_OK);
     assert_int_equal(fl_meeting_await(&m[1], WAIT_MS, no_stop, endpoint, &code), FL_OK);
     assert_string_equal(endpoint, "tcp://10.0.0.1:5570");
-    remove_join(m[0].dir); /* otherwise it may come before the head's end */
+    remove_named(m[0].dir, "join"); /* otherwise it may come before the head's end */
+    for (int i = 1; i < 3; i++) {   /* of this process, whose own locks look free */
+        char name[16];
+        snprintf(name, sizeof name, "lock-%d", i);
+        remove_named(m[0].dir, name);
+        close(m[i].lock_fd);
+    }
     for (int head_code = 0; head_code <= 3; head_code += 3) { /* 0: the run has finished long ago */
         pid_t late[2];
         fl_engine_task task = task_of(0);
         assert_int_equal(fl_meeting_open(parent, &task, &m[0]), FL_OK);
         for (int i = 0; i < 2; i++) {
-            late[i] = start_late_task(&m[i + 1], no_stop);
+            late[i] = start_late_task(parent, i + 1, no_stop);
         }
         fl_meeting_end(&m[0], head_code);
         fl_meeting_leave(&m[0], true);
@@ -166,10 +177,11 @@ static void test_meeting__a_killed_task_leaves_nothing(void **state)
 {
     (void)state;
     char dir[FOLDER_SIZE], endpoint[FL_MEETING_ENDPOINT];
-    fl_engine_task head = task_of(0), other = task_of(1);
+    fl_engine_task head = task_of(0), other = task_of(1), third = task_of(2);
     fl_meeting m, killed;
     int code = 0;
     make_folder(dir);
+    assert_int_equal(fl_meeting_open(dir, &third, &killed), FL_OK);
     assert_int_equal(fl_meeting_open(dir, &other, &killed), FL_OK);
     write_text(killed.dir, "task-1", "n2 10.0.0.2 1\n");
     assert_int_equal(fl_meeting_open(dir, &head, &m), FL_OK);
@@ -196,10 +208,10 @@ static void test_meeting__a_killed_head_is_noticed(void **state)
         fl_engine_task other = task_of(i + 1);
         assert_int_equal(fl_meeting_open(dir, &other, &m[i]), FL_OK);
     }
-    pid_t head = hold_elsewhere(m[0].dir);
-    assert_true(fl_meeting_is_held(m[0].dir));
+    pid_t head = hold_elsewhere(m[0].dir, FL_MEETING_HEAD);
+    assert_true(fl_meeting_is_held(m[0].dir, FL_MEETING_HEAD));
     for (int i = 0; i < 2; i++) {
-        late[i] = start_late_task(&m[i], tell_look);
+        late[i] = start_late_task(dir, i + 1, tell_look);
     }
     for (int i = 0; i < 2; i++) {
         char byte;
@@ -233,8 +245,68 @@ static void test_meeting__a_stopped_task_is_noticed(void **state)
                      FL_ESTOPPED);
     assert_int_equal(number, SIGTERM);
     fl_meeting_leave(&stopped, false);
-    assert_int_equal(fl_meeting_gather(&m, &head, WAIT_MS, hosts), FL_EPEER);
+    assert_int_equal(fl_meeting_gather(&m, &head, WAIT_MS, no_stop, hosts, &number), FL_EPEER);
     assert_non_null(strstr(fl_errmsg(), "task 1 (n2) has ended before the run began"));
+    assert_int_equal(remove_folder(dir), 0);
+}
+
+/* Would catch: a head that waits ten minutes for the agent of a task that was killed. */
+static void test_meeting__a_killed_task_is_noticed(void **state)
+{
+    (void)state;
+    char dir[FOLDER_SIZE];
+    fl_engine_task head = task_of(0);
+    fl_meeting_host hosts[3];
+    fl_meeting m;
+    pid_t tasks[2];
+    int number = 0;
+    make_folder(dir);
+    assert_int_equal(fl_meeting_open(dir, &head, &m), FL_OK);
+    for (int i = 0; i < 2; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "lock-%d", i + 1);
+        tasks[i] = hold_elsewhere(m.dir, name);
+        snprintf(name, sizeof name, "task-%d", i + 1);
+        write_text(m.dir, name, "n2 10.0.0.2 1\n");
+    }
+    write_text(m.dir, "task-0", "n1 10.0.0.1 1\n");
+    assert_int_equal(fl_meeting_gather(&m, &head, WAIT_MS, no_stop, hosts, &number), FL_OK);
+    assert_false(fl_meeting_has_lost(m.dir, 1) || fl_meeting_has_lost(m.dir, 2));
+    kill(tasks[0], SIGKILL);
+    waitpid(tasks[0], NULL, 0);
+    assert_true(fl_meeting_has_lost(m.dir, 1));
+    assert_false(fl_meeting_has_lost(m.dir, 2));
+    kill(tasks[1], SIGKILL);
+    waitpid(tasks[1], NULL, 0);
+    fl_meeting_end(&m, 3); /* at once: both are dead */
+    fl_meeting_leave(&m, true);
+    assert_int_equal(access(m.dir, F_OK), -1);
+    assert_int_equal(remove_folder(dir), 0);
+}
+
+/* Would catch: a task of a slow host that waits ten minutes for a head that has long ended. */
+static void test_meeting__a_late_task_finds_the_last_word(void **state)
+{
+    (void)state;
+    char dir[FOLDER_SIZE], endpoint[FL_MEETING_ENDPOINT];
+    fl_engine_task head = task_of(0), task;
+    fl_meeting_host hosts[3];
+    fl_meeting m, late;
+    int code = 0;
+    make_folder(dir);
+    assert_int_equal(fl_meeting_open(dir, &head, &m), FL_OK);
+    assert_int_equal(fl_meeting_gather(&m, &head, WAIT_MS, terminated, hosts, &code), FL_ESTOPPED);
+    assert_int_equal(code, SIGTERM);
+    fl_meeting_end(&m, 5);
+    fl_meeting_leave(&m, true);
+    for (int i = 1; i < 3; i++) {
+        task = task_of(i);
+        assert_int_equal(fl_meeting_open(dir, &task, &late), FL_OK);
+        assert_int_equal(fl_meeting_await(&late, WAIT_MS, no_stop, endpoint, &code), FL_EFAILED);
+        assert_int_equal(code, 5);
+        fl_meeting_leave(&late, false);
+    }
+    assert_int_equal(access(m.dir, F_OK), -1);
     assert_int_equal(remove_folder(dir), 0);
 }
 
@@ -260,9 +332,9 @@ static void test_meeting__a_later_start_removes_what_was_left(void **state)
         assert_int_equal(fl_meeting_open(dir, &task, &m[i]), FL_OK);
         write_text(m[i].dir, "task-1", "n2 10.0.0.2 1\n");
     }
-    close(m[0].head_fd); /* as its head's end does */
-    close(m[1].head_fd);
-    pid_t holder = hold_elsewhere(m[2].dir);
+    close(m[0].lock_fd); /* as its head's end does */
+    close(m[1].lock_fd);
+    pid_t holder = hold_elsewhere(m[2].dir, FL_MEETING_HEAD);
     make_old(m[0].dir);
     make_old(m[2].dir);
     fl_engine_task task = task_of(0);
@@ -287,11 +359,11 @@ static void test_meeting__names_the_hosts_that_are_missing(void **state)
     fl_engine_task task = task_of(0);
     fl_meeting m;
     fl_meeting_host hosts[3];
-    int code = 0;
+    int code = 0, number = 0;
     make_folder(dir);
     assert_int_equal(fl_meeting_open(dir, &task, &m), FL_OK);
     write_text(m.dir, "task-1", "n2 10.0.0.2 1\n");
-    assert_int_equal(fl_meeting_gather(&m, &task, 1, hosts), FL_EDEADLINE);
+    assert_int_equal(fl_meeting_gather(&m, &task, 1, no_stop, hosts, &number), FL_EDEADLINE);
     assert_non_null(strstr(fl_errmsg(), "no sign of n1, n3 in "));
     assert_int_equal(fl_meeting_await(&m, 1, no_stop, endpoint, &code), FL_EDEADLINE);
     assert_int_equal(remove_folder(dir), 0);
@@ -312,11 +384,12 @@ static void test_meeting__refuses_what_no_task_wrote(void **state)
     fl_engine_task task = task_of(0);
     fl_meeting m;
     fl_meeting_host hosts[3];
+    int number = 0;
     make_folder(dir);
     assert_int_equal(fl_meeting_open(dir, &task, &m), FL_OK);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         write_text(m.dir, "task-1", bad[i]);
-        if (fl_meeting_gather(&m, &task, WAIT_MS, hosts) != FL_EFORMAT) {
+        if (fl_meeting_gather(&m, &task, WAIT_MS, no_stop, hosts, &number) != FL_EFORMAT) {
             fail_msg("'%s' is accepted", bad[i]);
         }
     }
@@ -333,6 +406,8 @@ int main(void)
         cmocka_unit_test(test_meeting__a_killed_task_leaves_nothing),
         cmocka_unit_test(test_meeting__a_killed_head_is_noticed),
         cmocka_unit_test(test_meeting__a_stopped_task_is_noticed),
+        cmocka_unit_test(test_meeting__a_killed_task_is_noticed),
+        cmocka_unit_test(test_meeting__a_late_task_finds_the_last_word),
         cmocka_unit_test(test_meeting__a_later_start_removes_what_was_left),
         cmocka_unit_test(test_meeting__names_the_hosts_that_are_missing),
         cmocka_unit_test(test_meeting__refuses_what_no_task_wrote),
