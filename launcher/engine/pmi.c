@@ -38,7 +38,7 @@ static bool read_line(int fd, char line[LINE_MAX_BYTES])
     return false;
 }
 
-static bool ask(int fd, const char *what, char line[LINE_MAX_BYTES])
+static bool ask_hydra(int fd, const char *what, char line[LINE_MAX_BYTES])
 {
     size_t n = strlen(what);
     return send(fd, what, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n && read_line(fd, line);
@@ -47,8 +47,8 @@ static bool ask(int fd, const char *what, char line[LINE_MAX_BYTES])
 bool fl_pmi_ask_start(int fd, char *name, size_t size_bytes)
 {
     char line[LINE_MAX_BYTES], last[LINE_MAX_BYTES];
-    bool answered = ask(fd, question, line);
-    (void)ask(fd, goodbye, last); /* its answer says nothing */
+    bool answered = ask_hydra(fd, question, line);
+    (void)ask_hydra(fd, goodbye, last); /* its answer says nothing */
     close(fd);
     if (!answered) {
         return false;

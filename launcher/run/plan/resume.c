@@ -164,28 +164,6 @@ bool fl_resume_goes_back(const fl_preparation *p)
 
 /* ---- ⑤ ---- */
 
-/* A process that opened the old file before finds that it has another name's file, and ends. */
-static fl_status replace_job(fl_resume *r, const fl_preparation *p)
-{
-    int fd = -1;
-    FL_TRY(fl_run_dir_replace_job(p, r->dir_fd, &fd));
-    close(r->held_fd);
-    r->held_fd = fd;
-    return FL_OK;
-}
-
-fl_status fl_resume_begin(fl_resume *r, const fl_preparation *p)
-{
-    int64_t last_step = r->begins_again ? -1 : r->checkpoint->step;
-    fl_status status = fl_runfiles_cut_hashes(r->dir_fd, last_step);
-    if (status == FL_OK && r->n_changed > 0) {
-        status = replace_job(r, p);
-    }
-    return status == FL_OK ? FL_OK : fl_within(status, "--resume: %s", r->dir);
-}
-
-/* ---- ⑥ ---- */
-
 /* Newer ones, which the run will write again, and those that were never finished. What is no file
  * of a checkpoint stays; a run that goes back again and again names it once. */
 static void remove_others(const fl_resume *r)
@@ -213,6 +191,29 @@ static void remove_others(const fl_resume *r)
     close(dir_fd);
 }
 
+/* A process that opened the old file before finds that it has another name's file, and ends. */
+static fl_status replace_job(fl_resume *r, const fl_preparation *p)
+{
+    int fd = -1;
+    FL_TRY(fl_run_dir_replace_job(p, r->dir_fd, &fd));
+    close(r->held_fd);
+    r->held_fd = fd;
+    return FL_OK;
+}
+
+fl_status fl_resume_begin(fl_resume *r, const fl_preparation *p)
+{
+    int64_t last_step = r->begins_again ? -1 : r->checkpoint->step;
+    remove_others(r); /* before a worker may write one of their names */
+    fl_status status = fl_runfiles_cut_hashes(r->dir_fd, last_step);
+    if (status == FL_OK && r->n_changed > 0) {
+        status = replace_job(r, p);
+    }
+    return status == FL_OK ? FL_OK : fl_within(status, "--resume: %s", r->dir);
+}
+
+/* ---- ⑥ ---- */
+
 /* The weights that the run had left are not those of its last step any more. Whatever happens from
  * here on, the newest checkpoint has them. */
 static void remove_model(const fl_resume *r)
@@ -227,7 +228,5 @@ static void remove_model(const fl_resume *r)
 
 void fl_resume_drop_old(void *resume)
 {
-    const fl_resume *r = resume;
-    remove_others(r);
-    remove_model(r);
+    remove_model(resume);
 }

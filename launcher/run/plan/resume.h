@@ -4,8 +4,8 @@
  *     the job ②            which fields changed, and whether they may   fl_resume_check_job
  *     the checkpoint ③     the newest that is whole and fits            fl_resume_choose
  *     the plan ④           the checkpoint's, or another with its F      fl_resume_keeps_plan, ...
- *     the directory ⑤      job.yaml, hashes                             fl_resume_begin
- *     what is old ⑥        newer checkpoints, the trained model         fl_resume_drop_old
+ *     the directory ⑤      newer checkpoints, job.yaml, hashes          fl_resume_begin
+ *     what is old ⑥        the trained model                            fl_resume_drop_old
  *
  * Nothing is changed on the disk before ⑤. The controller then continues the other files. A run
  * that goes back before it has any state begins again in its directory: it has no ③ and no ④. */
@@ -97,8 +97,7 @@ void fl_resume_take_plan(fl_resume *resume, const fl_preparation *p, bool kept, 
 fl_status fl_resume_begin(fl_resume *resume, const fl_preparation *p) FL_MUST_CHECK;
 
 /* ⑥. All hosts have joined, and all workers are ready: remove the trained model that the run had
- * left, and newer checkpoints. resume: an fl_resume. What cannot be removed is named in a warning.
- */
+ * left. resume: an fl_resume. What cannot be removed is named in a warning. */
 void fl_resume_drop_old(void *resume);
 
 #endif

@@ -345,7 +345,7 @@ static void expect_said(net_hosts *h, stand_in s[], const char *const says[])
     kill(h->head, SIGTERM);
     assert_int_equal(net_hosts_await_exit(&h->head), 5);
     leave_all(h, s);
-    assert_true(net_hosts_shell("rm -r %s/run %s/head.log", h->dir, h->dir));
+    assert_true(net_hosts_shell("rm -rf %s/run %s/head.log", h->dir, h->dir));
 }
 
 /* Finite numbers that nothing was measured to. Would catch: a plan that gives a host all layers, or
