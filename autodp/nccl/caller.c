@@ -138,8 +138,10 @@ static bool run_job(nccl_group *g, nccl_job *job)
     if (status != FL_OK) {
         fl__nccl_break(g, status, "%s", fl_errmsg());
     }
-    if (status != FL_OK || ended || lane->state >= NCCL_LANE_ABORTING) {
-        end_job(job, status != FL_OK || lane->state >= NCCL_LANE_ABORTING);
+    bool failed = status != FL_OK || lane->state >= NCCL_LANE_ABORTING;
+    if (failed || ended) {
+        lane->unmarked = lane->unmarked || (failed && job->done != NULL);
+        end_job(job, failed);
         return true;
     }
     return !was_begun;

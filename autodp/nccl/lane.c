@@ -323,7 +323,7 @@ static bool has_work(nccl_lane *lane)
     if (g->failed == FL_OK) {
         fl__nccl_lane_look(lane);
     }
-    bool any = lane->queued != NULL || lane->issued != NULL;
+    bool any = lane->queued != NULL || lane->issued != NULL || lane->unmarked;
     pthread_mutex_unlock(&g->mutex);
     return any;
 }
@@ -345,6 +345,7 @@ bool fl__nccl_lane_quiet(nccl_lane *lane)
         job->state = NCCL_FAILED;
     }
     lane->issued = NULL;
+    lane->unmarked = false;
     pthread_mutex_unlock(&g->mutex);
     return true;
 }

@@ -116,6 +116,7 @@ struct nccl_lane {
     bool abort_wanted;
     nccl_job *queued, *last_queued; /* the first may be under way */
     nccl_job *issued, *last_issued; /* the device does them in this order */
+    bool unmarked; /* the device may still do one that has failed: no event tells its end */
 };
 
 /* ---- registered buffers ---- */
