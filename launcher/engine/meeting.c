@@ -412,7 +412,8 @@ void fl_meeting_leave(const fl_meeting *m, bool joined)
         left_file(m->rank, left);
         (void)write_file(m->dir, left, "");
     }
-    if (over && have_all_left(m) && !is_held(m->dir, 0)) {
+    bool had_head = has_file(m->dir, FL_MEETING_HEAD); /* one that is late reads the files */
+    if (over && had_head && have_all_left(m) && !is_held(m->dir, 0)) {
         fl_meeting_clear(m->dir); /* there is no head any more */
     }
     if (!over && !has_file(m->dir, OVER_FILE) && !has_tasks(m->dir)) {
