@@ -18,8 +18,8 @@ typedef struct fl_engine_task {
     int rank, n;               /* of the tasks, each on a host of its own; 0: the head */
     int cpus;                  /* that the engine gives the task's host; 0: it does not say */
     char host[FL_ENGINE_TEXT]; /* the name of this host, which no other task has */
-    int n_hostname; /* 0: the engine gives that name; else it begins with so many characters of the
-                       hostname, and the rank tells it apart */
+    int n_hostname; /* `host` is this many characters of the hostname, and then "-" and the rank;
+                       0: the engine has given the name */
     char start[FL_ENGINE_START_TEXT]; /* a file's name that tasks of this start have alone */
     const char *nodes; /* all hosts, as fl_node_list_get reads them; NULL: not told */
 } fl_engine_task;

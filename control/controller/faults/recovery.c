@@ -207,7 +207,7 @@ bool fl_recovery_watch(fl_controller *controller, int64_t now_us, char *why, siz
     if (r->state != FL_RECOVERY_COLLECTING) {
         return true;
     }
-    /* ① may have come before the controller knew that the members have gone over. */
+    /* The loss ① may have been noticed before the members reported that they use the next plan. */
     fl__recovery_take_out_joining(controller, now_us);
     if (!all_reported(controller)) {
         return true;

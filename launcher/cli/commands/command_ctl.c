@@ -291,7 +291,8 @@ static fl_status open_link(const target *t, bool events, int64_t deadline_us,
     return fl_ctl_place_open(&place, events, link);
 }
 
-/* A run may begin to go back after the connection was made: its record says so then. */
+/* A run that goes back after a loss gives no answer. It may do so after the connection was made, so
+ * the record of the run is looked at between the waits for the reply. */
 static fl_status ask_at_once(fl_ctl_client_link *link, const char *request, int64_t deadline_us,
                              const char **reply)
 {
