@@ -3,6 +3,7 @@
  *     enter   changes + 1 (odd)   open[depth] = it, depth + 1    changes + 1 (even)
  *     leave   changes + 1 (odd)   depth - 1                      changes + 1 (even)
  *             begun + 1           ring[n % RING] = it            written + 1
+ *     beat    changes + 2
  *
  * A reader of `open` reads again when `changes` was odd or has moved. A reader of the ring takes
  * what lies below `written`, and drops what `begun` shows to have been overwritten meanwhile.
@@ -167,6 +168,14 @@ void fl_flight_leave(void)
     begin_change(t);
     atomic_store_explicit(&t->depth, here.depth, memory_order_release);
     end_change(t);
+}
+
+void fl_flight_beat(void)
+{
+    if (here.track != NULL) {
+        begin_change(here.track);
+        end_change(here.track);
+    }
 }
 
 void fl_flight_innermost(fl_flight_entry *out)

@@ -129,6 +129,10 @@ const char *fl_flight_category_text(fl_flight_category category);
 void fl_flight_enter(fl_flight_kind kind, int peer, int item, int64_t bytes);
 void fl_flight_leave(void);
 
+/* This thread is in a wait that it looks up from at times, and has just done so: n_changes grows,
+ * and nothing else. */
+void fl_flight_beat(void);
+
 /* Leave every operation that this thread is in: after a failure that the thread survives. */
 void fl_flight_unwind(void);
 
@@ -181,7 +185,8 @@ typedef struct fl_flight_view {
     int depth;
     fl_flight_entry open[FL_FLIGHT_DEPTH];
     fl_flight_entry last;
-    uint64_t n_changes; /* how often an operation has been entered or left on this track, twofold */
+    uint64_t n_changes; /* how often an operation has been entered or left on this track, or its
+                           thread has looked up from a wait (fl_flight_beat), twofold */
     bool whole; /* false: at every try its writer was in the middle of a change, or died there */
 } fl_flight_view;
 

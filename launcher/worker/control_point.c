@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { STANDBY_SLICE_MS = 50 };
+enum { SLICE_MS = 50 }; /* how often a wait looks up */
 
 typedef fl_worker_state worker;
 
@@ -133,8 +133,9 @@ static fl_status wait_command(worker *w, fl_command *command)
 {
     fl_link_patience patience = {0};
     fl_flight_enter(FL_FLIGHT_COMMAND, -1, -1, 0);
-    while (!fl_link_wait_command(w->link, w->step, STANDBY_SLICE_MS, command)) {
+    while (!fl_link_wait_command(w->link, w->step, SLICE_MS, command)) {
         FL_TRY(fl_worker_check_abort(w));
+        fl_flight_beat();
         if (fl_link_is_late(w->link, &patience, w->c->job->fault.deadline_ms)) {
             return fl_fail(FL_EDEADLINE, "the controller did not answer for step %lld in time",
                            (long long)w->step);
@@ -193,7 +194,7 @@ fl_status fl_control_stand_by(worker *w, fl_control_message *what)
     fl_flight_enter(FL_FLIGHT_STANDBY, -1, -1, 0);
     while (!woken) {
         FL_TRY(fl_worker_check_abort(w));
-        woken = fl_link_wait_wake(w->link, STANDBY_SLICE_MS);
+        woken = fl_link_wait_wake(w->link, SLICE_MS);
     }
     fl_flight_leave();
     fl_link_doing(w->link, "receiving a command");

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SLICE_MS = 100 };
+enum { SLICE_MS = 50 }; /* how often it shows that it waits, and does not hang */
 
 typedef fl_worker_state worker;
 
@@ -79,6 +79,7 @@ static fl_status wait_for_answer(worker *w, uint32_t serial, bool *came, fl_regr
         if (fl_abort_set_check(&w->abort_set, UINT32_MAX) != FL_OK) {
             return fl_fail(FL_EPEER, "the run ends");
         }
+        fl_flight_beat();
         *came = fl_link_wait_regroup(w->link, serial, w->regrouped, SLICE_MS, order);
     }
     return FL_OK;

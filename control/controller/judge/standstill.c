@@ -139,6 +139,13 @@ static bool waits_for_workers(fl_flight_kind kind)
     return kind != FL_FLIGHT_COMMAND && kind != FL_FLIGHT_STANDBY;
 }
 
+/* A wait that its thread looks up from many times a second, so that each look finds a change: a
+ * thread in which none is found hangs, whether the controller has answered or not. */
+static bool looks_up(fl_flight_kind kind)
+{
+    return kind == FL_FLIGHT_COMMAND;
+}
+
 /* From then on it leaves every wait at once, also for the controller or in standby, until it has
  * reported where it stands. One that joins has no such waits: it obeys the controller alone. */
 static bool must_leave(const fl_standstill_watch *watch, const fl_worker *w, fl_flight_kind kind)
@@ -200,7 +207,7 @@ static fl_standstill_look look_at_thread(fl_standstill_watch *watch, const fl_fl
     if (view.depth > 0) {
         look.kind = view.open[view.depth - 1].kind;
     }
-    look.is_alone = must_leave(watch, w, look.kind) || is_woken ||
+    look.is_alone = looks_up(look.kind) || must_leave(watch, w, look.kind) || is_woken ||
                     is_passed_over(&watch->of[w->rank], flight, w, &view);
     return look;
 }

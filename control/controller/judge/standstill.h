@@ -43,7 +43,8 @@ typedef struct fl_standstill_limits {
 typedef struct fl_standstill_look {
     uint64_t n_changes;  /* of its training thread's operations, and finished steps */
     fl_flight_kind kind; /* the innermost; FL_FLIGHT_NONE: between operations */
-    bool is_alone;       /* nothing keeps it any more: waits are broken, or it has been woken */
+    bool is_alone;       /* nothing keeps it any more: waits are broken, it has been woken, or its
+                            wait is one that it looks up from */
     bool is_known;       /* `process` could be read */
     fl_process_look process;
 } fl_standstill_look;

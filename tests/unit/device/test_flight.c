@@ -128,6 +128,38 @@ static void test_flight__survives_a_killed_worker(void **state)
     assert_null(flight);
 }
 
+static void do_nothing(void)
+{
+}
+
+static void look_up_from_a_wait(void)
+{
+    fl_flight_enter(FL_FLIGHT_COMMAND, -1, -1, 0);
+    fl_flight_beat();
+    fl_flight_beat();
+    raise(SIGKILL);
+}
+
+/* Would catch: a wait that looks the same whether its thread runs or hangs; one that seems to begin
+ * anew each time, or that fills the ring. */
+static void test_flight__a_wait_shows_that_its_thread_runs(void **state)
+{
+    (void)state;
+    fl_flight *flight = create();
+    fl_flight_view view;
+    assert_int_equal(in_worker(flight, do_nothing), 0);
+    fl_flight_look(flight, ME, 0, &view);
+    uint64_t before = 2 * view.n_changes; /* each process begins its track */
+    assert_true(WIFSIGNALED(in_worker(flight, look_up_from_a_wait)));
+    fl_flight_look(flight, ME, 0, &view);
+    assert_true(view.whole);
+    assert_int_equal(view.n_changes, before + 2 + 2 * 2);
+    assert_int_equal(view.depth, 1);
+    assert_int_equal(view.open[0].kind, FL_FLIGHT_COMMAND);
+    assert_int_equal(fl_flight_written(flight, ME, 0), 0);
+    fl_flight_destroy(&flight);
+}
+
 enum { MANY = FL_FLIGHT_RING * 2 + 100 };
 
 static void write_many(void)
@@ -461,6 +493,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flight__survives_a_killed_worker),
+        cmocka_unit_test(test_flight__a_wait_shows_that_its_thread_runs),
         cmocka_unit_test(test_flight__remembers_the_newest_and_counts_the_lost),
         cmocka_unit_test(test_flight__shows_a_worker_of_another_host),
         cmocka_unit_test(test_flight__deeper_operations_are_left_out),

@@ -21,6 +21,12 @@
 
 enum { AT_STEP = 5 };
 
+/* Replicas of one stage, which go on without one that hangs. */
+#define ALONE                                                                                      \
+    "pipe.k", "1", "pipe.m", "2", "train.batch", "12", "train.epochs", "2", "train.evaluate",      \
+        "false", "fault.detect", "1s", "fault.deadline", "600s", "fault.on_loss", "continue",      \
+        "fault.restarts", "0"
+
 /* A worker that stops, or hangs, when it begins an operation of this kind. */
 typedef struct standstill {
     const char *name, *k, *r, *deadline;
@@ -70,6 +76,17 @@ static json_t *lost_event(const char *dir)
     json_decref(lines);
     assert_non_null(found);
     return found;
+}
+
+static void expect_hung(const char *dir, int nth, int who)
+{
+    json_t *lines = lines_with(dir, "events.jsonl", "\"worker.lost\"");
+    const json_t *event = json_array_get(lines, (size_t)nth);
+    assert_non_null(event);
+    assert_int_equal(number(event, "rank"), who);
+    assert_string_equal(json_string_value(json_object_get(event, "how")), "hung");
+    assert_true(json_is_true(json_object_get(event, "goes_on")));
+    json_decref(lines);
 }
 
 /* flight.json shows the worker in that very operation. */
@@ -202,22 +219,15 @@ static void test_standstill__a_worker_that_hangs_in_standby_is_found(void **stat
     } cases[] = {{"one-trains", "1", "2", 1}, {"two-train", "2", "3", 2}};
     for (int i = 0; i < 2; i++) {
         scenario s = {.name = cases[i].name,
-                      .sets = JOB_SETS("pipe.k", "1", "autodp.r", cases[i].r, "pipe.m", "2",
-                                       "devices.count", cases[i].count, "train.batch", "12",
-                                       "train.epochs", "2", "train.evaluate", "false",
-                                       "fault.detect", "1s", "fault.deadline", "600s",
-                                       "fault.on_loss", "continue", "fault.restarts", "0"),
+                      .sets =
+                          JOB_SETS(ALONE, "devices.count", cases[i].count, "autodp.r", cases[i].r),
                       .script = &freezes,
                       .n_script = 1,
                       .n_samples = 204,
                       .at_operation = hang_in_standby,
                       .context = &cases[i].who};
         scenario_run(&s);
-        json_t *event = lost_event(s.dir);
-        assert_int_equal(number(event, "rank"), cases[i].who);
-        assert_string_equal(json_string_value(json_object_get(event, "how")), "hung");
-        assert_true(json_is_true(json_object_get(event, "goes_on")));
-        json_decref(event);
+        expect_hung(s.dir, 0, cases[i].who);
     }
 }
 
@@ -284,11 +294,7 @@ static void test_standstill__a_cut_worker_that_hangs_in_standby_is_found(void **
         cut c = cuts[i];
         c.n_sends = shared_memory(sizeof *c.n_sends);
         scenario s = {.name = c.name,
-                      .sets =
-                          JOB_SETS("pipe.k", "1", "autodp.r", "2", "pipe.m", "2", "devices.count",
-                                   "3", "train.batch", "12", "train.epochs", "2", "train.evaluate",
-                                   "false", "fault.detect", "1s", "fault.deadline", "600s",
-                                   "fault.on_loss", "continue", "fault.restarts", "0"),
+                      .sets = JOB_SETS(ALONE, "devices.count", "3", "autodp.r", "2"),
                       .script = freezes,
                       .n_script = 2,
                       .n_samples = 204,
@@ -296,12 +302,43 @@ static void test_standstill__a_cut_worker_that_hangs_in_standby_is_found(void **
                       .context = &c};
         scenario_run(&s);
         munmap(c.n_sends, sizeof *c.n_sends);
-        json_t *event = lost_event(s.dir);
-        assert_int_equal(number(event, "rank"), 2);
-        assert_string_equal(json_string_value(json_object_get(event, "how")), "hung");
-        assert_true(json_is_true(json_object_get(event, "goes_on")));
-        json_decref(event);
+        expect_hung(s.dir, 0, 2);
     }
+}
+
+static void hang_in_a_wait_for_a_command(fl_flight_kind kind, int rank, int64_t step)
+{
+    (void)step;
+    while (kind == FL_FLIGHT_COMMAND && rank == *(const int *)scenario_here()->context) {
+        pause();
+    }
+}
+
+/* Would catch: a thread that counts as waiting for the controller for ever, although the controller
+ * has answered: the leader's at a step that has a decision, and that of a worker that has reported
+ * where it stands after a loss. */
+static void test_standstill__a_worker_that_hangs_in_its_wait_for_a_command_is_found(void **state)
+{
+    (void)state;
+    const fl_script_entry freezes = {.step = 8, .f = 1, .k = -1, .r = -1, .m = -1};
+    int leader = 0, other = 2;
+    scenario s = {.name = "command",
+                  .sets = JOB_SETS(ALONE, "devices.count", "2", "autodp.r", "2"),
+                  .script = &freezes,
+                  .n_script = 1,
+                  .n_samples = 204,
+                  .at_operation = hang_in_a_wait_for_a_command,
+                  .context = &leader};
+    scenario_run(&s);
+    expect_hung(s.dir, 0, leader);
+    scenario t = {.name = "regroup",
+                  .sets = JOB_SETS(ALONE, "devices.count", "3", "autodp.r", "3"),
+                  .n_samples = 204,
+                  .at = {{.point = "step", .who = 1, .step = AT_STEP, .act = kill_this_worker}},
+                  .at_operation = hang_in_a_wait_for_a_command,
+                  .context = &other};
+    scenario_run(&t);
+    expect_hung(t.dir, 1, other);
 }
 
 /* No worker stands still in an operation of its own, but all wait. */
@@ -332,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_standstill__a_worker_that_hangs_is_found_at_once),
         cmocka_unit_test(test_standstill__a_worker_that_hangs_in_standby_is_found),
         cmocka_unit_test(test_standstill__a_cut_worker_that_hangs_in_standby_is_found),
+        cmocka_unit_test(test_standstill__a_worker_that_hangs_in_its_wait_for_a_command_is_found),
         cmocka_unit_test(test_standstill__all_wait_for_each_other),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);

@@ -291,24 +291,35 @@ static void test_slow_or_hung__excuses_silence_while_the_agent_is_silent(void **
     assert_int_equal(excused_us(get_no_answer, 0, 3 * n_most), limits.silence_us);
 }
 
-/* A sleeping process whose training thread is in this operation while all waits are broken;
- * microseconds until the watch finds that it hangs. */
-static int64_t leaves_after(pid_t pid, fl_flight_kind kind, bool has_reported, bool are_broken)
+/* Of a thread that is in a wait. */
+typedef struct waiting {
+    fl_flight_kind kind;
+    bool looks_up;     /* from its wait, and shows it */
+    bool has_reported; /* where it stands */
+    bool are_broken;   /* all waits */
+} waiting;
+
+/* A sleeping process whose training thread waits; microseconds until the watch finds that it hangs.
+ */
+static int64_t leaves_after(pid_t pid, const waiting *w)
 {
     fl_standstill_watch watch;
     fl_flight *flight = NULL;
     int64_t begun_us = 1000 * (int64_t)SECOND_US, now_us = begun_us;
     fl_worker worker = {.rank = 0, .pid = pid, .linked = true, .ready = true};
-    worker.broken_us = has_reported ? begun_us : 0;
+    worker.broken_us = w->has_reported ? begun_us : 0;
     assert_int_equal(fl_flight_create(1, &flight), FL_OK);
     fl_flight_join(flight, 0);
-    fl_flight_enter(kind, -1, -1, 0);
+    fl_flight_enter(w->kind, -1, -1, 0);
     assert_int_equal(fl_standstill_watch_init(&watch, 1, true, &limits), FL_OK);
     watch.look = look_at_once;
-    watch.waits_are_broken = are_broken;
+    watch.waits_are_broken = w->are_broken;
     while (!worker.hung && now_us - begun_us < 2 * limits.deadline_us) {
         now_us += TURN_US;
         worker.heard_us = now_us;
+        if (w->looks_up) {
+            fl_flight_beat();
+        }
         fl_standstill_watch_look(&watch, flight, &worker, 1, now_us);
     }
     fl_flight_leave();
@@ -318,18 +329,34 @@ static int64_t leaves_after(pid_t pid, fl_flight_kind kind, bool has_reported, b
 }
 
 /* Would catch: a run in which all wait for ever for the report of a worker that hangs in standby,
- * or while it waits for the controller. */
+ * or in another wait. */
 static void test_slow_or_hung__finds_who_does_not_regroup(void **state)
 {
     (void)state;
+    const waiting hung[] = {{.kind = FL_FLIGHT_STANDBY, .are_broken = true},
+                            {.kind = FL_FLIGHT_RECEIVE, .are_broken = true}};
+    const waiting idle = {.kind = FL_FLIGHT_STANDBY};
     pid_t pid = start_sleeper();
-    int64_t soon_us = limits.silence_us + SECOND_US;
-    assert_in_range(leaves_after(pid, FL_FLIGHT_STANDBY, false, true), 1, soon_us);
-    assert_in_range(leaves_after(pid, FL_FLIGHT_COMMAND, false, true), 1, soon_us);
-    assert_in_range(leaves_after(pid, FL_FLIGHT_RECEIVE, false, true), 1, soon_us);
-    assert_int_equal(leaves_after(pid, FL_FLIGHT_COMMAND, true, true), -1); /* for the plan */
-    assert_int_equal(leaves_after(pid, FL_FLIGHT_STANDBY, false, false), -1);
-    assert_int_equal(leaves_after(pid, FL_FLIGHT_COMMAND, false, false), -1);
+    for (int i = 0; i < 2; i++) {
+        assert_in_range(leaves_after(pid, &hung[i]), 1, limits.silence_us + SECOND_US);
+    }
+    assert_int_equal(leaves_after(pid, &idle), -1);
+    end_child(pid);
+}
+
+/* Would catch: a run that waits for ever for a worker that hangs while it waits for the controller,
+ * which may have answered long ago; and one that is lost because the controller takes its time. */
+static void test_slow_or_hung__finds_who_does_not_look_up(void **state)
+{
+    (void)state;
+    pid_t pid = start_sleeper();
+    for (int i = 0; i < 4; i++) {
+        waiting w = {
+            .kind = FL_FLIGHT_COMMAND, .has_reported = i % 2 != 0, .are_broken = i / 2 != 0};
+        assert_in_range(leaves_after(pid, &w), 1, limits.silence_us + SECOND_US);
+        w.looks_up = true;
+        assert_int_equal(leaves_after(pid, &w), -1);
+    }
     end_child(pid);
 }
 
@@ -380,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_slow_or_hung__excuses_a_link_that_gets_no_processor),
         cmocka_unit_test(test_slow_or_hung__excuses_silence_while_the_agent_is_silent),
         cmocka_unit_test(test_slow_or_hung__finds_who_does_not_regroup),
+        cmocka_unit_test(test_slow_or_hung__finds_who_does_not_look_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
