@@ -99,6 +99,38 @@ bool fl_child_reap(pid_t child, int64_t timeout_ms, int *wait_status)
     }
 }
 
+/* Kill it, and wait for its end as long as a killed process may take. */
+static void kill_and_reap(pid_t child, int *wait_status)
+{
+    kill(child, SIGKILL);
+    if (!fl_child_reap(child, FL_CHILD_KILLED_MS, wait_status)) {
+        *wait_status = SIGKILL;
+    }
+}
+
+/* Until the child has ended or the deadline has passed; at once if there is no descriptor. */
+static void sleep_until_end(pid_t child, int64_t deadline_us)
+{
+    struct pollfd ended = {.fd = pidfd_open(child, 0), .events = POLLIN};
+    while (ended.fd >= 0 && fl_left_ms(deadline_us) > 0 &&
+           poll(&ended, 1, (int)fl_left_ms(deadline_us)) <= 0) {
+    }
+    if (ended.fd >= 0) {
+        close(ended.fd);
+    }
+}
+
+bool fl_child_await(pid_t child, int64_t timeout_ms, int *wait_status)
+{
+    int64_t deadline_us = fl_deadline_us(timeout_ms);
+    sleep_until_end(child, deadline_us);
+    bool ended = fl_child_reap(child, fl_left_ms(deadline_us), wait_status);
+    if (!ended) {
+        kill_and_reap(child, wait_status);
+    }
+    return ended;
+}
+
 static fl_child_end follow_child(const char *what, pid_t child, int child_fd, int64_t timeout_ms)
 {
     int64_t deadline_us = fl_deadline_us(timeout_ms);
@@ -112,13 +144,9 @@ static fl_child_end follow_child(const char *what, pid_t child, int child_fd, in
     bool ended = wait_for_exit(&wait, deadline_us);
     end.given_up = !ended && fl_left_ms(deadline_us) > 0;
     end.late = !ended && !end.given_up;
-    if (!ended) {
-        kill(child, SIGKILL);
-    }
     (void)kill(-child,
                SIGKILL); /* what it has started; until waitpid, nothing else has this number */
-    while (waitpid(child, &end.wait_status, 0) < 0 && errno == EINTR) {
-    }
+    kill_and_reap(child, &end.wait_status);
     return end;
 }
 
@@ -138,9 +166,7 @@ fl_status fl_child_run(const char *what, void (*act)(void *context), void *conte
     int child_fd = pidfd_open(child, 0);
     if (child_fd < 0) {
         fl_status status = fl_fail(FL_EIO, "%s: no descriptor: %s", what, strerror(errno));
-        kill(child, SIGKILL);
-        while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
-        }
+        kill_and_reap(child, &(int){0});
         return status;
     }
     *end = follow_child(what, child, child_fd, timeout_ms);

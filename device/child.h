@@ -11,8 +11,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* After so long, one line says that the caller waits. */
-enum { FL_CHILD_SLOW_MS = 5000 };
+enum {
+    FL_CHILD_SLOW_MS = 5000,    /* after so long, one line says that the caller waits */
+    FL_CHILD_KILLED_MS = 10000, /* for a killed process to be gone; its GPU memory may be large */
+};
 
 /* How the process ended. */
 typedef struct fl_child_end {
@@ -43,6 +45,11 @@ void fl_child_leave_output(void);
  * this time, as a process that is stuck in the kernel, or nobody can know yet that it has: the
  * caller leaves it behind. */
 bool fl_child_reap(pid_t child, int64_t timeout_ms, int *wait_status);
+
+/* Wait for the end of a child that ends by itself, and kill it after this time. False: it was
+ * killed (*wait_status says so, too; if the kernel holds it for FL_CHILD_KILLED_MS more, the caller
+ * leaves it behind). */
+bool fl_child_await(pid_t child, int64_t timeout_ms, int *wait_status);
 
 /* Why a process has no answer: FL_ENOTSUP. process: "the process that ...". */
 fl_status fl_child_refuse(const char *process, const fl_child_end *end,

@@ -2,6 +2,7 @@
 
 #include "control/events/json.h"
 #include "device/alloc.h"
+#include "device/child.h"
 #include "device/clock.h"
 #include "device/last_line.h"
 #include "device/plural.h"
@@ -18,7 +19,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ANSWER_MAX = 128 * 1024, ASK_MS = 60000, CANNOT_EXECUTE = 127, REST_READS = 64 };
+enum {
+    ANSWER_MAX = 128 * 1024,
+    ASK_MS = 60000,
+    END_MS = 2000, /* for each ssh to end after the last answer */
+    CANNOT_EXECUTE = 127,
+    REST_READS = 64,
+};
 
 static const double APART_S = 1.0; /* ssh takes a part of it to end */
 
@@ -254,13 +261,18 @@ static void read_rest(ssh_question *q)
     }
 }
 
-static void describe_end(const ssh_question *q, bool late, int how, char text[FL_FINDING_TEXT])
+static void describe_end(const ssh_question *q, bool late, bool ended, int how,
+                         char text[FL_FINDING_TEXT])
 {
     bool says = q->last.n > 0;
     if (q->pid <= 0) {
         snprintf(text, FL_FINDING_TEXT, "it was not asked");
     } else if (late) {
-        snprintf(text, FL_FINDING_TEXT, "no answer in %d s", ASK_MS / 1000);
+        snprintf(text, FL_FINDING_TEXT, "no answer in %d s; ssh was killed", ASK_MS / 1000);
+    } else if (!ended) {
+        snprintf(text, FL_FINDING_TEXT,
+                 "ssh closed its output without an answer, had not ended %d s later and was killed",
+                 END_MS / 1000);
     } else {
         snprintf(text, FL_FINDING_TEXT, "ssh ended with %s %d",
                  WIFEXITED(how) ? "exit code" : "signal",
@@ -271,23 +283,34 @@ static void describe_end(const ssh_question *q, bool late, int how, char text[FL
              says ? "\"" : "");
 }
 
-static void take_end(ssh_question *q, fl_doctor_host *host)
+/* A ProxyCommand, or a shell's profile there, can keep ssh from its end. */
+static void add_endless(fl_doctor_host *host)
+{
+    fl_finding *f =
+        fl_finding_add(&host->findings, FL_VERDICT_WARNING, "ssh",
+                       "ssh had not ended %d s after its answer, and was killed", END_MS / 1000);
+    fl_finding_advise(f, "look at ssh's own configuration for host %s: ProxyCommand, ControlMaster",
+                      host->address);
+}
+
+static void take_end(ssh_question *q, int64_t until_us, fl_doctor_host *host)
 {
     char text[FL_FINDING_TEXT];
     int how = 0;
     bool late = q->fd >= 0;
     if (late) {
         close(q->fd);
-        kill(q->pid, SIGKILL);
     }
-    while (q->pid > 0 && waitpid(q->pid, &how, 0) < 0 && errno == EINTR) {
-    }
+    bool ended = q->pid <= 0 || fl_child_await(q->pid, late ? 0 : fl_left_ms(until_us), &how);
     read_rest(q);
     if (!late && q->pid > 0 && q->n > 0) {
         fl_doctor_take_answer(q->text, q->n, q->now_s, host);
+        if (!ended) {
+            add_endless(host);
+        }
         return;
     }
-    describe_end(q, late, how, text);
+    describe_end(q, late, ended, how, text);
     fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, "ssh", "host %s (%s): %s",
                                    host->name, host->address, text);
     fl_finding_advise(f,
@@ -314,8 +337,9 @@ void fl_doctor_look_at_hosts(const fl_cluster_file *file, fl_doctor_host *hosts)
         }
     }
     read_answers(questions, n);
+    int64_t until_us = fl_deadline_us(END_MS);
     for (int i = 1; i < n; i++) {
-        take_end(&questions[i], &hosts[i]);
+        take_end(&questions[i], until_us, &hosts[i]);
         fl_free(questions[i].text);
     }
 }

@@ -6,16 +6,38 @@
 #include "cache/value.h"
 #include "control/events/runfiles.h"
 #include "device/alloc.h"
+#include "device/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 112 + FL_LAYER_NAME_MAX };
+enum {
+    LINE_BYTES = 112 + FL_LAYER_NAME_MAX,
+    LOCK_MS = 5000, /* another worker, or a program of the user's, may be stopped with the lock */
+    LOOK_MS = 2,
+};
+
+/* Returns 0, or errno: ETIMEDOUT if another process keeps the lock for LOCK_MS. */
+static int lock_file(int fd)
+{
+    int64_t deadline_us = fl_deadline_us(LOCK_MS);
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR) {
+            return errno;
+        }
+        if (fl_left_ms(deadline_us) == 0) {
+            return ETIMEDOUT;
+        }
+        (void)poll(NULL, 0, LOOK_MS);
+    }
+    return 0;
+}
 
 /* One worker at a time, so that their lines do not mix and a cut write can be taken back. Returns
  * 0, or errno. */
@@ -25,7 +47,8 @@ static int append_lines(int dir_fd, const char *text, size_t n)
     if (fd < 0) {
         return errno;
     }
-    int error = flock(fd, LOCK_EX) != 0 ? errno : fl_runfile_append(fd, text, n);
+    int error = lock_file(fd);
+    error = error != 0 ? error : fl_runfile_append(fd, text, n);
     close(fd);
     return error;
 }

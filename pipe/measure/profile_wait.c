@@ -1,6 +1,7 @@
 /* 3 of pipe/measure/profile.c: the wait for the children. */
 #include "pipe/measure/profile_state.h"
 
+#include "device/child.h"
 #include "device/clock.h"
 #include "nn/model.h"
 
@@ -11,7 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 100 };
+enum {
+    LOOK_MS = 100,
+    END_MS = 5000, /* for a child to end once its pipe is closed */
+};
 
 /* A call of a layer gets fault.deadline, and at least this: all children compute at once, on a
  * machine that may have other work. */
@@ -67,11 +71,20 @@ static fl_status judge(const fl__profiler *p, int index, int how)
     return FL_OK;
 }
 
+/* The code of a model can close the pipe that ends with its process. */
+static fl_status endless(const fl__profiler *p, int index)
+{
+    char text[FL_LAYER_TEXT_MAX];
+    return fl_fail(FL_EFAILED,
+                   "profile: the process that measured %s closed its pipe, did not end within %d s "
+                   "and was killed",
+                   phase_text(p, &p->segment->probe[index], text), END_MS / 1000);
+}
+
 static fl_status reap(fl__profiler *p, int index)
 {
     int how = 0;
-    while (waitpid(p->pid[index], &how, 0) < 0 && errno == EINTR) {
-    }
+    bool ended = fl_child_await(p->pid[index], END_MS, &how);
     p->pid[index] = 0;
     close(p->end[index]);
     p->end[index] = -1;
@@ -80,7 +93,7 @@ static fl_status reap(fl__profiler *p, int index)
         fl_probe_nccl_judge(&p->nccl, probe, how);
         return FL_OK;
     }
-    return judge(p, index, how);
+    return ended ? judge(p, index, how) : endless(p, index);
 }
 
 static fl_status too_slow(const fl__profiler *p, int index)
@@ -214,8 +227,7 @@ void fl__profile_end_all(fl__profiler *p)
     for (int i = 0; i < p->n_children; i++) {
         if (p->pid[i] != 0) {
             kill(p->pid[i], SIGKILL);
-            while (waitpid(p->pid[i], NULL, 0) < 0 && errno == EINTR) {
-            }
+            (void)fl_child_reap(p->pid[i], FL_CHILD_KILLED_MS, &(int){0});
             close(p->end[i]);
         }
     }

@@ -61,6 +61,12 @@ if [ "$3" = 127.0.0.3 ]; then
     echo "ssh: connect to host 127.0.0.3 port 22: No route to host" >&2
     exit 255
 fi
+case "$3 $4" in
+127.0.0.[45]*doctor*)
+    [ "$3" = 127.0.0.5 ] || sh -c "$4"
+    exec sleep 600 >&- 2>&-
+    ;;
+esac
 exec sh -c "$4"
 END
 chmod 755 bin/ssh
@@ -88,6 +94,12 @@ expect "two hosts" 0 '^ok +same +the version of this host' \
     env PATH="$work/bin:$PATH" "$program" doctor --hosts two.yaml
 expect "two hosts, for programs" 0 '^\{"hosts": \[\{"host": "h1", .*"host": "h2", "address": "127.0.0.2", "verdict": "(ok|warning)"' \
     env PATH="$work/bin:$PATH" "$program" doctor --hosts two.yaml --json
+# An ssh that does not end: with its answer, and without one.
+sed 's/127.0.0.2/127.0.0.4/; s/127.0.0.3/127.0.0.5/' hosts.yaml >endless.yaml
+expect "an ssh that does not end" 2 '^warning +ssh +ssh had not ended 2 s after its answer, and was killed$' \
+    env PATH="$work/bin:$PATH" "$program" doctor --hosts endless.yaml
+grep -qE '^error +ssh +host h3 .127.0.0.5.: ssh closed its output without an answer, had not ended 2 s later and was killed$' output ||
+    { echo "an ssh that does not end, without an answer" && cat output && failed=1; }
 sed 's/address: 127.0.0.2/&, profile: none.yaml/' two.yaml >stated.yaml
 expect "a profile that is stated and not there" 2 '^error +job +stated.yaml:3:5: hosts: entry 2, profile: none.yaml: No such file' \
     env PATH="$work/bin:$PATH" "$program" doctor "$source_dir/configs/quickstart.yaml" --set devices.count=auto --hosts stated.yaml
@@ -97,7 +109,7 @@ sed '/^links:/,$d; s/127.0.0.2/fd00::2/' two.yaml >six.yaml
 expect "an IPv6 address" 2 "address: found 'fd00::2', allowed: an IPv4 address, as 10.0.0.1 .no IPv6." \
     "$program" doctor --hosts six.yaml
 expect "no such file of hosts" 2 'none.yaml: cannot be opened' "$program" doctor --hosts none.yaml
-rm -r bin hosts.yaml two.yaml stated.yaml six.yaml wrong.yaml
+rm -r bin endless.yaml hosts.yaml two.yaml stated.yaml six.yaml wrong.yaml
 left=$(ls -A)
 [ "$left" = output ] || { echo "files are left: $left" && failed=1; }
 exit $failed

@@ -348,6 +348,7 @@ _Noreturn void fl__agent_run(const fl_agent_options *options, int socket, fl_age
         struct pollfd items[] = {{.fd = socket, .events = POLLIN},
                                  {.fd = a.signal_fd, .events = POLLIN}};
         items[0].events |= all_sent ? 0 : POLLOUT;
+        /* Without a deadline: the end of the controller, of a worker, or of the relay wakes it. */
         (void)poll(items, 2, a.o->flight_ms > 0 ? (int)a.o->flight_ms : -1);
         drain_signals(&a);
         reap_children(&a);

@@ -13,7 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { REAP_MS = 2000 }; /* for a killed process to be gone */
+enum {
+    REAP_MS = 2000,   /* for a killed process to be gone */
+    BEYOND_MS = 2000, /* for a process to end after the time of its work */
+};
 
 void fl_relay_tell_head(int socket, const fl_host_message *message)
 {
@@ -54,9 +57,12 @@ static void probe_links(const fl_relay_options *o, const fl_host_probe_order *or
         tell_unmeasured(socket, order->number, strerror(errno));
         return;
     }
-    while (waitpid(pid, &how, 0) < 0 && errno == EINTR) {
-    }
-    if (fl_host_probe_failed(how, why)) {
+    if (!fl_child_await(pid, order->all_ms + BEYOND_MS, &how)) {
+        snprintf(why, sizeof why,
+                 "the process that measures its links did not end within %lld s, and was killed",
+                 (long long)(order->all_ms + BEYOND_MS) / 1000);
+        tell_unmeasured(socket, order->number, why);
+    } else if (fl_host_probe_failed(how, why)) {
         tell_unmeasured(socket, order->number, why);
     }
 }
@@ -123,7 +129,8 @@ static void take_signals(const sigset_t *before)
     sigprocmask(SIG_SETMASK, before, NULL);
 }
 
-/* The next message of the head, which the relay has passed on. False: the relay has closed. */
+/* The next message of the head, which the relay has passed on. False: the relay has closed. Waits
+ * without a deadline: the relay has one for the head, and this process ends with the relay. */
 static bool read_head(int socket, fl_host_message *out)
 {
     unsigned char bytes[FL_HOST_MESSAGE_MAX];

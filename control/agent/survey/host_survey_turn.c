@@ -31,6 +31,8 @@ static void tell_result(void *context, const fl_host_link *result)
     (void)send(*socket, result, sizeof *result, MSG_NOSIGNAL);
 }
 
+/* Waits for the order without a deadline: the parent sends it or closes the socket, and this
+ * process ends with it. */
 static _Noreturn void become_probe(const fl__survey *s, int socket, pid_t parent)
 {
     fl_host_probe_order order;

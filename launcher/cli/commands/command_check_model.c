@@ -8,6 +8,7 @@
  * is the one that failed. */
 #include "control/events/json.h"
 #include "device/alloc.h"
+#include "device/child.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/job/number.h"
@@ -202,8 +203,7 @@ static fl_status follow_child(checking *c, pid_t child, int fd)
     if (late || status != FL_OK) {
         kill(child, SIGKILL);
     }
-    while (waitpid(child, &wait_status, 0) < 0 && errno == EINTR) {
-    }
+    bool ended = fl_child_await(child, c->timeout_s * 1000, &wait_status);
     FL_TRY(status);
     if (m.ends) {
         return m.status == FL_OK ? FL_OK : fl_fail(m.status, "%s", m.result.text);
@@ -212,7 +212,7 @@ static fl_status follow_child(checking *c, pid_t child, int fd)
         return fl_fail(FL_EINTERNAL,
                        "the process that checks a layer ended before its first check");
     }
-    return show_end(c, &begun, late, wait_status);
+    return show_end(c, &begun, late || !ended, wait_status);
 }
 
 static fl_status check_layer(checking *c, int layer)

@@ -252,7 +252,7 @@ static fl_status wait_part(fl_ctl_client_link *link, const char *request, int64_
 /* Parts of one message come together, so only the first is waited for. */
 static fl_status read_part(fl_ctl_client_link *link, const char **text)
 {
-    if (zmq_msg_recv(&link->last, link->socket, 0) < 0) {
+    if (zmq_msg_recv(&link->last, link->socket, ZMQ_DONTWAIT) < 0) {
         return fl_fail(FL_EIO, "%s: %s", link->path, zmq_strerror(zmq_errno()));
     }
     size_t n = zmq_msg_size(&link->last);

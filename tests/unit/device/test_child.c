@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -57,11 +58,51 @@ static void test_child__that_is_stopped_keeps_nobody_from_a_signal(void **state)
     assert_int_equal(sigprocmask(SIG_SETMASK, &before, NULL), 0);
 }
 
+static pid_t fork_stopped(void)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        stop_itself(NULL);
+    }
+    return pid;
+}
+
+static void test_child__that_does_not_end_by_itself_is_killed(void **state)
+{
+    (void)state;
+    int how = 0;
+    assert_false(fl_child_await(fork_stopped(), SHORT_MS, &how));
+    assert_true(WIFSIGNALED(how));
+    assert_int_equal(WTERMSIG(how), SIGKILL);
+    assert_no_child();
+    assert_false(fl_child_await(fork_stopped(), 0, &how));
+    assert_no_child();
+}
+
+static void test_child__that_ends_by_itself_is_awaited(void **state)
+{
+    (void)state;
+    int how = 0;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        _exit(7);
+    }
+    assert_true(fl_child_await(pid, LONG_MS, &how));
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 7);
+    assert_no_child();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_child__that_is_stopped_is_late),
         cmocka_unit_test(test_child__that_is_stopped_keeps_nobody_from_a_signal),
+        cmocka_unit_test(test_child__that_does_not_end_by_itself_is_killed),
+        cmocka_unit_test(test_child__that_ends_by_itself_is_awaited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
