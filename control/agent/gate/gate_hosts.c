@@ -205,6 +205,7 @@ static void take_from_host(fl__gate *g, int i, const fl_host_message *message)
         r->owes[FL_HOST_NEWS_NOTICE] = true;
     } else if (message->type == FL_HOST_LEAVE || message->type == FL_HOST_UNFIT) {
         r->unfit = message->type == FL_HOST_UNFIT;
+        r->parted = !r->unfit && g->end_us != 0;
         fl__gate_lose_host(g, i, message->text[0] == '\0' ? "its agent has ended" : message->text);
     }
 }

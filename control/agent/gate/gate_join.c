@@ -81,7 +81,7 @@ static void take_in(fl__gate *g, int i, const fl_host_peer *peer, const fl_host_
     r->heard_us = fl_now_us();
     r->closed_us = 0;
     r->state = FL__HOST_JOINED;
-    r->released = r->unfit = false;
+    r->released = r->unfit = r->parted = false;
     r->rival.since_us = 0;
     r->clock.n = 0;
     r->held.n = 0;

@@ -23,6 +23,7 @@ typedef struct fl__remote_host {
     int64_t silent_ms;             /* after it had not answered for this long; 0: otherwise */
     bool unfit;                    /* as it has said itself, for this reason */
     bool released;                 /* the run goes on without it: its end is no loss */
+    bool parted;                   /* its agent has ended after the run did */
     bool late; /* it joins after the run has begun, or begun again: its workers get their state
                 * from the others */
     fl_join_rival rival;

@@ -144,7 +144,7 @@ static void watch_starters(fl__gate *g)
 static void cut_starter(fl__gate *g, int i)
 {
     fl__remote_host *r = &g->remote[i];
-    bool is_lost = r->state == FL__HOST_GONE && r->held.n == 0 && !r->released;
+    bool is_lost = r->state == FL__HOST_GONE && r->held.n == 0 && !r->released && !r->parted;
     if (is_lost && r->starter.pid > 0) {
         fl_log(FL_LOG_INFO, "ends the ssh of host %s, which is lost", g->hosts->host[i].name);
     }

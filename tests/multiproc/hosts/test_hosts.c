@@ -281,6 +281,7 @@ static void test_hosts__the_job_names_the_hosts(void **state)
         1);
     assert_int_equal(net_hosts_n_events(h, "run.started", "\"profile\": \"the head's\""), 1);
     assert_in_range(net_hosts_layers_of_second(h, N_LAYERS), N_LAYERS - FEW, N_LAYERS - 1);
+    assert_false(net_hosts_log_has(h, "head.log", "is lost")); /* nor is it at the end */
     check(h);
 }
 
