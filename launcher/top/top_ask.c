@@ -7,6 +7,7 @@
 #include "launcher/top/top_ask.h"
 
 #include "device/plain_name.h"
+#include "device/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,9 +140,13 @@ static bool take_numbers(fl_top_ask *a, const command *c)
                  second);
         snprintf(a->request.text, sizeof a->request.text, "scale to K=%ld x R=%ld", number, second);
     } else {
-        char value[FL_TOP_INPUT_MAX + 16];
+        char value[FL_COUNT_BYTES];
         snprintf(a->request.args, sizeof a->request.args, "{\"%s\": %ld}", c->arg, number);
-        snprintf(value, sizeof value, c->key == 's' ? "%ld devices" : "%ld", number);
+        if (c->key == 's') {
+            fl_count(number, "device", value);
+        } else {
+            snprintf(value, sizeof value, "%ld", number);
+        }
         const char *at = strstr(c->text, "%s");
         snprintf(a->request.text, sizeof a->request.text, "%.*s%s%s", (int)(at - c->text), c->text,
                  value, at + 2);

@@ -92,6 +92,48 @@ int fl_top_text(fl_top_cells *cells, int x, int y, int room, fl_top_style style,
     return x;
 }
 
+/* Where the line of `room` cells ends that begins with text: at a space, if it has one. */
+static const char *line_end(const fl_top_cells *cells, const char *text, int room)
+{
+    const char *space = NULL;
+    for (int n = 0; *text != 0; n++) {
+        space = *text == ' ' ? text : space;
+        if (n == room) {
+            return space == NULL ? text : space;
+        }
+        (void)next_glyph(cells, &text);
+    }
+    return text;
+}
+
+static const char *skip_spaces(const char *text)
+{
+    return text + strspn(text, " ");
+}
+
+int fl_top_n_lines(const fl_top_cells *cells, int room, int most, const char *text)
+{
+    int n = 0;
+    for (text = skip_spaces(text); *text != 0 && n < most && room > 0; n++) {
+        text = skip_spaces(line_end(cells, text, room));
+    }
+    return n;
+}
+
+void fl_top_lines(fl_top_cells *cells, int x, int y, int room, int n, fl_top_style style,
+                  const char *text)
+{
+    text = skip_spaces(text);
+    for (int i = 0; i + 1 < n; i++) {
+        const char *end = line_end(cells, text, room);
+        for (int at = x; text < end; at++) {
+            fl_top_put(cells, at, y + i, style, next_glyph(cells, &text));
+        }
+        text = skip_spaces(text);
+    }
+    fl_top_text(cells, x, y + n - 1, room, style, text);
+}
+
 int fl_top_printf(fl_top_cells *cells, int x, int y, int room, fl_top_style style,
                   const char *format, ...)
 {

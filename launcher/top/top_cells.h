@@ -53,6 +53,14 @@ void fl_top_fill(fl_top_cells *cells, int x, int y, int n, fl_top_style style, u
  * then being an ellipsis. Characters that steer a terminal, or are not one cell wide, become '?'.
  * Returns x behind the text. */
 int fl_top_text(fl_top_cells *cells, int x, int y, int room, fl_top_style style, const char *text);
+
+/* Longer text over several lines of `room` cells each, broken at spaces: how many lines it takes,
+ * at most `most`; and the same text in n lines from y on, the last one cut where that is too few.
+ */
+int fl_top_n_lines(const fl_top_cells *cells, int room, int most, const char *text);
+void fl_top_lines(fl_top_cells *cells, int x, int y, int room, int n, fl_top_style style,
+                  const char *text);
+
 int fl_top_printf(fl_top_cells *cells, int x, int y, int room, fl_top_style style,
                   const char *format, ...) FL_PRINTF(6, 7);
 

@@ -12,7 +12,7 @@
 #include "launcher/cli/ctl/ctl_place.h"
 #include "launcher/top/top_ask.h"
 
-enum { FL_TOP_NOTE_MAX = 256 };
+enum { FL_TOP_NOTE_MAX = 512 };
 
 typedef struct fl_top_feed fl_top_feed;
 

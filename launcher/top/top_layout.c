@@ -14,6 +14,7 @@ enum {
     MOST_CURVES = 14,
     LEAST_EVENTS = 2,
     MORE_EVENTS = 3,
+    MOST_NOTE = 5,
 };
 
 static bool is_text(const char *text)
@@ -101,14 +102,24 @@ static int body(fl_top_cells *c, const fl_top_model *m, const fl_top_view *v, fl
     return scroll;
 }
 
-static void bottom_line(fl_top_cells *c, const fl_top_model *m, const fl_top_view *v)
+/* A refusal may be long: it says what is allowed at its end. */
+static int bottom_height(const fl_top_cells *c, const fl_top_view *v, int most)
+{
+    bool is_note = is_text(v->note) && !is_text(v->question);
+    most = most < 1 ? 1 : least(most, MOST_NOTE);
+    return is_note ? fl_top_n_lines(c, c->width - 2, most, v->note)
+                   : v->keys || is_text(v->question);
+}
+
+static void bottom(fl_top_cells *c, const fl_top_model *m, const fl_top_view *v, int height)
 {
     int y = c->height - 1;
     if (is_text(v->question)) {
         fl_top_fill(c, 0, y, c->width, FL_TOP_KEYS, ' ');
         fl_top_text(c, 1, y, c->width - 2, FL_TOP_KEYS, v->question);
     } else if (is_text(v->note)) {
-        fl_top_text(c, 1, y, c->width - 2, v->bad_note ? FL_TOP_BAD : FL_TOP_BOLD, v->note);
+        fl_top_lines(c, 1, c->height - height, c->width - 2, height,
+                     v->bad_note ? FL_TOP_BAD : FL_TOP_BOLD, v->note);
     } else if (v->keys) {
         fl_top_keys(c, y, m->over);
     }
@@ -139,16 +150,16 @@ int fl_top_layout(fl_top_cells *c, const fl_top_model *m, const fl_top_view *v)
         too_small(c);
         return 0;
     }
-    int scroll = 0;
+    int scroll = 0, height = 1;
     if (v->help) {
         fl_top_help(c);
     } else if (!m->known) {
         nothing_known(c, m, v);
     } else {
-        bool has_bottom = v->keys || is_text(v->question) || is_text(v->note);
         int head = fl_top_head(c, m, v->silence);
-        scroll = body(c, m, v, (fl_top_box){0, head, c->width, c->height - head - has_bottom});
+        height = bottom_height(c, v, c->height - head - 1);
+        scroll = body(c, m, v, (fl_top_box){0, head, c->width, c->height - head - height});
     }
-    bottom_line(c, m, v);
+    bottom(c, m, v, height);
     return scroll;
 }

@@ -1,5 +1,6 @@
 #include "launcher/top/top_words.h"
 
+#include "device/plural.h"
 #include "launcher/cli/ctl/ctl_show.h"
 
 #include <inttypes.h>
@@ -9,11 +10,12 @@
 #include <string.h>
 
 /* {field} stands for a field of the event; {field+} counts from 1, {field%} is a share of 1,
- * {field MiB} are bytes. The first template counts whose fields are all there. */
+ * {field MiB} are bytes, {field #noun} counts nouns. The first template counts whose fields are all
+ * there. */
 static const struct {
     const char *event, *words;
 } templates[] = {
-    {"run.started", "started: {steps} steps, batch {batch}, seed {seed}"},
+    {"run.started", "started: {steps #step}, batch {batch}, seed {seed}"},
     {"run.running", "all workers are ready: training begins"},
     {"costs", "costs of layers: {from}, of {measured}"},
     {"costs.learned", "costs of layers corrected by live steps"},
@@ -32,7 +34,7 @@ static const struct {
     {"worker.restarted", "worker {rank} is started again ({why})"},
     {"worker.joined", "worker {rank} has joined, as standby"},
     {"agent.lost", "{message}"},
-    {"host.joined", "host {host} has joined, {workers} workers from worker {first_worker} on"},
+    {"host.joined", "host {host} has joined, {workers #worker} from worker {first_worker} on"},
     {"host.draining", "host {host} is to leave ({why})"},
     {"host.drained", "host {host} has left the run, after {seconds} s"},
     {"host.lost", "host {host} is lost: {why}"},
@@ -52,12 +54,12 @@ static const struct {
     {"cache.opened", "cache: {memory_bytes MiB} of memory, {disk_bytes MiB} of disk"},
     {"cache.decided",
      "cache {state}: a sample takes {read_us} us to read, {compute_us} to compute"},
-    {"cache.tiers", "cache, worker {rank}: {device_bytes} bytes on the GPU, {pinned_bytes} pinned"},
-    {"cache.used", "cache {state}, epoch {epoch+}, worker {rank}: {hits} hits, {misses} misses"},
+    {"cache.tiers", "cache, worker {rank}: {device_bytes #byte} on the GPU, {pinned_bytes} pinned"},
+    {"cache.used", "cache {state}, epoch {epoch+}, worker {rank}: {hits #hit}, {misses #miss}"},
     {"transport.chosen",
-     "{nccl_pairs} of {pairs} pairs of workers use NCCL ({comm}, {comm_ms} ms)"},
+     "NCCL between {nccl_pairs} of {pairs #pair} of workers ({comm}, {comm_ms} ms)"},
     {"graphs", "no graphs, worker {rank}: {reason}"},
-    {"graphs", "graphs, worker {rank}: {captures} captures, {launches} launches, {calls} calls"},
+    {"graphs", "graphs, worker {rank}: {captures #capture}, {launches #launch}, {calls #call}"},
     {"tune.tried", "tried M={m}: {step_ms} ms a step"},
     {"tune.done", "micro-batches: {why}"},
     {"transition.prepare", "plan change: K={k} R={r} M={m} is prepared ({why})"},
@@ -70,20 +72,20 @@ static const struct {
     {"opening.ended", "the workers were not connected yet: the run does not wait for them"},
     {"run.paused", "paused at step {step}"},
     {"run.continued", "continued at step {step}"},
-    {"checkpoint.written", "checkpoint after {step} steps"},
+    {"checkpoint.written", "checkpoint after {step #step}"},
     {"checkpoint.failed", "no checkpoint was written: {why}"},
-    {"run.resumed", "resumed from the checkpoint after {step} steps ({ended} before)"},
+    {"run.resumed", "resumed from the checkpoint after {step #step} ({ended} before)"},
     {"run.ending", "ends with step {last_step}"},
     {"job.changed", "{field} is {value} from step {step} on"},
     {"snapshot.taken",
-     "snapshot in memory after {step} steps: {bytes MiB}, {copy_ms} ms without training"},
+     "snapshot in memory after {step #step}: {bytes MiB}, {copy_ms} ms without training"},
     {"model.saved", "model saved: {path}, {bytes MiB}"},
     {"trace.written", "trace written: {file}"},
     {"trace.failed", "no trace: {message}"},
     {"record.incomplete", "record incomplete: {missing}"},
-    {"run.finished", "finished: {steps} steps, loss {train_loss}, accuracy {test_accuracy%}"},
-    {"run.finished", "finished: {steps} steps, loss {train_loss}"},
-    {"run.stopped", "stopped after {steps} steps"},
+    {"run.finished", "finished: {steps #step}, loss {train_loss}, accuracy {test_accuracy%}"},
+    {"run.finished", "finished: {steps #step}, loss {train_loss}"},
+    {"run.stopped", "stopped after {steps #step}"},
     {"run.failed", "failed: {message}"},
 };
 enum { N_TEMPLATES = sizeof templates / sizeof *templates, FIELD_BYTES = 32 };
@@ -93,9 +95,9 @@ static const double MIB = 1048576.0;
 /* One placeholder, without its braces; false if the event lacks the field. */
 static bool put_field(const json_t *event, const char *name, size_t length, FILE *out)
 {
-    char key[FIELD_BYTES];
+    char key[FIELD_BYTES], count[FL_COUNT_BYTES];
     snprintf(key, sizeof key, "%.*s", (int)length, name);
-    char *bytes = strstr(key, " MiB");
+    char *bytes = strstr(key, " MiB"), *noun = strchr(key, '#');
     char last = key[length - 1];
     key[strcspn(key, "+% ")] = 0;
     const json_t *value = json_object_get(event, key);
@@ -106,6 +108,8 @@ static bool put_field(const json_t *event, const char *name, size_t length, FILE
         fputs(json_string_value(value), out);
     } else if (bytes != NULL) {
         fprintf(out, "%.1f MiB", json_number_value(value) / MIB);
+    } else if (noun != NULL && json_is_integer(value)) {
+        fputs(fl_count(json_integer_value(value), noun + 1, count), out);
     } else if (last == '%') {
         fprintf(out, "%.2f %%", 100.0 * json_number_value(value));
     } else if (json_is_integer(value)) {

@@ -246,6 +246,27 @@ static void test_top_layout__says_what_stands_against_it(void **state)
     hides("waiting");
 }
 
+/* Would catch: a refusal that is cut before it says what is allowed, one that hides the head of a
+ * small screen, and a word that is wider than the screen. */
+static void test_top_layout__a_long_refusal_takes_more_lines(void **state)
+{
+    (void)state;
+    static const char refusal[] =
+        "scale: refused: devices: found 9, but a plan of that many workers needs more memory than "
+        "each device has; allowed: 1 .. 4";
+    char word[200] = "";
+    make_model(2, 2, 18, 5);
+    (void)draw(80, 24, false, &(fl_top_view){.keys = true, .note = refusal, .bad_note = true});
+    shows("\n scale: refused: devices: found 9, but a plan of that many workers needs more\n"
+          " memory than each device has; allowed: 1 .. 4\n");
+    (void)draw(40, 10, false, &(fl_top_view){.keys = true, .note = refusal, .bad_note = true});
+    shows("tiny");
+    shows("~");
+    memset(word, 'w', sizeof word - 1);
+    (void)draw(80, 24, false, &(fl_top_view){.note = word});
+    shows("\n wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww\n");
+}
+
 static void test_top_layout__the_bottom_line_asks_and_tells(void **state)
 {
     (void)state;
@@ -411,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_top_layout__many_workers_scroll),
         cmocka_unit_test(test_top_layout__says_what_stands_against_it),
         cmocka_unit_test(test_top_layout__the_bottom_line_asks_and_tells),
+        cmocka_unit_test(test_top_layout__a_long_refusal_takes_more_lines),
         cmocka_unit_test(test_top_layout__text_from_outside_is_tame),
         cmocka_unit_test(test_top_layout__any_size_holds_any_run),
         cmocka_unit_test(test_top_draw__shares_fill_their_bar),

@@ -44,6 +44,23 @@ static void test_words__are_for_people(void **state)
           "    0.0 s  failed: one?[31m");
 }
 
+/* Would catch: "host b has joined, 1 workers". */
+static void test_words__count_in_the_singular(void **state)
+{
+    (void)state;
+    check("{\"time\": 1, \"event\": \"host.joined\", \"host\": \"b\", \"workers\": 1, "
+          "\"first_worker\": 2}",
+          "    1.0 s  host b has joined, 1 worker from worker 2 on");
+    check("{\"time\": 1, \"event\": \"host.joined\", \"host\": \"b\", \"workers\": 2, "
+          "\"first_worker\": 2}",
+          "    1.0 s  host b has joined, 2 workers from worker 2 on");
+    check("{\"time\": 1, \"event\": \"checkpoint.written\", \"step\": 1}",
+          "    1.0 s  checkpoint after 1 step");
+    check("{\"time\": 1, \"event\": \"cache.used\", \"rank\": 1, \"epoch\": 2, \"state\": "
+          "\"on\", \"hits\": 1, \"misses\": 1}",
+          "    1.0 s  cache on, epoch 3, worker 1: 1 hit, 1 miss");
+}
+
 /* Would catch: an event that this version writes, shown as its name and its fields. */
 static void test_words__are_there_for_every_event(void **state)
 {
@@ -97,6 +114,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words__are_for_people),
+        cmocka_unit_test(test_words__count_in_the_singular),
         cmocka_unit_test(test_words__are_there_for_every_event),
         cmocka_unit_test(test_words__fall_back_to_the_fields),
     };
