@@ -11,6 +11,7 @@ typedef enum fl_host_link_stage {
     FL_HOST_LINK_OTHER = 0,   /* nothing is known of a connection, or it was made, and failed */
     FL_HOST_LINK_UNCONNECTED, /* a connection was tried, and failed */
     FL_HOST_LINK_UNMET,       /* none was tried: the other host's process did not come */
+    FL_HOST_LINK_NO_PORT,     /* none was tried: all ports at which a host may listen are in use */
 } fl_host_link_stage;
 
 typedef struct fl_host_link {

@@ -124,6 +124,9 @@ static void refuse_pair(const fl_cluster_file *file, const fl_host_link *pair,
                           fl_hosts_ports_text(ports, text),
                           ports[0] == 0 ? ", or set autodp.ports to those that it lets through"
                                         : "");
+    } else if (pair->stage == FL_HOST_LINK_NO_PORT) {
+        fl_finding_advise(f, "ss -ltnp shows there which processes have them: end those, or set "
+                             "autodp.ports to other ports");
     }
 }
 

@@ -1,14 +1,18 @@
 #include "control/agent/measure/host_probe.h"
 
+#include "autodp/net/listen.h"
 #include "autodp/net/store.h"
 #include "autodp/tls/tls.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 #include <zmq.h>
 
 /* ---- who meets whom ---- */
@@ -69,6 +73,28 @@ static fl_status meet(const host_prober *p, int round, fl_host_link *pair)
     return status;
 }
 
+/* Otherwise the pair would look like one behind a firewall. */
+static fl_status check_ports(const fl_host_probe_order *o)
+{
+    struct sockaddr_storage a = {0};
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&a;
+    if (o->ports[0] == 0 || inet_pton(AF_INET, o->address, &v4->sin_addr) != 1) {
+        return FL_OK;
+    }
+    v4->sin_family = AF_INET;
+    int fd = fl_net_listen(&a, sizeof *v4, o->ports, 1);
+    if (fd < 0 && errno == EADDRINUSE) {
+        return fl_fail(FL_EBUSY,
+                       "other processes use all ports of %s from %u to %u (autodp.ports), and no "
+                       "worker could listen there",
+                       o->address, o->ports[0], o->ports[1]);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return FL_OK;
+}
+
 static fl_status measure_pair(const host_prober *p, int round, fl_host_link *pair)
 {
     char name[64];
@@ -76,6 +102,11 @@ static fl_status measure_pair(const host_prober *p, int round, fl_host_link *pai
     fl_net *net = NULL;
     snprintf(name, sizeof name, "links/%llx/%d-%d", (unsigned long long)p->o->number, pair->a,
              pair->b);
+    fl_status status = check_ports(p->o);
+    if (status != FL_OK) {
+        pair->stage = FL_HOST_LINK_NO_PORT;
+        return status;
+    }
     FL_TRY(meet(p, round, pair));
     const fl_net_options options = {.rank = me,
                                     .size = 2,
@@ -87,7 +118,7 @@ static fl_status measure_pair(const host_prober *p, int round, fl_host_link *pai
                                     .wait_timeout_ms = FL_HOST_PROBE_OPEN_MS,
                                     .transport = p->transport};
     pair->stage = FL_HOST_LINK_UNCONNECTED;
-    fl_status status = fl_net_open(&options, &net);
+    status = fl_net_open(&options, &net);
     if (status == FL_EDEADLINE) {
         return fl_fail(status, "no connection in %d s", FL_HOST_PROBE_OPEN_MS / 1000);
     }

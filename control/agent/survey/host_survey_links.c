@@ -180,18 +180,23 @@ static fl_status refuse_pair(const fl__survey *s, const fl_host_link *p)
                        a->name, a->address, b->name, b->address, p->why,
                        fl_hosts_ports_text(s->o->hosts->ports, ports));
     }
-    return fl_fail(FL_EPEER, "the link between hosts %s (%s) and %s (%s) was not measured: %s",
-                   a->name, a->address, b->name, b->address, p->why);
+    return fl_fail(FL_EPEER, "the link between hosts %s (%s) and %s (%s) was not measured: %s%s",
+                   a->name, a->address, b->name, b->address, p->why,
+                   p->stage == FL_HOST_LINK_NO_PORT ? "; end them, or choose other ports" : "");
 }
 
-/* A pair that did not connect explains more than others. */
+/* A pair explains more than others if it did not connect, and most if it could not try. */
+static int explains(const fl_host_link *p)
+{
+    return p->stage == FL_HOST_LINK_NO_PORT ? 2 : p->stage == FL_HOST_LINK_UNCONNECTED;
+}
+
 static fl_status check_pairs(const fl__survey *s)
 {
     const fl_host_link *worst = NULL;
     for (int i = 0; i < s->out->n_pairs; i++) {
         const fl_host_link *p = &s->out->pair[i];
-        if (!p->reached && (worst == NULL || (p->stage == FL_HOST_LINK_UNCONNECTED &&
-                                              worst->stage != FL_HOST_LINK_UNCONNECTED))) {
+        if (!p->reached && (worst == NULL || explains(p) > explains(worst))) {
             worst = p;
         }
     }

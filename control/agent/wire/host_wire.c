@@ -227,7 +227,7 @@ static bool get_result(fl_reader *r, fl_host_link *v)
     v->a = fl_get_i32(r);
     v->b = fl_get_i32(r);
     uint64_t end = fl_get(r, 1);
-    bool good = end <= REACHED + FL_HOST_LINK_UNMET;
+    bool good = end <= REACHED + FL_HOST_LINK_NO_PORT;
     v->reached = end == REACHED;
     v->stage = good && end > REACHED ? (fl_host_link_stage)(end - REACHED) : FL_HOST_LINK_OTHER;
     v->link.latency_us = fl_get_f64(r);

@@ -197,7 +197,10 @@ static void test_host_wire__keeps_an_order_to_measure_and_its_results(void **sta
     m.probed.stage = FL_HOST_LINK_UNMET;
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.probed.stage, FL_HOST_LINK_UNMET);
-    m.probed.stage = (fl_host_link_stage)(FL_HOST_LINK_UNMET + 1);
+    m.probed.stage = FL_HOST_LINK_NO_PORT;
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_int_equal(read.probed.stage, FL_HOST_LINK_NO_PORT);
+    m.probed.stage = (fl_host_link_stage)(FL_HOST_LINK_NO_PORT + 1);
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
     m.probed.stage = FL_HOST_LINK_OTHER;
     m.probed.b = 1;

@@ -2,6 +2,7 @@
  * and never joins, because the process that measures its links does not end. */
 #include "control/agent/relay/relay_child.h"
 
+#include <arpa/inet.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,10 +92,44 @@ static void test_relay_child__a_measurement_that_does_not_end_is_killed(void **s
     assert_int_equal(how, 0);
 }
 
+/* Would catch: a host whose ports are in use, and which is taken for one behind a firewall. */
+static void test_relay_child__a_host_without_a_free_port_names_its_ports(void **state)
+{
+    (void)state;
+    fl_curve_keys keys = {0};
+    fl_host_message m, asked = order;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof address;
+    int head, how = -1, taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char text[64];
+    assert_int_equal(bind(taken, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(listen(taken, 1), 0);
+    assert_int_equal(getsockname(taken, (struct sockaddr *)&address, &size), 0);
+    assert_int_equal(zmq_curve_keypair(keys.public_key, keys.secret), 0);
+    assert_int_equal(zmq_curve_keypair(keys.server, (char[FL_CURVE_KEY]){0}), 0);
+    const fl_relay_options o = {.keys = &keys};
+    asked.order.all_ms = WAIT_MS;
+    asked.order.ports[0] = asked.order.ports[1] = ntohs(address.sin_port);
+    pid_t pid = start_child(&o, &head);
+    fl_relay_tell_head(head, &asked);
+    read_message(head, &m);
+    assert_int_equal(m.type, FL_HOST_PROBED);
+    assert_false(m.probed.reached);
+    assert_int_equal(m.probed.stage, FL_HOST_LINK_NO_PORT);
+    snprintf(text, sizeof text, "all ports of 127.0.0.1 from %d to %d", ntohs(address.sin_port),
+             ntohs(address.sin_port));
+    assert_non_null(strstr(m.probed.why, text));
+    close(head);
+    close(taken);
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    assert_int_equal(how, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_relay_child__a_measurement_that_does_not_end_is_killed),
+        cmocka_unit_test(test_relay_child__a_host_without_a_free_port_names_its_ports),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

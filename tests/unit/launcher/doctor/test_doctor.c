@@ -356,6 +356,11 @@ static void test_doctor__links_between_hosts_are_compared_with_the_file(void **s
     fl_doctor_judge_links(&file, &found, &findings);
     assert_int_equal(findings.of[3].verdict, FL_VERDICT_OK);
     assert_string_equal(findings.of[2].advice, "");
+    findings.n = 0;
+    found.pair[1].stage = FL_HOST_LINK_NO_PORT; /* no firewall is to blame */
+    fl_doctor_judge_links(&file, &found, &findings);
+    assert_null(strstr(findings.of[2].advice, "firewall"));
+    assert_non_null(strstr(findings.of[2].advice, "autodp.ports"));
 }
 
 int main(void)
