@@ -252,7 +252,7 @@ static int run_command(const fl_cli_command *command, int argc, char **argv,
         return FL_EXIT_DONE;
     }
     if (command->is_stopped) {
-        fl_signals_end_early();
+        fl_signals_end_early(command->is_agent);
     }
     fl_args args = {.commands = commands};
     int code = parse_args(command, argc, argv, &args);

@@ -65,6 +65,7 @@ typedef struct fl_cli_word {
 typedef struct fl_cli_command {
     const char *name;
     bool is_stopped; /* by signals that ask for its end (fl_signals_end_early), from the start */
+    bool is_agent;   /* says then that it has not joined a run */
     const char *operand; /* "JOB.yaml"; NULL: takes none */
     bool operand_is_optional;
     bool takes_more;                           /* operands than one */

@@ -17,19 +17,34 @@ enum { N_STOPS = sizeof stops / sizeof *stops, N_OTHERS = sizeof others / sizeof
 /* ---- before the run ---- */
 
 /* Until a run directory is open there is nothing to end but this process. */
+static _Noreturn void end_process(int number, const char *text, size_t n)
+{
+    (void)!write(STDERR_FILENO, text, n);
+    _exit(number == SIGTERM ? FL_SIGNALS_EXIT_TERMINATED : FL_SIGNALS_EXIT_STOPPED);
+}
+
 static void end_early(int number)
 {
     static const char text[] = "frostline: stopped before the training began\n";
-    (void)!write(STDERR_FILENO, text, sizeof text - 1);
-    _exit(number == SIGTERM ? FL_SIGNALS_EXIT_TERMINATED : FL_SIGNALS_EXIT_STOPPED);
+    end_process(number, text, sizeof text - 1);
+}
+
+static void end_agent_early(int number)
+{
+    static const char text[] = "frostline: stopped before this host asked to join the run\n";
+    end_process(number, text, sizeof text - 1);
+}
+
+static bool is_early(const struct sigaction *action)
+{
+    return action->sa_handler == end_early || action->sa_handler == end_agent_early;
 }
 
 /* A handler of the program stays in force, and so does an ignored signal (nohup: SIGHUP). */
 static bool is_free(int number)
 {
     struct sigaction now;
-    return sigaction(number, NULL, &now) == 0 &&
-           (now.sa_handler == SIG_DFL || now.sa_handler == end_early);
+    return sigaction(number, NULL, &now) == 0 && (now.sa_handler == SIG_DFL || is_early(&now));
 }
 
 void fl_signals_stops(sigset_t *set)
@@ -49,13 +64,13 @@ static void forget_early(void)
 {
     struct sigaction now;
     for (int i = 0; i < N_STOPS; i++) {
-        if (sigaction(stops[i], NULL, &now) == 0 && now.sa_handler == end_early) {
+        if (sigaction(stops[i], NULL, &now) == 0 && is_early(&now)) {
             signal(stops[i], SIG_DFL);
         }
     }
 }
 
-void fl_signals_end_early(void)
+void fl_signals_end_early(bool is_agent)
 {
     sigset_t later, now;
     fl_signals_others(&later);
@@ -63,7 +78,7 @@ void fl_signals_end_early(void)
     fl_signals_stops(&now);
     for (int i = 0; i < N_STOPS; i++) {
         if (sigismember(&now, stops[i]) == 1) {
-            signal(stops[i], end_early);
+            signal(stops[i], is_agent ? end_agent_early : end_early);
         }
     }
 }

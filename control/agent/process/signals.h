@@ -23,8 +23,9 @@ void fl_signals_stops(sigset_t *set);
 
 /* From now on these signals end this process at once (exit code 5 for SIGTERM, otherwise 130), also
  * where it is the first process of a container, for which the kernel drops a signal without a
- * handler. Signals that do not ask for an end wait. */
-void fl_signals_end_early(void);
+ * handler. Signals that do not ask for an end wait. is_agent: of a host that has not joined a run.
+ */
+void fl_signals_end_early(bool is_agent);
 
 /* From now on they are pending until somebody takes them: this process has files to close first. */
 void fl_signals_hold_stops(void);

@@ -190,6 +190,7 @@ static int run_agent(const fl_args *args)
 const fl_cli_command fl_cli_command_agent = {
     .name = "agent",
     .is_stopped = true,
+    .is_agent = true,
     .summary = "Join a run on several hosts with the devices of this one.",
     .details = "Starts the workers of this host for a run that `frostline run` has started on\n"
                "another host, the head. The agent ends when the run is over or the head is lost.\n"

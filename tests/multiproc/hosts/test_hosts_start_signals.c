@@ -111,6 +111,22 @@ static void test_start_signals__an_ignored_signal_stays_ignored(void **state)
     assert_int_equal(net_hosts_await_exit(&h->head), 5);
 }
 
+/* Would catch: an agent that says that no training began, of which it knows nothing. */
+static void test_start_signals__an_agent_says_that_it_has_not_joined(void **state)
+{
+    static const int numbers[] = {SIGTERM, SIGINT};
+    net_hosts *h = *state;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        pid_t agent = net_hosts_start(h, 1, "agent.log",
+                                      "agent --join tcp://127.0.0.1:1 --key none.key --name b");
+        NET_AWAIT(net_hosts_log_has(h, "agent.log", "for the head to write none.key"));
+        kill(agent, numbers[i]);
+        assert_int_equal(net_hosts_await_exit(&agent), numbers[i] == SIGTERM ? 5 : 130);
+        assert_true(net_hosts_log_has(h, "agent.log", "before this host asked to join the run"));
+        assert_true(net_hosts_shell("rm %s/agent.log", h->dir));
+    }
+}
+
 /* What was there before, and a file of somebody else, stay. */
 static void test_start_signals__a_folder_of_the_user_stays(void **state)
 {
@@ -132,6 +148,7 @@ int main(void)
         LOOPBACK(test_start_signals__nothing_is_left_of_a_survey),
         LOOPBACK(test_start_signals__nothing_is_left_of_a_wait),
         LOOPBACK(test_start_signals__an_ignored_signal_stays_ignored),
+        LOOPBACK(test_start_signals__an_agent_says_that_it_has_not_joined),
         LOOPBACK(test_start_signals__a_folder_of_the_user_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
