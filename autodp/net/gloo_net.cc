@@ -10,8 +10,8 @@
  * that the connection ended on purpose.
  *
  * An exception in Gloo's event thread ends the process. It is thrown when a message is longer than
- * the posted receive, and when a connection is reset before it was accepted. The hello prevents the
- * latter: no member resets a connection before the other end has sent something on it. */
+ * the posted receive, and when a connection is reset before it was accepted: by a stranger, or by
+ * the end of a member's process. gloo_open.cc replaces the function that throws the latter. */
 #include "autodp/net/gloo_net.h"
 
 extern "C" {

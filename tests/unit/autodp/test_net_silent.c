@@ -1,6 +1,7 @@
 /* Opening a net with a member that is silent: the kernel of its host takes the connection, and
- * nobody answers, as of a process that is stopped. Would catch: an opening that a stop of the run
- * does not end, one without a bound, and a message that does not name the member. */
+ * nobody answers, as of a process that is stopped; or with one that resets the connection. Would
+ * catch: an opening that a stop of the run does not end, one without a bound, and a message that
+ * does not name the member. */
 #include "autodp/net/net.h"
 #include "autodp/tls/tls.h"
 #include "device/alloc.h"
@@ -9,13 +10,16 @@
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -155,11 +159,102 @@ static void test_net_silent__the_opening_has_a_bound_and_names_the_member(void *
     }
 }
 
+/* ---- a connection that is reset before it is accepted ---- */
+
+/* What member 0, a process of its own, shares with this one. */
+typedef struct reset_store {
+    unsigned char published[PUBLISHED_MAX];
+    size_t n;
+} reset_store;
+
+static fl_status share_published(void *self, const char *key, int64_t deadline_us, const void *data,
+                                 size_t size_bytes)
+{
+    reset_store *s = self;
+    (void)key;
+    (void)deadline_us;
+    memcpy(s->published, data, size_bytes);
+    s->n = size_bytes;
+    return FL_OK;
+}
+
+/* Member 0 listens by now, and stops. Gloo has the member with the lower address listen. */
+static fl_status give_higher(void *self, const char *key, int64_t deadline_us, void **data,
+                             size_t *size_bytes)
+{
+    const reset_store *s = self;
+    (void)key;
+    (void)deadline_us;
+    raise(SIGSTOP);
+    FL_TRY(fl_alloc(s->n, data));
+    memcpy(*data, s->published, s->n);
+    ((unsigned char *)*data)[ADDRESS_AT + 3]++;
+    *size_bytes = s->n;
+    return FL_OK;
+}
+
+static _Noreturn void open_as_member_0(reset_store *store)
+{
+    fl_net *net = NULL;
+    const fl_kv kv = {store, share_published, give_higher};
+    const fl_net_options options = {.rank = 0,
+                                    .size = 2,
+                                    .name = "reset",
+                                    .kv = &kv,
+                                    .host = "127.0.0.1",
+                                    .generation = 1,
+                                    .open_timeout_ms = LONG_MS,
+                                    .wait_timeout_ms = LONG_MS};
+    fl_status status = fl_net_open(&options, &net);
+    if (status != FL_EPEER) {
+        fprintf(stderr, "status %d: %s\n", (int)status, fl_errmsg());
+    }
+    _exit(status == FL_EPEER ? 0 : 1);
+}
+
+static void reset_a_connection(const reset_store *s)
+{
+    const struct linger at_once = {.l_onoff = 1};
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    memcpy(&to.sin_port, s->published + PORT_AT, sizeof to.sin_port);
+    memcpy(&to.sin_addr, s->published + ADDRESS_AT, sizeof to.sin_addr);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+    close(fd);
+}
+
+/* Would catch: a worker that ends (SIGABRT) because another one died, or a stranger hung up, in the
+ * moment after it had connected. */
+static void test_net_silent__a_reset_connection_ends_the_opening_alone(void **state)
+{
+    (void)state;
+    int status = 0;
+    reset_store *store =
+        mmap(NULL, sizeof *store, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(store != MAP_FAILED);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        open_as_member_0(store);
+    }
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+    reset_a_connection(store);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    munmap(store, sizeof *store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_net_silent__a_stop_ends_the_opening),
         cmocka_unit_test(test_net_silent__the_opening_has_a_bound_and_names_the_member),
+        cmocka_unit_test(test_net_silent__a_reset_connection_ends_the_opening_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
