@@ -166,3 +166,11 @@ void fl_crowding_check(fl_crowding *c)
                1e-6 * (double)(now.at_us - at_before_us), CPU_COUNT(&c->allowed));
     }
 }
+
+void fl_crowding_end(fl_crowding *c)
+{
+    if (c->pinned) {
+        c->pinned = false;
+        (void)fl_crowding_widen(&c->allowed); /* where that fails, it ends as before */
+    }
+}

@@ -30,6 +30,11 @@ void fl_crowding_init(fl_crowding *c, const int *cpus, int n);
  * crowded. */
 void fl_crowding_check(fl_crowding *c);
 
+/* The worker computes no more: take off the pin. A thread that is to end waits for as long as
+ * others keep its processor busy, and whoever reaps the process waits for that thread inside the
+ * kernel, where no signal reaches it. Linux 6.18 has kept a thread waiting for minutes. */
+void fl_crowding_end(fl_crowding *c);
+
 /* ---- its parts, for tests ---- */
 
 /* Takes the reading as the end of an interval. Whether the worker has been crowded for long enough.

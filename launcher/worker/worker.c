@@ -254,6 +254,7 @@ static fl_status finish_run(worker *w)
     FL_TRY(train_steps(w));
     fl__reach("end", w);
     if (fl_worker_departs(w)) {
+        fl_crowding_end(&w->crowding);
         fl_log(FL_LOG_INFO, "leaves the run, which goes on with generation %u",
                w->now->plan.generation);
         fl_worker_snapshots_end(w);

@@ -258,6 +258,7 @@ static void close_member(fl_generation **member)
 
 void fl_worker_close(worker *w)
 {
+    fl_crowding_end(&w->crowding); /* before the first of its threads ends */
     fl_transition_settle(w);
     fl_checkpoint_writer_destroy(&w->writer);
     fl_snapshot_writer_destroy(&w->snapshots);

@@ -105,9 +105,17 @@ static void *be_pinned(void *argument)
     return NULL;
 }
 
-static void test_widen__frees_every_thread(void **state)
+/* What frees a worker's threads. */
+typedef void freeing(fl_crowding *c);
+
+static void widen(fl_crowding *c)
 {
-    (void)state;
+    assert_true(fl_crowding_widen(&c->allowed));
+}
+
+/* A thread that is pinned, and this one, may run anywhere afterwards. */
+static void check_freed(freeing *free_them)
+{
     pinned_thread t = {.cpu = 0};
     pthread_t thread;
     fl_crowding c;
@@ -124,7 +132,7 @@ static void test_widen__frees_every_thread(void **state)
     assert_int_equal(pthread_create(&thread, NULL, be_pinned, &t), 0);
     pin_to(t.cpu);
     pthread_barrier_wait(&t.pinned);
-    assert_true(fl_crowding_widen(&c.allowed));
+    free_them(&c);
     pthread_barrier_wait(&t.widened);
     pthread_join(thread, NULL);
     assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0);
@@ -132,6 +140,39 @@ static void test_widen__frees_every_thread(void **state)
     assert_true(CPU_EQUAL(&t.seen, &all));
     pthread_barrier_destroy(&t.pinned);
     pthread_barrier_destroy(&t.widened);
+}
+
+static void test_widen__frees_every_thread(void **state)
+{
+    (void)state;
+    check_freed(widen);
+}
+
+/* Would catch: a worker that departs, and whose last thread waits on a processor that another
+ * program keeps busy: nobody can reap it meanwhile. */
+static void test_end__frees_every_thread(void **state)
+{
+    (void)state;
+    check_freed(fl_crowding_end);
+}
+
+/* Where the user has pinned it, it stays. */
+static void test_end__leaves_a_worker_alone_that_is_not_pinned(void **state)
+{
+    (void)state;
+    fl_crowding c;
+    cpu_set_t all, mine;
+    int cpu = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    while (!CPU_ISSET((size_t)cpu, &all)) {
+        cpu++;
+    }
+    fl_crowding_init(&c, NULL, 1);
+    pin_to(cpu);
+    fl_crowding_end(&c);
+    assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0);
+    assert_int_equal(CPU_COUNT(&mine), 1);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
 static void test_crowding__leaves_a_worker_alone_that_is_not_pinned(void **state)
@@ -152,6 +193,8 @@ int main(void)
         cmocka_unit_test(test_crowding__takes_no_notice_of_a_moment),
         cmocka_unit_test(test_idle_us__is_of_these_processors_alone),
         cmocka_unit_test(test_widen__frees_every_thread),
+        cmocka_unit_test(test_end__frees_every_thread),
+        cmocka_unit_test(test_end__leaves_a_worker_alone_that_is_not_pinned),
         cmocka_unit_test(test_crowding__leaves_a_worker_alone_that_is_not_pinned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
