@@ -4,8 +4,7 @@
  * exit codes that end what goes on. Hosts are network name spaces, each with its own slurmd, daemon
  * of mpirun, or sshd; all services are started and ended here. A test without its packages, or
  * without the right to make name spaces, is skipped by name. */
-#include "support/hosts/net_hosts.h"
-#include "support/shell.h"
+#include "support/hosts/site.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -15,116 +14,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 /* A run of ENDLESS steps lasts until the test stops it, however fast its steps are: what the test
  * does to it never comes too late. */
-enum { COMPARED = 12, STEPS = 20, ENDLESS = 900000, STOPPED = 130, SERVICES_MAX = 8 };
-
-/* The hosts, and what runs on them. */
-typedef struct site {
-    net_hosts h;
-    int n_services;
-    pid_t service[SERVICES_MAX];
-} site;
+enum { COMPARED = 12, STEPS = 20, ENDLESS = 900000, STOPPED = 130 };
 
 #define LONG "--set train.batch=64 --set train.epochs=1000 "
 #define FEW "--set fault.detect=2s --set elastic.enabled=false " LONG
 #define REPLICAS FEW "--set pipe.k=1 --set autodp.r=2 --set pipe.m=1 "
-
-static int make_site(void **state)
-{
-    site *s = calloc(1, sizeof *s);
-    net_hosts_make(&s->h, 3, (const int[]){1, 1, 1});
-    *state = s;
-    return 0;
-}
-
-/* Whatever is left on a host ends with it. */
-static int remove_site(void **state)
-{
-    site *s = *state;
-    for (int i = s->n_services - 1; i >= 0; i--) {
-        kill(s->service[i], SIGKILL);
-        waitpid(s->service[i], NULL, 0);
-    }
-    for (int i = 0; i < s->h.n && s->h.exist; i++) {
-        net_hosts_shell("ip netns pids %s | xargs -r kill -9", s->h.host[i].space);
-    }
-    int failed = net_hosts_remove(&s->h);
-    free(s);
-    return failed;
-}
-
-/* Start a command of sh on host i, or with -1 on none; it lasts as long as the test. */
-static void start_service(site *s, int i, const char *format, ...)
-{
-    char command[NET_HOSTS_TEXT], all[NET_HOSTS_TEXT + 256], place[64] = "";
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    if (i >= 0) {
-        snprintf(place, sizeof place, "nsenter --net=/run/netns/%s ", s->h.host[i].space);
-    }
-    snprintf(all, sizeof all, "exec %s%s >> %s/services.log 2>&1 < /dev/null", place, command,
-             s->h.dir);
-    pid_t pid = fork();
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        execl("/bin/sh", "sh", "-c", all, (char *)NULL);
-        _exit(127);
-    }
-    assert_true(pid > 0 && s->n_services < SERVICES_MAX);
-    s->service[s->n_services++] = pid;
-}
-
-/* Run a command on host i; whether it ends with 0. */
-static bool on_host(const site *s, int i, const char *format, ...)
-{
-    char command[NET_HOSTS_TEXT];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    return net_hosts_shell("nsenter --net=/run/netns/%s %s", s->h.host[i].space, command);
-}
-
-static void write_file(const site *s, const char *name, const char *format, ...)
-{
-    char path[FOLDER_SIZE + 32];
-    va_list args;
-    snprintf(path, sizeof path, "%s/%s", s->h.dir, name);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    va_start(args, format);
-    vfprintf(file, format, args);
-    va_end(args);
-    fclose(file);
-}
-
-static void show_logs(const site *s)
-{
-    net_hosts_shell("cd %s && tail -n 30 codes *.log run/worker-*.log 2>/dev/null; "
-                    "tail -n 12 run/events.jsonl; wc -l run/steps.jsonl; ls -d run*",
-                    s->h.dir);
-    fprintf(stderr, "%s\n", net_hosts_said());
-    (void)on_host(s, 0, "sh -c 'squeue; sinfo -N -l; scontrol show job' 2>&1");
-    fprintf(stderr, "%s\n", net_hosts_said());
-}
-
-/* Wait for the condition, or show what all programs said, and fail. */
-#define AWAIT(s, condition)                                                                        \
-    for (int64_t until_us = fl_deadline_us(NET_HOSTS_WAIT_MS); !(condition); nap(20000)) {         \
-        if (fl_left_ms(until_us) == 0) {                                                           \
-            show_logs(s);                                                                          \
-            fail_msg("never: %s", #condition);                                                     \
-        }                                                                                          \
-    }
 
 /* It trains: at least one more step. */
 static void await_step(const site *s)
@@ -154,7 +53,7 @@ static void write_slurm(const site *s)
     assert_true(net_hosts_shell("hostname -s"));
     char name[128];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(net_hosts_said(), "\n"), net_hosts_said());
-    write_file(s, "slurm.conf",
+    site_write(s, "slurm.conf",
                "ClusterName=test\nSlurmctldHost=%s(%s)\nSlurmUser=root\nSlurmdUser=root\n"
                "AuthType=auth/munge\nAuthInfo=socket=%s/munge/sock,cred_expire=5\n"
                "CredType=cred/munge\nStateSaveLocation=%s/state\nSlurmdSpoolDir=%s/%%n\n"
@@ -168,7 +67,7 @@ static void write_slurm(const site *s)
                "NodeName=c NodeAddr=%s CPUs=2\nPartitionName=all Nodes=a,b,c Default=YES\n",
                name, s->h.host[0].address, dir, dir, dir, dir, dir, s->h.host[0].address,
                s->h.host[1].address, s->h.host[2].address);
-    write_file(s, "cgroup.conf", "CgroupPlugin=autodetect\n");
+    site_write(s, "cgroup.conf", "CgroupPlugin=autodetect\n");
 }
 
 static void start_slurm(site *s)
@@ -176,29 +75,30 @@ static void start_slurm(site *s)
     const char *dir = s->h.dir;
     char conf[FOLDER_SIZE + 32];
     write_slurm(s);
+    s->has_slurm = true;
     snprintf(conf, sizeof conf, "%s/slurm.conf", dir);
     setenv("SLURM_CONF", conf, 1);
     assert_true(net_hosts_shell("cd %s && mkdir -m 700 munge state a b c && "
                                 "dd if=/dev/urandom of=munge/key bs=1024 count=1 && "
                                 "chmod 400 munge/key",
                                 dir));
-    start_service(s, -1,
-                  "munged -F --force --key-file=%s/munge/key --socket=%s/munge/sock "
-                  "--pid-file=%s/munge/pid --log-file=%s/munge/log --seed-file=%s/munge/seed",
-                  dir, dir, dir, dir, dir);
+    site_start(s, -1,
+               "munged -F --force --key-file=%s/munge/key --socket=%s/munge/sock "
+               "--pid-file=%s/munge/pid --log-file=%s/munge/log --seed-file=%s/munge/seed",
+               dir, dir, dir, dir, dir);
     AWAIT(s, net_hosts_shell("test -S %s/munge/sock", dir));
-    start_service(s, 0, "slurmctld -D -i");
+    site_start(s, 0, "slurmctld -D -i");
     for (int i = 0; i < 3; i++) {
-        start_service(s, i, "slurmd -D -N %s", s->h.host[i].name);
+        site_start(s, i, "slurmd -D -N %s", s->h.host[i].name);
     }
-    AWAIT(s, on_host(s, 0, "sinfo -h -t idle -o %%D | grep -qx 3"));
+    AWAIT(s, site_on_host(s, 0, "sinfo -h -t idle -o %%D | grep -qx 3"));
 }
 
 /* The script of docs/hosts.md, with a file of its exit codes. no_kill: the job outlives a node that
  * Slurm finds down. */
 static void submit(const site *s, bool no_kill, int n_steps)
 {
-    write_file(s, "job.sh",
+    site_write(s, "job.sh",
                "#!/bin/sh\n#SBATCH --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --requeue "
                "%s --open-mode=append --output=%s/job.log\n"
                "srun %s --kill-on-bad-exit=0 '%s/frostline' run " NET_JOB REPLICAS
@@ -206,12 +106,13 @@ static void submit(const site *s, bool no_kill, int n_steps)
                "--continue\necho code $? >> %s/codes\n",
                no_kill ? "--no-kill" : "", s->h.dir, no_kill ? "--no-kill" : "", FL_BINARY_DIR,
                n_steps, s->h.dir, s->h.dir);
-    assert_true(on_host(s, 0, "sbatch %s/job.sh", s->h.dir));
+    assert_true(site_on_host(s, 0, "sbatch %s/job.sh", s->h.dir));
 }
 
 static bool is_over(const site *s)
 {
-    return on_host(s, 0, "squeue -h -o %%T > %s/queue && test ! -s %s/queue", s->h.dir, s->h.dir);
+    return site_on_host(s, 0, "squeue -h -o %%T > %s/queue && test ! -s %s/queue", s->h.dir,
+                        s->h.dir);
 }
 
 /* Whether the last script that ended has written this code of srun. */
@@ -222,7 +123,8 @@ static bool srun_ended(const site *s, int code)
 
 static bool are_idle(const site *s, const char *nodes)
 {
-    return on_host(s, 0, "sinfo -h -N -n %s -t idle -o %%N | sort -u | wc -l | grep -qx 2", nodes);
+    return site_on_host(s, 0, "sinfo -h -N -n %s -t idle -o %%N | sort -u | wc -l | grep -qx 2",
+                        nodes);
 }
 
 /* Slurm finds a node down, of a job without --no-kill: it ends the job and queues it again by
@@ -233,9 +135,10 @@ static void lose_node(site *s)
     assert_true(net_hosts_shell("rm -r %s/run", h->dir));
     submit(s, false, ENDLESS);
     AWAIT(s, net_hosts_shell("grep -q checkpoint.written %s/run/events.jsonl", h->dir));
-    assert_true(on_host(s, 0, "scontrol update NodeName=b State=DOWN Reason=test"));
-    AWAIT(s, on_host(s, 0, "squeue -h -o %%T | grep -qx PENDING"));
-    (void)on_host(s, 0, "scontrol update NodeName=b State=RESUME"); /* or it is back by itself */
+    assert_true(site_on_host(s, 0, "scontrol update NodeName=b State=DOWN Reason=test"));
+    AWAIT(s, site_on_host(s, 0, "squeue -h -o %%T | grep -qx PENDING"));
+    (void)site_on_host(s, 0,
+                       "scontrol update NodeName=b State=RESUME"); /* or it is back by itself */
     AWAIT(s, net_hosts_n_events(h, "run.resumed", "") == 1);
     await_step(s);
     stop_run(s);
@@ -250,15 +153,15 @@ static void test_engines__slurm_starts_requeues_and_goes_on_without_a_node(void 
     net_hosts *h = &s->h;
     char more[128];
     NET_NEED(h);
-    NEED_PROGRAMS("munged slurmctld slurmd sbatch srun nsenter");
+    NEED_PROGRAMS("munged slurmctld slurmd sbatch srun nsenter taskset");
     start_slurm(s);
     submit(s, true, ENDLESS);
     AWAIT(s, net_hosts_n_steps(h) > 2 * COMPARED);
     assert_true(net_hosts_log_has(h, "job.log", "Slurm: task 1 of 2, host b"));
 
     /* A node is drained, and the job is requeued: SIGTERM for all, a checkpoint, other nodes. */
-    assert_true(on_host(s, 0, "scontrol update NodeName=b State=DRAIN Reason=test"));
-    assert_true(on_host(s, 0, "scontrol requeue 1"));
+    assert_true(site_on_host(s, 0, "scontrol update NodeName=b State=DRAIN Reason=test"));
+    assert_true(site_on_host(s, 0, "scontrol requeue 1"));
     AWAIT(s, net_hosts_n_events(h, "run.resumed", "") == 1);
     AWAIT(s, net_hosts_log_has(h, "job.log", "Slurm: task 1 of 2, host c"));
     AWAIT(s, net_hosts_n_events(h, "host.joined", "\"host\": \"c\"") > 0);
@@ -278,13 +181,13 @@ static void test_engines__slurm_starts_requeues_and_goes_on_without_a_node(void 
 
     /* The run continues to its end. A script that asks for a requeue after each code finds that. */
     int n_steps = net_hosts_n_steps(h) + STEPS;
-    assert_true(on_host(s, 0, "scontrol update NodeName=b State=RESUME")); /* c stays down */
+    assert_true(site_on_host(s, 0, "scontrol update NodeName=b State=RESUME")); /* c stays down */
     AWAIT(s, are_idle(s, "a,b"));
     for (int i = 0; i < 2; i++) {
         submit(s, true, n_steps);
         AWAIT(s, is_over(s));
         if (!srun_ended(s, 0)) {
-            show_logs(s);
+            site_show(s);
             fail_msg("a run that continues to its end has failed");
         }
         assert_int_equal(net_hosts_n_steps(h), n_steps);
@@ -306,11 +209,11 @@ static void drain_under_mpirun(site *s, const char *mpirun, const char *name, co
 {
     net_hosts *h = &s->h;
     char arguments[128];
-    start_service(s, 0,
-                  "sh -c \"%s '%s/frostline' run " NET_JOB REPLICAS
-                  "--set devices.count=2 --set train.max_steps=%d --run-dir %s/run; echo code \\$? "
-                  "> %s/codes\"",
-                  mpirun, FL_BINARY_DIR, ENDLESS, h->dir, h->dir);
+    site_start(s, 0,
+               "sh -c \"%s '%s/frostline' run " NET_JOB REPLICAS
+               "--set devices.count=2 --set train.max_steps=%d --run-dir %s/run; echo code \\$? "
+               "> %s/codes\"",
+               mpirun, FL_BINARY_DIR, ENDLESS, h->dir, h->dir);
     AWAIT(s, net_hosts_n_steps(h) > 2 * COMPARED);
     assert_true(net_hosts_log_has(h, "services.log", name));
     assert_true(
@@ -325,7 +228,7 @@ static void drain_under_mpirun(site *s, const char *mpirun, const char *name, co
     stop_run(s);
     AWAIT(s, net_hosts_shell("test -s %s/codes", h->dir));
     if (!net_hosts_shell("grep -qx 'code %d' %s/codes", STOPPED, h->dir)) {
-        show_logs(s);
+        site_show(s);
         fail_msg("mpirun has failed");
     }
     assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), 0);
@@ -338,10 +241,12 @@ static void drain_under_mpirun(site *s, const char *mpirun, const char *name, co
 /* In place of ssh: [OPTION]... SPACE COMMAND... */
 static void write_rsh(const site *s)
 {
-    write_file(
-        s, "rsh",
-        "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nspace=$1\nshift\n"
-        "exec nsenter --net=/run/netns/$space unshare --uts sh -c \"hostname $space; $*\"\n");
+    site_write(s, "rsh",
+               "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nspace=$1\nshift\n"
+               "case $space in %s) cpu=%d ;; *) cpu=%d ;; esac\n"
+               "exec nsenter --net=/run/netns/$space taskset -c $cpu unshare --uts sh -c "
+               "\"hostname $space; $*\"\n",
+               s->h.host[1].space, site_processor(1), site_processor(2));
     assert_true(net_hosts_shell("chmod 755 %s/rsh", s->h.dir));
 }
 
@@ -351,7 +256,7 @@ static void test_engines__mpirun_goes_on_without_a_drained_host(void **state)
     net_hosts *h = &s->h;
     char mpirun[NET_HOSTS_TEXT];
     NET_NEED(h);
-    NEED_PROGRAMS("mpirun.openmpi orted nsenter unshare");
+    NEED_PROGRAMS("mpirun.openmpi orted nsenter taskset unshare");
     write_rsh(s);
     snprintf(mpirun, sizeof mpirun,
              "mpirun.openmpi --allow-run-as-root --oversubscribe --mca plm rsh --mca "
@@ -367,7 +272,7 @@ static void test_engines__mpich_goes_on_without_a_drained_host(void **state)
     net_hosts *h = &s->h;
     char mpiexec[NET_HOSTS_TEXT], name[128];
     NET_NEED(h);
-    NEED_PROGRAMS("mpiexec.hydra hydra_pmi_proxy nsenter unshare");
+    NEED_PROGRAMS("mpiexec.hydra hydra_pmi_proxy nsenter taskset unshare");
     write_rsh(s);
     snprintf(mpiexec, sizeof mpiexec,
              "mpiexec.hydra -launcher ssh -launcher-exec %s/rsh -localhost %s -hosts %s,%s -ppn 1 "
@@ -388,25 +293,25 @@ static void start_sshd(site *s, const char *hosts, const char *more)
                                 "ed25519 -N '' -f host_key && ssh-keygen -q -t ed25519 -N '' -f id "
                                 "&& cp id.pub allowed",
                                 dir));
-    write_file(s, "ssh_config",
+    site_write(s, "ssh_config",
                "Host *\n  Port 2222\n  IdentityFile %s/id\n  IdentitiesOnly yes\n"
                "  UserKnownHostsFile %s/known\n  StrictHostKeyChecking yes\n",
                dir, dir);
-    write_file(s, "bin/ssh", "#!/bin/sh\nexec /usr/bin/ssh -F %s/ssh_config \"$@\"\n", dir);
+    site_write(s, "bin/ssh", "#!/bin/sh\nexec /usr/bin/ssh -F %s/ssh_config \"$@\"\n", dir);
     assert_true(net_hosts_shell("chmod 755 %s/bin/ssh", dir));
     for (; *hosts != '\0'; hosts++) {
         const net_host *h = &s->h.host[*hosts - 'a'];
         char name[32], listening[64];
         snprintf(name, sizeof name, "sshd_%s", h->name);
         snprintf(listening, sizeof listening, "Server listening on %s", h->address);
-        write_file(s, name,
+        site_write(s, name,
                    "Port 2222\nListenAddress %s\nHostKey %s/host_key\nAuthorizedKeysFile "
                    "%s/allowed\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n"
                    "PidFile none\nPermitRootLogin prohibit-password\n%s",
                    h->address, dir, dir, more);
         assert_true(net_hosts_shell("cd %s && echo \"[%s]:2222 $(cat host_key.pub)\" >> known", dir,
                                     h->address));
-        start_service(s, *hosts - 'a', "/usr/sbin/sshd -D -e -f %s/%s", dir, name);
+        site_start(s, *hosts - 'a', "/usr/sbin/sshd -D -e -f %s/%s", dir, name);
         AWAIT(s, net_hosts_log_has(&s->h, "services.log", listening));
     }
 }
@@ -418,17 +323,17 @@ static void test_engines__ssh_starts_the_agents_of_a_job(void **state)
     net_hosts *h = &s->h;
     char arguments[128];
     NET_NEED(h);
-    NEED_PROGRAMS("/usr/bin/ssh /usr/sbin/sshd ssh-keygen nsenter");
+    NEED_PROGRAMS("/usr/bin/ssh /usr/sbin/sshd ssh-keygen nsenter taskset");
     start_sshd(s, "b", "");
-    bool good = on_host(s, 0,
-                        "env PATH=%s/bin:\"$PATH\" '%s/frostline' run " NET_JOB
-                        "--set pipe.k=2 --set autodp.r=1 --set train.max_steps=%d --run-dir %s/run "
-                        "--set 'hosts=[{name: a, address: %s, devices: 1}, {name: b, address: %s, "
-                        "devices: 1}]' > %s/head.log 2>&1",
-                        h->dir, FL_BINARY_DIR, STEPS, h->dir, h->host[0].address,
-                        h->host[1].address, h->dir);
+    bool good = site_on_host(
+        s, 0,
+        "env PATH=%s/bin:\"$PATH\" '%s/frostline' run " NET_JOB
+        "--set pipe.k=2 --set autodp.r=1 --set train.max_steps=%d --run-dir %s/run "
+        "--set 'hosts=[{name: a, address: %s, devices: 1}, {name: b, address: %s, "
+        "devices: 1}]' > %s/head.log 2>&1",
+        h->dir, FL_BINARY_DIR, STEPS, h->dir, h->host[0].address, h->host[1].address, h->dir);
     if (!good) {
-        show_logs(s);
+        site_show(s);
         fail_msg("the run has failed");
     }
     assert_true(net_hosts_shell("test $(grep -c 'Accepted publickey' %s/services.log) = 1",
@@ -438,14 +343,14 @@ static void test_engines__ssh_starts_the_agents_of_a_job(void **state)
     net_hosts_check(h, STEPS, COMPARED);
 }
 
-#define NEED_SSHD NEED_PROGRAMS("/usr/bin/ssh /usr/sbin/sshd ssh-keygen nsenter")
+#define NEED_SSHD NEED_PROGRAMS("/usr/bin/ssh /usr/sbin/sshd ssh-keygen nsenter taskset")
 
 /* What sshd starts on each host: DIR/agent-ADDRESS.pid while it runs, .log, and .code at its end.
  * On host c it never begins; on host b when DIR/go is there. */
 static void force_agents(const site *s, char more[NET_HOSTS_TEXT])
 {
     const char *dir = s->h.dir;
-    write_file(s, "force",
+    site_write(s, "force",
                "#!/bin/sh\nset -- $SSH_CONNECTION\nf=%s/agent-$3\n: > $f.pid\n"
                "[ $3 != %s ] || exec sleep 1000\n"
                "while ! test -e %s/go; do sleep 0.05; done\n"
@@ -459,11 +364,11 @@ static void force_agents(const site *s, char more[NET_HOSTS_TEXT])
 static void start_ssh_head(site *s, const char *options)
 {
     net_hosts *h = &s->h;
-    start_service(s, 0,
-                  "sh -c \"PATH=%s/bin:\\$PATH; '%s/frostline' run " NET_JOB
-                  "--hosts %s/hosts.yaml --ssh --set train.max_steps=4 %s --run-dir %s/run "
-                  "> %s/head.log 2>&1 & echo \\$! > %s/head.pid; wait; touch %s/head.over\"",
-                  h->dir, FL_BINARY_DIR, h->dir, options, h->dir, h->dir, h->dir, h->dir);
+    site_start(s, 0,
+               "sh -c \"PATH=%s/bin:\\$PATH; '%s/frostline' run " NET_JOB
+               "--hosts %s/hosts.yaml --ssh --set train.max_steps=4 %s --run-dir %s/run "
+               "> %s/head.log 2>&1 & echo \\$! > %s/head.pid; wait; touch %s/head.over\"",
+               h->dir, FL_BINARY_DIR, h->dir, options, h->dir, h->dir, h->dir, h->dir);
 }
 
 static bool agent_said(const site *s, int host, const char *text)
@@ -483,7 +388,7 @@ static void test_engines__a_start_that_fails_ends_the_agents_of_ssh(void **state
     NEED_SSHD;
     force_agents(s, more);
     start_sshd(s, "b", more); /* and none on host c */
-    write_file(s, "bin/ssh",
+    site_write(s, "bin/ssh",
                "#!/bin/sh\ncase \"$*\" in *%s*) while ! test -e %s/agent-%s.pid; do sleep 0.05; "
                "done ;; esac\nexec /usr/bin/ssh -F %s/ssh_config \"$@\"\n",
                h->host[2].address, h->dir, h->host[1].address, h->dir);
@@ -521,10 +426,14 @@ static void test_engines__a_killed_head_ends_the_agents_of_ssh(void **state)
     AWAIT(s, agent_said(s, 1, "the ssh that started this agent has ended before"));
 }
 
-#define SITE(test) cmocka_unit_test_setup_teardown(test, make_site, remove_site)
+#define SITE(test) cmocka_unit_test_setup_teardown(test, site_make, site_remove)
 
-int main(void)
+/* With an argument: only the cases of this pattern, as '*mpich*'. */
+int main(int argc, char **argv)
 {
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
     const struct CMUnitTest tests[] = {
         SITE(test_engines__slurm_starts_requeues_and_goes_on_without_a_node),
         SITE(test_engines__mpirun_goes_on_without_a_drained_host),
