@@ -24,6 +24,7 @@
 
 enum {
     LOOK_MS = 500,  /* how often a silent run is looked at */
+    CUT_MS = 50,    /* and one that has closed the connection */
     AGAIN_MS = 200, /* until a request is repeated that a run refused while it goes back */
 };
 
@@ -229,8 +230,8 @@ static fl_status wait_part(fl_ctl_client_link *link, const char *request, int64_
     for (;;) {
         zmq_pollitem_t items[2] = {{link->socket, 0, ZMQ_POLLIN, 0},
                                    {link->monitor, 0, ZMQ_POLLIN, 0}};
-        int64_t left_ms = fl_left_ms(deadline_us);
-        (void)zmq_poll(items, 2, (long)(left_ms < LOOK_MS ? left_ms : LOOK_MS));
+        int64_t left_ms = fl_left_ms(deadline_us), look_ms = link->was_cut ? CUT_MS : LOOK_MS;
+        (void)zmq_poll(items, 2, (long)(left_ms < look_ms ? left_ms : look_ms));
         if ((items[0].revents & ZMQ_POLLIN) != 0) {
             return FL_OK;
         }
@@ -240,7 +241,7 @@ static fl_status wait_part(fl_ctl_client_link *link, const char *request, int64_
             FL_TRY(fl_ctl_client_send(link, request));
         }
         link->is_back = false;
-        if (is_over(link) && zmq_poll(items, 1, LOOK_MS) == 0) { /* nothing is on its way either */
+        if (is_over(link) && zmq_poll(items, 1, CUT_MS) == 0) { /* nothing is on its way either */
             return fl_fail(FL_EPEER, "%s: the run has ended", link->path);
         }
         if (fl_left_ms(deadline_us) == 0) {
