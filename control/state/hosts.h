@@ -15,6 +15,9 @@
 /* In the run directory, mode 0600: what an agent needs to join. */
 #define FL_HOSTS_KEY_FILE "hosts.key"
 
+/* How the reason begins why a host is lost whose agent a signal has ended; its number follows. */
+#define FL_HOST_STOPPED "stopped by signal "
+
 enum { FL_HOST_TEXT = 64, FL_HOSTS_ENDPOINT_MAX = 128 };
 
 typedef struct fl_host {

@@ -1,10 +1,12 @@
 #include "launcher/engine/meeting_tidy.h"
 
 #include "device/log.h"
+#include "launcher/engine/meeting.h"
+#include "launcher/engine/meeting_files.h"
+#include "launcher/engine/meeting_life.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,24 +14,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int fl_meeting_hold(const char *dir, const char *name)
-{
-    char path[PATH_MAX];
-    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= PATH_MAX) {
-        return -1;
-    }
-    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd >= 0 && fcntl(fd, F_SETLK, &whole) != 0) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
+enum { TIMES = 20 };
 
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {"join", "over", "keys", "locks", FL_MEETING_HEAD};
+    static const char *const names[] = {FL__MEETING_JOIN, FL__MEETING_OVER, FL__MEETING_LOCKS,
+                                        FL_MEETING_KEYS, FL_MEETING_HEAD};
     size_t n = strcspn(name, ".");
     bool part = name[n] == '\0' || strcmp(name + n, ".part") == 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -41,7 +31,7 @@ static bool is_ours(const char *name)
                     strncmp(name, FL_MEETING_LOCK, 5) == 0);
 }
 
-void fl_meeting_clear(const char *dir)
+static void remove_files(const char *dir)
 {
     DIR *folder = opendir(dir);
     for (const struct dirent *e; folder != NULL && (e = readdir(folder)) != NULL;) {
@@ -52,21 +42,17 @@ void fl_meeting_clear(const char *dir)
     if (folder != NULL) {
         closedir(folder);
     }
-    (void)rmdir(dir);
 }
 
-bool fl_meeting_is_held(const char *dir, const char *name)
+/* A task that leaves may write its last word meanwhile. */
+void fl_meeting_clear(const char *dir)
 {
-    char path[PATH_MAX];
-    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    snprintf(path, sizeof path, "%.4000s/%.64s", dir, name);
-    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) {
-        return errno != ENOENT;
+    for (int i = 0; i < TIMES; i++) {
+        remove_files(dir);
+        if (rmdir(dir) == 0 || (errno != ENOTEMPTY && errno != EEXIST)) {
+            return;
+        }
     }
-    bool lives = fcntl(fd, F_GETLK, &whole) != 0 || whole.l_type != F_UNLCK;
-    close(fd);
-    return lives;
 }
 
 void fl_meeting_tidy(const char *parent, const char *own)
@@ -78,8 +64,7 @@ void fl_meeting_tidy(const char *parent, const char *own)
         bool fits = strncmp(e->d_name, FL_MEETING_FOLDER, strlen(FL_MEETING_FOLDER)) == 0 &&
                     snprintf(dir, sizeof dir, "%s/%s", parent, e->d_name) < PATH_MAX;
         if (fits && lstat(dir, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
-            self.st_mtime - info.st_mtime > FL_MEETING_STALE_S &&
-            !fl_meeting_is_held(dir, FL_MEETING_HEAD)) {
+            self.st_mtime - info.st_mtime > FL_MEETING_STALE_S && !fl_meeting_may_have_head(dir)) {
             fl_log(FL_LOG_DEBUG, "removes %s, which a start has left that was killed", dir);
             fl_meeting_clear(dir);
         }

@@ -12,14 +12,6 @@
 
 enum { FL_MEETING_STALE_S = 900 }; /* tasks wait for each other for ten minutes */
 
-/* Lock this file of the folder for as long as this process has it open: the descriptor; -1: the
- * file system has no locks, or another process has it. */
-int fl_meeting_hold(const char *dir, const char *name);
-
-/* Whether a living task holds the lock; true, too, where nobody can know it, as on a file system
- * without locks. A folder without that file has no such task yet, or is of an earlier version. */
-bool fl_meeting_is_held(const char *dir, const char *name);
-
 /* Remove a folder with all that tasks have written there. */
 void fl_meeting_clear(const char *dir);
 

@@ -111,9 +111,10 @@ void fl__gate_take_starters(fl__gate *g)
     }
 }
 
+/* When the run goes back, agents join again that users have started by hand in place of a task. */
 static void watch_tasks(fl__gate *g, int64_t now_us)
 {
-    if (!fl_awaited_looks_at_tasks(g->hosts, now_us, &g->looked_us)) {
+    if (g->hosts->again || !fl_awaited_looks_at_tasks(g->hosts, now_us, &g->looked_us)) {
         return;
     }
     for (int i = 1; i < g->hosts->n; i++) {

@@ -60,6 +60,13 @@ void fl_signals_stops(sigset_t *set)
     sigaddset(set, SIGTERM);
 }
 
+void fl_signals_remove_stops(sigset_t *set)
+{
+    for (int i = 0; i < N_STOPS; i++) {
+        sigdelset(set, stops[i]);
+    }
+}
+
 static void forget_early(void)
 {
     struct sigaction now;

@@ -21,6 +21,9 @@ enum { FL_SIGNALS_EXIT_TERMINATED = 5, FL_SIGNALS_EXIT_STOPPED = 130 };
  */
 void fl_signals_stops(sigset_t *set);
 
+/* Take all of them out of a set, as for a child that is to receive them. */
+void fl_signals_remove_stops(sigset_t *set);
+
 /* From now on these signals end this process at once (exit code 5 for SIGTERM, otherwise 130), also
  * where it is the first process of a container, for which the kernel drops a signal without a
  * handler. Signals that do not ask for an end wait. is_agent: of a host that has not joined a run.

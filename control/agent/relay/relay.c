@@ -1,5 +1,5 @@
 /* The loop of the relay. ① is in relay_join.c; what the agent's process says, ② and ⑤, is read in
- * relay_agent.c.
+ * relay_agent.c; ④ and ⑥ are in relay_stop.c.
  *
  *     ① JOIN to the head, until WELCOME or REFUSE; the welcome goes to the agent's process. Before
  *       it, the head may have the links between hosts measured: PROBE to that process, PROBED back;
@@ -34,14 +34,13 @@
 #include <zmq.h>
 
 enum {
-    ALIVES = 8,                /* in the time after which silence counts as loss */
-    TURN_MS = 50,              /* between two looks at the clock */
-    REACH_TURN_MS = 5,         /* the same while connections to other hosts are tried */
-    END_MS = 1000,             /* for the agent to end, after END */
-    SAME_REQUEST_US = 1000000, /* timeout(1) sends SIGTERM to its child and to the whole group */
-    AGAIN_MS = 300000,         /* for the head to choose where the run goes back to */
-    STILL_US = 1000000,        /* a turn that takes so much longer than it waits */
-    ENDED_US = 1000000,        /* without a connection: the head has ended with its ssh */
+    ALIVES = 8,         /* in the time after which silence counts as loss */
+    TURN_MS = 50,       /* between two looks at the clock */
+    REACH_TURN_MS = 5,  /* the same while connections to other hosts are tried */
+    END_MS = 1000,      /* for the agent to end, after END */
+    AGAIN_MS = 300000,  /* for the head to choose where the run goes back to */
+    STILL_US = 1000000, /* a turn that takes so much longer than it waits */
+    ENDED_US = 1000000, /* without a connection: the head has ended with its ssh */
     STOOD_TEXT = 64,
 };
 
@@ -56,7 +55,7 @@ static void send_time(const fl__relay *r, int64_t sent_ns)
 }
 
 /* ③ */
-static void begin_end(fl__relay *r)
+void fl__relay_begin_end(fl__relay *r)
 {
     r->over = true;
     r->end_us = fl_deadline_us(END_MS);
@@ -69,7 +68,7 @@ static void begin_again(fl__relay *r, const char *why)
     fl_log(FL_LOG_INFO, "%s", why);
     r->again = true;
     r->told_wait = false;
-    begin_end(r);
+    fl__relay_begin_end(r);
 }
 
 /* ⑨ */
@@ -95,42 +94,6 @@ static void watch_reach(fl__relay *r)
     if (fl_reach_round_turn(r->round, &message.reached)) {
         fl__relay_send(r, &message);
     }
-}
-
-/* ④ */
-static fl_status end_for_signal(fl__relay *r, int number, const char *why)
-{
-    char text[FL_HOST_TEXT_MAX];
-    r->signal_number = number;
-    snprintf(text, sizeof text, "stopped by signal %d%s%.180s", number, why[0] == '\0' ? "" : ": ",
-             why);
-    fl__relay_kill_agent(r);
-    fl__relay_send_text(r, FL_HOST_LEAVE, text);
-    return fl_fail(FL_ESTOPPED, "%s", text);
-}
-
-/* ⑥ */
-static fl_status take_release(fl__relay *r, const char *why)
-{
-    if (why[0] != '\0') {
-        return r->asked_us == 0 ? FL_OK : end_for_signal(r, SIGTERM, why);
-    }
-    fl_log(FL_LOG_INFO, "drained: the run goes on without this host");
-    r->drained = true;
-    begin_end(r);
-    return FL_OK;
-}
-
-static void ask_for_drain(fl__relay *r)
-{
-    r->asked_us = fl_now_us();
-    if (r->joined) {
-        fl__relay_send_drain(r);
-    }
-    fl_log(FL_LOG_INFO,
-           "SIGTERM: asked the head to go on without this host, within %.1f s; a second SIGTERM "
-           "ends it at once",
-           (double)r->o->grace_ms * 1e-3);
 }
 
 /* Why the head is not heard, as far as this process knows: a stopped one blames nobody else. */
@@ -205,19 +168,19 @@ static fl_status take_message(fl__relay *r, const unsigned char *bytes, size_t n
             return fl_fail(FL_EPEER, "the run has ended: %s", m.text);
         }
         r->again = false;
-        begin_end(r);
+        fl__relay_begin_end(r);
         break;
     case FL_HOST_STOP:
         fl_log(FL_LOG_INFO, "SIGTERM has ended the run");
         r->stopped = true;
         r->again = false;
-        begin_end(r);
+        fl__relay_begin_end(r);
         break;
     case FL_HOST_FAILED:
         fl_log(FL_LOG_ERROR, "the run has failed: the head says why");
         r->failed = true;
         r->again = false;
-        begin_end(r);
+        fl__relay_begin_end(r);
         break;
     case FL_HOST_LOST:
         return fail_lost(r, m.text);
@@ -237,7 +200,7 @@ static fl_status take_message(fl__relay *r, const unsigned char *bytes, size_t n
         begin_reach(r, &m.reach);
         break;
     case FL_HOST_RELEASE:
-        return take_release(r, m.text);
+        return fl__relay_take_release(r, m.text);
     case FL_HOST_PING:
         send_time(r, m.clock.sent_ns);
         break;
@@ -286,33 +249,10 @@ static fl_status read_head(fl__relay *r)
 
 /* ---- ② and ⑤ ---- */
 
-/* ④ or ⑥ */
-static fl_status stop_for_signal(fl__relay *r)
-{
-    struct signalfd_siginfo info;
-    if (read(r->signal_fd, &info, sizeof info) != (ssize_t)sizeof info) {
-        return FL_OK;
-    }
-    int number = (int)info.ssi_signo;
-    bool in_run = r->joined || (r->again && !r->apart);
-    bool waits = number == SIGTERM && in_run && r->o->grace_ms > 0;
-    if (waits && ((r->over && !r->again) || r->asked_us > fl_now_us() - SAME_REQUEST_US)) {
-        return FL_OK;
-    }
-    if (waits && r->asked_us == 0) {
-        ask_for_drain(r);
-        return FL_OK;
-    }
-    return end_for_signal(r, number, "");
-}
-
 static fl_status watch_clock(fl__relay *r, int64_t now_us)
 {
     int64_t silence_us = now_us - r->heard_us;
-    if (r->asked_us != 0 && !r->over && now_us - r->asked_us > r->o->grace_ms * 1000) {
-        return end_for_signal(r, SIGTERM,
-                              "the head did not drain this host in the time of --grace");
-    }
+    FL_TRY(fl__relay_watch_stop(r, now_us));
     if (!r->joined) {
         bool is_answered = r->measures || (r->apart && !r->goes_back);
         return is_answered && silence_us > r->silence_ms * 1000 ? fail_silent(r, silence_us)
@@ -373,7 +313,7 @@ static fl_status turn_relay(fl__relay *r, bool *ended, fl_relay_end *end)
         fl__relay_send_text(r, FL_HOST_LEAVE, "");
         return FL_OK;
     }
-    FL_TRY(stop_for_signal(r));
+    FL_TRY(fl__relay_read_signals(r));
     FL_TRY(watch_input(r));
     if (!takes && r->joined) { /* nobody read the head's messages: that is no silence */
         int64_t now_us = fl_now_us(), heard_us = r->heard_us + now_us - begun_us;
@@ -419,18 +359,21 @@ fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
     fl__relay r = {
         .o = options, .socket = -1, .signal_fd = -1, .job_fd = -1, .agent = -1, .door = {.fd = -1}};
     r.input = (fl_relay_input){.watched = options->until_eof, .spoke = options->input_spoke};
-    sigset_t stops, before;
+    sigset_t stops, before, inner;
     fl_signals_stops(&stops);
     sigprocmask(SIG_BLOCK, &stops, &before);
+    inner = before; /* a task of an engine has blocked them earlier */
+    fl_signals_remove_stops(&inner);
     signal(SIGPIPE, SIG_IGN); /* who reads what the agent says may end before it */
     r.signal_fd = signalfd(-1, &stops, SFD_NONBLOCK | SFD_CLOEXEC);
     fl_status status = r.signal_fd >= 0 ? FL_OK : fl_fail(FL_EIO, "signalfd: %s", strerror(errno));
     fl__relay_open_door(&r, (const uint16_t[2]){0, 0}); /* the head says which port it may be */
     do {
         leave_head(&r);
-        status = status == FL_OK ? fl__relay_fork_agent(&r, &before) : status;
+        status = status == FL_OK ? fl__relay_fork_agent(&r, &inner) : status;
         status = status == FL_OK ? serve_run(&r, end) : status;
     } while (status == FL_OK && r.over && r.again);
+    end->exit_code = r.head_code != 0 ? r.head_code : end->exit_code;
     end->signal_number = r.signal_number;
     end->joined = r.was_in;
     end->stopped = status == FL_OK && r.stopped;

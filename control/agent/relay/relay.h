@@ -23,6 +23,10 @@ void fl_relay_tell_head(int socket, const fl_host_message *message);
 typedef void fl_host_measure(void *context, const fl_host_measure_order *order, int job_fd,
                              int socket);
 
+/* Whether the head has ended before this host joined, as others than the connection know:
+ * FL_EFAILED with its exit code. */
+typedef fl_status fl_relay_check_head(void *context, int *exit_code);
+
 typedef struct fl_relay_options {
     const char *endpoint;      /* of the head, "tcp://ADDRESS:PORT" */
     const fl_curve_keys *keys; /* borrowed */
@@ -31,9 +35,13 @@ typedef struct fl_relay_options {
     bool address_chosen;       /* by the user */
     const uint32_t *own;       /* [n_own] the addresses of this host (fl_host_join) */
     int n_own;
-    int n_devices;        /* that it offers then */
-    int64_t join_ms;      /* to wait for the head's answer */
-    int64_t grace_ms;     /* after SIGTERM, for the head to drain this host */
+    int n_devices;    /* that it offers then */
+    int64_t join_ms;  /* to wait for the head's answer */
+    int64_t grace_ms; /* after SIGTERM, for the head to drain this host */
+    int64_t hold_ms;  /* a signal that ends this process does so after that time; 0: at once.
+                         With it, each signal first asks for the drain, as SIGTERM does */
+    fl_relay_check_head *check_head; /* NULL: nobody knows */
+    void *head_context;
     bool until_eof;       /* it ends with standard input, as long as it has not joined */
     bool input_spoke;     /* something has come from there */
     fl_machine_kind kind; /* of this host */
@@ -43,7 +51,7 @@ typedef struct fl_relay_options {
 } fl_relay_options;
 
 typedef struct fl_relay_end {
-    int exit_code;     /* of the agent's process */
+    int exit_code;     /* of the agent's process, or of the head: with FL_EFAILED */
     int signal_number; /* that stopped it */
     bool stopped;      /* SIGTERM has ended the run on the head */
     bool failed;       /* the run has failed on the head */
@@ -56,7 +64,7 @@ typedef struct fl_relay_end {
  * FL_EINVAL: the head refuses the name; FL_EIO: it refuses the key; FL_EPEER: it does not answer,
  * or standard input has ended, or the head was lost, and the workers of this host have been ended;
  * FL_ESTOPPED: by SIGINT, or by a SIGTERM after which the host could not be drained; FL_EFAILED:
- * the agent ended with an exit code, after it said why. */
+ * the agent ended with an exit code, after it said why, or the head did before this host joined. */
 fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end) FL_MUST_CHECK;
 
 #endif

@@ -22,8 +22,10 @@ enum {
     /* A head with another key closes the connection without a word, and so does one that ends. */
     FAILED_HANDSHAKES = 3,
     GREETING_MS = 1000,
-    TELL_US = 1000000, /* of silence, before the user is told that the head is awaited */
-    GONE_MS = 10000,   /* without a connection, after which a head that goes back counts as dead */
+    TELL_US = 1000000,       /* of silence, before the user is told that the head is awaited */
+    TELL_LATER_US = 5000000, /* the same after the survey: the head makes a plan first */
+    LOOK_US = 500000,        /* between two questions whether the head has ended */
+    GONE_MS = 10000, /* without a connection, after which a head that goes back counts as dead */
 };
 
 void fl__relay_send(const fl__relay *r, const fl_host_message *message)
@@ -224,7 +226,7 @@ static void ask_to_join(fl__relay *r, int64_t now_us)
 /* Once for each wait: for what, and for how long. */
 static void tell_wait(fl__relay *r, int64_t now_us)
 {
-    bool silent = now_us - r->heard_us > TELL_US && !r->surveyed;
+    bool silent = now_us - r->heard_us > (r->surveyed ? TELL_LATER_US : TELL_US);
     if (!r->told_wait && !r->over && !r->apart && (r->again || silent)) {
         r->told_wait = true;
         fl_log(FL_LOG_INFO, "waits up to %lld s for the head at %s%s (Ctrl-C ends it)",
@@ -246,8 +248,18 @@ static fl_status check_head(const fl__relay *r, int64_t now_us)
                          r->o->endpoint, (double)closed_us * 1e-6);
 }
 
+/* A head that ends before this host has joined may have no connection to say so. */
+static fl_status look_for_end(fl__relay *r, int64_t now_us)
+{
+    bool due =
+        r->o->check_head != NULL && !r->was_in && !r->over && now_us - r->looked_us > LOOK_US;
+    r->looked_us = due ? now_us : r->looked_us;
+    return due ? r->o->check_head(r->o->head_context, &r->head_code) : FL_OK;
+}
+
 fl_status fl__relay_await_head(fl__relay *r, int64_t now_us)
 {
+    FL_TRY(look_for_end(r, now_us));
     tell_wait(r, now_us);
     if (!r->over) {
         ask_to_join(r, now_us);

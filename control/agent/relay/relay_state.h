@@ -1,5 +1,6 @@
 /* The state of the relay, and what its files share: relay.c has the loop, relay_join.c the
- * connection to the head until the host has joined, relay_agent.c the agent's process. */
+ * connection to the head until the host has joined, relay_agent.c the agent's process, relay_stop.c
+ * what signals do. */
 #ifndef FL_CONTROL_AGENT_RELAY_RELAY_STATE_H
 #define FL_CONTROL_AGENT_RELAY_RELAY_STATE_H
 
@@ -32,8 +33,14 @@ typedef struct fl__relay {
     bool told_wait; /* that it waits for the head */
     fl_head_watch watch;
     fl_relay_input input;
-    int64_t join_ms;  /* to wait for the head's answer */
-    int64_t asked_us; /* when the head was asked to drain this host; 0: it was not */
+    int64_t join_ms;   /* to wait for the head's answer */
+    int64_t looked_us; /* when the user of the relay was last asked whether the head has ended */
+    int head_code;     /* the exit code of a head that has; 0: it has not */
+    int64_t asked_us;  /* when the head was asked to drain this host; 0: it was not */
+    int asked_number;  /* the signal for which */
+    int held_number;   /* the signal that ends this process at held_until_us; 0: none does */
+    int64_t held_until_us;
+    char held_why[FL_HOST_TEXT_MAX];
     int64_t silence_ms;
     int64_t heard_us, alive_us;
     int64_t stood_us, stood_at_us; /* this process stood still for so long, until then */
@@ -43,6 +50,11 @@ typedef struct fl__relay {
     fl_reach_door door;
     fl_reach_round *round; /* NULL: the head has never asked */
 } fl__relay;
+
+/* ---- relay.c ---- */
+
+/* ③ */
+void fl__relay_begin_end(fl__relay *r);
 
 /* ---- relay_join.c ---- */
 
@@ -56,7 +68,8 @@ void fl__relay_send_join(const fl__relay *r);
 void fl__relay_send_drain(const fl__relay *r);
 
 /* While the host has not joined: ask once more, if it is time, and tell the user for what the host
- * waits. FL_EPEER: the head does not answer in time, or has ended while the run went back. */
+ * waits. FL_EPEER: the head does not answer in time, or has ended while the run went back;
+ * FL_EFAILED: it has ended before this host joined. */
 fl_status fl__relay_await_head(fl__relay *r, int64_t now_us) FL_MUST_CHECK;
 
 /* The port at which other hosts try whether they reach this one. ports: as in fl_hosts. */
@@ -70,6 +83,14 @@ void fl__relay_take_job(fl__relay *r, const unsigned char *bytes, size_t n);
 void fl__relay_pass_order(fl__relay *r, const fl_host_message *order, int64_t silence_ms);
 void fl__relay_take_measure(fl__relay *r, const fl_host_message *message);
 fl_status fl__relay_take_welcome(fl__relay *r, const fl_host_message *message) FL_MUST_CHECK;
+
+/* ---- relay_stop.c ---- */
+
+/* ④ and ⑥: the signals that have come, and the answer of the head. FL_ESTOPPED: this process ends.
+ */
+fl_status fl__relay_read_signals(fl__relay *r) FL_MUST_CHECK;
+fl_status fl__relay_take_release(fl__relay *r, const char *why) FL_MUST_CHECK;
+fl_status fl__relay_watch_stop(fl__relay *r, int64_t now_us) FL_MUST_CHECK;
 
 /* ---- relay_agent.c ---- */
 

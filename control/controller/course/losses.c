@@ -163,6 +163,14 @@ static void name_openings(fl_controller *controller, fl_loss_kind kind)
     }
 }
 
+/* Ctrl-C and SIGTERM of an engine end the agents of the other hosts as well: a run that stops for
+ * such a signal itself has not failed. */
+static bool is_stopped_with_host(const fl_controller *controller, fl_loss_kind kind, int rank)
+{
+    return controller->shutdown.wish.signal != 0 && kind == FL_LOSS_HOST &&
+           strstr(controller->workers[rank].host_why, FL_HOST_STOPPED) != NULL;
+}
+
 /* Survivors get time to leave their collectives; those that cannot are killed at the deadline. */
 static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
 {
@@ -170,7 +178,9 @@ static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int6
     controller->shutdown.loss = kind;
     controller->shutdown.phase.lost = rank;
     controller->shutdown.lost_us = now_us;
-    controller->shutdown.status = FL_EFAILED;
+    bool stopped = is_stopped_with_host(controller, kind, rank);
+    controller->shutdown.status = stopped ? FL_ESTOPPED : FL_EFAILED;
+    controller->shutdown.cut_off = controller->shutdown.cut_off || stopped;
     fl_flight_dump_explain(&controller->flight_dump, rank, controller->shutdown.waits,
                            sizeof controller->shutdown.waits); /* before any worker leaves */
     name_openings(controller, kind);

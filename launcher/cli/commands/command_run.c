@@ -194,18 +194,16 @@ static int run_or_continue(const fl_args *args, fl_run_hosts *hosts)
     return run_or_resume(&resume, hosts);
 }
 
-/* As a task of an engine, or alone. */
+/* One of several tasks of an engine. The others are to be told of its end. */
 static int run_task(const fl_args *args, fl_run_hosts *hosts)
 {
-    if (hosts->task.engine != NULL && fl_run_hosts_meet(args, hosts) != FL_OK) {
+    fl_signals_hold_stops();
+    if (fl_run_hosts_meet(args, hosts) != FL_OK) {
         fl_complain("%s", fl_errmsg());
         return FL_EXIT_BAD_INPUT;
     }
     if (hosts->task.rank > 0) {
         return fl_run_hosts_serve(args, hosts);
-    }
-    if (hosts->task.engine != NULL) {
-        fl_signals_hold_stops(); /* the other tasks are to be told of the end */
     }
     int code = run_or_continue(args, hosts);
     code = hosts->stopped_by == SIGTERM ? FL_EXIT_TERMINATED : code;
@@ -213,14 +211,23 @@ static int run_task(const fl_args *args, fl_run_hosts *hosts)
     return code;
 }
 
+/* A signal waits until it is known whether this is a task of an engine, to which others wait. */
 static int run_job(const fl_args *args)
 {
     fl_run_hosts hosts;
+    sigset_t stops, before;
+    fl_signals_stops(&stops);
+    sigprocmask(SIG_BLOCK, &stops, &before);
+    fl_status status = fl_run_hosts_init(args, &hosts);
+    bool is_task = status == FL_OK && hosts.task.engine != NULL;
+    if (!is_task) {
+        sigprocmask(SIG_SETMASK, &before, NULL);
+    }
     int code = FL_EXIT_BAD_INPUT;
-    if (fl_run_hosts_init(args, &hosts) == FL_OK) {
-        code = run_task(args, &hosts);
-    } else {
+    if (status != FL_OK) {
         fl_complain("%s", fl_errmsg());
+    } else {
+        code = is_task ? run_task(args, &hosts) : run_or_continue(args, &hosts);
     }
     fl_run_hosts_fini(&hosts);
     return code;

@@ -60,6 +60,9 @@ fl_status fl_agent_join(const char *endpoint, const fl_curve_keys *keys, const f
                               .grace_ms = grace_ms,
                               .until_eof = host->until_eof,
                               .input_spoke = host->input_spoke,
+                              .hold_ms = host->hold_ms,
+                              .check_head = host->check_head,
+                              .head_context = host->head_context,
                               .serve = fl_joined_serve,
                               .measure = fl_joined_measure,
                               .context = &own};

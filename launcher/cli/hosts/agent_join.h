@@ -19,6 +19,9 @@ typedef struct fl_agent_host {
     int64_t wait_ms;            /* for the head's first answer; 0: a minute */
     bool until_eof;             /* it ends with standard input until it has joined, */
     bool input_spoke;           /* from which something has come */
+    int64_t hold_ms;            /* these three: as in fl_relay_options */
+    fl_relay_check_head *check_head;
+    void *head_context;
 } fl_agent_host;
 
 /* Serve a run at this endpoint as this host until it is over. As fl_relay_run. */

@@ -122,31 +122,37 @@ fl_status fl_engine_host_enter(const fl_args *args, const fl_job *job, const fl_
 
 /* ---- ③ ---- */
 
-/* Signals that ask for the end wait meanwhile: before and after, they end the process. */
 static fl_status await_head(const fl_run_hosts *h, char endpoint[FL_MEETING_ENDPOINT],
                             int *exit_code)
 {
-    sigset_t stops, before;
     int code = 0;
-    fl_signals_stops(&stops);
-    sigprocmask(SIG_BLOCK, &stops, &before);
     fl_status status =
         fl_meeting_await(&h->meeting, AWAIT_MS, fl_signals_take_stop, endpoint, &code);
-    sigprocmask(SIG_SETMASK, &before, NULL);
     *exit_code = status != FL_ESTOPPED ? code
                  : code == SIGTERM     ? FL_EXIT_TERMINATED
                                        : FL_EXIT_STOPPED;
     return status == FL_ESTOPPED ? FL_EFAILED : status;
 }
 
+static fl_status check_head(void *context, int *exit_code)
+{
+    return fl_meeting_check_head(context, exit_code);
+}
+
 static fl_status join_head(const fl_run_hosts *h, int64_t grace_ms, fl_relay_end *end)
 {
-    char endpoint[FL_MEETING_ENDPOINT], path[PATH_MAX + 16];
+    char endpoint[FL_MEETING_ENDPOINT], path[PATH_MAX + 16], meeting[PATH_MAX];
     fl_curve_keys keys;
     FL_TRY(await_head(h, endpoint, &end->exit_code));
-    snprintf(path, sizeof path, "%s/" FL_MEETING_KEYS, h->meeting.dir);
+    snprintf(meeting, sizeof meeting, "%s", h->meeting.dir);
+    snprintf(path, sizeof path, "%s/" FL_MEETING_KEYS, meeting);
     FL_TRY(fl_hosts_read_key(path, &keys));
-    const fl_agent_host host = {.name = h->task.host, .address = "", .n_devices = 1};
+    const fl_agent_host host = {.name = h->task.host,
+                                .address = "",
+                                .n_devices = 1,
+                                .hold_ms = FL_MEETING_HOLD_MS,
+                                .check_head = check_head,
+                                .head_context = meeting};
     fl_status status = fl_agent_join(endpoint, &keys, &host, grace_ms, end);
     explicit_bzero(&keys, sizeof keys);
     return status;
@@ -165,30 +171,37 @@ static fl_status serve(const fl_args *args, const fl_run_hosts *h, fl_relay_end 
     return status == FL_OK ? join_head(h, grace_ms, end) : status;
 }
 
+static int exit_of_task(const fl_run_hosts *hosts, fl_status status, const fl_relay_end *end)
+{
+    bool done = status == FL_OK || (status == FL_ESTOPPED && end->joined);
+    if (done) {
+        return end->joined ? FL_EXIT_DONE : fl_meeting_last_word(&hosts->meeting);
+    }
+    fl_complain("%s", fl_errmsg());
+    if (status == FL_ESTOPPED && end->signal_number == SIGTERM) {
+        return FL_EXIT_TERMINATED;
+    }
+    return status == FL_EFAILED ? end->exit_code : fl_exit_of(status);
+}
+
 /* The engine ends with the highest code of all tasks, and mpirun ends all tasks after the first
  * that is not 0: a host that has left must not count as the run's failure. */
 int fl_run_hosts_serve(const fl_args *args, const fl_run_hosts *hosts)
 {
     fl_relay_end end = {.exit_code = 0};
     fl_status status = serve(args, hosts, &end);
-    fl_meeting_leave(&hosts->meeting, end.joined);
-    if (status == FL_EPEER) {
+    int code = exit_of_task(hosts, status, &end);
+    fl_meeting_leave(&hosts->meeting);
+    if (status == FL_EPEER && end.joined) {
         fl_meeting_abandon(&hosts->meeting);
     }
-    if (status == FL_OK || (status == FL_ESTOPPED && end.joined)) {
-        return FL_EXIT_DONE;
-    }
-    fl_complain("%s", fl_errmsg());
-    if (status == FL_ESTOPPED && end.signal_number == SIGTERM) {
-        return FL_EXIT_TERMINATED;
-    }
-    return status == FL_EFAILED ? end.exit_code : fl_exit_of(status);
+    return code;
 }
 
 void fl_run_hosts_end(const fl_run_hosts *hosts, int exit_code)
 {
     if (hosts->task.engine != NULL) {
         fl_meeting_end(&hosts->meeting, exit_code);
-        fl_meeting_leave(&hosts->meeting, true);
+        fl_meeting_leave(&hosts->meeting);
     }
 }

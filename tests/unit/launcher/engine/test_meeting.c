@@ -4,6 +4,7 @@
 #include "launcher/engine/meeting.h"
 #include "launcher/engine/meeting_tidy.h"
 #include "support/folder.h"
+#include "support/hosts/meeting_tasks.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -14,161 +15,101 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/time.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-enum { WAIT_MS = 20000 };
+static const char *const endpoint_text = "tcp://10.0.0.1:5570";
 
-static int looks[2]; /* a pipe */
-
-static const char nodes[] = "n[1-3]";
-
-static int no_stop(void)
+static void open_head(const char *parent, int n, fl_meeting *m)
 {
-    return 0;
+    fl_engine_task task = meeting_task(0, n);
+    assert_int_equal(fl_meeting_open(parent, &task, m), FL_OK);
 }
 
-/* Tell, once for a task, that it has looked at the folder. */
-static int tell_look(void)
+static void come(const fl_meeting *m)
 {
-    static int n;
-    n++;
-    if (n == 2) {
-        (void)!write(looks[1], &n, 1);
-    }
-    return 0;
+    fl_meeting_host self = {.name = "n1", .address = "10.0.0.1", .n_devices = 1};
+    assert_int_equal(fl_meeting_enter(m, &self), FL_OK);
 }
 
-static int terminated(void)
-{
-    return SIGTERM;
-}
-
-static fl_engine_task task_of(int rank)
-{
-    fl_engine_task task = {.engine = "Slurm", .rank = rank, .n = 3, .nodes = nodes};
-    snprintf(task.start, sizeof task.start, "7-0-0");
-    return task;
-}
-
-static void write_text(const char *dir, const char *name, const char *text)
-{
-    char path[PATH_MAX + 32];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
-static void remove_named(const char *dir, const char *name)
-{
-    char path[PATH_MAX + 32];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    assert_int_equal(unlink(path), 0);
-}
-
-/* A task that learns from the head that the run does not begin: its process, which ends with the
- * head's exit code. */
-static pid_t start_late_task(const char *parent, int rank, int (*stop)(void))
-{
-    pid_t pid = fork();
-    if (pid == 0) {
-        fl_engine_task task = task_of(rank);
-        fl_meeting opened, *m = &opened;
-        if (fl_meeting_open(parent, &task, m) != FL_OK) {
-            _exit(98);
-        }
-        char endpoint[FL_MEETING_ENDPOINT];
-        int code = 0;
-        fl_status status = fl_meeting_await(m, WAIT_MS, stop, endpoint, &code);
-        fl_meeting_leave(m, false);
-        _exit(status == FL_EFAILED ? code : 99);
-    }
-    assert_true(pid > 0);
-    return pid;
-}
-
-/* A process that has the lock of this name. */
-static pid_t hold_elsewhere(const char *dir, const char *name)
-{
-    int ready[2];
-    char byte = 0;
-    assert_int_equal(pipe(ready), 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        bool held = fl_meeting_hold(dir, name) >= 0;
-        (void)!write(ready[1], &byte, held);
-        pause();
-        _exit(0);
-    }
-    close(ready[1]);
-    assert_int_equal(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    return pid;
-}
-
-static void test_meeting__tasks_meet_and_leave_nothing(void **state)
+static void test_meeting__tasks_meet(void **state)
 {
     (void)state;
     char dir[FOLDER_SIZE], parent[FOLDER_SIZE + 16], endpoint[FL_MEETING_ENDPOINT];
-    fl_meeting m[3];
+    fl_meeting m;
     fl_meeting_host hosts[3];
+    fl_engine_task head = meeting_task(0, 3);
+    struct stat info;
+    pid_t tasks[2];
     int code = 0, number = 0;
     make_folder(dir);
     snprintf(parent, sizeof parent, "%s/a/runs", dir);
-    for (int i = 0; i < 3; i++) {
-        fl_meeting_host self = {.n_devices = i + 1};
-        fl_engine_task task = task_of(i);
-        snprintf(self.name, sizeof self.name, "n%d", i + 1);
-        snprintf(self.address, sizeof self.address, "10.0.0.%d", i + 1);
-        assert_int_equal(fl_meeting_open(parent, &task, &m[i]), FL_OK);
-        assert_int_equal(fl_meeting_enter(&m[i], &self), FL_OK);
+    open_head(parent, 3, &m);
+    come(&m);
+    for (int i = 0; i < 2; i++) {
+        tasks[i] = meeting_start(parent, i + 1, 3, MEETING_COMES);
     }
-    struct stat info;
-    assert_int_equal(stat(m[0].dir, &info), 0);
+    assert_int_equal(stat(m.dir, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0700);
-    fl_engine_task head = task_of(0);
-    assert_int_equal(fl_meeting_gather(&m[0], &head, WAIT_MS, no_stop, hosts, &number), FL_OK);
+    assert_int_equal(fl_meeting_gather(&m, &head, MEETING_WAIT_MS, meeting_no_stop, hosts, &number),
+                     FL_OK);
     assert_string_equal(hosts[2].name, "n3");
     assert_string_equal(hosts[1].address, "10.0.0.2");
     assert_int_equal(hosts[2].n_devices, 3);
-    assert_int_equal(fl_meeting_announce(m[0].dir, "tcp://10.0.0.1:5570"), FL_OK);
-    assert_int_equal(fl_meeting_await(&m[1], WAIT_MS, no_stop, endpoint, &code), FL_OK);
-    assert_string_equal(endpoint, "tcp://10.0.0.1:5570");
-    remove_named(m[0].dir, "join"); /* otherwise it may come before the head's end */
-    for (int i = 1; i < 3; i++) {   /* of this process, whose own locks look free */
-        char name[16];
-        snprintf(name, sizeof name, "lock-%d", i);
-        remove_named(m[0].dir, name);
-        close(m[i].lock_fd);
-    }
-    for (int head_code = 0; head_code <= 3; head_code += 3) { /* 0: the run has finished long ago */
-        pid_t late[2];
-        fl_engine_task task = task_of(0);
-        assert_int_equal(fl_meeting_open(parent, &task, &m[0]), FL_OK);
-        for (int i = 0; i < 2; i++) {
-            late[i] = start_late_task(parent, i + 1, no_stop);
-        }
-        fl_meeting_end(&m[0], head_code);
-        fl_meeting_leave(&m[0], true);
-        for (int i = 0; i < 2; i++) {
-            assert_int_equal(waitpid(late[i], &code, 0), late[i]);
-            assert_true(WIFEXITED(code) && WEXITSTATUS(code) == head_code);
-        }
-        assert_int_equal(access(m[1].dir, F_OK), -1);
-    }
-    fl_engine_task task = task_of(0);
-    assert_int_equal(fl_meeting_open(parent, &task, &m[0]), FL_OK);
-    write_text(m[0].dir, "task-1", "n2 10.0.0.2 1\n"); /* of a host that has failed */
-    write_text(m[0].dir, "join", "tcp://10.0.0.1:5570");
-    fl_meeting_end(&m[0], 0);
-    fl_meeting_leave(&m[0], true);
-    assert_int_equal(access(m[0].dir, F_OK), -1);
+    assert_false(fl_meeting_has_lost(m.dir, 1) || fl_meeting_has_lost(m.dir, 2));
+    assert_int_equal(fl_meeting_announce(m.dir, endpoint_text), FL_OK);
+    meeting_kill(tasks[0]);
+    assert_true(fl_meeting_has_lost(m.dir, 1));
+    assert_false(fl_meeting_has_lost(m.dir, 2));
+    meeting_kill(tasks[1]);
+    fl_engine_task other = meeting_task(1, 3);
+    fl_meeting again;
+    assert_int_equal(fl_meeting_open(parent, &other, &again), FL_OK);
+    pid_t holder = meeting_start(parent, 2, 3, MEETING_STAYS);
+    close(m.lock_fd); /* its own lock looks free to this process */
+    assert_int_equal(unlink(strcat(strcpy(parent, m.dir), "/head")), 0);
+    assert_int_equal(fl_meeting_await(&again, MEETING_WAIT_MS, meeting_no_stop, endpoint, &code),
+                     FL_OK);
+    assert_string_equal(endpoint, endpoint_text);
+    meeting_kill(holder);
     assert_int_equal(remove_folder(dir), 0);
+}
+
+/* 0: the run has finished long ago. */
+static void test_meeting__tasks_end_with_the_head_and_leave_nothing(void **state)
+{
+    (void)state;
+    for (int head_code = 0; head_code <= 3; head_code += 3) {
+        char dir[FOLDER_SIZE];
+        pid_t late[2];
+        fl_meeting m;
+        make_folder(dir);
+        open_head(dir, 3, &m);
+        for (int i = 0; i < 2; i++) {
+            late[i] = meeting_start(dir, i + 1, 3, MEETING_AWAITS);
+        }
+        fl_meeting_end(&m, head_code);
+        fl_meeting_leave(&m);
+        assert_int_equal(meeting_exit(late[0]), head_code);
+        assert_int_equal(meeting_exit(late[1]), head_code);
+        assert_int_equal(rmdir(dir), 0);
+    }
+}
+
+static void test_meeting__nothing_is_left_of_a_run(void **state)
+{
+    (void)state;
+    char dir[FOLDER_SIZE];
+    fl_meeting m;
+    make_folder(dir);
+    open_head(dir, 3, &m);
+    meeting_write(m.dir, "task-1", "n2 10.0.0.2 1\n"); /* of a host that has failed */
+    meeting_write(m.dir, "join", endpoint_text);
+    fl_meeting_end(&m, 0);
+    fl_meeting_leave(&m);
+    assert_int_equal(rmdir(dir), 0);
 }
 
 /* Would catch: a folder that stays because a task of the start was killed, and one that waits for a
@@ -176,57 +117,31 @@ static void test_meeting__tasks_meet_and_leave_nothing(void **state)
 static void test_meeting__a_killed_task_leaves_nothing(void **state)
 {
     (void)state;
-    char dir[FOLDER_SIZE], endpoint[FL_MEETING_ENDPOINT];
-    fl_engine_task head = task_of(0), other = task_of(1), third = task_of(2);
-    fl_meeting m, killed;
-    int code = 0;
+    char dir[FOLDER_SIZE];
+    fl_meeting m;
     make_folder(dir);
-    assert_int_equal(fl_meeting_open(dir, &third, &killed), FL_OK);
-    assert_int_equal(fl_meeting_open(dir, &other, &killed), FL_OK);
-    write_text(killed.dir, "task-1", "n2 10.0.0.2 1\n");
-    assert_int_equal(fl_meeting_open(dir, &head, &m), FL_OK);
+    open_head(dir, 3, &m);
+    meeting_kill(meeting_start(dir, 2, 3, MEETING_STAYS));
+    meeting_kill(meeting_start(dir, 1, 3, MEETING_COMES));
     fl_meeting_end(&m, 2);
-    fl_meeting_leave(&m, true);
-    assert_int_equal(access(m.dir, F_OK), -1);
-    assert_int_equal(fl_meeting_await(&killed, WAIT_MS, no_stop, endpoint, &code), FL_EFAILED);
-    assert_int_equal(code, 3);
-    assert_int_equal(remove_folder(dir), 0);
+    fl_meeting_leave(&m);
+    assert_int_equal(rmdir(dir), 0);
 }
 
-/* Would catch: tasks that wait ten minutes for a head which was killed before the run began, and
- * its folder that stays. */
+/* Would catch: tasks that wait ten minutes for a head which is killed before the run begins. */
 static void test_meeting__a_killed_head_is_noticed(void **state)
 {
     (void)state;
     char dir[FOLDER_SIZE];
-    int how;
     pid_t late[2];
-    fl_meeting m[2];
     make_folder(dir);
-    assert_int_equal(pipe(looks), 0);
     for (int i = 0; i < 2; i++) {
-        fl_engine_task other = task_of(i + 1);
-        assert_int_equal(fl_meeting_open(dir, &other, &m[i]), FL_OK);
+        late[i] = meeting_start(dir, i + 1, 3, MEETING_AWAITS);
     }
-    pid_t head = hold_elsewhere(m[0].dir, FL_MEETING_HEAD);
-    assert_true(fl_meeting_is_held(m[0].dir, FL_MEETING_HEAD));
-    for (int i = 0; i < 2; i++) {
-        late[i] = start_late_task(dir, i + 1, tell_look);
-    }
-    for (int i = 0; i < 2; i++) {
-        char byte;
-        assert_int_equal(read(looks[0], &byte, 1), 1);
-    }
-    kill(head, SIGKILL);
-    waitpid(head, NULL, 0);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(waitpid(late[i], &how, 0), late[i]);
-        assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 3);
-    }
-    close(looks[0]);
-    close(looks[1]);
-    assert_int_equal(access(m[0].dir, F_OK), -1);
-    assert_int_equal(remove_folder(dir), 0);
+    meeting_kill(meeting_start(dir, 0, 3, MEETING_STAYS));
+    assert_int_equal(meeting_exit(late[0]), 3);
+    assert_int_equal(meeting_exit(late[1]), 3);
+    assert_int_equal(rmdir(dir), 0);
 }
 
 /* Would catch: a head that waits ten minutes for a task which a signal has ended. */
@@ -234,53 +149,25 @@ static void test_meeting__a_stopped_task_is_noticed(void **state)
 {
     (void)state;
     char dir[FOLDER_SIZE], endpoint[FL_MEETING_ENDPOINT];
-    fl_engine_task head = task_of(0), other = task_of(1);
+    fl_engine_task head = meeting_task(0, 3), other = meeting_task(1, 3);
     fl_meeting_host hosts[3];
     fl_meeting m, stopped;
     int number = 0;
     make_folder(dir);
-    assert_int_equal(fl_meeting_open(dir, &head, &m), FL_OK);
+    open_head(dir, 3, &m);
+    close(m.lock_fd); /* its own lock looks free to this process */
     assert_int_equal(fl_meeting_open(dir, &other, &stopped), FL_OK);
-    assert_int_equal(fl_meeting_await(&stopped, WAIT_MS, terminated, endpoint, &number),
-                     FL_ESTOPPED);
+    char path[PATH_MAX + 8];
+    snprintf(path, sizeof path, "%s/head", m.dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(
+        fl_meeting_await(&stopped, MEETING_WAIT_MS, meeting_terminated, endpoint, &number),
+        FL_ESTOPPED);
     assert_int_equal(number, SIGTERM);
-    fl_meeting_leave(&stopped, false);
-    assert_int_equal(fl_meeting_gather(&m, &head, WAIT_MS, no_stop, hosts, &number), FL_EPEER);
+    fl_meeting_leave(&stopped);
+    assert_int_equal(fl_meeting_gather(&m, &head, MEETING_WAIT_MS, meeting_no_stop, hosts, &number),
+                     FL_EPEER);
     assert_non_null(strstr(fl_errmsg(), "task 1 (n2) has ended before the run began"));
-    assert_int_equal(remove_folder(dir), 0);
-}
-
-/* Would catch: a head that waits ten minutes for the agent of a task that was killed. */
-static void test_meeting__a_killed_task_is_noticed(void **state)
-{
-    (void)state;
-    char dir[FOLDER_SIZE];
-    fl_engine_task head = task_of(0);
-    fl_meeting_host hosts[3];
-    fl_meeting m;
-    pid_t tasks[2];
-    int number = 0;
-    make_folder(dir);
-    assert_int_equal(fl_meeting_open(dir, &head, &m), FL_OK);
-    for (int i = 0; i < 2; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "lock-%d", i + 1);
-        tasks[i] = hold_elsewhere(m.dir, name);
-        snprintf(name, sizeof name, "task-%d", i + 1);
-        write_text(m.dir, name, "n2 10.0.0.2 1\n");
-    }
-    write_text(m.dir, "task-0", "n1 10.0.0.1 1\n");
-    assert_int_equal(fl_meeting_gather(&m, &head, WAIT_MS, no_stop, hosts, &number), FL_OK);
-    assert_false(fl_meeting_has_lost(m.dir, 1) || fl_meeting_has_lost(m.dir, 2));
-    kill(tasks[0], SIGKILL);
-    waitpid(tasks[0], NULL, 0);
-    assert_true(fl_meeting_has_lost(m.dir, 1));
-    assert_false(fl_meeting_has_lost(m.dir, 2));
-    kill(tasks[1], SIGKILL);
-    waitpid(tasks[1], NULL, 0);
-    fl_meeting_end(&m, 3); /* at once: both are dead */
-    fl_meeting_leave(&m, true);
-    assert_int_equal(access(m.dir, F_OK), -1);
     assert_int_equal(remove_folder(dir), 0);
 }
 
@@ -288,26 +175,23 @@ static void test_meeting__a_killed_task_is_noticed(void **state)
 static void test_meeting__a_late_task_finds_the_last_word(void **state)
 {
     (void)state;
-    char dir[FOLDER_SIZE], endpoint[FL_MEETING_ENDPOINT];
-    fl_engine_task head = task_of(0), task;
+    char dir[FOLDER_SIZE];
+    fl_engine_task head = meeting_task(0, 3);
     fl_meeting_host hosts[3];
-    fl_meeting m, late;
-    int code = 0;
+    fl_meeting m;
+    int number = 0;
     make_folder(dir);
-    assert_int_equal(fl_meeting_open(dir, &head, &m), FL_OK);
-    assert_int_equal(fl_meeting_gather(&m, &head, WAIT_MS, terminated, hosts, &code), FL_ESTOPPED);
-    assert_int_equal(code, SIGTERM);
+    open_head(dir, 3, &m);
+    assert_int_equal(
+        fl_meeting_gather(&m, &head, MEETING_WAIT_MS, meeting_terminated, hosts, &number),
+        FL_ESTOPPED);
+    assert_int_equal(number, SIGTERM);
     fl_meeting_end(&m, 5);
-    fl_meeting_leave(&m, true);
+    fl_meeting_leave(&m);
     for (int i = 1; i < 3; i++) {
-        task = task_of(i);
-        assert_int_equal(fl_meeting_open(dir, &task, &late), FL_OK);
-        assert_int_equal(fl_meeting_await(&late, WAIT_MS, no_stop, endpoint, &code), FL_EFAILED);
-        assert_int_equal(code, 5);
-        fl_meeting_leave(&late, false);
+        assert_int_equal(meeting_exit(meeting_start(dir, i, 3, MEETING_AWAITS)), 5);
     }
-    assert_int_equal(access(m.dir, F_OK), -1);
-    assert_int_equal(remove_folder(dir), 0);
+    assert_int_equal(rmdir(dir), 0);
 }
 
 static void make_old(const char *dir)
@@ -326,27 +210,29 @@ static void test_meeting__a_later_start_removes_what_was_left(void **state)
     char dir[FOLDER_SIZE];
     fl_meeting m[3], next;
     make_folder(dir);
-    for (int i = 0; i < 3; i++) {
-        fl_engine_task task = task_of(i == 2 ? 1 : 0);
+    for (int i = 0; i < 2; i++) {
+        fl_engine_task task = meeting_task(0, 3);
         snprintf(task.start, sizeof task.start, "%s", starts[i]);
         assert_int_equal(fl_meeting_open(dir, &task, &m[i]), FL_OK);
-        write_text(m[i].dir, "task-1", "n2 10.0.0.2 1\n");
+        meeting_write(m[i].dir, "task-1", "n2 10.0.0.2 1\n");
+        close(m[i].lock_fd); /* as its head's end does */
     }
-    close(m[0].lock_fd); /* as its head's end does */
-    close(m[1].lock_fd);
-    pid_t holder = hold_elsewhere(m[2].dir, FL_MEETING_HEAD);
+    pid_t holder = meeting_start(dir, 0, 3, MEETING_STAYS);
+    snprintf(m[2].dir, sizeof m[2].dir, "%s/" FL_MEETING_FOLDER "7-0-0", dir);
     make_old(m[0].dir);
     make_old(m[2].dir);
-    fl_engine_task task = task_of(0);
+    fl_engine_task task = meeting_task(0, 3);
+    snprintf(task.start, sizeof task.start, "next");
     assert_int_equal(fl_meeting_open(dir, &task, &next), FL_OK);
     assert_int_equal(access(m[0].dir, F_OK), -1);
     assert_int_equal(access(m[1].dir, F_OK), 0);
     assert_int_equal(access(m[2].dir, F_OK), 0);
-    kill(holder, SIGKILL);
-    waitpid(holder, NULL, 0);
-    write_text(next.dir, "join", "tcp://10.0.0.1:5570");
+    fl_meeting_abandon(&m[2]);
+    assert_int_equal(access(m[2].dir, F_OK), 0);
+    meeting_kill(holder);
+    meeting_write(next.dir, "join", endpoint_text);
     fl_meeting_end(&next, 0);
-    fl_meeting_leave(&next, true);
+    fl_meeting_leave(&next);
     fl_meeting_abandon(&m[1]);
     fl_meeting_abandon(&m[2]);
     assert_int_equal(rmdir(dir), 0);
@@ -356,16 +242,24 @@ static void test_meeting__names_the_hosts_that_are_missing(void **state)
 {
     (void)state;
     char dir[FOLDER_SIZE], endpoint[FL_MEETING_ENDPOINT];
-    fl_engine_task task = task_of(0);
+    fl_engine_task task = meeting_task(0, 3);
     fl_meeting m;
     fl_meeting_host hosts[3];
     int code = 0, number = 0;
     make_folder(dir);
     assert_int_equal(fl_meeting_open(dir, &task, &m), FL_OK);
-    write_text(m.dir, "task-1", "n2 10.0.0.2 1\n");
-    assert_int_equal(fl_meeting_gather(&m, &task, 1, no_stop, hosts, &number), FL_EDEADLINE);
+    meeting_write(m.dir, "task-1", "n2 10.0.0.2 1\n");
+    assert_int_equal(fl_meeting_gather(&m, &task, 1, meeting_no_stop, hosts, &number),
+                     FL_EDEADLINE);
     assert_non_null(strstr(fl_errmsg(), "no sign of n1, n3 in "));
-    assert_int_equal(fl_meeting_await(&m, 1, no_stop, endpoint, &code), FL_EDEADLINE);
+    fl_engine_task other = meeting_task(2, 3);
+    fl_meeting late;
+    pid_t head = 0;
+    close(m.lock_fd);
+    head = meeting_start(dir, 0, 3, MEETING_STAYS);
+    assert_int_equal(fl_meeting_open(dir, &other, &late), FL_OK);
+    assert_int_equal(fl_meeting_await(&late, 1, meeting_no_stop, endpoint, &code), FL_EDEADLINE);
+    meeting_kill(head);
     assert_int_equal(remove_folder(dir), 0);
 }
 
@@ -381,15 +275,16 @@ static void test_meeting__refuses_what_no_task_wrote(void **state)
                                       "n2 10.0.0 1\n",
                                       "n2 10.0.0.2 99999999\n"};
     char dir[FOLDER_SIZE];
-    fl_engine_task task = task_of(0);
+    fl_engine_task task = meeting_task(0, 3);
     fl_meeting m;
     fl_meeting_host hosts[3];
     int number = 0;
     make_folder(dir);
     assert_int_equal(fl_meeting_open(dir, &task, &m), FL_OK);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        write_text(m.dir, "task-1", bad[i]);
-        if (fl_meeting_gather(&m, &task, WAIT_MS, no_stop, hosts, &number) != FL_EFORMAT) {
+        meeting_write(m.dir, "task-1", bad[i]);
+        if (fl_meeting_gather(&m, &task, MEETING_WAIT_MS, meeting_no_stop, hosts, &number) !=
+            FL_EFORMAT) {
             fail_msg("'%s' is accepted", bad[i]);
         }
     }
@@ -402,11 +297,12 @@ static void test_meeting__refuses_what_no_task_wrote(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meeting__tasks_meet_and_leave_nothing),
+        cmocka_unit_test(test_meeting__tasks_meet),
+        cmocka_unit_test(test_meeting__tasks_end_with_the_head_and_leave_nothing),
+        cmocka_unit_test(test_meeting__nothing_is_left_of_a_run),
         cmocka_unit_test(test_meeting__a_killed_task_leaves_nothing),
         cmocka_unit_test(test_meeting__a_killed_head_is_noticed),
         cmocka_unit_test(test_meeting__a_stopped_task_is_noticed),
-        cmocka_unit_test(test_meeting__a_killed_task_is_noticed),
         cmocka_unit_test(test_meeting__a_late_task_finds_the_last_word),
         cmocka_unit_test(test_meeting__a_later_start_removes_what_was_left),
         cmocka_unit_test(test_meeting__names_the_hosts_that_are_missing),

@@ -1,0 +1,117 @@
+/* The head waits for all tasks (meeting.h). */
+#include "launcher/engine/meeting.h"
+
+#include "device/clock.h"
+#include "device/log.h"
+#include "device/plain_name.h"
+#include "launcher/engine/meeting_files.h"
+#include "launcher/engine/meeting_life.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    SHOW_MS = 10000, /* until the head says for whom it waits */
+    DEVICES_MAX = 1 << 16,
+};
+
+static bool parse_host(const char *text, fl_meeting_host *host)
+{
+    struct in_addr address;
+    char after;
+    return sscanf(text, "%63s %15s %d%c", host->name, host->address, &host->n_devices, &after) ==
+               4 &&
+           after == '\n' && inet_pton(AF_INET, host->address, &address) == 1 &&
+           fl_name_is_plain(host->name, FL_ENGINE_TEXT - 1) && host->n_devices >= 1 &&
+           host->n_devices <= DEVICES_MAX;
+}
+
+static const char *name_of(const fl_engine_task *task, int rank, char name[FL_ENGINE_TEXT])
+{
+    if (task->nodes == NULL || !fl_node_list_get(task->nodes, rank, name)) {
+        snprintf(name, FL_ENGINE_TEXT, "task %d", rank);
+    }
+    return name;
+}
+
+/* Those that are missing: "n2, n3". */
+static void list_missing(const fl_engine_task *task, const fl_meeting_host *hosts, char *text,
+                         size_t size_bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < task->n && used < size_bytes; i++) {
+        char name[FL_ENGINE_TEXT];
+        if (hosts[i].n_devices == 0) {
+            used += (size_t)snprintf(text + used, size_bytes - used, "%s%s", used == 0 ? "" : ", ",
+                                     name_of(task, i, name));
+        }
+    }
+}
+
+/* A host that has come stays. FL_EFORMAT. */
+static fl_status read_host(const fl_meeting *m, int rank, fl_meeting_host *host)
+{
+    char text[FL__MEETING_TEXT], name[FL__MEETING_NAME];
+    fl__meeting_name_task(rank, name);
+    if (host->n_devices != 0 || !fl__meeting_read(m->dir, name, text)) {
+        return FL_OK;
+    }
+    return parse_host(text, host) ? FL_OK
+                                  : fl_fail(FL_EFORMAT, "%s/%s: no task wrote this", m->dir, name);
+}
+
+/* Read what has come; *all: nothing is missing. A task may end at any time, so its life is looked
+ * at last. */
+static fl_status read_tasks(const fl_meeting *m, const fl_engine_task *task, fl_meeting_host *hosts,
+                            bool *all)
+{
+    char host[FL_ENGINE_TEXT];
+    *all = true;
+    for (int i = 0; i < m->n; i++) {
+        FL_TRY(read_host(m, i, &hosts[i]));
+        *all = *all && hosts[i].n_devices != 0;
+        if (i != m->rank && fl_meeting_life(m->dir, i) == FL_TASK_HAS_ENDED) {
+            return fl_fail(FL_EPEER, "%s: task %d (%s) has ended before the run began",
+                           task->engine, i, name_of(task, i, host));
+        }
+    }
+    return FL_OK;
+}
+
+/* A signal for all tasks is also the head's, which is the one that tells how the start ended. */
+static fl_status look_once(const fl_meeting *m, const fl_engine_task *task, int (*stop)(void),
+                           fl_meeting_host *hosts, bool *all, int *number)
+{
+    *number = stop();
+    return *number == 0
+               ? read_tasks(m, task, hosts, all)
+               : fl_fail(FL_ESTOPPED, "stopped by signal %d before the run began", *number);
+}
+
+fl_status fl_meeting_gather(const fl_meeting *m, const fl_engine_task *task, int64_t timeout_ms,
+                            int (*stop)(void), fl_meeting_host *hosts, int *number)
+{
+    char missing[512];
+    int64_t until_us = fl_deadline_us(timeout_ms), show_us = fl_deadline_us(SHOW_MS);
+    memset(hosts, 0, (size_t)m->n * sizeof *hosts);
+    for (bool all = false, shown = false; true; fl__meeting_nap()) {
+        FL_TRY(look_once(m, task, stop, hosts, &all, number));
+        if (all) {
+            return FL_OK;
+        }
+        if (!shown && fl_left_ms(show_us) == 0) {
+            list_missing(task, hosts, missing, sizeof missing);
+            fl_log(FL_LOG_INFO, "%s: waits in %s for %s", task->engine, m->dir, missing);
+            shown = true;
+        }
+        if (fl_left_ms(until_us) == 0) {
+            list_missing(task, hosts, missing, sizeof missing);
+            return fl_fail(FL_EDEADLINE,
+                           "%s: no sign of %s in %s for %lld s; is it on a file system that all "
+                           "hosts share?",
+                           task->engine, missing, m->dir, (long long)timeout_ms / 1000);
+        }
+    }
+}

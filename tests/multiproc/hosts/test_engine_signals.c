@@ -1,0 +1,130 @@
+/* Signals for tasks that an engine has started, which are made of nothing but Slurm's variables.
+ * Would catch: a task that a signal ends at any moment, and for which the others wait ten minutes;
+ * a head that counts a host as lost where a signal ends the whole run; and exit codes that a script
+ * cannot use. */
+#include "support/hosts/net_hosts.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { COMPARED = 12, STOPPED = 130, TERMINATED = 5, FAILED = 3, KILLED = 128 + SIGKILL };
+
+static int make_two(void **state)
+{
+    return net_hosts_set_up(state, 2, (const int[]){1, 1});
+}
+
+/* Of two tasks; its log is task-I.log. */
+static pid_t start_task(const net_hosts *h, int i)
+{
+    char number[16], log[32], arguments[NET_HOSTS_TEXT];
+    snprintf(number, sizeof number, "%d", i);
+    snprintf(log, sizeof log, "task-%d.log", i);
+    snprintf(arguments, sizeof arguments,
+             "run " NET_JOB "--set pipe.k=2 --set autodp.r=1 --set pipe.m=2 --set "
+             "elastic.enabled=false --set train.epochs=100000 --run-dir %s/run",
+             h->dir);
+    setenv("SLURM_JOB_ID", "9", 1);
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+    setenv("SLURM_STEP_NUM_NODES", "2", 1);
+    setenv("SLURM_STEP_NODELIST", "n[1-2]", 1);
+    setenv("SLURM_CPUS_ON_NODE", "1", 1);
+    setenv("SLURM_PROCID", number, 1);
+    setenv("SLURM_NODEID", number, 1);
+    return net_hosts_start(h, i, log, arguments);
+}
+
+static bool has_file(const net_hosts *h, const char *name)
+{
+    char path[FOLDER_SIZE + 64];
+    snprintf(path, sizeof path, "%s/.start-9-0-0/%s", h->dir, name);
+    return access(path, F_OK) == 0;
+}
+
+static void expect_codes(const net_hosts *h, pid_t tasks[2], int head, int other)
+{
+    int codes[2] = {net_hosts_await_exit(&tasks[0]), net_hosts_await_exit(&tasks[1])};
+    bool is_left = has_file(h, "");
+    if (codes[0] != head || codes[1] != other || is_left) {
+        net_hosts_shell("cd %s && tail -n 20 task-*.log; ls -A . .start-9-0-0", h->dir);
+        fail_msg("%s\nexit codes %d and %d, not %d and %d%s", net_hosts_said(), codes[0], codes[1],
+                 head, other, is_left ? "; the folder stays" : "");
+    }
+    assert_true(net_hosts_shell("rm -rf %s/run %s/task-*.log", h->dir, h->dir));
+}
+
+/* The signal comes to the other task first: it waits for the head, which has it a moment later. */
+static void stop_all(const net_hosts *h, int number, int head, bool trains)
+{
+    pid_t tasks[2] = {start_task(h, 0), start_task(h, 1)};
+    if (trains) {
+        NET_AWAIT(net_hosts_n_steps(h) > COMPARED);
+    } else {
+        NET_AWAIT(has_file(h, "head") && has_file(h, "lock-1"));
+    }
+    kill(tasks[1], number);
+    kill(tasks[0], number);
+    expect_codes(h, tasks, head, trains ? 0 : head);
+}
+
+static void test_signals__for_all_stop_the_run(void **state)
+{
+    const net_hosts *h = *state;
+    NET_NEED(h);
+    stop_all(h, SIGINT, STOPPED, true);
+    stop_all(h, SIGTERM, TERMINATED, true);
+}
+
+static void test_signals__for_all_stop_a_start(void **state)
+{
+    const net_hosts *h = *state;
+    NET_NEED(h);
+    stop_all(h, SIGINT, STOPPED, false);
+}
+
+/* As soon as it has made its file, and before the other one is there. */
+static void end_first(const net_hosts *h, int first, int number, int head, int other)
+{
+    pid_t tasks[2] = {0};
+    tasks[first] = start_task(h, first);
+    NET_AWAIT(has_file(h, first == 0 ? "head" : "lock-1"));
+    if (number == SIGKILL) { /* of a lock that it does not have yet, nothing is known */
+        NET_AWAIT(
+            net_hosts_shell("test -s %s/.start-9-0-0/%s", h->dir, first == 0 ? "head" : "lock-1"));
+    }
+    kill(tasks[first], number);
+    tasks[1 - first] = start_task(h, 1 - first);
+    expect_codes(h, tasks, head, other);
+}
+
+static void test_signals__a_task_that_ends_early_is_noticed(void **state)
+{
+    const net_hosts *h = *state;
+    NET_NEED(h);
+    end_first(h, 1, SIGTERM, FAILED, TERMINATED);
+    end_first(h, 1, SIGKILL, FAILED, KILLED);
+    end_first(h, 0, SIGTERM, TERMINATED, TERMINATED);
+    end_first(h, 0, SIGKILL, KILLED, FAILED);
+}
+
+#define TWO(test) cmocka_unit_test_setup_teardown(test, make_two, net_hosts_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TWO(test_signals__for_all_stop_the_run),
+        TWO(test_signals__for_all_stop_a_start),
+        TWO(test_signals__a_task_that_ends_early_is_noticed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
