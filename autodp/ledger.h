@@ -72,9 +72,34 @@ typedef struct fl_ledger_place {
  * first step that lacks samples. */
 fl_status fl_ledger_check_place(const char *path, const fl_ledger_place *place) FL_MUST_CHECK;
 
-/* Prove the same, and continue: DIR/ledger.bin is cut, or replaced where records of later steps
- * stand between the others, atomically and durably: it has no records of later steps then, and no
- * end. Only replacing it takes space on the disk. On failure it is as it was. */
+/* A place in a ledger behind a whole record. */
+typedef struct fl__ledger_end {
+    int64_t n_samples, n_records, n_used; /* up to there */
+    int64_t at_bytes;
+    uint64_t hash; /* of the record before */
+} fl__ledger_end;
+
+/* A ledger that was proved, and that a run is about to continue. */
+typedef struct fl_ledger_proved {
+    int dir_fd;         /* borrowed */
+    fl__ledger_end end; /* where it is to be cut; or */
+    fl_ledger *part;    /* the file beside it that is to replace it; NULL: it can be cut */
+} fl_ledger_proved;
+
+/* Prove the same, and find out how DIR/ledger.bin can continue, which stays as it is: it can be
+ * cut, or has to be replaced, by a file that is written now, where records of later steps stand
+ * between the others. Only that takes space on the disk. Then call one of the next two. */
+fl_status fl_ledger_prove_place(int dir_fd, const fl_ledger_place *place,
+                                fl_ledger_proved *out) FL_MUST_CHECK;
+
+/* Cut or replace it, atomically and durably: it has no records of later steps then, and no end. On
+ * failure it is as it was. */
+fl_status fl_ledger_continue(fl_ledger_proved *proved, fl_ledger **out) FL_MUST_CHECK;
+
+/* It stays as it is. */
+void fl_ledger_leave(fl_ledger_proved *proved);
+
+/* Prove and continue at once. */
 fl_status fl_ledger_resume(int dir_fd, const fl_ledger_place *place, fl_ledger **out) FL_MUST_CHECK;
 
 /* One epoch in the ledger. */

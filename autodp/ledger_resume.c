@@ -251,13 +251,13 @@ fl_status fl_ledger_check_place(const char *path, const fl_ledger_place *place)
 
 /* ---- ⑤ and ⑥ ---- */
 
-static fl_status write_part(int dir_fd, const char *path, const fl_ledger_place *place,
-                            fl_ledger **out)
+static fl_status write_part(const char *path, const fl_ledger_place *place, fl_ledger_proved *out)
 {
     keeper k = {.place = place};
     fl_status status = open_keeper(&k, path);
     if (status == FL_OK) {
-        status = fl__ledger_create_as(dir_fd, PART_NAME, place->n_samples, place->seed, &k.out);
+        status =
+            fl__ledger_create_as(out->dir_fd, PART_NAME, place->n_samples, place->seed, &k.out);
     }
     if (status == FL_OK) {
         status = read_all(&k);
@@ -265,31 +265,58 @@ static fl_status write_part(int dir_fd, const char *path, const fl_ledger_place 
     if (status == FL_OK) {
         status = fl_ledger_sync(k.out);
     }
-    if (status == FL_OK &&
-        (renameat(dir_fd, PART_NAME, dir_fd, FL_LEDGER_NAME) != 0 || fsync(dir_fd) != 0)) {
-        status = fl_fail(FL_EIO, FL_LEDGER_NAME ": %s", strerror(errno));
-    }
     close_keeper(&k);
     if (status != FL_OK) {
-        fl__ledger_drop(dir_fd, PART_NAME, &k.out);
+        fl__ledger_drop(out->dir_fd, PART_NAME, &k.out);
         return status;
     }
-    *out = k.out;
+    out->part = k.out;
     return FL_OK;
 }
 
-fl_status fl_ledger_resume(int dir_fd, const fl_ledger_place *place, fl_ledger **out)
+fl_status fl_ledger_prove_place(int dir_fd, const fl_ledger_place *place, fl_ledger_proved *out)
 {
     char path[64];
     keeper k = {.place = place};
+    *out = (fl_ledger_proved){.dir_fd = dir_fd};
     snprintf(path, sizeof path, "/proc/self/fd/%d/" FL_LEDGER_NAME, dir_fd);
     fl_status status = open_keeper(&k, path);
     if (status == FL_OK) {
         status = read_all(&k);
     }
     bool may_cut = !k.alternates && k.reader.version == FL__LEDGER_VERSION;
+    out->end = k.end;
     close_keeper(&k);
     FL_TRY(status);
-    return may_cut ? fl__ledger_continue(dir_fd, FL_LEDGER_NAME, &k.end, out)
-                   : write_part(dir_fd, path, place, out);
+    return may_cut ? FL_OK : write_part(path, place, out);
+}
+
+void fl_ledger_leave(fl_ledger_proved *proved)
+{
+    if (proved->part != NULL) {
+        fl__ledger_drop(proved->dir_fd, PART_NAME, &proved->part);
+    }
+}
+
+fl_status fl_ledger_continue(fl_ledger_proved *proved, fl_ledger **out)
+{
+    int dir_fd = proved->dir_fd;
+    if (proved->part == NULL) {
+        return fl__ledger_continue(dir_fd, FL_LEDGER_NAME, &proved->end, out);
+    }
+    if (renameat(dir_fd, PART_NAME, dir_fd, FL_LEDGER_NAME) != 0 || fsync(dir_fd) != 0) {
+        fl_status status = fl_fail(FL_EIO, FL_LEDGER_NAME ": %s", strerror(errno));
+        fl_ledger_leave(proved);
+        return status;
+    }
+    *out = proved->part;
+    proved->part = NULL;
+    return FL_OK;
+}
+
+fl_status fl_ledger_resume(int dir_fd, const fl_ledger_place *place, fl_ledger **out)
+{
+    fl_ledger_proved proved;
+    FL_TRY(fl_ledger_prove_place(dir_fd, place, &proved));
+    return fl_ledger_continue(&proved, out);
 }

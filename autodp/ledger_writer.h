@@ -8,13 +8,6 @@
 fl_status fl__ledger_create_as(int dir_fd, const char *name, int64_t n_samples, uint64_t seed,
                                fl_ledger **out) FL_MUST_CHECK;
 
-/* A place in a ledger behind a whole record. */
-typedef struct fl__ledger_end {
-    int64_t n_samples, n_records, n_used; /* up to there */
-    int64_t at_bytes;
-    uint64_t hash; /* of the record before */
-} fl__ledger_end;
-
 /* Cut the file there, durably, and continue it. This needs no space on the disk. On failure the
  * file is as it was. */
 fl_status fl__ledger_continue(int dir_fd, const char *name, const fl__ledger_end *end,

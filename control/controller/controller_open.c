@@ -6,6 +6,7 @@
 #include "control/agent/join/held_port.h"
 #include "control/checkpoint/record_place.h"
 #include "control/controller/course/callbacks.h"
+#include "control/controller/course/record_begin.h"
 #include "control/controller/course/stop_answer.h"
 #include "control/controller/course/stop_request.h"
 #include "control/controller/judge/standstill.h"
@@ -149,7 +150,7 @@ static fl_status open_files(fl_controller *controller)
     controller->log.hosts = controller->options->hosts;
     controller->record = (fl_record){
         .log = &controller->log, .ledger = controller->ledger.ledger, .dir_fd = o->dir_fd};
-    return FL_OK;
+    return o->record_waits ? FL_OK : fl_record_continue(controller);
 }
 
 /* ---- checkpoints ---- */
@@ -227,6 +228,7 @@ static fl_status start_workers(fl_controller *controller)
     const fl_agent_options agent = {.n_workers = controller->n_workers,
                                     .dir_fd = o->dir_fd,
                                     .continues = o->origin != NULL,
+                                    .job_text = o->job_text,
                                     .facts = o->host_facts,
                                     .from_snapshot = o->returns,
                                     .state_step = state_of(o),

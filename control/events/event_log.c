@@ -19,7 +19,7 @@ fl_status fl_event_log_resume(fl_event_log *log, int dir_fd, FILE *terminal, con
 {
     *log = (fl_event_log){.plan = plan};
     fl_progress_init(&log->progress, terminal, plan);
-    return fl_runfiles_resume(&log->files, dir_fd, place);
+    return fl_runfiles_reopen(&log->files, dir_fd, place);
 }
 
 void fl_event_log_close(fl_event_log *log)

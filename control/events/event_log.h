@@ -32,7 +32,7 @@ typedef struct fl_event_log {
 fl_status fl_event_log_open(fl_event_log *log, int dir_fd, FILE *terminal,
                             const fl_plan *plan) FL_MUST_CHECK;
 
-/* The same for a run that continues: the files are cut at `place`. */
+/* The same for a run that continues at `place`: its files wait (fl_runfiles_reopen). */
 fl_status fl_event_log_resume(fl_event_log *log, int dir_fd, FILE *terminal, const fl_plan *plan,
                               const fl_runfiles_place *place) FL_MUST_CHECK;
 void fl_event_log_close(fl_event_log *log);

@@ -143,24 +143,45 @@ fl_status fl_runfiles_check_place(int dir_fd, const fl_runfiles_place *place, fl
 
 /* ---- continuing ---- */
 
-static fl_status cut_file(fl_runfiles *files, int dir_fd, fl_runfile file, int64_t place)
+fl_status fl_runfiles_reopen(fl_runfiles *files, int dir_fd, const fl_runfiles_place *place)
 {
-    FL_TRY(open_file(dir_fd, file, O_WRONLY | O_APPEND, &files->fd[file]));
+    const int flags = O_WRONLY | O_APPEND;
+    fl_runfiles_init(files);
+    FL_TRY(fl_runfiles_check_place(dir_fd, place, NULL));
+    files->start_us = fl_now_us() - (int64_t)(place->elapsed_s * 1e6);
+    files->waits = true;
+    files->dir_fd = dir_fd;
+    files->steps_bytes = place->steps_bytes;
+    files->events_bytes = place->events_bytes;
+    fl_status status = open_file(dir_fd, FL_RUNFILE_STEPS, flags, &files->fd[FL_RUNFILE_STEPS]);
+    if (status == FL_OK) {
+        status = open_file(dir_fd, FL_RUNFILE_EVENTS, flags, &files->fd[FL_RUNFILE_EVENTS]);
+    }
+    if (status != FL_OK) {
+        fl_runfiles_close(files);
+    }
+    return status;
+}
+
+static fl_status cut_file(const fl_runfiles *files, fl_runfile file, int64_t place)
+{
     return ftruncate(files->fd[file], place) == 0 ? FL_OK : fail_errno(fl_runfile_name(file));
+}
+
+fl_status fl_runfiles_continue(fl_runfiles *files)
+{
+    files->waits = false;
+    FL_TRY(cut_file(files, FL_RUNFILE_STEPS, files->steps_bytes));
+    FL_TRY(cut_file(files, FL_RUNFILE_EVENTS, files->events_bytes));
+    FL_TRY(fl_runfiles_begin_summary(files, files->dir_fd));
+    fl__runfiles_add_waiting(files);
+    return FL_OK;
 }
 
 fl_status fl_runfiles_resume(fl_runfiles *files, int dir_fd, const fl_runfiles_place *place)
 {
-    fl_runfiles_init(files);
-    FL_TRY(fl_runfiles_check_place(dir_fd, place, NULL));
-    files->start_us = fl_now_us() - (int64_t)(place->elapsed_s * 1e6);
-    fl_status status = cut_file(files, dir_fd, FL_RUNFILE_STEPS, place->steps_bytes);
-    if (status == FL_OK) {
-        status = cut_file(files, dir_fd, FL_RUNFILE_EVENTS, place->events_bytes);
-    }
-    if (status == FL_OK) {
-        status = fl_runfiles_begin_summary(files, dir_fd);
-    }
+    FL_TRY(fl_runfiles_reopen(files, dir_fd, place));
+    fl_status status = fl_runfiles_continue(files);
     if (status != FL_OK) {
         fl_runfiles_close(files);
     }

@@ -24,8 +24,17 @@ typedef struct fl_runfiles_cut {
 fl_status fl_runfiles_check_place(int dir_fd, const fl_runfiles_place *place,
                                   fl_runfiles_cut *cut) FL_MUST_CHECK;
 
-/* Check it, cut both files there, and open them to continue; summary.txt is begun again. The
- * run's clock continues at place->elapsed_s. */
+/* Check it, and open both files to continue there: the run's clock continues at place->elapsed_s.
+ * Nothing is changed on the disk: events and steps stay in memory until fl_runfiles_continue, and
+ * are dropped if the files are closed before. */
+fl_status fl_runfiles_reopen(fl_runfiles *files, int dir_fd,
+                             const fl_runfiles_place *place) FL_MUST_CHECK;
+
+/* Cut the reopened files at their place, begin summary.txt again, and add what has waited. FL_EIO;
+ * the caller closes the files. */
+fl_status fl_runfiles_continue(fl_runfiles *files) FL_MUST_CHECK;
+
+/* Both at once. */
 fl_status fl_runfiles_resume(fl_runfiles *files, int dir_fd,
                              const fl_runfiles_place *place) FL_MUST_CHECK;
 

@@ -86,10 +86,10 @@ fl_status fl_runfiles_open(fl_runfiles *files, int dir_fd)
     return status;
 }
 
-/* Release the space reserved after the end. */
-static void close_file(int *fd)
+/* reserved: release the space reserved after the end. */
+static void close_file(int *fd, bool reserved)
 {
-    off_t end = *fd < 0 ? -1 : lseek(*fd, 0, SEEK_END);
+    off_t end = *fd < 0 || !reserved ? -1 : lseek(*fd, 0, SEEK_END);
     if (end >= 0 && ftruncate(*fd, end) != 0) {
         fl_log(FL_LOG_DEBUG, "a file of the run keeps its reserve: %s", strerror(errno));
     }
@@ -105,10 +105,11 @@ void fl_runfiles_close(fl_runfiles *files)
         fl_runfiles_flush(files);
     }
     for (int i = 0; i < FL_RUNFILES; i++) {
-        close_file(&files->fd[i]);
+        close_file(&files->fd[i], !files->waits);
     }
     fl_json_fini(&files->steps);
     fl_json_fini(&files->event);
+    fl_json_fini(&files->waiting);
 }
 
 /* ---- gaps ---- */
@@ -209,7 +210,7 @@ void fl_runfiles_step(fl_runfiles *files, const fl_metric_list *metrics, const f
 
 void fl_runfiles_flush(fl_runfiles *files)
 {
-    if (files->n_steps == 0) {
+    if (files->n_steps == 0 || files->waits) {
         return;
     }
     int error = write_lines(files->fd[FL_RUNFILE_STEPS], &files->steps);
@@ -257,17 +258,57 @@ fl_json *fl_runfiles_event(fl_runfiles *files, const char *event, uint32_t gener
     return j;
 }
 
+/* It stays in memory until the files are cut. */
+static void keep_event(fl_runfiles *files)
+{
+    files->waiting.comma = false;
+    files->waiting.broken = files->waiting.broken || files->event.broken;
+    fl_json_fields(&files->waiting, &files->event);
+}
+
+static void reserve_end(fl_runfiles *files)
+{
+    int fd = files->fd[FL_RUNFILE_EVENTS];
+    off_t end = lseek(fd, 0, SEEK_END);
+    files->full = end >= 0 && !reserve_space(fd, end, RESERVE_BYTES);
+}
+
 void fl_runfiles_event_end(fl_runfiles *files)
 {
     int fd = files->fd[FL_RUNFILE_EVENTS];
     fl_json_close(&files->event, '}');
     fl_json_newline(&files->event);
+    if (files->waits) {
+        keep_event(files);
+        return;
+    }
     int error = files->full && !files->event_is_vital ? ENOSPC : write_lines(fd, &files->event);
     if (error != 0) {
         note_gap(files, FL_RUNFILE_EVENTS, 1, 0, error);
     }
-    off_t end = lseek(fd, 0, SEEK_END);
-    files->full = end >= 0 && !reserve_space(fd, end, RESERVE_BYTES);
+    reserve_end(files);
+}
+
+static int64_t count_lines(const fl_json *lines)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < lines->n; i++) {
+        n += lines->text[i] == '\n';
+    }
+    return n;
+}
+
+void fl__runfiles_add_waiting(fl_runfiles *files)
+{
+    int64_t n = count_lines(&files->waiting);
+    int error = n == 0        ? 0
+                : files->full ? ENOSPC
+                              : write_lines(files->fd[FL_RUNFILE_EVENTS], &files->waiting);
+    if (error != 0) {
+        note_gap(files, FL_RUNFILE_EVENTS, n, 0, error);
+    }
+    fl_json_fini(&files->waiting);
+    reserve_end(files);
 }
 
 /* ---- the summary ---- */
@@ -275,6 +316,9 @@ void fl_runfiles_event_end(fl_runfiles *files)
 void fl_runfiles_summary(fl_runfiles *files, const char *text, size_t size_bytes)
 {
     int fd = files->fd[FL_RUNFILE_SUMMARY];
+    if (files->waits) {
+        return;
+    }
     ssize_t n = pwrite(fd, text, size_bytes, 0); /* it overwrites the reserved space */
     if (n != (ssize_t)size_bytes || ftruncate(fd, (off_t)size_bytes) != 0) {
         note_gap(files, FL_RUNFILE_SUMMARY, 1, 0, n >= 0 ? ENOSPC : errno);

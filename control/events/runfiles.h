@@ -36,6 +36,10 @@ typedef struct fl_runfiles {
     fl_json event;       /* the one being built */
     bool event_is_vital; /* it may use the reserve */
     bool full;           /* no space could be reserved behind the last event */
+    bool waits;          /* fl_runfiles_reopen: the files are as the run left them before, and */
+    fl_json waiting;     /* these events wait; */
+    int dir_fd;          /* of the run directory; borrowed */
+    int64_t steps_bytes, events_bytes; /* where the files are to be cut */
     fl_runfile_gap gap[FL_RUNFILES];
 } fl_runfiles;
 
@@ -62,6 +66,9 @@ void fl_runfiles_flush(fl_runfiles *files);
  * adds fields and ends it; the line is then written at once, by one write. */
 fl_json *fl_runfiles_event(fl_runfiles *files, const char *event, uint32_t generation);
 void fl_runfiles_event_end(fl_runfiles *files);
+
+/* Write the events that have waited, now that the files are cut. */
+void fl__runfiles_add_waiting(fl_runfiles *files);
 
 /* Replace the contents of summary.txt. */
 void fl_runfiles_summary(fl_runfiles *files, const char *text, size_t size_bytes);

@@ -58,16 +58,19 @@ typedef struct fl_controller_options {
     struct fl_metrics_listener *metrics; /* NULL: the job asks for no metrics */
     const char *run_dir;                 /* absolute; exists */
     int dir_fd;
-    const char *job_text; /* every field of the job, for checkpoints; NULL: unknown */
+    const char *job_text; /* every field of the job, for checkpoints and for the agents of other
+                             hosts; NULL: unknown */
     const struct fl_checkpoint_store *checkpoints; /* where they go; NULL: none can be written */
     const struct fl_checkpoint *resume; /* the run continues from it; its workers are those of
                                            `plan`. NULL: the run begins */
-    bool returns;                       /* `resume` is that of the snapshot, and no checkpoint */
-    const fl_resume_origin *origin;     /* with it: how that came about. Without it: why the
-                                           run begins again; NULL: it is new */
-    struct fl_kept_snapshot *snapshot;  /* of the run, kept for the next controller; NULL: none */
-    fl_recovery_sums *recovered;        /* in and out: before this controller, and with it; may be
-                                           NULL */
+    bool record_waits; /* with it: the files of the run stay as they are until all workers are
+                          ready */
+    bool returns;      /* `resume` is that of the snapshot, and no checkpoint */
+    const fl_resume_origin *origin;    /* with it: how that came about. Without it: why the
+                                          run begins again; NULL: it is new */
+    struct fl_kept_snapshot *snapshot; /* of the run, kept for the next controller; NULL: none */
+    fl_recovery_sums *recovered;       /* in and out: before this controller, and with it; may be
+                                          NULL */
     struct fl_lasting *lasting; /* in and out: what the run keeps when it goes back; may be NULL */
     void (*all_ready)(void *ready_context); /* called once all workers are ready to train;
                                                NULL: nothing is to be done then */

@@ -80,6 +80,11 @@ bool fl_returns_may_follow(const void *context)
     return l->back.returns || (l->sums.n_returns > 0 && has_lost_host(l));
 }
 
+bool fl_returns_is_begun(const fl_run_losses *l)
+{
+    return l != NULL && (l->trained || !l->resumed);
+}
+
 /* The host that this one does not reach, and was left out for; -1: none, or that one is gone for
  * another reason, so that it keeps nobody out any more. */
 static int keeps_out(const fl_run_losses *l, int i)
@@ -349,7 +354,9 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
         }
         if (!began) {
             fl_log(FL_LOG_WARN, "the run cannot go back: %s", fl_errmsg());
-            tell_failed(&before, failure.text);
+            if (fl_returns_is_begun(l)) {
+                tell_failed(&before, failure.text);
+            }
             dismiss_hosts(l, FL_AGENT_ENDS_FAILED, failure.text);
             *result = before;
             status = fl_failure_raise(&failure);

@@ -26,6 +26,7 @@ typedef struct fl_run_losses {
     int64_t repeated_before; /* steps that were repeated for the losses before it */
     int64_t newest;          /* the step of the state to go back to; -1: the run begins again */
     bool resumed;            /* the run began with a checkpoint */
+    bool trained;            /* all workers were ready once: its directory is this process's */
     int n;                   /* returns in a row to a state before the loss that came before */
     int most;                /* fault.restarts */
     char why[600];           /* of the last loss */
@@ -45,6 +46,10 @@ void fl_returns_find(void *context, bool fails_again, int64_t recorded, fl_retur
 /* Whether the run may begin once more when this controller has ended: it has announced that, or it
  * could not start because a host was lost. context: fl_run_losses. */
 bool fl_returns_may_follow(const void *context);
+
+/* Whether the files of the run have the state of this process; false: they are as the run left them
+ * before it was resumed. losses: NULL for a run that never goes back. */
+bool fl_returns_is_begun(const fl_run_losses *losses);
 
 /* The state to go back to was chosen: count the steps that are repeated. If it is another one than
  * was announced, announce it. Call it also for a run that does not go back. */

@@ -64,8 +64,7 @@ static void keep_costs(const fl_preparation *p, const char *path)
 static fl_status survey_hosts(fl_preparation *p, const fl_run_files *f, fl_run_result *result)
 {
     int stopped = 0;
-    int job_fd = p->resume == NULL ? f->held_fd : p->resume->held_fd;
-    fl_status status = fl_run_survey(p, f->path, job_fd, &stopped);
+    fl_status status = fl_run_survey(p, f->path, f->job_text, &stopped);
     result->terminated = stopped == SIGTERM;
     return status == FL_OK ? fl_run_plan_settle(p) : status;
 }
@@ -82,6 +81,24 @@ static fl_status open_run(fl_preparation *p, const char *run_dir, fl_run_files *
     return fl_start_stop_look(p, *met, result);
 }
 
+/* What is to be done when all workers are ready. */
+typedef struct readiness {
+    fl_preparation *p;
+    const char *run_dir;
+} readiness;
+
+static void take_run_over(void *context)
+{
+    const readiness *r = context;
+    if (r->p->losses != NULL) {
+        r->p->losses->trained = true;
+    }
+    if (r->p->resume != NULL) {
+        fl_resume_take_over(r->p->resume);
+        keep_costs(r->p, r->run_dir);
+    }
+}
+
 static fl_status train(fl_preparation *p, fl_run_files *files, bool met, fl_run_result *result)
 {
     fl_worker_birth birth;
@@ -92,15 +109,21 @@ static fl_status train(fl_preparation *p, fl_run_files *files, bool met, fl_run_
     fl_worker_context worker = fl__run_worker_of(p, files);
     fl__run_birth_of(p, &birth);
     fl_controller_options controller = fl__run_controller_of(p, files, &birth, &worker);
+    readiness ready = {.p = p, .run_dir = files->path};
     controller.host_facts = &facts;
+    controller.all_ready = take_run_over;
+    controller.ready_context = &ready;
     *p->learned = *p->profile;
     if (p->losses != NULL) {
         snprintf(p->losses->dir, sizeof p->losses->dir, "%s", files->path);
     }
-    keep_costs(p, files->path);
+    if (p->resume == NULL) {
+        keep_costs(p, files->path);
+    }
     FL_TRY(p->hosts == NULL ? FL_OK : fl_host_facts_make(p, &facts));
     FL_TRY(fl_start_stop_look(p, met, result));
     FL_TRY(fl_run_start_agents(p, files->path));
+    FL_TRY(p->resume == NULL ? FL_OK : fl_resume_drop_newer(p->resume));
     fl_status status = fl_controller_run(&controller, result);
     keep_learned(p, status);
     return status;

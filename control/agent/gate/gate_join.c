@@ -27,16 +27,31 @@ static void send_kept(fl__gate *g, int i)
     }
 }
 
+static void send_job_piece(const fl__gate *g, const fl__remote_host *r, const void *bytes, size_t n)
+{
+    fl_host_message m = {.type = FL_HOST_JOB, .frame = {.bytes = bytes, .n = n}};
+    (void)fl__gate_send_to_host(g, &r->peer, &m);
+}
+
+static int64_t send_job_text(const fl__gate *g, const fl__remote_host *r, const char *text)
+{
+    size_t all = strlen(text);
+    for (size_t at = 0; at < all; at += FL_HOST_JOB_PIECE) {
+        size_t left = all - at;
+        send_job_piece(g, r, text + at, left < FL_HOST_JOB_PIECE ? left : FL_HOST_JOB_PIECE);
+    }
+    return (int64_t)all;
+}
+
 /* The job as the run directory has it, in pieces; returns its bytes, 0: it cannot be read. */
-static int64_t send_job(const fl__gate *g, const fl__remote_host *r)
+static int64_t send_job_file(const fl__gate *g, const fl__remote_host *r)
 {
     unsigned char piece[FL_HOST_JOB_PIECE];
     int64_t all = 0;
     ssize_t n;
     int fd = openat(g->o->dir_fd, "job.yaml", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     while (fd >= 0 && (n = read(fd, piece, sizeof piece)) > 0 && all <= FL_HOST_JOB_MAX) {
-        fl_host_message m = {.type = FL_HOST_JOB, .frame = {.bytes = piece, .n = (size_t)n}};
-        (void)fl__gate_send_to_host(g, &r->peer, &m);
+        send_job_piece(g, r, piece, (size_t)n);
         all += n;
     }
     if (fd >= 0) {
@@ -51,7 +66,9 @@ static void welcome_host(fl__gate *g, int i)
     fl_host_message message = {.type = FL_HOST_WELCOME};
     bool late = g->remote[i].late;
     message.welcome.host = *host;
-    message.welcome.job_bytes = send_job(g, &g->remote[i]);
+    const char *job = g->o->job_text;
+    message.welcome.job_bytes =
+        job == NULL ? send_job_file(g, &g->remote[i]) : send_job_text(g, &g->remote[i], job);
     message.welcome.silence_ms = FL_HOST_PATIENCE * g->hosts->silence_ms;
     message.welcome.continues = g->o->continues || late;
     message.welcome.from_snapshot = g->o->from_snapshot && !late;

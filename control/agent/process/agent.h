@@ -27,6 +27,8 @@ typedef struct fl_agent_options {
     int n_workers;
     int dir_fd;                 /* the run directory */
     bool continues;             /* the run continues an interrupted one: so do the workers' logs */
+    const char *job_text;       /* for the agents of other hosts; NULL: job.yaml in the run
+                                   directory has it */
     const fl_host_facts *facts; /* of this host, for the agents of other ones; NULL without hosts */
     bool from_snapshot;         /* it continues from a snapshot in the controller's memory */
     int64_t state_step; /* steps of the checkpoint that it continues from, for the agents of other

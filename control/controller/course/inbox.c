@@ -9,6 +9,7 @@
 #include "control/controller/course/inbox.h"
 
 #include "control/controller/course/callbacks.h"
+#include "control/controller/course/record_begin.h"
 #include "control/controller/course/shutdown.h"
 #include "control/controller/course/stop_answer.h"
 #include "control/controller/faults/recovery.h"
@@ -126,6 +127,7 @@ static void count_step(fl_controller *controller, const fl_step_record *record)
         fl_decide_norms(&controller->elastic, &record->norms);
     }
     if (fl_run_stats_step(&controller->stats, &record->report, record->at_us)) {
+        fl_record_begin(controller);
         for (const fl_step_share *s = record->shares; s != NULL; s = s->next) {
             fl_run_ledger_add(&controller->ledger, record->step, s);
         }

@@ -8,6 +8,7 @@
 #include "control/controller/course/shutdown.h"
 
 #include "control/controller/course/losses.h"
+#include "control/controller/course/record_begin.h"
 #include "control/controller/course/stop_request.h"
 #include "control/controller/faults/recovery.h"
 #include "control/controller/faults/silence.h"
@@ -242,6 +243,7 @@ static void enter_running(fl_controller *controller, int64_t now_us)
     controller->shutdown.phase.state = FL_CONTROLLER_RUNNING;
     fl_agent_hide_link(controller->agent);
     fl_run_times_restart(&controller->times, now_us);
+    fl_record_begin(controller);
     fl_event_log_running(&controller->log);
     if (o->all_ready != NULL) {
         o->all_ready(o->ready_context);
@@ -295,6 +297,9 @@ void fl_shutdown_watch(fl_controller *controller, int64_t now_us)
 static void prove_ledger(fl_controller *controller)
 {
     fl_shutdown *shutdown = &controller->shutdown;
+    if (controller->ledger.waits) {
+        return; /* the start failed: it proves what it proved before */
+    }
     if (shutdown->cut_off || controller->record.ledger_removed) {
         fl_run_ledger_leave_open(&controller->ledger);
         return;

@@ -20,17 +20,31 @@ fl_status fl_run_ledger_open(fl_run_ledger *ledger, const fl_controller_options 
                                    .seed = job->train.seed,
                                    .batch = fl_sampler_batch(job),
                                    .step = options->origin->step};
-    return fl_ledger_resume(options->dir_fd, &place, &ledger->ledger);
+    FL_TRY(fl_ledger_prove_place(options->dir_fd, &place, &ledger->proved));
+    ledger->waits = true;
+    return FL_OK;
+}
+
+fl_status fl_run_ledger_continue(fl_run_ledger *ledger)
+{
+    ledger->waits = false;
+    return fl_ledger_continue(&ledger->proved, &ledger->ledger);
 }
 
 void fl_run_ledger_close(fl_run_ledger *ledger)
 {
+    if (ledger->waits) {
+        fl_ledger_leave(&ledger->proved);
+    }
     fl_status closed = fl_ledger_close(&ledger->ledger); /* record.c reports a failure */
     (void)closed;
 }
 
 void fl_run_ledger_add(fl_run_ledger *ledger, int64_t step, const fl_step_share *share)
 {
+    if (ledger->ledger == NULL) {
+        return; /* it could not be continued, and the run ends for that */
+    }
     fl_status status = fl_ledger_add(ledger->ledger, share->epoch, step, share->generation,
                                      share->replica, share->ids, share->n);
     if (status == FL_EINVAL) { /* any other failure is the ledger's: see control/events/record.c */

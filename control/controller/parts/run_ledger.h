@@ -7,13 +7,19 @@
 #include "control/state/options.h"
 
 typedef struct fl_run_ledger {
-    int dir_fd; /* of the run directory; borrowed */
-    fl_ledger *ledger;
-    char text[256]; /* what the ledger proves, as a sentence; "" if nothing */
+    int dir_fd;              /* of the run directory; borrowed */
+    bool waits;              /* it is that of a run that continues, as the run left it before: */
+    fl_ledger_proved proved; /* where it is to continue */
+    fl_ledger *ledger;       /* NULL while it waits */
+    char text[256];          /* what the ledger proves, as a sentence; "" if nothing */
 } fl_run_ledger;
 
+/* Create it; of a run that continues, prove it and leave it as it is. */
 fl_status fl_run_ledger_open(fl_run_ledger *ledger,
                              const fl_controller_options *options) FL_MUST_CHECK;
+
+/* Continue the one that waits. */
+fl_status fl_run_ledger_continue(fl_run_ledger *ledger) FL_MUST_CHECK;
 void fl_run_ledger_close(fl_run_ledger *ledger);
 
 /* Record which samples a replica used in a step. A record that cannot be written is logged. */

@@ -57,8 +57,12 @@ static fl_status read_job(fl_resume *r)
 
 static void init_resume(fl_resume *r, int held_fd)
 {
-    *r = (fl_resume){
-        .is_open = true, .wanted = -1, .dir_fd = -1, .held_fd = held_fd, .folder_fd = -1};
+    *r = (fl_resume){.is_open = true,
+                     .wanted = -1,
+                     .dir_fd = -1,
+                     .held_fd = held_fd,
+                     .next_fd = -1,
+                     .folder_fd = -1};
 }
 
 static fl_status open_dir(const char *run_dir, fl_resume *r)
@@ -103,9 +107,12 @@ fl_status fl_resume_open_held(const char *run_dir, int held_fd, fl_resume *r)
 
 void fl_resume_close(fl_resume *r)
 {
-    int *fds[] = {&r->folder_fd, &r->held_fd, &r->dir_fd};
+    int *fds[] = {&r->folder_fd, &r->next_fd, &r->held_fd, &r->dir_fd};
     if (!r->is_open) {
         return;
+    }
+    if (r->next_fd >= 0) {
+        fl_run_dir_drop_job(r->dir_fd);
     }
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
         if (*fds[i] >= 0) {
@@ -164,6 +171,20 @@ bool fl_resume_goes_back(const fl_preparation *p)
 
 /* ---- ⑤ ---- */
 
+static fl_status within_dir(const fl_resume *r, fl_status status)
+{
+    return status == FL_OK ? FL_OK : fl_within(status, "--resume: %s", r->dir);
+}
+
+fl_status fl_resume_begin(fl_resume *r, const fl_preparation *p)
+{
+    fl_run_dir_drop_job(r->dir_fd); /* of a start that was killed */
+    return r->n_changed == 0 ? FL_OK
+                             : within_dir(r, fl_run_dir_prepare_job(p, r->dir_fd, &r->next_fd));
+}
+
+/* ---- ⑥ ---- */
+
 /* Newer ones, which the run will write again, and those that were never finished. What is no file
  * of a checkpoint stays; a run that goes back again and again names it once. */
 static void remove_others(const fl_resume *r)
@@ -191,28 +212,29 @@ static void remove_others(const fl_resume *r)
     close(dir_fd);
 }
 
-/* A process that opened the old file before finds that it has another name's file, and ends. */
-static fl_status replace_job(fl_resume *r, const fl_preparation *p)
-{
-    int fd = -1;
-    FL_TRY(fl_run_dir_replace_job(p, r->dir_fd, &fd));
-    close(r->held_fd);
-    r->held_fd = fd;
-    return FL_OK;
-}
-
-fl_status fl_resume_begin(fl_resume *r, const fl_preparation *p)
+fl_status fl_resume_drop_newer(fl_resume *r)
 {
     int64_t last_step = r->begins_again ? -1 : r->checkpoint->step;
     remove_others(r); /* before a worker may write one of their names */
-    fl_status status = fl_runfiles_cut_hashes(r->dir_fd, last_step);
-    if (status == FL_OK && r->n_changed > 0) {
-        status = replace_job(r, p);
-    }
-    return status == FL_OK ? FL_OK : fl_within(status, "--resume: %s", r->dir);
+    return within_dir(r, fl_runfiles_cut_hashes(r->dir_fd, last_step));
 }
 
-/* ---- ⑥ ---- */
+/* ---- ⑦ ---- */
+
+/* A process that opened the old file before finds that it has another name's file, and ends. */
+static void replace_job(fl_resume *r)
+{
+    if (r->next_fd < 0) {
+        return;
+    }
+    if (fl_run_dir_replace_job(r->dir_fd) != FL_OK) {
+        fl_log(FL_LOG_WARN, "--resume: %s: the file keeps its old values: %s", r->dir, fl_errmsg());
+        return;
+    }
+    close(r->held_fd);
+    r->held_fd = r->next_fd;
+    r->next_fd = -1;
+}
 
 /* The weights that the run had left are not those of its last step any more. Whatever happens from
  * here on, the newest checkpoint has them. */
@@ -226,7 +248,8 @@ static void remove_model(const fl_resume *r)
     }
 }
 
-void fl_resume_drop_old(void *resume)
+void fl_resume_take_over(fl_resume *r)
 {
-    remove_model(resume);
+    replace_job(r);
+    remove_model(r);
 }

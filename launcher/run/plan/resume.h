@@ -4,11 +4,13 @@
  *     the job ②            which fields changed, and whether they may   fl_resume_check_job
  *     the checkpoint ③     the newest that is whole and fits            fl_resume_choose
  *     the plan ④           the checkpoint's, or another with its F      fl_resume_keeps_plan, ...
- *     the directory ⑤      newer checkpoints, job.yaml, hashes          fl_resume_begin
- *     what is old ⑥        the trained model                            fl_resume_drop_old
+ *     the new job ⑤        beside job.yaml, if it has changed            fl_resume_begin
+ *     what is newer ⑥      checkpoints, hashes                          fl_resume_drop_newer
+ *     workers are ready ⑦  job.yaml, and not the trained model          fl_resume_take_over
  *
- * Nothing is changed on the disk before ⑤. The controller then continues the other files. A run
- * that goes back before it has any state begins again in its directory: it has no ③ and no ④. */
+ * Nothing is changed on the disk before ⑥, shortly before the workers are started. The controller
+ * continues the other files with ⑦, so that a start that fails leaves them as they were. A run that
+ * goes back before it has any state begins again in its directory: it has no ③ and no ④. */
 #ifndef FL_LAUNCHER_RUN_PLAN_RESUME_H
 #define FL_LAUNCHER_RUN_PLAN_RESUME_H
 
@@ -26,6 +28,7 @@ typedef struct fl_resume {
     bool is_open;
     char dir[PATH_MAX];                  /* absolute */
     int dir_fd, held_fd;                 /* job.yaml, with the lock */
+    int next_fd;                         /* the file that is to replace it, locked; -1: none */
     const struct fl_kept_snapshot *kept; /* the snapshot of the run that goes back; NULL: none */
     const char *why;                     /* the loss after which it goes back; NULL: none */
     int64_t lost_at;                     /* steps that were finished at that loss */
@@ -93,11 +96,15 @@ bool fl_resume_keeps_plan(fl_resume *resume, const fl_preparation *p);
  * the checkpoint has by rank is changed to that plan's workers. */
 void fl_resume_take_plan(fl_resume *resume, const fl_preparation *p, bool kept, fl_plan *plan);
 
-/* ⑤. The lock moves to the new job.yaml if the job has changed. FL_EIO. */
+/* ⑤. FL_EIO. */
 fl_status fl_resume_begin(fl_resume *resume, const fl_preparation *p) FL_MUST_CHECK;
 
-/* ⑥. All hosts have joined, and all workers are ready: remove the trained model that the run had
- * left. resume: an fl_resume. What cannot be removed is named in a warning. */
-void fl_resume_drop_old(void *resume);
+/* ⑥. Before a worker may write a checkpoint or a hash. FL_EIO. */
+fl_status fl_resume_drop_newer(fl_resume *resume) FL_MUST_CHECK;
+
+/* ⑦. All hosts have joined, and all workers are ready: the new job.yaml, if there is one, replaces
+ * the old one, and the lock moves to it; the trained model that the run had left is removed. What
+ * fails is named in a warning. */
+void fl_resume_take_over(fl_resume *resume);
 
 #endif

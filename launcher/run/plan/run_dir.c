@@ -145,12 +145,11 @@ void fl_run_dir_forget_job(int dir_fd)
 }
 
 /* It is locked before it gets its name: no other process can take the run in between. */
-static fl_status name_job(int dir_fd, int *held_fd)
+static fl_status lock_job(int dir_fd, int *held_fd)
 {
     int fd = openat(dir_fd, PART_NAME, O_RDWR | O_CLOEXEC);
-    if (fd < 0 || !fl_run_lock(fd) || renameat(dir_fd, PART_NAME, dir_fd, JOB_NAME) != 0 ||
-        fsync(dir_fd) != 0) {
-        fl_status status = fl_fail(FL_EIO, JOB_NAME ": %s", strerror(errno));
+    if (fd < 0 || !fl_run_lock(fd)) {
+        fl_status status = fl_fail(FL_EIO, PART_NAME ": %s", strerror(errno));
         if (fd >= 0) {
             close(fd);
         }
@@ -160,14 +159,26 @@ static fl_status name_job(int dir_fd, int *held_fd)
     return FL_OK;
 }
 
-fl_status fl_run_dir_replace_job(const fl_preparation *p, int dir_fd, int *held_fd)
+fl_status fl_run_dir_prepare_job(const fl_preparation *p, int dir_fd, int *held_fd)
 {
     fl_status status = write_job(p, fl_regular_file_replace(dir_fd, PART_NAME, 0600), PART_NAME);
     if (status == FL_OK) {
-        status = name_job(dir_fd, held_fd);
+        status = lock_job(dir_fd, held_fd);
     }
     if (status != FL_OK) {
-        unlinkat(dir_fd, PART_NAME, 0);
+        fl_run_dir_drop_job(dir_fd);
     }
     return status;
+}
+
+fl_status fl_run_dir_replace_job(int dir_fd)
+{
+    return renameat(dir_fd, PART_NAME, dir_fd, JOB_NAME) == 0 && fsync(dir_fd) == 0
+               ? FL_OK
+               : fl_fail(FL_EIO, JOB_NAME ": %s", strerror(errno));
+}
+
+void fl_run_dir_drop_job(int dir_fd)
+{
+    (void)unlinkat(dir_fd, PART_NAME, 0);
 }

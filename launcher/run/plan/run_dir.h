@@ -17,8 +17,14 @@ fl_status fl_run_dir_write_job(const fl_preparation *p, int dir_fd) FL_MUST_CHEC
  * same command may begin one there. Otherwise it stays. */
 void fl_run_dir_forget_job(int dir_fd);
 
-/* Replace job.yaml of a run that continues, atomically and durably, and hold the new file
- * (fl_run_take): *held_fd. On failure the old file is there. FL_EIO. */
-fl_status fl_run_dir_replace_job(const fl_preparation *p, int dir_fd, int *held_fd) FL_MUST_CHECK;
+/* Write the job of a run that continues beside its job.yaml, durably, and lock the new file as a
+ * run is held (fl_run_take): *held_fd. FL_EIO. */
+fl_status fl_run_dir_prepare_job(const fl_preparation *p, int dir_fd, int *held_fd) FL_MUST_CHECK;
+
+/* It replaces job.yaml, atomically and durably. On failure the old file is there. FL_EIO. */
+fl_status fl_run_dir_replace_job(int dir_fd) FL_MUST_CHECK;
+
+/* It is removed, also one that a start which was killed has left. */
+void fl_run_dir_drop_job(int dir_fd);
 
 #endif

@@ -42,13 +42,6 @@ static void take_costs(void *context, int host, const char *text, size_t n, cons
     fl_found_kinds_take(context, host, text, n, why);
 }
 
-static fl_status read_job(const char *run_dir, int job_fd, char text[FL_HOST_JOB_MAX], size_t *n)
-{
-    ssize_t got = pread(job_fd, text, FL_HOST_JOB_MAX, 0);
-    *n = got < 0 ? 0 : (size_t)got;
-    return got > 0 ? FL_OK : fl_fail(FL_EIO, "%s/job.yaml: %s", run_dir, strerror(errno));
-}
-
 /* ---- links ---- */
 
 static fl_status keep_links(fl_preparation *p, const fl_host_survey *found)
@@ -71,26 +64,22 @@ static fl_status keep_links(fl_preparation *p, const fl_host_survey *found)
 /* ---- both ---- */
 
 typedef struct survey_parts {
-    char job[FL_HOST_JOB_MAX], cwd[PATH_MAX];
-    size_t job_bytes;
+    char cwd[PATH_MAX];
     fl_host_survey found;
 } survey_parts;
 
-static fl_status survey_with(fl_preparation *p, const char *run_dir, int job_fd, fl_own_costs *own,
-                             survey_parts *s, int *stopped)
+static fl_status survey_with(fl_preparation *p, const char *run_dir, const char *job,
+                             fl_own_costs *own, survey_parts *s, int *stopped)
 {
     bool kinds = fl_found_kinds_are_wanted(p);
-    if (kinds) {
-        FL_TRY(read_job(run_dir, job_fd, s->job, &s->job_bytes));
-    }
     if (getcwd(s->cwd, sizeof s->cwd) == NULL) {
         return fl_fail(FL_EIO, "the working directory: %s", strerror(errno));
     }
     if (p->own_costs_unknown) {
         FL_TRY(fl_own_costs_start(p, own));
     }
-    const fl_host_measuring measuring = {.job = s->job,
-                                         .job_bytes = s->job_bytes,
+    const fl_host_measuring measuring = {.job = job,
+                                         .job_bytes = strlen(job),
                                          .cwd = s->cwd,
                                          .all_ms = MEASURE_MS,
                                          .own_fd = own->fd,
@@ -110,12 +99,12 @@ static fl_status survey_with(fl_preparation *p, const char *run_dir, int job_fd,
     return keep_links(p, &s->found);
 }
 
-fl_status fl_run_survey(fl_preparation *p, const char *run_dir, int job_fd, int *stopped)
+fl_status fl_run_survey(fl_preparation *p, const char *run_dir, const char *job, int *stopped)
 {
     survey_parts *s = NULL;
     fl_own_costs own = {.fd = -1};
     FL_TRY(fl_alloc(sizeof *s, (void **)&s));
-    fl_status status = survey_with(p, run_dir, job_fd, &own, s, stopped);
+    fl_status status = survey_with(p, run_dir, job, &own, s, stopped);
     fl_own_costs_end(&own);
     fl_free(s);
     return status;

@@ -10,10 +10,10 @@ bool fl_run_survey_is_wanted(const fl_preparation *p);
 
 /* Wait for the hosts, and measure. Of links, p->profile then has the worst of all pairs, p->links
  * all of them; of kinds, p->found has the profiles. The head measures its own costs meanwhile if
- * they are not known (p->own_costs_unknown). run_dir: with the keys, for which others wait. job_fd:
- * its job.yaml; to open and close that once more would release its lock.
+ * they are not known (p->own_costs_unknown). run_dir: with the keys, for which others wait. job:
+ * its text.
  * *stopped as fl_host_survey_run. Returns what that returns, and what fl_costs_measure does. */
-fl_status fl_run_survey(fl_preparation *p, const char *run_dir, int job_fd,
+fl_status fl_run_survey(fl_preparation *p, const char *run_dir, const char *job,
                         int *stopped) FL_MUST_CHECK;
 
 /* Have ssh start the agents of a run whose hosts it starts, but for those that run since they were

@@ -187,20 +187,26 @@ static bool read_events(int dir, char *buffer, fl_run_entry *entry)
     return true;
 }
 
-/* Whether this process has trained the run already: it goes back then, and does not start it. */
-static bool has_run(int dir, pid_t holder, char *buffer)
+/* Whether this process wrote the events. */
+static bool is_writer(int fd, pid_t holder, char *buffer)
 {
-    int fd = fl_regular_file_open(dir, "events.jsonl", NULL);
-    if (fd < 0) {
-        return false;
-    }
     json_t *resumed = read_resumed(fd, buffer);
     json_t *start = resumed == NULL ? read_line(fd, false, buffer) : resumed;
     const json_t *pid = json_object_get(start, "controller_pid");
     bool same = holder > 0 && json_integer_value(pid) == holder;
-    bool ran = same && find_last(fd, "\"event\": \"run.running\"", buffer) >= 0;
     json_decref(start);
-    close(fd);
+    return same;
+}
+
+/* Whether this process has trained the run already: it goes back then, and does not start it. */
+static bool has_run(int dir, pid_t holder, char *buffer)
+{
+    int fd = fl_regular_file_open(dir, "events.jsonl", NULL);
+    bool ran = fd >= 0 && is_writer(fd, holder, buffer) &&
+               find_last(fd, "\"event\": \"run.running\"", buffer) >= 0;
+    if (fd >= 0) {
+        close(fd);
+    }
     return ran;
 }
 
@@ -220,6 +226,23 @@ static void look_without_end(const char *path, int dir, char *buffer, fl_run_ent
     }
     if (fl_run_state_lives(entry->state) || entry->state == FL_RUN_LOST) {
         read_steps(dir, buffer, entry);
+    }
+}
+
+/* The events show an end. A process that resumes the run leaves them as they are until its workers
+ * are ready; the one that wrote them is about to exit. */
+static void look_after_end(const char *path, int dir, char *buffer, fl_run_entry *entry)
+{
+    pid_t holder = 0;
+    if (!fl__run_is_held_in(dir, &holder)) {
+        return;
+    }
+    int fd = fl_regular_file_open(dir, "events.jsonl", NULL);
+    if (fd >= 0 && !is_writer(fd, holder, buffer)) {
+        entry->state = fl_run_is_live(path) ? FL_RUN_LIVE : FL_RUN_STARTING;
+    }
+    if (fd >= 0) {
+        close(fd);
     }
 }
 
@@ -243,6 +266,8 @@ fl_status fl_run_look(const char *path, fl_run_entry *entry)
     }
     if (status == FL_OK && entry->state == FL_RUN_LOST) {
         look_without_end(path, dir, buffer, entry);
+    } else if (status == FL_OK) {
+        look_after_end(path, dir, buffer, entry);
     }
     fl_free(buffer);
     close(dir);
