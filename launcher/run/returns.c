@@ -12,6 +12,7 @@
 #include "device/log.h"
 #include "launcher/run/hosts/hosts.h"
 #include "launcher/run/plan/resume.h"
+#include "launcher/run/return_end.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -281,28 +282,14 @@ static void dismiss_hosts(fl_run_losses *l, fl_agent_ending ending, const char *
     }
 }
 
-/* What is left of the run once this process and its snapshots are gone. */
-static void tell_what_continues(const char *why, const char *dir)
-{
-    int64_t step = find_newest(&(fl_kept_snapshot){.checkpoint = NULL}, dir, INT64_MAX);
-    if (step < 0) {
-        fl_log(FL_LOG_WARN,
-               "%s; it has no checkpoint, only snapshots in memory, which are lost: `frostline run "
-               "%s/job.yaml` begins it again",
-               why, dir);
-        return;
-    }
-    fl_log(FL_LOG_WARN, "%s; `frostline run --resume %s` continues the run from step %lld", why,
-           dir, (long long)step);
-}
-
 /* A signal has ended the wait for hosts, which the run's controller has recorded, or that for a
  * process that does not end. */
-static fl_status stop_waiting(fl_run_losses *l, const fl_run_result *before, fl_run_result *result)
+static fl_status stop_waiting(fl_run_losses *l, const fl_preparation *p,
+                              const fl_run_result *before, fl_run_result *result)
 {
     const char *why = l->hosts != NULL ? "stopped while it waited for hosts to join again"
                                        : "stopped before it had gone back";
-    tell_what_continues(why, before->run_dir);
+    fl_return_end_keep(l, p, before->run_dir, why);
     bool terminated = result->terminated || fl_signals_take_stop() == SIGTERM;
     *result = *before;
     result->worker_lost = false;
@@ -349,11 +336,12 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
             status = restart_run(&next, before.run_dir, l, result, train, &began);
         } while (status != FL_ESTOPPED && may_try_again(l, began));
         if (!began && status == FL_ESTOPPED) {
-            status = stop_waiting(l, &before, result);
+            status = stop_waiting(l, &again, &before, result);
             break;
         }
         if (!began) {
             fl_log(FL_LOG_WARN, "the run cannot go back: %s", fl_errmsg());
+            fl_return_end_keep(l, &again, before.run_dir, "the run has not gone back");
             if (fl_returns_is_begun(l)) {
                 tell_failed(&before, failure.text);
             }

@@ -6,9 +6,13 @@
 #include "device/alloc.h"
 #include "device/async/async.h"
 #include "nn/model.h"
+#include "pipe/state/checkpoint_source.h"
+#include "pipe/state/snapshot_save.h"
 #include "support/data/saved_state.h"
 #include "support/data/toy.h"
+#include "support/shell.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -131,6 +135,56 @@ static void test_snapshot__an_old_request_writes_nothing(void **state)
     assert_int_equal(bytes, 0);
     expect_slot(0, &truth);
     saved_run_close(&run);
+    fl_snapshot_close(&snapshot);
+}
+
+static void count_file(void *context, const fl_checkpoint_file_report *report)
+{
+    int *n_files = context;
+    assert_true(report->bytes > 0 && report->xxh64 != 0 && !report->linked);
+    (*n_files)++;
+}
+
+static void expect_files(int folder_fd, saved_truth *truth)
+{
+    fl_checkpoint_source files;
+    fl_state_source found = fl_checkpoint_source_open(model, folder_fd, SAVED_MOMENTS, &files);
+    fl_state_source source = saved_truth_source(truth);
+    for (int layer = 0; layer < fl_model_n_layers(model); layer++) {
+        for (int i = 0; i < fl_model_params(model, layer)->n; i++) {
+            for (int part = 0; part <= SAVED_MOMENTS; part++) {
+                expect_tensor(&found, &source, layer, i, part);
+            }
+        }
+    }
+    fl_checkpoint_source_close(&files);
+}
+
+/* Of a run with frozen blocks, whose moments the last worker keeps. No worker is there any more. */
+static void test_snapshot__is_saved_as_the_files_of_a_checkpoint(void **state)
+{
+    (void)state;
+    saved_truth truth = {.model = model, .version = 5};
+    char *folder = fresh_folder(FL_BINARY_DIR), command[300];
+    int parked[FL_MAX_LAYERS], n_files = 0;
+    output result;
+    assert_int_equal(fl_snapshot_open(model, SAVED_MOMENTS, &snapshot), FL_OK);
+    open_run(cpu, &truth, 2, 2, 1, 3);
+    fl_snapshot_want(&snapshot, 1, 0);
+    (void)put_all(1);
+    fl_plan plan = run.plan;
+    memcpy(parked, run.worker[0].parked.rank, (size_t)fl_model_n_layers(model) * sizeof *parked);
+    saved_run_close(&run);
+    const fl_snapshot_view view = {.snapshot = &snapshot, .slot = 0};
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(fl_snapshot_save(&view, &plan, parked, fd, count_file, &n_files), FL_OK);
+    assert_int_equal(n_files, FL_CHECKPOINT_PARTS * fl_model_n_layers(model));
+    expect_files(fd, &truth);
+    assert_int_equal(fl_snapshot_save(&view, &plan, parked, fd, count_file, &n_files), FL_EBUSY);
+    close(fd);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    run_command(NULL, command, &result);
+    free(folder);
     fl_snapshot_close(&snapshot);
 }
 
@@ -268,6 +322,7 @@ int main(void)
         cmocka_unit_test(test_snapshot__has_what_the_workers_had),
         cmocka_unit_test(test_snapshot__comes_from_an_asynchronous_device),
         cmocka_unit_test(test_snapshot__an_old_request_writes_nothing),
+        cmocka_unit_test(test_snapshot__is_saved_as_the_files_of_a_checkpoint),
         cmocka_unit_test(test_snapshot__outlives_its_worker),
         cmocka_unit_test(test_snapshot__damage_is_found),
         cmocka_unit_test(test_snapshot__the_older_one_takes_the_place),

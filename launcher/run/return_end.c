@@ -1,0 +1,162 @@
+#include "launcher/run/return_end.h"
+
+#include "control/checkpoint/commit.h"
+#include "control/checkpoint/save_kept.h"
+#include "device/alloc.h"
+#include "device/failure.h"
+#include "device/log.h"
+#include "launcher/job/cluster_file.h"
+#include "launcher/run/model/model_config.h"
+#include "launcher/run/runs/checkpoint_folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OPTIONS_BYTES = FL_TEXT_MAX + FL_HOSTS_ENDPOINT_MAX + 32 };
+
+/* ---- the snapshot ---- */
+
+static fl_status open_store(const fl_preparation *p, const char *dir, int dir_fd,
+                            fl_checkpoint_store *store, int *owner_fd)
+{
+    char path[PATH_MAX];
+    bool there = snprintf(path, sizeof path, "%s/" FL_CHECKPOINT_FOLDER, dir) < PATH_MAX &&
+                 access(path, F_OK) == 0;
+    return fl_checkpoint_folder_open(p->job, dir, dir_fd, there ? path : NULL, store, owner_fd);
+}
+
+static fl_status save_in(fl_run_losses *l, const fl_preparation *p, const char *dir, int dir_fd)
+{
+    fl_checkpoint_store store = {0};
+    char *config = NULL;
+    int owner_fd = -1;
+    fl_status status = open_store(p, dir, dir_fd, &store, &owner_fd);
+    if (status == FL_OK) {
+        status = fl_model_config_text(p->model, p->dataset, p->job, &config);
+    }
+    if (status == FL_OK) {
+        store.config = config;
+        status = fl_kept_snapshot_save(&l->kept, &store, dir_fd, p->job->checkpoint.keep);
+    }
+    fl_checkpoint_folder_close(dir_fd, &store, owner_fd);
+    fl_free(config);
+    return status;
+}
+
+/* why_not [size_bytes] out: "" if it was written, or there is none. */
+static void save_snapshot(fl_run_losses *l, const fl_preparation *p, const char *dir,
+                          int64_t newest, char *why_not, size_t size_bytes)
+{
+    const fl_interval *every = &p->job->checkpoint.every;
+    why_not[0] = '\0';
+    if (l->kept.checkpoint == NULL || l->kept.checkpoint->step <= newest) {
+        return;
+    }
+    if (every->ms <= 0 && every->steps <= 0 && every->epochs <= 0) {
+        snprintf(why_not, size_bytes, "checkpoint.every is none");
+        return;
+    }
+    int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    fl_status status =
+        dir_fd < 0 ? fl_fail(FL_EIO, "%s: %s", dir, strerror(errno)) : save_in(l, p, dir, dir_fd);
+    if (status != FL_OK) {
+        snprintf(why_not, size_bytes, "%s", fl_errmsg());
+    }
+    if (dir_fd >= 0) {
+        close(dir_fd);
+    }
+}
+
+/* ---- the command ---- */
+
+static int64_t find_newest(const char *dir)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%.4000s/" FL_CHECKPOINT_FOLDER, dir);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int64_t step = fd < 0 ? -1 : fl_checkpoint_newest(fd);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return step;
+}
+
+/* The options that give the run its hosts. Those of its job need none; nor do those of an engine,
+ * whose tasks are started again. */
+static const char *host_options(const fl_run_losses *l, const fl_preparation *p,
+                                char text[OPTIONS_BYTES])
+{
+    const char *file = p->cluster_file == NULL ? "" : p->cluster_file->path;
+    text[0] = '\0';
+    if (l->hosts == NULL || file[0] == '\0') {
+        return text;
+    }
+    int n = snprintf(text, OPTIONS_BYTES, " --hosts %s", file);
+    if (l->starters != NULL) {
+        snprintf(text + n, OPTIONS_BYTES - (size_t)n, " --ssh");
+    } else { /* its agents, which are started by hand, know this place */
+        snprintf(text + n, OPTIONS_BYTES - (size_t)n, " --listen %s", l->hosts->agents);
+    }
+    return text;
+}
+
+/* A directory beside that of the run which is not there yet. */
+static const char *free_dir(const char *dir, char path[PATH_MAX])
+{
+    for (int i = 2; i < 1000; i++) {
+        int n = snprintf(path, PATH_MAX, "%s-%d", dir, i);
+        if (n > 0 && n < PATH_MAX && access(path, F_OK) != 0) {
+            break;
+        }
+    }
+    return path;
+}
+
+static const char *engine_text(const fl_run_losses *l)
+{
+    return l->hosts != NULL && l->hosts->meeting[0] != '\0' ? ", as tasks on the same hosts," : "";
+}
+
+static void tell_lost(const fl_run_losses *l, const char *why, const char *why_not, const char *dir,
+                      const char *options)
+{
+    char path[PATH_MAX], lost[FL_FAILURE_TEXT_MAX + 80] = "it has no checkpoint";
+    if (why_not[0] != '\0') {
+        snprintf(lost, sizeof lost, "it has no checkpoint, and its snapshot in memory is lost: %s",
+                 why_not);
+    }
+    fl_log(FL_LOG_WARN, "%s; %s; `frostline run %s/job.yaml%s --run-dir %s`%s begins it again", why,
+           lost, dir, options, free_dir(dir, path), engine_text(l));
+}
+
+void fl_return_end_keep(fl_run_losses *l, const fl_preparation *p, const char *dir, const char *why)
+{
+    char why_not[FL_FAILURE_TEXT_MAX], options[OPTIONS_BYTES], made[160] = "";
+    int64_t before = find_newest(dir);
+    save_snapshot(l, p, dir, before, why_not, sizeof why_not);
+    int64_t step = find_newest(dir);
+    host_options(l, p, options);
+    if (p->job->model.kind == FL_MODEL_PROGRAM) {
+        fl_log(FL_LOG_WARN, "%s; %s%s", why,
+               step < 0 ? "it has no checkpoint" : "its program can resume it from its checkpoint",
+               why_not[0] == '\0' ? "" : "; its snapshot in memory is lost");
+        return;
+    }
+    if (step < 0) {
+        tell_lost(l, why, why_not, dir, options);
+        return;
+    }
+    if (step > before) {
+        snprintf(made, sizeof made, "its snapshot in memory of step %lld is a checkpoint now; ",
+                 (long long)step);
+    } else if (why_not[0] != '\0') {
+        fl_log(FL_LOG_WARN, "the newer snapshot in memory of step %lld is lost: %s",
+               (long long)l->kept.checkpoint->step, why_not);
+    }
+    fl_log(FL_LOG_WARN, "%s; %s`frostline run --resume %s%s`%s continues the run from step %lld",
+           why, made, dir, options, engine_text(l), (long long)step);
+}
