@@ -238,6 +238,7 @@ static fl_status start_workers(fl_controller *controller)
                                     .signals = &controller->signals,
                                     .endpoint = endpoint,
                                     .hosts = controller->hosts.table,
+                                    .n_first_hosts = controller->hosts.n_first,
                                     .host_records = controller->hosts.records,
                                     .starters = o->starters,
                                     .host_sight = &controller->host_pairs.sight,

@@ -298,6 +298,14 @@ static int64_t count_lines(const fl_json *lines)
     return n;
 }
 
+int64_t fl_runfiles_events_bytes(const fl_runfiles *files)
+{
+    off_t end = lseek(files->fd[FL_RUNFILE_EVENTS], 0, SEEK_END);
+    return files->waits ? files->events_bytes + (int64_t)files->waiting.n
+           : end < 0    ? 0
+                        : (int64_t)end;
+}
+
 void fl__runfiles_add_waiting(fl_runfiles *files)
 {
     int64_t n = count_lines(&files->waiting);

@@ -67,6 +67,9 @@ void fl_runfiles_flush(fl_runfiles *files);
 fl_json *fl_runfiles_event(fl_runfiles *files, const char *event, uint32_t generation);
 void fl_runfiles_event_end(fl_runfiles *files);
 
+/* The length of events.jsonl, with the events that wait. */
+int64_t fl_runfiles_events_bytes(const fl_runfiles *files);
+
 /* Write the events that have waited, now that the files are cut. */
 void fl__runfiles_add_waiting(fl_runfiles *files);
 

@@ -5,6 +5,7 @@
 #define FL_CONTROL_STATE_LASTING_H
 
 #include "control/state/host_record.h"
+#include "control/state/hosts.h"
 #include "control/state/run_view.h"
 
 /* Somebody wants the run to end after the step in flight. */
@@ -15,10 +16,18 @@ typedef struct fl_stop_wish {
     int64_t terminated_us, patience_us; /* of a SIGTERM: when it came; when patience ends */
 } fl_stop_wish;
 
+/* The event of its newest state that events.jsonl has. */
+typedef struct fl_host_told {
+    fl_host_state state;
+    int64_t step;      /* that the event names */
+    int64_t end_bytes; /* of events.jsonl behind it; 0: no event was written */
+} fl_host_told;
+
 /* A host of the run when a controller ended. */
 typedef struct fl_lasting_host {
+    fl_host host;
     fl_host_record record;
-    int n_apart; /* as in fl_host */
+    fl_host_told told;
 } fl_lasting_host;
 
 typedef struct fl_lasting {

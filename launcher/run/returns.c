@@ -104,7 +104,7 @@ static void leave_out_host(const fl_run_losses *l, int i, fl_lasting_host *known
     host->absent = fl_lasting_is_gone(&l->lasting, i);
     host->apart_from = other + 1;
     host->trial = known->record.trial;
-    host->n_apart = known->n_apart;
+    host->n_apart = known->host.n_apart;
 }
 
 /* Agents that were in the run join again by themselves. */

@@ -249,7 +249,8 @@ _Noreturn void fl__gate_run(const fl_agent_options *options, int socket, fl_agen
 {
     fl__gate g = {.o = options,
                   .hosts = options->hosts,
-                  .n_first_hosts = options->hosts->n,
+                  .n_first_hosts =
+                      options->n_first_hosts > 0 ? options->n_first_hosts : options->hosts->n,
                   .controller = socket,
                   .local = -1,
                   .children = children,

@@ -40,6 +40,7 @@ typedef struct fl_agent_options {
     const fl_signals *signals; /* blocked by fl_signals_block */
     const char *endpoint;      /* of the control link: "ipc://" and a path, or "tcp://..." */
     fl_hosts *hosts; /* of the run, this one the first; new ones are added. NULL: this one alone */
+    int n_first_hosts;            /* of them: with which the run began; 0: all */
     fl_host_record *host_records; /* [n_workers] by host, in the controller: kept true; NULL without
                                      hosts */
     fl_host_sight *host_sight;    /* the same: which of them do not reach each other */

@@ -2,12 +2,12 @@
 
 #include "control/controller/judge/attempts.h"
 #include "control/controller/judge/host_kind.h"
+#include "control/controller/members/host_again.h"
 #include "control/controller/members/joining.h"
 #include "control/controller/members/replan.h"
 #include "control/controller/parts/parts.h"
 #include "control/elastic/drain.h"
 #include "control/events/event_log_hosts.h"
-#include "control/state/lasting.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -72,20 +72,6 @@ static fl_status copy_hosts(fl_controller *controller)
     return fl_alloc_array(n, sizeof *h->drains, (void **)&h->drains);
 }
 
-/* Of a host that the run went back without. The record of the run begins anew: it gets the loss
- * once more. */
-static void keep_record(fl_controller *controller, int i)
-{
-    fl_host_watch *h = &controller->hosts;
-    const fl_lasting_host *before = fl_lasting_host_of(controller->options->lasting, i);
-    h->records[i] = (fl_host_record){.state = FL_HOST_STATE_LOST,
-                                     .ended_us = fl_now_us(),
-                                     .why = "the run went back without it"};
-    if (fl_lasting_is_gone(controller->options->lasting, i)) {
-        h->records[i] = before->record;
-    }
-}
-
 fl_status fl_host_watch_open(fl_controller *controller)
 {
     fl_host_watch *h = &controller->hosts;
@@ -95,12 +81,13 @@ fl_status fl_host_watch_open(fl_controller *controller)
     FL_TRY(copy_hosts(controller));
     h->records[0] =
         (fl_host_record){.state = FL_HOST_STATE_JOINED, .joined_us = fl_now_us()}; /* the head */
-    for (int i = 1; i < h->table->n; i++) {
-        if (h->table->host[i].absent) {
-            keep_record(controller, i);
-        }
+    h->n_first = h->table->n;
+    fl_host_again_take(controller);
+    FL_TRY(copy_input(controller));
+    for (int i = h->n_first; i < h->table->n; i++) {
+        add_devices(h, i);
     }
-    return copy_input(controller);
+    return FL_OK;
 }
 
 void fl_host_watch_close(fl_controller *controller)
@@ -456,33 +443,24 @@ static void drive_start(fl_controller *controller, int i, int64_t now_us)
 
 /* ---- events ---- */
 
-/* The finished steps of the run at the time of the event. A host that was lost before the run went
- * back was lost at the step from which it went back. */
-static int64_t step_of_state(const fl_controller *controller, int i)
-{
-    const fl_resume_origin *origin = controller->options->origin;
-    bool before = controller->hosts.records[i].state == FL_HOST_STATE_LOST &&
-                  controller->hosts.drains[i].joined_us == 0 && origin != NULL &&
-                  origin->why != NULL;
-    return before ? origin->step + origin->n_repeated : controller->stats.steps;
-}
-
 /* A host that leaves and joins between two turns is reported once, as what it is now. */
 static void report_state(fl_controller *controller, int i, int64_t now_us)
 {
     const fl_host *host = &hosts_of(controller)->host[i];
     const fl_host_record *r = &controller->hosts.records[i];
     fl_host_drain *d = &controller->hosts.drains[i];
-    bool is_news = r->state != d->reported ||
+    bool is_news = r->state != d->told.state ||
                    (r->state == FL_HOST_STATE_JOINED && r->joined_us != d->joined_us);
-    int64_t step = step_of_state(controller, i);
-    d->reported = r->state;
+    if (is_news) {
+        d->told = (fl_host_told){.state = r->state, .step = fl_host_again_step(controller, i)};
+    }
     d->joined_us = r->joined_us;
     if (is_news && i > 0) {
         const fl_host *apart =
             r->apart_from == 0 ? NULL : &hosts_of(controller)->host[r->apart_from - 1];
-        fl_event_log_host(&controller->log, host, r, apart, step,
+        fl_event_log_host(&controller->log, host, r, apart, d->told.step,
                           d->since_us == 0 ? 0.0 : (double)(now_us - d->since_us) * 1e-6);
+        d->told.end_bytes = fl_runfiles_events_bytes(&controller->log.files);
     }
 }
 

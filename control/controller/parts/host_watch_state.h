@@ -5,6 +5,7 @@
 #include "control/controller/judge/attempts.h"
 #include "control/state/host_record.h"
 #include "control/state/hosts.h"
+#include "control/state/lasting.h"
 #include "pipe/cost/cluster.h"
 #include "pipe/plan/planner.h"
 
@@ -23,17 +24,18 @@ typedef struct fl_host_drain {
     fl_host_drain_step step;
     uint32_t generation; /* ASKED: the one that was requested */
     int64_t since_us, due_us;
-    fl_attempts attempts;   /* to have the run go on without it */
-    int k, r;               /* that the run was to have before the drain; 0: none in particular */
-    fl_host_state reported; /* events.jsonl has this state */
-    int64_t joined_us;      /* and that it joined then */
-    int64_t started_us;     /* of that joining, its workers are started */
-    bool starts;            /* they have not all joined the run yet, */
-    bool any_started;       /* and some process was started for that */
+    fl_attempts attempts; /* to have the run go on without it */
+    int k, r;             /* that the run was to have before the drain; 0: none in particular */
+    fl_host_told told;    /* events.jsonl has this state, */
+    int64_t joined_us;    /* and that it joined then */
+    int64_t started_us;   /* of that joining, its workers are started */
+    bool starts;          /* they have not all joined the run yet, */
+    bool any_started;     /* and some process was started for that */
 } fl_host_drain;
 
 typedef struct fl_host_watch {
     fl_hosts *table;         /* of the run, with those that join; NULL: the run has one host */
+    int n_first;             /* of them: with which the run began */
     fl_host_record *records; /* [n_workers] by host */
     fl_host_drain *drains;   /* [n_workers] by host */
     fl_plan_input *input;    /* of later plans, */

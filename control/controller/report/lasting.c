@@ -33,7 +33,8 @@ void fl_lasting_keep_hosts(const fl_controller *controller)
     }
     l->n_hosts = hosts->n;
     for (int i = 0; i < hosts->n; i++) {
-        l->hosts[i] = (fl_lasting_host){.record = records[i], .n_apart = hosts->host[i].n_apart};
+        l->hosts[i] = (fl_lasting_host){
+            .host = hosts->host[i], .record = records[i], .told = controller->hosts.drains[i].told};
     }
 }
 

@@ -52,7 +52,7 @@ static int set_up(void **state)
     r->drains[B] = (fl_host_drain){.step = FL_HOST_DRAIN_ASKED,
                                    .generation = ASKED_FOR,
                                    .since_us = 1,
-                                   .reported = FL_HOST_STATE_DRAINING};
+                                   .told.state = FL_HOST_STATE_DRAINING};
     fl_job_defaults(&r->c.job);
     r->options = (fl_controller_options){.job = &r->c.job, .plan = &r->plan, .hosts = &r->hosts};
     r->c.options = &r->options;
@@ -142,7 +142,7 @@ static void test_host_watch__a_notice_at_the_end_begins_no_drain(void **state)
     rig *r = *state;
     r->records[B] = (fl_host_record){
         .state = FL_HOST_STATE_JOINED, .joined_us = 1, .notice_us = 2, .grace_us = 1000000};
-    r->drains[B] = (fl_host_drain){.reported = FL_HOST_STATE_JOINED, .joined_us = 1};
+    r->drains[B] = (fl_host_drain){.told.state = FL_HOST_STATE_JOINED, .joined_us = 1};
     assert_int_equal(turn(r, FL_CONTROLLER_FINISHING), FL_HOST_STATE_JOINED);
     assert_int_equal(r->drains[B].step, FL_HOST_DRAIN_NONE);
 }

@@ -1,0 +1,84 @@
+#include "control/controller/members/host_again.h"
+
+#include "control/checkpoint/manifest.h"
+#include "control/controller/parts/parts.h"
+#include "control/state/lasting.h"
+#include "device/clock.h"
+
+static bool is_gone(fl_host_state state)
+{
+    return state == FL_HOST_STATE_LOST || state == FL_HOST_STATE_DRAINED;
+}
+
+/* Whether the files of the run, which are cut behind the state that it goes back to, have it. */
+static bool is_still_told(const fl_controller *controller, const fl_host_told *told)
+{
+    const fl_checkpoint *resume = controller->options->resume;
+    return told->end_bytes > 0 && resume != NULL && resume->records.events_bytes >= told->end_bytes;
+}
+
+/* Of a host that is not awaited. Where the event was cut off, it is written again, for the step of
+ * the first time. */
+static void keep_record(fl_controller *controller, int i, const fl_lasting_host *before)
+{
+    fl_host_record *record = &controller->hosts.records[i];
+    fl_host_drain *drain = &controller->hosts.drains[i];
+    if (before == NULL || !is_gone(before->record.state)) {
+        *record = (fl_host_record){.state = FL_HOST_STATE_LOST,
+                                   .ended_us = fl_now_us(),
+                                   .why = "the run went back without it"};
+        return;
+    }
+    *record = before->record;
+    if (before->told.state == record->state && is_still_told(controller, &before->told)) {
+        drain->told = before->told;
+        drain->joined_us = record->joined_us;
+    } else if (before->told.state == record->state) {
+        drain->told.step = before->told.step;
+    }
+}
+
+/* One whose agent lives joins again by itself. */
+static void add_host(fl_controller *controller, const fl_lasting_host *before)
+{
+    fl_hosts *table = controller->hosts.table;
+    const fl_host *host = &before->host;
+    int i = fl_hosts_add(table, host->name, host->address, host->n);
+    table->host[i].absent = true;
+    table->host[i].n_apart = host->n_apart;
+    if (is_gone(before->record.state)) {
+        keep_record(controller, i, before);
+    }
+}
+
+void fl_host_again_take(fl_controller *controller)
+{
+    const fl_lasting *lasting = controller->options->lasting;
+    fl_hosts *table = controller->hosts.table;
+    int n_first = table->n;
+    for (int i = 1; i < n_first; i++) {
+        if (table->host[i].absent) {
+            keep_record(controller, i, fl_lasting_host_of(lasting, i));
+        }
+    }
+    for (int i = n_first; lasting != NULL && i < lasting->n_hosts; i++) {
+        if (fl_hosts_n_ranks(table) + lasting->hosts[i].host.n <= controller->n_workers) {
+            add_host(controller, &lasting->hosts[i]);
+        }
+    }
+}
+
+int64_t fl_host_again_step(const fl_controller *controller, int i)
+{
+    const fl_resume_origin *origin = controller->options->origin;
+    const fl_host_drain *drain = &controller->hosts.drains[i];
+    fl_host_state state = controller->hosts.records[i].state;
+    bool before = is_gone(state) && drain->joined_us == 0 && drain->told.state != state &&
+                  origin != NULL && origin->why != NULL;
+    if (!before) {
+        return controller->stats.steps;
+    }
+    return drain->told.step > 0          ? drain->told.step
+           : state == FL_HOST_STATE_LOST ? origin->step + origin->n_repeated
+                                         : controller->stats.steps;
+}

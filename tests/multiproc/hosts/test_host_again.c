@@ -1,0 +1,109 @@
+/* A host that joined by hand has left, and then the run goes back twice. Would catch: a host that
+ * status does not know any more, and an event about it that is written once more each time. Hosts
+ * are network name spaces; without the right to make them, the tests are skipped. */
+#include "support/hosts/net_hosts.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static int make_three(void **state)
+{
+    return net_hosts_set_up(state, 3, (const int[]){1, 1, 1});
+}
+
+static bool ctl(const net_hosts *h, const char *words)
+{
+    return net_hosts_shell("'%s/frostline' ctl %s/run %s", FL_BINARY_DIR, h->dir, words);
+}
+
+/* Hosts a and b have a stage each; host c joins, and stands by. */
+static void start_with_guest(net_hosts *h)
+{
+    net_hosts_write_file(h, "ab");
+    net_hosts_start_head(h, NET_JOB "--set train.epochs=100000 --set fault.detect=3s "
+                                    "--set elastic.enabled=false --set pipe.k=2 --set autodp.r=1 "
+                                    "--set pipe.m=2 --set devices.max=3 --set fault.snapshot=none "
+                                    "--set checkpoint.every='5 steps'");
+    net_hosts_start_agent(h, 1);
+    NET_AWAIT(net_hosts_n_steps(h) > 0);
+    net_hosts_start_agent(h, 2);
+    NET_AWAIT(net_hosts_n_events(h, "worker.joined", "\"host\": \"c\"") == 1);
+}
+
+/* The run loses a worker with a layer, and goes back: behind the event of the host if a checkpoint
+ * has come since. */
+static void go_back(net_hosts *h, int nth)
+{
+    assert_true(ctl(h, "checkpoint"));
+    kill(net_hosts_worker_pid(h, 1), SIGKILL);
+    NET_AWAIT(net_hosts_n_events(h, "run.resumed", "") == nth);
+    int before = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) > before + 5);
+}
+
+static void expect_state(net_hosts *h, const char *state)
+{
+    char event[32], shown[64];
+    snprintf(event, sizeof event, "host.%s", state);
+    snprintf(shown, sizeof shown, "\"state\": \"%s\"", state);
+    assert_true(ctl(h, "status --json"));
+    const char *c = strstr(net_hosts_said(), "\"name\": \"c\"");
+    const char *found = c == NULL ? NULL : strstr(c, shown);
+    if (found == NULL || found - c > 200 || net_hosts_n_events(h, event, "\"host\": \"c\"") != 1) {
+        fail_msg("host c is not %s once: %d events, %s", state,
+                 net_hosts_n_events(h, event, "\"host\": \"c\""), net_hosts_said());
+    }
+}
+
+static void go_back_twice(net_hosts *h, const char *state)
+{
+    for (int nth = 1; nth < 3; nth++) {
+        go_back(h, nth);
+        expect_state(h, state);
+    }
+    net_hosts_start_agent(h, 2); /* by its name, with the rank that it had */
+    NET_AWAIT(net_hosts_n_events(h, "host.joined", "\"host\": \"c\"") == 2);
+    assert_int_equal(net_hosts_n_events(h, "host.joined", "\"first_worker\": 2"), 2);
+    kill(h->head, SIGTERM);
+    net_hosts_expect_codes(h, 5, 5);
+}
+
+static void test_host_again__a_drained_guest_stays_known(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_with_guest(h);
+    assert_true(ctl(h, "drain host c"));
+    assert_int_equal(net_hosts_await_exit(&h->host[2].agent), 6);
+    go_back_twice(h, "drained");
+}
+
+static void test_host_again__a_lost_guest_is_told_once(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_with_guest(h);
+    kill(h->host[2].agent, SIGKILL);
+    (void)net_hosts_await_exit(&h->host[2].agent);
+    NET_AWAIT(net_hosts_n_events(h, "host.lost", "\"host\": \"c\"") == 1);
+    go_back_twice(h, "lost");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_host_again__a_drained_guest_stays_known, make_three,
+                                        net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_host_again__a_lost_guest_is_told_once, make_three,
+                                        net_hosts_tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
