@@ -8,6 +8,8 @@
 #include "launcher/job/job.h"
 #include "launcher/run/hosts/hosts.h"
 
+#include <unistd.h>
+
 /* The job alone; its model and data may be what is missing. */
 static fl_status load_job(const fl_args *args, fl_job *job)
 {
@@ -27,13 +29,20 @@ static void load_hosts_alone(const fl_args *args, fl_job *job)
     }
 }
 
-static void look_at_host(const fl_job *job, fl_nccl_trial *nccl, fl_findings *findings)
+static const char *runs_of(const fl_args *args, const fl_job *job)
+{
+    const char *given = fl_args_value(args, "--runs");
+    return given == NULL ? job->run.dir : given;
+}
+
+static void look_at_host(const char *runs, const fl_job *job, fl_nccl_trial *nccl,
+                         fl_findings *findings)
 {
     fl_doctor_look_at_program(findings);
     fl_doctor_look_at_machine(findings);
     fl_doctor_look_at_clock(findings);
     fl_doctor_look_at_links(findings);
-    fl_doctor_look_at_folders(job->run.dir, findings);
+    fl_doctor_look_at_folders(runs, findings);
     fl_doctor_look_at_gpus(job, nccl, findings);
 }
 
@@ -56,7 +65,8 @@ static void look_at_job(const fl_args *args, fl_job_context *w, const fl_nccl_tr
     fl_free(planned);
 }
 
-static void look_at_all(const fl_args *args, fl_job_context *w, fl_findings *findings)
+/* Returns whether there is a job, and its fields are known. */
+static bool look_at_all(const fl_args *args, fl_job_context *w, fl_findings *findings)
 {
     bool loaded = false;
     fl_nccl_trial nccl = {.version = 0};
@@ -67,12 +77,13 @@ static void look_at_all(const fl_args *args, fl_job_context *w, fl_findings *fin
     } else {
         loaded = args->operand != NULL;
     }
-    look_at_host(&w->job, &nccl, findings);
+    look_at_host(runs_of(args, &w->job), &w->job, &nccl, findings);
     if (loaded && fl_job_context_make(w) != FL_OK) {
         refuse_job("put the file there, or change the path in the job", findings);
     } else if (loaded) {
         look_at_job(args, w, &nccl, findings);
     }
+    return loaded;
 }
 
 static int exit_of(const fl_findings *findings)
@@ -179,13 +190,27 @@ static void compare_gpus(const fl_job *job, host_look *l)
     }
 }
 
+/* Where the other hosts of a run write: to the folder of this host, by the same path; hosts that
+ * share no files, to one of that name in the folder in which ssh starts their agents. Without a
+ * job, that is not known. */
+static void ask_others(const fl_args *args, const fl_job *job, bool loaded, host_look *l)
+{
+    char path[PATH_MAX], cwd[PATH_MAX];
+    bool given = fl_args_has(args, "--runs");
+    bool apart = !given && !job->run.shared;
+    fl_doctor_absolute(runs_of(args, job), path);
+    const fl_doctor_runs runs = {.path = apart ? job->run.dir : path,
+                                 .cwd = apart ? getcwd(cwd, sizeof cwd) : NULL};
+    fl_doctor_look_at_hosts(&l->file, given || loaded ? &runs : NULL, l->hosts);
+}
+
 /* own: of this host, the first one. */
-static fl_status look_at_hosts(const fl_args *args, const fl_job *job, const fl_findings *own,
-                               host_look *l, int *code)
+static fl_status look_at_hosts(const fl_args *args, const fl_job *job, bool loaded,
+                               const fl_findings *own, host_look *l, int *code)
 {
     FL_TRY(load_hosts(args, job, l));
     l->hosts[0].findings = *own;
-    fl_doctor_look_at_hosts(&l->file, l->hosts);
+    ask_others(args, job, loaded, l);
     compare_gpus(job, l);
     fl_doctor_look_at_host_links(
         &l->file, fl_args_has(args, "--hosts") ? "--hosts" : FL_HOSTS_OF_JOB,
@@ -202,12 +227,12 @@ static fl_status look_at_hosts(const fl_args *args, const fl_job *job, const fl_
     return FL_OK;
 }
 
-static fl_status look_beyond(const fl_args *args, const fl_job *job, const fl_findings *own,
-                             int *code)
+static fl_status look_beyond(const fl_args *args, const fl_job *job, bool loaded,
+                             const fl_findings *own, int *code)
 {
     host_look *l = NULL;
     FL_TRY(fl_alloc(sizeof *l, (void **)&l));
-    fl_status status = look_at_hosts(args, job, own, l, code);
+    fl_status status = look_at_hosts(args, job, loaded, own, l, code);
     if (l->hosts != NULL) {
         fl_doctor_hosts_fini(l->hosts, l->n);
     }
@@ -235,9 +260,9 @@ static int run_doctor(const fl_args *args)
     fl_status status = fl_alloc(sizeof *findings, (void **)&findings);
     int code = FL_EXIT_DONE;
     if (status == FL_OK) {
-        look_at_all(args, &w, findings);
+        bool loaded = look_at_all(args, &w, findings);
         code = exit_of(findings);
-        status = has_hosts(args, &w.job) ? look_beyond(args, &w.job, findings, &code)
+        status = has_hosts(args, &w.job) ? look_beyond(args, &w.job, loaded, findings, &code)
                                          : print_findings(args, findings);
     }
     fl_job_context_fini(&w);
@@ -263,6 +288,7 @@ const fl_cli_command fl_cli_command_doctor = {
                 {"--hosts", 0, "FILE", "check the hosts of FILE, too; this host is the first"},
                 {"--listen", 0, "ADDRESS",
                  "with several hosts: the --listen that the run will have"},
+                {"--runs", 0, "DIR", "check DIR in place of the folder of runs, run.dir"},
                 {"--json", 0, NULL, "print JSON, for programs"}},
     .run = run_doctor,
 };

@@ -11,6 +11,7 @@
 #include <frostline/job.h>
 #include <frostline/model.h>
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -29,6 +30,9 @@ void fl_doctor_look_at_links(fl_findings *findings);
 /* Folders that runs write to, and how much fits there.
  * runs  where run directories are made */
 void fl_doctor_look_at_folders(const char *runs, fl_findings *findings);
+
+/* The path from the root, by the working directory. */
+void fl_doctor_absolute(const char *path, char full[PATH_MAX]);
 
 /* GPUs: the plugin, the driver, the devices, NCCL. The job may compute on them, and need NCCL.
  * nccl  out: what a process that loaded it found; unchanged where there is no GPU */

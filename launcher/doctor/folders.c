@@ -73,8 +73,7 @@ static int try_socket(const char *folder)
     return error;
 }
 
-/* Make the path absolute: other hosts are looked at from the folder in which ssh begins. */
-static void make_absolute(const char *path, char full[PATH_MAX])
+void fl_doctor_absolute(const char *path, char full[PATH_MAX])
 {
     char here[PATH_MAX];
     const char *rest = path;
@@ -94,7 +93,7 @@ static void look_at_runs(const char *path, fl_findings *findings)
 {
     char runs[PATH_MAX], folder[PATH_MAX], left[FL_SIZE_TEXT_MAX];
     struct statvfs fs;
-    make_absolute(path, runs);
+    fl_doctor_absolute(path, runs);
     find_existing(runs, folder);
     int error = try_file(folder);
     bool is_socket = error == 0;

@@ -6,6 +6,8 @@
 #include "device/clock.h"
 #include "device/last_line.h"
 #include "device/plural.h"
+#include "device/shell_text.h"
+#include "launcher/cli/cli.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +28,8 @@ enum {
     CANNOT_EXECUTE = 127,
     REST_READS = 64,
 };
+
+#define RUNS_OPTION "--runs"
 
 static const double APART_S = 1.0; /* ssh takes a part of it to end */
 
@@ -152,14 +156,29 @@ static _Noreturn void become_ssh(const char *address, const char *command, int o
     _exit(CANNOT_EXECUTE);
 }
 
-/* The path in single quotes; false if it has one of its own, or does not fit. */
-static bool make_command(char *command, size_t size_bytes)
+bool fl_doctor_ask_command(const char *program, const fl_doctor_runs *runs,
+                           char text[FL_DOCTOR_COMMAND_MAX])
+{
+    fl_shell_text w = {.text = text, .size_bytes = FL_DOCTOR_COMMAND_MAX};
+    if (runs != NULL && runs->cwd != NULL) {
+        fl_shell_text_cd(&w, runs->cwd);
+    }
+    fl_shell_text_put(&w, "exec");
+    fl_shell_text_word(&w, program);
+    fl_shell_text_put(&w, " doctor --json");
+    if (runs != NULL) {
+        fl_shell_text_put(&w, " " RUNS_OPTION);
+        fl_shell_text_word(&w, runs->path);
+    }
+    return fl_shell_text_end(&w);
+}
+
+static bool make_command(const fl_doctor_runs *runs, char text[FL_DOCTOR_COMMAND_MAX])
 {
     char program[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     program[n < 0 ? 0 : n] = '\0';
-    return n > 0 && strchr(program, '\'') == NULL &&
-           snprintf(command, size_bytes, "exec '%s' doctor --json", program) < (int)size_bytes;
+    return n > 0 && fl_doctor_ask_command(program, runs, text);
 }
 
 static bool ask_host(const char *address, const char *command, ssh_question *q)
@@ -293,7 +312,15 @@ static void add_endless(fl_doctor_host *host)
                       host->address);
 }
 
-static void take_end(ssh_question *q, int64_t until_us, fl_doctor_host *host)
+/* Another version, which does not know the option, and has said that alone. */
+static bool is_older(const ssh_question *q, bool ended, int how)
+{
+    return q->pid > 0 && ended && q->n == 0 && WIFEXITED(how) &&
+           WEXITSTATUS(how) == FL_EXIT_BAD_INPUT && strstr(q->last.text, RUNS_OPTION) != NULL;
+}
+
+/* Returns whether the host is to be asked without the option. */
+static bool take_end(ssh_question *q, int64_t until_us, fl_doctor_host *host)
 {
     char text[FL_FINDING_TEXT];
     int how = 0;
@@ -308,7 +335,10 @@ static void take_end(ssh_question *q, int64_t until_us, fl_doctor_host *host)
         if (!ended) {
             add_endless(host);
         }
-        return;
+        return false;
+    }
+    if (!late && is_older(q, ended, how)) {
+        return true;
     }
     describe_end(q, late, ended, how, text);
     fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, "ssh", "host %s (%s): %s",
@@ -317,21 +347,20 @@ static void take_end(ssh_question *q, int64_t until_us, fl_doctor_host *host)
                       "ssh -o BatchMode=yes %s must run frostline by the path that it has here; or "
                       "run frostline doctor there by hand",
                       host->address);
+    return false;
 }
 
-void fl_doctor_look_at_hosts(const fl_cluster_file *file, fl_doctor_host *hosts)
+/* wanted [n] in: which hosts; out: those that are older. Returns whether one is. */
+static bool ask_hosts(const fl_doctor_runs *runs, int n, bool *wanted, fl_doctor_host *hosts)
 {
     static const size_t BYTES = ANSWER_MAX;
-    int n = file->cluster.n_hosts;
-    char command[PATH_MAX + 32];
+    char command[FL_DOCTOR_COMMAND_MAX];
     ssh_question questions[FL_MAX_WORKERS];
-    bool known = make_command(command, sizeof command);
+    bool known = make_command(runs, command), any = false;
     for (int i = 0; i < n; i++) {
-        hosts[i].name = file->name[i];
-        hosts[i].address = file->address[i];
         questions[i] = (ssh_question){.fd = -1, .said = -1};
         void *text = NULL;
-        if (i > 0 && known && hosts[i].address[0] != '\0' && fl_alloc(BYTES, &text) == FL_OK) {
+        if (wanted[i] && known && hosts[i].address[0] != '\0' && fl_alloc(BYTES, &text) == FL_OK) {
             questions[i].text = text;
             (void)ask_host(hosts[i].address, command, &questions[i]);
         }
@@ -339,8 +368,43 @@ void fl_doctor_look_at_hosts(const fl_cluster_file *file, fl_doctor_host *hosts)
     read_answers(questions, n);
     int64_t until_us = fl_deadline_us(END_MS);
     for (int i = 1; i < n; i++) {
-        take_end(&questions[i], until_us, &hosts[i]);
+        wanted[i] = wanted[i] && take_end(&questions[i], until_us, &hosts[i]);
+        any = any || wanted[i];
         fl_free(questions[i].text);
+    }
+    return any;
+}
+
+void fl_doctor_say_older(fl_doctor_host *host)
+{
+    if (host->answer == NULL) {
+        return;
+    }
+    fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_WARNING, "runs",
+                                   "host %s: version %s does not check the run directory",
+                                   host->name, text_of(host->answer, "version"));
+    fl_finding_advise(f, "install this version of frostline there, or look at run.dir by hand");
+}
+
+void fl_doctor_look_at_hosts(const fl_cluster_file *file, const fl_doctor_runs *runs,
+                             fl_doctor_host *hosts)
+{
+    int n = file->cluster.n_hosts;
+    bool wanted[FL_MAX_WORKERS] = {false}, older[FL_MAX_WORKERS];
+    for (int i = 0; i < n; i++) {
+        hosts[i].name = file->name[i];
+        hosts[i].address = file->address[i];
+        wanted[i] = i > 0;
+    }
+    if (!ask_hosts(runs, n, wanted, hosts)) {
+        return;
+    }
+    memcpy(older, wanted, sizeof older);
+    (void)ask_hosts(NULL, n, wanted, hosts);
+    for (int i = 1; i < n; i++) {
+        if (older[i]) {
+            fl_doctor_say_older(&hosts[i]);
+        }
     }
 }
 

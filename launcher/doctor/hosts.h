@@ -6,6 +6,8 @@
 #include "launcher/job/cluster_file.h"
 
 #include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
 
 typedef struct fl_doctor_host {
     const char *name, *address; /* borrowed from the file */
@@ -13,16 +15,37 @@ typedef struct fl_doctor_host {
     json_t *answer; /* which the findings borrow from; NULL: of this host, or there is none */
 } fl_doctor_host;
 
+/* The folder of run directories that other hosts are to check. */
+typedef struct fl_doctor_runs {
+    const char *path;
+    const char
+        *cwd; /* to which it is relative, where a host has that folder; NULL: it is absolute */
+} fl_doctor_runs;
+
+/* The command for the shell of another host. runs NULL: the folder of a job without run.dir, where
+ * ssh begins. False if it does not fit. Pure. */
+enum { FL_DOCTOR_COMMAND_MAX = 4 * PATH_MAX };
+bool fl_doctor_ask_command(const char *program, const fl_doctor_runs *runs,
+                           char text[FL_DOCTOR_COMMAND_MAX]);
+
 /* Look at hosts 1 .. n - 1 of the file at the same time, with `ssh -o BatchMode=yes ADDRESS` and
  * the program at this one's path; host 0 is this one, whose findings the caller has put there. What
- * cannot be asked is a finding. Waits for a minute at most. The caller has no threads.
+ * cannot be asked is a finding. A host whose version does not know how to check `runs` is asked
+ * again without that. Waits for a minute at most, for such a host for two. The caller has no
+ * threads.
+ * runs   as of fl_doctor_ask_command
  * hosts  [cluster.n_hosts] cleared but for host 0; fl_doctor_hosts_fini frees what they hold */
-void fl_doctor_look_at_hosts(const fl_cluster_file *file, fl_doctor_host *hosts);
+void fl_doctor_look_at_hosts(const fl_cluster_file *file, const fl_doctor_runs *runs,
+                             fl_doctor_host *hosts);
 void fl_doctor_hosts_fini(fl_doctor_host *hosts, int n);
 
 /* Take what `frostline doctor --json` of a host has said, and compare its version and its clock
  * with this host's. now_s: seconds since 1970, when it ended. Pure but for memory. */
 void fl_doctor_take_answer(const char *text, size_t n, double now_s, fl_doctor_host *host);
+
+/* Add a warning that the host's version, which has answered, does not check the run directory. Pure
+ * but for memory. */
+void fl_doctor_say_older(fl_doctor_host *host);
 
 /* Add an error if the checks of a host found fewer GPUs than the run has devices there. Pure. */
 void fl_doctor_compare_gpus(const char *host, int n_devices, fl_findings *findings);

@@ -4,6 +4,7 @@
 #include "device/child.h"
 #include "device/clock.h"
 #include "device/plural.h"
+#include "device/shell_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,63 +27,25 @@ enum {
 
 /* ---- the command ---- */
 
-typedef struct text_writer {
-    char *text;
-    size_t used, size_bytes;
-} text_writer;
-
-static void put_char(text_writer *w, char c)
-{
-    if (w->used + 1 < w->size_bytes) {
-        w->text[w->used] = c;
-    }
-    w->used++;
-}
-
-static void put_text(text_writer *w, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        put_char(w, *text);
-    }
-}
-
-/* In single quotes; one in the word becomes '\''. */
-static void put_word(text_writer *w, const char *word)
-{
-    put_text(w, " '");
-    for (; *word != '\0'; word++) {
-        if (*word == '\'') {
-            put_text(w, "'\\''");
-        } else {
-            put_char(w, *word);
-        }
-    }
-    put_char(w, '\'');
-}
-
 bool fl_host_start_command(const fl_hosts *hosts, int i, const char *program, const char *run_dir,
                            const char *cwd, char text[FL_HOST_COMMAND_MAX])
 {
-    text_writer w = {.text = text, .size_bytes = FL_HOST_COMMAND_MAX};
+    fl_shell_text w = {.text = text, .size_bytes = FL_HOST_COMMAND_MAX};
     char key[PATH_MAX + sizeof "/" FL_HOSTS_KEY_FILE];
     snprintf(key, sizeof key, "%s/" FL_HOSTS_KEY_FILE, run_dir);
     if (hosts->apart && cwd != NULL) { /* its paths are relative to it, where the host has it */
-        put_text(&w, "cd");
-        put_word(&w, cwd);
-        put_text(&w, " 2>/dev/null; ");
+        fl_shell_text_cd(&w, cwd);
     }
-    put_text(&w, "exec");
-    put_word(&w, program);
-    put_text(&w, " agent --join");
-    put_word(&w, hosts->agents);
-    put_text(&w, " --key");
-    put_word(&w, hosts->apart ? "-" : key);
-    put_text(&w, " --name");
-    put_word(&w, hosts->host[i].name);
-    put_text(&w, " --until-eof");
-    bool fits = w.used < FL_HOST_COMMAND_MAX;
-    text[fits ? w.used : FL_HOST_COMMAND_MAX - 1] = '\0';
-    return fits;
+    fl_shell_text_put(&w, "exec");
+    fl_shell_text_word(&w, program);
+    fl_shell_text_put(&w, " agent --join");
+    fl_shell_text_word(&w, hosts->agents);
+    fl_shell_text_put(&w, " --key");
+    fl_shell_text_word(&w, hosts->apart ? "-" : key);
+    fl_shell_text_put(&w, " --name");
+    fl_shell_text_word(&w, hosts->host[i].name);
+    fl_shell_text_put(&w, " --until-eof");
+    return fl_shell_text_end(&w);
 }
 
 /* With one host, the command has its name. */
