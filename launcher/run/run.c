@@ -54,7 +54,7 @@ static void keep_learned(const fl_preparation *p, fl_status status)
 static void keep_costs(const fl_preparation *p, const char *path)
 {
     fl_costs_options costs = fl_run_plan_costs(p, NULL);
-    bool kept = p->resume != NULL && strcmp(p->costs->origin.from, "run") == 0;
+    bool kept = p->resume != NULL && strcmp(p->costs->origin.from, "run") == 0 && p->n_links == 0;
     if (!kept) {
         fl_costs_keep_in(path, &costs, p->costs, p->profile);
     }

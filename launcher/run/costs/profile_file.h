@@ -10,6 +10,8 @@ enum { FL_PROFILE_FILE_MAX = 1024 * 1024, FL_PROFILE_WHEN_MAX = 32 };
 /* Facts about the costs. */
 typedef struct fl_profile_about {
     char measured[FL_PROFILE_WHEN_MAX]; /* time of the measurement, "2026-11-21T15:44:58Z" */
+    char
+        program[FL_PROFILE_KEY_TEXT_MAX]; /* that measured, of a file that was read; "": this one */
 } fl_profile_about;
 
 /* Read and check the file.

@@ -97,8 +97,7 @@ static void put_islands(const fl_device_survey *devices, char *text, size_t size
     }
 }
 
-/* Make the text safe for a quoted line. */
-static void make_plain(char *text)
+void fl_profile_key_plain(char *text)
 {
     for (; *text != '\0'; text++) {
         bool plain = *text >= ' ' && *text <= '~' && *text != '"' && *text != '\\';
@@ -116,7 +115,7 @@ static void finish_key(fl_profile_key *key)
 {
     key->hash = 0;
     for (int i = 0; i < FL_PROFILE_KEY_PARTS; i++) {
-        make_plain(key->text[i]);
+        fl_profile_key_plain(key->text[i]);
         key->hash = mix_text(key->hash, key->text[i]);
     }
 }

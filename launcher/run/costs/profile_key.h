@@ -36,4 +36,7 @@ void fl_profile_key_of(const fl_model *model, const fl_job *job, const fl_layer_
 void fl_profile_key_of_kind(const fl_profile_key *own, const fl_job *job, const char *devices,
                             int n_workers, fl_profile_key *key);
 
+/* Make the text safe for a quoted line. */
+void fl_profile_key_plain(char *text);
+
 #endif

@@ -201,6 +201,20 @@ static fl_status read_key(const profile_reader *r, const yaml_node_t *root)
     return FL_OK;
 }
 
+/* Of a key that names no program: another one may have measured. */
+static fl_status read_program(const profile_reader *r, const yaml_node_t *root,
+                              fl_profile_about *about)
+{
+    const yaml_node_t *node;
+    if (r->key == NULL || r->key->name[FL_PROFILE_KEY_PROGRAM] != NULL) {
+        return FL_OK;
+    }
+    FL_TRY(get_of_type(r, root, "program", YAML_SCALAR_NODE, &node));
+    snprintf(about->program, sizeof about->program, "%s", fl_node_text(node));
+    fl_profile_key_plain(about->program);
+    return FL_OK;
+}
+
 static fl_status read_root(profile_reader *r, fl_profile *p, fl_profile_about *about)
 {
     const yaml_node_t *root = yaml_document_get_root_node(r->document), *node;
@@ -225,6 +239,7 @@ static fl_status read_root(profile_reader *r, fl_profile *p, fl_profile_about *a
     }
     FL_TRY(get_of_type(r, root, "measured", YAML_SCALAR_NODE, &node));
     snprintf(about->measured, sizeof about->measured, "%s", fl_node_text(node));
+    FL_TRY(read_program(r, root, about));
     FL_TRY(get_of_type(r, root, "costs", YAML_MAPPING_NODE, &node));
     FL_TRY(read_numbers(r, node, fl__profile_costs, p));
     if (r->format >= FL_PROFILE_GRAPHS_FORMAT) {

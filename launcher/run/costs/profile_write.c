@@ -42,7 +42,8 @@ static void put_all(FILE *file, const fl_profile_key *key, const fl_model *model
     fputs("# Times are microseconds: of a call, of each sample in it, and of each token.\n", file);
     fprintf(file, "format: %d\n", FL_PROFILE_FORMAT);
     for (int i = 0; i < FL_PROFILE_KEY_PARTS; i++) {
-        fprintf(file, "%s: \"%s\"\n", key->name[i], key->text[i]);
+        bool of_other = i == FL_PROFILE_KEY_PROGRAM && about->program[0] != '\0';
+        fprintf(file, "%s: \"%s\"\n", key->name[i], of_other ? about->program : key->text[i]);
     }
     fprintf(file, "measured: \"%s\"\n", about->measured);
     fputs("costs:", file);

@@ -141,3 +141,27 @@ void fl_found_kinds_take(fl_preparation *p, int host, const char *text, size_t n
     fl_costs_tell_time(&k->about); /* by the head's clock */
     keep_profile(p, k);
 }
+
+/* ---- links ---- */
+
+static void put_links(fl_profile *profile, const fl_link_cost *links)
+{
+    profile->hosts_us = links->latency_us;
+    profile->hosts_bytes_per_us = links->bytes_per_us;
+    profile->hosts_reduce_bytes_per_us = links->reduce_bytes_per_us;
+}
+
+void fl_found_kinds_take_links(fl_preparation *p, const fl_link_cost *links)
+{
+    put_links(p->profile, links);
+    if (p->found != NULL) {
+        p->found->links = *links;
+    }
+}
+
+void fl_found_kinds_use_links(fl_preparation *p)
+{
+    if (p->found != NULL && p->found->links.bytes_per_us > 0.0) {
+        put_links(p->profile, &p->found->links);
+    }
+}

@@ -294,6 +294,7 @@ fl_status fl_run_plan_make(fl_preparation *p)
     FL_TRY(open_metrics(p));
     take_cores(p);
     FL_TRY(get_costs(p));
+    fl_found_kinds_use_links(p);
     FL_TRY(
         fl_run_kinds_use(p)); /* profiles that are stated and cannot be used end the start here */
     return fl_run_survey_is_wanted(p) ? FL_OK : fl_run_plan_settle(p);

@@ -55,9 +55,7 @@ static fl_status keep_links(fl_preparation *p, const fl_host_survey *found)
     p->links = links;
     p->n_links = found->n_pairs;
     memcpy(links, found->pair, (size_t)found->n_pairs * sizeof *p->links);
-    p->profile->hosts_us = worst.latency_us;
-    p->profile->hosts_bytes_per_us = worst.bytes_per_us;
-    p->profile->hosts_reduce_bytes_per_us = worst.reduce_bytes_per_us;
+    fl_found_kinds_take_links(p, &worst);
     return FL_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "support/hosts/net_hosts.h"
 #include "support/lines.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -73,6 +74,71 @@ static bool slow_host(void)
 {
     return net_hosts_shell(
         "tc -n fn%dx qdisc add dev p2 root tbf rate 8mbit burst 16kb latency 50ms", (int)getpid());
+}
+
+/* Of links between hosts, by ctl status and by profile.yaml. */
+static double status_rate(const net_hosts *h)
+{
+    net_hosts_shell("'%s/frostline' ctl %s/run status --json", FL_BINARY_DIR, h->dir);
+    json_t *status = json_loads(net_hosts_said(), 0, NULL), *link;
+    json_t *links = json_object_get(json_object_get(status, "result"), "links");
+    double rate = 0.0;
+    FOR_EACH(link, links)
+    {
+        if (strcmp(json_string_value(json_object_get(link, "between")), "hosts") == 0) {
+            rate = json_number_value(json_object_get(link, "bytes_per_s"));
+        }
+    }
+    json_decref(status);
+    return rate;
+}
+
+static double kept_rate(const net_hosts *h)
+{
+    net_hosts_shell("sed -n 's/^ *hosts_bytes_per_us: //p' %s/run/profile.yaml", h->dir);
+    return strtod(net_hosts_said(), NULL) * 1e6;
+}
+
+static void start_both(net_hosts *h, const char *job)
+{
+    net_hosts_start_head(h, job);
+    net_hosts_start_agent(h, 2);
+}
+
+/* Would catch: a run that goes back to the links of the time before it was resumed. */
+static void test_host_links__a_run_that_goes_back_has_those_of_its_resume(void **state)
+{
+    enum { SLOW = 3000000 }; /* a shaper lets a burst pass */
+    net_hosts *h = *state;
+    char resume[NET_HOSTS_TEXT];
+    NET_NEED(h);
+    net_hosts_write_file(h, "ac");
+    forget_links(h);
+    start_both(h, NET_JOB "--set train.epochs=100000 --set elastic.enabled=false --set pipe.k=2 "
+                          "--set autodp.r=1 --set pipe.m=2 --set fault.snapshot=none "
+                          "--set checkpoint.every='5 steps'");
+    NET_AWAIT(net_hosts_n_steps(h) > 5);
+    kill(h->head, SIGTERM);
+    net_hosts_expect_codes(h, 5, 5);
+    assert_true(kept_rate(h) > SLOW);
+    if (!slow_host()) {
+        print_message("skipped: this kernel has no shaper (tc, tbf)\n");
+        skip();
+    }
+    snprintf(resume, sizeof resume, "--resume %s/run", h->dir);
+    start_both(h, resume);
+    NET_AWAIT(net_hosts_n_events(h, "run.resumed", "") == 1);
+    int before = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) > before + 5);
+    double measured = status_rate(h);
+    assert_true(measured > 0.0 && measured < SLOW && kept_rate(h) < SLOW);
+    kill(net_hosts_worker_pid(h, 1), SIGKILL);
+    NET_AWAIT(net_hosts_n_events(h, "run.resumed", "") == 2);
+    before = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) > before + 5);
+    assert_true(fabs(status_rate(h) - measured) < 1.0);
+    kill(h->head, SIGTERM);
+    net_hosts_expect_codes(h, 5, 5);
 }
 
 static void make_ssh(const net_hosts *h)
@@ -226,6 +292,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         HOSTS(test_host_links__are_measured_before_the_plan),
+        HOSTS(test_host_links__a_run_that_goes_back_has_those_of_its_resume),
         HOSTS(test_host_links__a_pair_that_cannot_talk_ends_the_start),
         HOSTS(test_host_links__a_measuring_process_that_is_killed_ends_the_start),
         HOSTS(test_host_links__an_agent_that_is_killed_while_it_measures_ends_the_start),

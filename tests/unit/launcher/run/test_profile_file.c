@@ -141,6 +141,29 @@ static void test_profile_file__reads_back_what_was_written(void **state)
     rig_fini(&r);
 }
 
+/* Would catch: costs of another build that pass for those of this one once they are written again,
+ * and a text of the file that breaks the next one. */
+static void test_profile_file__keeps_the_program_that_measured(void **state)
+{
+    (void)state;
+    static rig r;
+    static fl_profile_key any_build;
+    rig_init(&r);
+    snprintf(r.about.program, sizeof r.about.program, "another build");
+    write_file(&r);
+    assert_int_equal(parse(&r, r.text, r.n), FL_EINVAL);
+    assert_non_null(strstr(fl_errmsg(), "of another program: 'another build'"));
+    any_build = r.key;
+    any_build.name[FL_PROFILE_KEY_PROGRAM] = NULL;
+    char *program = strstr(r.text, "another build");
+    assert_non_null(program);
+    memcpy(program, "\\\"other bu\\\"", strlen("another build") - 1);
+    assert_int_equal(
+        fl_profile_parse("p", r.text, r.n, &any_build, r.model, &r.back, &r.about_back), FL_OK);
+    assert_string_equal(r.about_back.program, "?other bu?d");
+    rig_fini(&r);
+}
+
 /* A file of the format before costs of tokens is still read; they are 0 then. */
 static void test_profile_file__reads_the_format_before(void **state)
 {
@@ -339,6 +362,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile_file__reads_back_what_was_written),
+        cmocka_unit_test(test_profile_file__keeps_the_program_that_measured),
         cmocka_unit_test(test_profile_file__reads_the_format_before),
         cmocka_unit_test(test_profile_file__refuses_every_part_of_one),
         cmocka_unit_test(test_profile_file__tells_what_is_wrong),
