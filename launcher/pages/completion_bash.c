@@ -11,8 +11,11 @@ static const char head[] =
     "# Completion of frostline for bash. Made from the table of commands by frostline pages.\n"
     "_frostline() {\n"
     "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}\n"
-    "    local options='' values='' operand=nothing words='' candidates='' kind=''\n";
+    "    local options='' values='' operand=nothing words='' candidates='' kind='' name quoted\n"
+    "    local IFS=$' \\t\\n' found=()\n";
 
+/* compgen -W would expand its words, and a folder may have any name: "$(...)" would be run. The word
+ * on the line is as it was typed, so it is compared with the name in a quote and escaped, too. */
 static const char tail[] =
     "    esac\n"
     "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
@@ -27,12 +30,17 @@ static const char tail[] =
     "        candidates=$words\n"
     "        kind=$operand\n"
     "    fi\n"
+    "    read -ra found <<<\"$candidates\"\n"
     "    case $kind in\n"
-    "    run) [ ! -d runs ] || candidates+=\" $(cd runs && printf '%s ' *)\" ;;\n"
-    "    field) candidates=$(\"${COMP_WORDS[0]}\" schema 2>/dev/null | awk '{ print $1 }') ;;\n"
-    "    command) candidates=$commands ;;\n"
+    "    run) for name in runs/*; do [ ! -e \"$name\" ] || found+=(\"${name#runs/}\"); done ;;\n"
+    "    field) mapfile -t found < <(\"${COMP_WORDS[0]}\" schema 2>/dev/null | awk '{ print $1 }') ;;\n"
+    "    command) read -ra found <<<\"$commands\" ;;\n"
     "    esac\n"
-    "    mapfile -t COMPREPLY < <(compgen -W \"$candidates\" -- \"$word\")\n"
+    "    COMPREPLY=()\n"
+    "    for name in \"${found[@]}\"; do\n"
+    "        printf -v quoted %q \"$name\"\n"
+    "        [[ $name != \"${word#[\\\"\\']}\"* && $quoted != \"$word\"* ]] || COMPREPLY+=(\"$name\")\n"
+    "    done\n"
     "    if [ ${#COMPREPLY[@]} -eq 0 ]; then\n"
     "        case $kind in\n"
     "        file | run) mapfile -t COMPREPLY < <(compgen -f -- \"$word\") ;;\n"

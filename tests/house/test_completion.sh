@@ -10,7 +10,8 @@ failed=0
 work=$PWD/tests/completion
 share=$PWD/share
 rm -rf "$work"
-mkdir -p "$work/runs/first-run"
+# Names are data: a shell that expanded them would run the touch.
+mkdir -p "$work/runs/first-run" "$work/runs/my run" "$work/runs/a\$(touch\${IFS}EXECUTED)"
 
 # The words typed so far, the last one to be completed; "=" and all that is offered.
 cases=(
@@ -24,6 +25,8 @@ cases=(
     "frostline top --o|--once"
     "frostline top fir|first-run"
     "frostline rep|report"
+    "frostline report my|my run"
+    "frostline report a|a\$(touch\${IFS}EXECUTED)"
     "frostline exp|export"
     "frostline export --f|--format"
     "frostline tokenize --pie|--pieces"
@@ -68,6 +71,7 @@ zpty -d shell
 TEXT
     )
     line=${line%[ /]}
+    line=${line//\\/} # a name is quoted on the line
     echo "${line##* }"
 }
 
@@ -89,6 +93,11 @@ check_shell() { # its name, and how many matches it can show
         fi
         n=$((n + 1))
     done
+    if [ -e EXECUTED ]; then
+        echo "$1: the name of a folder was run as code"
+        rm EXECUTED
+        failed=1
+    fi
     echo "$1: $n lines completed"
 }
 
