@@ -1,6 +1,7 @@
 #include "launcher/cli/run_output.h"
 
 #include "launcher/cli/cli.h"
+#include "launcher/cli/output_path.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 fl_status fl_replace_file(const char *path, fl_file_writer *write, const void *context)
 {
     char beside[PATH_MAX];
+    FL_TRY(fl_output_path_check("cannot write", path));
     int n = snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid());
     if (n < 0 || (size_t)n >= sizeof beside) {
         return fl_fail(FL_EINVAL, "the path %.64s... is too long", path);

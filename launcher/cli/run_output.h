@@ -10,7 +10,8 @@
 typedef fl_status fl_file_writer(const void *context, FILE *file);
 
 /* Replace a file completely or not at all: write a temporary file in the same folder, then rename
- * it. Returns FL_EIO, FL_EINVAL if the path is too long, or the status of `write`. */
+ * it. Returns FL_EIO, FL_EINVAL if the path is too long or something else than a regular file is
+ * there, or the status of `write`. */
 fl_status fl_replace_file(const char *path, fl_file_writer *write,
                           const void *context) FL_MUST_CHECK;
 

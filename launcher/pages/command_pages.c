@@ -1,5 +1,6 @@
 #include "launcher/pages/command_pages.h"
 
+#include "launcher/cli/output_path.h"
 #include "launcher/pages/completion.h"
 #include "launcher/pages/man_page.h"
 
@@ -57,6 +58,7 @@ static fl_status open_file(const char *dir, const char *folder, const char *name
     }
     FL_TRY(make_folder(file->path));
     snprintf(file->path + n, sizeof file->path - (size_t)n, "/%s", name);
+    FL_TRY(fl_output_path_check("cannot write", file->path));
     file->out = fopen(file->path, "we");
     return file->out == NULL ? fail_with_errno(file->path) : FL_OK;
 }

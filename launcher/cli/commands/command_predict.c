@@ -1,5 +1,6 @@
 /* frostline predict: what a saved model says of each sample, as lines of JSON. */
 #include "launcher/cli/cli.h"
+#include "launcher/cli/output_path.h"
 #include "launcher/cli/use_args.h"
 #include "launcher/run/pass_run.h"
 
@@ -8,7 +9,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Where the lines go: standard output, or a file that gets its name when it is complete. */
@@ -24,13 +24,7 @@ static fl_status open_output(const char *path, prediction_file *out)
     if (path == NULL) {
         return FL_OK;
     }
-    struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        return fl_fail(FL_EINVAL,
-                       "--out: %s is not a file; without --out the lines go to standard "
-                       "output",
-                       path);
-    }
+    FL_TRY(fl_output_path_check("--out", path));
     int n = snprintf(out->part, sizeof out->part, "%s.%ld", path, (long)getpid());
     if (n < 0 || (size_t)n >= sizeof out->part) {
         return fl_fail(FL_EINVAL, "--out: the path %.64s... is too long", path);

@@ -1,5 +1,6 @@
 /* frostline report: one HTML page about a run. */
 #include "launcher/cli/cli.h"
+#include "launcher/cli/output_path.h"
 #include "launcher/cli/run_output.h"
 #include "launcher/report/page.h"
 
@@ -40,6 +41,9 @@ static fl_status make_report(const char *name, const char *out)
     fl_report report = {0};
     fl_job job;
     fl_job_defaults(&job);
+    if (out != NULL) {
+        FL_TRY(fl_output_path_check("--out", out));
+    }
     FL_TRY(fl_run_find_any(job.run.dir, name, &run));
     snprintf(path, sizeof path, "%s/report.html", run.path);
     out = out == NULL ? path : out;

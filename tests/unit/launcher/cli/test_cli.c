@@ -166,6 +166,43 @@ static void test_cli__export_writes_files_whole_or_not_at_all(void **state)
     run_command(cli_folder, "rm -rf runs", &cli_result);
 }
 
+/* The page was renamed over what had the name: as root, "--out /dev/null" destroyed the device. */
+static void test_cli__a_file_that_is_named_replaces_no_device_pipe_or_link(void **state)
+{
+    (void)state;
+    static const refused cases[] = {
+        {"report odd --out pipe", "--out: pipe is a pipe, which is left"},
+        {"report odd --out link", "--out: link is a symbolic link, which is left"},
+        {"report odd --out odd", "--out: odd is a folder, which is left"},
+        {"report odd --out -", "--out: found -; allowed: the path of a file"},
+        {"export odd --format csv --out t", "cannot write: t/steps.csv is a symbolic link, which"},
+        {"pages p", "frostline pages: cannot write: p/man/man1/frostline.1 is a pipe, which is"},
+        {"key pipe", "pipe: exists already"},
+        {"key link", "link: exists already"},
+    };
+    run_command(cli_folder,
+                "mkdir -p odd t p/man/man1 runs && mkfifo pipe p/man/man1/frostline.1 && "
+                "ln -s none link && ln -s none t/steps.csv && "
+                "echo '{\"event\":\"run.started\",\"job\":\"j\"}' >odd/events.jsonl && "
+                "echo '{\"step\":0,\"epoch\":0,\"ms\":1,\"loss\":2}' >odd/steps.jsonl && "
+                "find odd t p pipe* link* | sort >before",
+                &cli_result);
+    assert_int_equal(cli_result.exit_code, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cli_run(cases[i].arguments);
+        if (cli_result.exit_code != 2 || strstr(cli_result.err, cases[i].err) == NULL) {
+            fail_msg("frostline %s: %d, %s", cases[i].arguments, cli_result.exit_code,
+                     cli_result.err);
+        }
+    }
+    run_command(
+        cli_folder,
+        "test -p pipe && test -L link && test -L t/steps.csv && "
+        "find odd t p pipe* link* | sort | diff before - && rm -rf odd t p runs pipe link before",
+        &cli_result);
+    assert_int_equal(cli_result.exit_code, 0);
+}
+
 static void test_cli__help_goes_to_standard_output_with_0(void **state)
 {
     (void)state;
@@ -347,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_cli__what_is_wrong_goes_to_standard_error_with_2),
         cmocka_unit_test(test_cli__trace_report_says_what_it_takes),
         cmocka_unit_test(test_cli__export_writes_files_whole_or_not_at_all),
+        cmocka_unit_test(test_cli__a_file_that_is_named_replaces_no_device_pipe_or_link),
         cmocka_unit_test(test_cli__help_goes_to_standard_output_with_0),
         cmocka_unit_test(test_cli__no_control_characters_in_a_pipe),
         cmocka_unit_test(test_cli__schedule_draws_unicode_on_a_terminal_that_can),

@@ -1,0 +1,13 @@
+/* The path of a file that a command writes because the user named it. */
+#ifndef FL_LAUNCHER_CLI_OUTPUT_PATH_H
+#define FL_LAUNCHER_CLI_OUTPUT_PATH_H
+
+#include <frostline/status.h>
+
+/* A file is written under another name and then renamed, which would replace a device, a pipe or a
+ * link by a regular file: such a path is refused, and so is "-".
+ *   name   what the message begins with, such as "--out"
+ * Returns FL_OK if a regular file is there or nothing, else FL_EINVAL. */
+fl_status fl_output_path_check(const char *name, const char *path) FL_MUST_CHECK;
+
+#endif
