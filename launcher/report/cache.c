@@ -101,10 +101,13 @@ static void table(fl_html *html, const fl_report *report, bool decided)
     fl_html_add(html,
                 "<div class=\"scroll\"><table>\n<tr><th>step</th><th>worker</th>"
                 "<th class=\"text\">%s</th><th>F</th><th>read</th><th>further</th>"
-                "<th>computed</th>%s<th>read, \xC2\xB5s</th><th>compute, \xC2\xB5s</th>"
-                "<th>holds</th><th>evicted</th></tr>\n",
-                decided ? "decided" : "state",
-                tiers ? "<th>read on GPU</th><th>read, pinned</th>" : "");
+                "<th>computed</th>",
+                decided ? "decided" : "state");
+    if (tiers) {
+        fl_html_add(html, "<th>read on GPU</th><th>read, pinned</th>");
+    }
+    fl_html_add(html, "<th>read, \xC2\xB5s</th><th>compute, \xC2\xB5s</th>"
+                      "<th>holds</th><th>evicted</th></tr>\n");
     while (n < ROWS_MAX && (event = fl_report_next(report, kinds[!decided], &at)) != NULL) {
         row(html, event, decided, tiers);
         n++;

@@ -47,17 +47,20 @@ static void memory(fl_html *html, const fl_report *report)
 {
     char text[FL_NUMBER_BYTES];
     double budget = report->has_job ? (double)report->job.devices.memory_bytes : 0;
-    if (fl_report_first(report, "worker.ready") == NULL) {
+    const json_t *first = fl_report_first(report, "worker.ready");
+    if (first == NULL) {
         return;
     }
+    bool has_host = json_object_get(first, "host") != NULL;
     fl_page_section(html, "Memory");
     if (budget > 0) {
         fl_html_add(html, "<p>Each device may use %s.</p>\n", fl_size_text(budget, text));
     }
-    fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th>worker</th>%s<th>peak</th>",
-                json_object_get(fl_report_first(report, "worker.ready"), "host") != NULL
-                    ? "<th class=\"text\">host</th>"
-                    : "");
+    fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th>worker</th>");
+    if (has_host) {
+        fl_html_add(html, "<th class=\"text\">host</th>");
+    }
+    fl_html_add(html, "<th>peak</th>");
     fl_html_add(html, budget > 0 ? "<th>of the budget</th><th></th></tr>\n" : "</tr>\n");
     for (int rank = 0; rank < ROWS_MAX; rank++) {
         const json_t *event = ready_of(report, rank);

@@ -124,6 +124,7 @@ static char *page_of(fl_report *report)
     assert_non_null(text);
     memcpy(text, html.text, html.n);
     fl_html_fini(&html);
+    assert_null(strstr(text, "&lt;th")); /* a heading that was added as text */
     return text;
 }
 
@@ -388,6 +389,10 @@ static void test_report__hosts_and_when_they_left(void **state)
         "\"memory_peak_bytes\":1048576}\n"
         "{\"time\":5,\"event\":\"host.lost\",\"host\":\"b\",\"address\":\"10.0.0.2\","
         "\"first_worker\":2,\"workers\":1,\"step\":40,\"why\":\"it has been silent for 5 s\"}\n"
+        "{\"time\":5,\"event\":\"cache.opened\",\"policy\":\"auto\"}\n"
+        "{\"time\":5,\"event\":\"cache.tiers\",\"rank\":0}\n"
+        "{\"time\":5,\"event\":\"cache.decided\",\"rank\":0,\"step\":5,\"epoch\":0,\"hits\":1,"
+        "\"state\":\"on\"}\n"
         "{\"time\":5.1,\"event\":\"worker.lost\",\"rank\":2,\"host\":\"b\",\"how\":\"killed\","
         "\"steps\":40}\n");
     page = page_of(&report);
@@ -395,7 +400,9 @@ static void test_report__hosts_and_when_they_left(void **state)
     expect(page, "<td>40</td><td class=\"text\">b</td><td class=\"text\">10.0.0.2</td><td>2</td>"
                  "<td class=\"text\">lost</td><td class=\"text\">it has been silent for 5 s</td>");
     expect(page, "worker 2 of host b is lost: killed");
+    expect(page, "<tr><th>worker</th><th class=\"text\">host</th><th>peak</th>");
     expect(page, "<td>2</td><td class=\"text\">b</td><td>1.0 MiB</td>");
+    expect(page, "<th>computed</th><th>read on GPU</th><th>read, pinned</th><th>read, ");
     free(page);
     fl_report_fini(&report);
 }
