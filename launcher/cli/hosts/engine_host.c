@@ -8,6 +8,7 @@
 
 #include "control/agent/process/signals.h"
 #include "device/alloc.h"
+#include "device/failure.h"
 #include "device/host_limits.h"
 #include "device/log.h"
 #include "device/survey.h"
@@ -23,6 +24,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { AWAIT_MS = 600000 };
 
@@ -75,15 +77,38 @@ static void name_host(const fl_args *args, fl_engine_task *task)
     }
 }
 
+/* A task that cannot read its job tells the others, where the command line has their folder. */
+static void leave_early(const fl_args *args, const fl_engine_task *task)
+{
+    const char *run = fl_args_value(args, "--run-dir");
+    char path[PATH_MAX];
+    fl_meeting m;
+    snprintf(path, sizeof path, "%s", run == NULL ? "" : run);
+    const char *parent = dirname(path);
+    if (run == NULL || access(parent, W_OK) != 0 || fl_meeting_open(parent, task, &m) != FL_OK) {
+        return;
+    }
+    if (task->rank == 0) {
+        fl_meeting_end(&m, FL_EXIT_BAD_INPUT);
+    }
+    fl_meeting_leave(&m);
+}
+
 fl_status fl_run_hosts_meet(const fl_args *args, fl_run_hosts *hosts)
 {
     char parent[PATH_MAX];
     fl_job *job = NULL;
+    fl_failure failure;
     name_host(args, &hosts->task);
     FL_TRY(fl_alloc(sizeof *job, (void **)&job));
     fl_status status = find_parent(args, job, parent);
+    fl_failure_keep(&failure, status);
     fl_free(job);
-    return status == FL_OK ? fl_meeting_open(parent, &hosts->task, &hosts->meeting) : status;
+    if (status == FL_OK) {
+        return fl_meeting_open(parent, &hosts->task, &hosts->meeting);
+    }
+    leave_early(args, &hosts->task);
+    return fl_failure_raise(&failure);
 }
 
 /* ---- ② ---- */

@@ -1,4 +1,4 @@
-/* Signals for tasks that an engine has started, which are made of nothing but Slurm's variables.
+/* The ends of tasks that an engine has started, which are made of nothing but Slurm's variables.
  * Would catch: a task that a signal ends at any moment, and for which the others wait ten minutes;
  * a head that counts a host as lost where a signal ends the whole run; and exit codes that a script
  * cannot use. */
@@ -16,7 +16,14 @@
 
 #include <cmocka.h>
 
-enum { COMPARED = 12, STOPPED = 130, TERMINATED = 5, FAILED = 3, KILLED = 128 + SIGKILL };
+enum {
+    COMPARED = 12,
+    STOPPED = 130,
+    TERMINATED = 5,
+    FAILED = 3,
+    REFUSED = 2,
+    KILLED = 128 + SIGKILL
+};
 
 static int make_two(void **state)
 {
@@ -24,15 +31,15 @@ static int make_two(void **state)
 }
 
 /* Of two tasks; its log is task-I.log. */
-static pid_t start_task(const net_hosts *h, int i)
+static pid_t start_task_of(const net_hosts *h, int i, const char *job)
 {
     char number[16], log[32], arguments[NET_HOSTS_TEXT];
     snprintf(number, sizeof number, "%d", i);
     snprintf(log, sizeof log, "task-%d.log", i);
     snprintf(arguments, sizeof arguments,
-             "run " NET_JOB "--set pipe.k=2 --set autodp.r=1 --set pipe.m=2 --set "
+             "run %s --set pipe.k=2 --set autodp.r=1 --set pipe.m=2 --set "
              "elastic.enabled=false --set train.epochs=100000 --run-dir %s/run",
-             h->dir);
+             job, h->dir);
     setenv("SLURM_JOB_ID", "9", 1);
     setenv("SLURM_STEP_ID", "0", 1);
     setenv("SLURM_STEP_NUM_TASKS", "2", 1);
@@ -42,6 +49,11 @@ static pid_t start_task(const net_hosts *h, int i)
     setenv("SLURM_PROCID", number, 1);
     setenv("SLURM_NODEID", number, 1);
     return net_hosts_start(h, i, log, arguments);
+}
+
+static pid_t start_task(const net_hosts *h, int i)
+{
+    return start_task_of(h, i, NET_JOB);
 }
 
 static bool has_file(const net_hosts *h, const char *name)
@@ -117,6 +129,19 @@ static void test_signals__a_task_that_ends_early_is_noticed(void **state)
     end_first(h, 0, SIGKILL, KILLED, FAILED);
 }
 
+/* Its host does not have the job. */
+static void test_signals__a_task_without_a_job_is_noticed(void **state)
+{
+    const net_hosts *h = *state;
+    NET_NEED(h);
+    for (int i = 0; i < 2; i++) {
+        pid_t tasks[2];
+        tasks[i] = start_task_of(h, i, "missing.yaml");
+        tasks[1 - i] = start_task(h, 1 - i);
+        expect_codes(h, tasks, i == 0 ? REFUSED : FAILED, REFUSED);
+    }
+}
+
 #define TWO(test) cmocka_unit_test_setup_teardown(test, make_two, net_hosts_tear_down)
 
 int main(void)
@@ -125,6 +150,7 @@ int main(void)
         TWO(test_signals__for_all_stop_the_run),
         TWO(test_signals__for_all_stop_a_start),
         TWO(test_signals__a_task_that_ends_early_is_noticed),
+        TWO(test_signals__a_task_without_a_job_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
