@@ -206,6 +206,9 @@ static int run_task(const fl_args *args, fl_run_hosts *hosts)
         return fl_run_hosts_serve(args, hosts);
     }
     int code = run_or_continue(args, hosts);
+    if (hosts->stopped_by != 0) {
+        fl_log(FL_LOG_INFO, "stopped before the training began");
+    }
     code = hosts->stopped_by == SIGTERM ? FL_EXIT_TERMINATED : code;
     fl_run_hosts_end(hosts, code);
     return code;
