@@ -63,16 +63,18 @@ static bool has_file(const net_hosts *h, const char *name)
     return access(path, F_OK) == 0;
 }
 
+/* A host that leaves before the run ends has lost its worker. */
 static void expect_codes(const net_hosts *h, pid_t tasks[2], int head, int other)
 {
     int codes[2] = {net_hosts_await_exit(&tasks[0]), net_hosts_await_exit(&tasks[1])};
     bool is_left = has_file(h, "");
     bool is_told = (head != STOPPED && head != TERMINATED) || other == 0 ||
                    net_hosts_log_has(h, "task-0.log", "stopped before the training began");
-    if (!is_told || codes[0] != head || codes[1] != other || is_left) {
+    int n_lost = net_hosts_n_events(h, "worker.lost", "");
+    if (!is_told || n_lost != 0 || codes[0] != head || codes[1] != other || is_left) {
         net_hosts_shell("cd %s && tail -n 20 task-*.log; ls -A . .start-9-0-0", h->dir);
-        fail_msg("%s\nexit codes %d and %d, not %d and %d%s", net_hosts_said(), codes[0], codes[1],
-                 head, other, is_left ? "; the folder stays" : "");
+        fail_msg("%s\nexit codes %d and %d, not %d and %d, lost: %d%s", net_hosts_said(), codes[0],
+                 codes[1], head, other, n_lost, is_left ? "; the folder stays" : "");
     }
     assert_true(net_hosts_shell("rm -rf %s/run %s/task-*.log", h->dir, h->dir));
 }
