@@ -1,5 +1,6 @@
 #include "device/clock.h"
 
+#include <stdbool.h>
 #include <time.h>
 
 int64_t fl_now_us(void)
@@ -34,5 +35,10 @@ int64_t fl_left_ms(int64_t deadline_us)
 
 int64_t fl_now_wall_ns(void)
 {
-    return clock_ns(CLOCK_REALTIME);
+    struct timespec now;
+    int64_t ns = 0;
+    clock_gettime(CLOCK_REALTIME, &now);
+    bool fits = !__builtin_mul_overflow((int64_t)now.tv_sec, INT64_C(1000000000), &ns) &&
+                !__builtin_add_overflow(ns, (int64_t)now.tv_nsec, &ns);
+    return fits ? ns : now.tv_sec < 0 ? INT64_MIN : INT64_MAX;
 }

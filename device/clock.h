@@ -5,8 +5,11 @@
 #include <stdint.h>
 
 int64_t fl_now_us(void);
-int64_t fl_now_ns(void);      /* the same clock */
-int64_t fl_now_wall_ns(void); /* the time of day, since 1970 */
+int64_t fl_now_ns(void); /* the same clock */
+
+/* The time of day, since 1970; below 0 before it. A clock that is set to a year that the number
+ * does not hold, before 1678 or after 2261, has the first or the last moment that it holds. */
+int64_t fl_now_wall_ns(void);
 
 /* Processor time that the calling thread has had. */
 int64_t fl_thread_ns(void);

@@ -1,6 +1,8 @@
 #include "device/log.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -53,4 +55,32 @@ void fl_log(fl_log_level level, const char *format, ...)
     /* A log that cannot be written is not worth ending a run for. */
     ssize_t written = write(STDERR_FILENO, line, length + 1);
     (void)written;
+}
+
+static bool is_power_of_ten(int64_t n)
+{
+    while (n > 1 && n % 10 == 0) {
+        n /= 10;
+    }
+    return n == 1;
+}
+
+void fl_log_counted(int64_t *n, int64_t each, const char *format, ...)
+{
+    char text[LINE_MAX_BYTES];
+    *n += *n < INT64_MAX;
+    if (*n > each && !is_power_of_ten(*n)) {
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (*n < each) {
+        fl_log(FL_LOG_WARN, "%s", text);
+    } else if (*n == each) {
+        fl_log(FL_LOG_WARN, "%s; more of them are counted", text);
+    } else {
+        fl_log(FL_LOG_WARN, "%s; that is number %" PRId64, text, *n);
+    }
 }

@@ -195,7 +195,6 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     finish_epoch(controller);
     trace_as_asked(controller);
     run_loop(controller);
-    fl_inbox_end(controller);
     fl_elastic_end(&controller->elastic);
     fl_shutdown_conclude(controller);
     fl_replan_end(controller);

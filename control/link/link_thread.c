@@ -189,7 +189,7 @@ static void receive_message(fl_link *link, const unsigned char *bytes, size_t n)
     while (n > 0) {
         fl_wire_message frame;
         if (fl_wire_next(&bytes, &n, &frame) != FL_OK) {
-            fl_log(FL_LOG_WARN, "dropped an order: %s", fl_errmsg());
+            fl_log_counted(&link->n_dropped, 1, "dropped an order: %s", fl_errmsg());
             return;
         }
         obey(link, &frame);

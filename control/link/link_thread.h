@@ -28,6 +28,7 @@ struct fl_link {
     void *zmq, *socket;
     void *events; /* tells whether `socket` is connected */
     int wake_fd, signal_fd;
+    int64_t n_dropped; /* orders; the link thread's own */
     pthread_t thread;
     fl_queue queue;
     fl_store_client *store;

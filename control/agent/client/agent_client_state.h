@@ -19,17 +19,27 @@ typedef struct fl__agent_requests {
     fl_flight_records *records; /* of another host; NULL: they were never asked for */
 } fl__agent_requests;
 
+/* What is dropped, and counted. */
+typedef enum fl__agent_drop {
+    FL__AGENT_DROP_JUNK,    /* no frame */
+    FL__AGENT_DROP_TYPE,    /* a frame that the controller sends */
+    FL__AGENT_DROP_PROCESS, /* one about a process that is not the worker's present one */
+    FL__AGENT_DROP_HOST,    /* news of a host that the run does not know */
+    FL__AGENT_DROPS
+} fl__agent_drop;
+
 struct fl_agent {
     pid_t pid;
     int socket;
-    int alive_fd;      /* ends when neither the agent nor any worker holds the other end */
-    bool owes_hide;    /* the socket has not taken the HIDE frame yet */
-    bool is_lost;      /* it has died, or has closed the socket */
-    int wait_status;   /* of the agent, once it is lost */
-    bool awaits_hosts; /* that join */
-    fl_flight *flight; /* borrowed */
-    int n_near;        /* the ranks below are of this host, and record into `flight` themselves */
-    fl_hosts *hosts;   /* borrowed; NULL: this one alone */
+    int alive_fd;    /* ends when neither the agent nor any worker holds the other end */
+    bool owes_hide;  /* the socket has not taken the HIDE frame yet */
+    bool is_lost;    /* it has died, or has closed the socket */
+    int wait_status; /* of the agent, once it is lost */
+    int64_t n_dropped[FL__AGENT_DROPS]; /* frames */
+    bool awaits_hosts;                  /* that join */
+    fl_flight *flight;                  /* borrowed */
+    int n_near;      /* the ranks below are of this host, and record into `flight` themselves */
+    fl_hosts *hosts; /* borrowed; NULL: this one alone */
     fl_host_record *host_records; /* [n_workers] by host, borrowed */
     fl_host_sight *host_sight;    /* borrowed */
     int n_workers;

@@ -96,7 +96,10 @@ static void take_records(fl__agent_requests *r, const fl_agent_frame *frame)
 static void take_frame(fl_agent *agent, const fl_agent_frame *frame)
 {
     if (frame->type == FL_AGENT_HOST) {
-        fl_host_news_take(agent->hosts, agent->host_records, agent->n_workers, frame);
+        if (!fl_host_news_take(agent->hosts, agent->host_records, agent->n_workers, frame)) {
+            fl_log_counted(&agent->n_dropped[FL__AGENT_DROP_HOST], 1,
+                           "dropped news of a host with the first rank %d", frame->rank);
+        }
         return;
     }
     if (frame->type == FL_AGENT_REACHED) {
@@ -105,8 +108,9 @@ static void take_frame(fl_agent *agent, const fl_agent_frame *frame)
     }
     fl_worker *w = frame->rank < agent->n_workers ? &agent->workers[frame->rank] : NULL;
     if (w == NULL || frame->incarnation != w->incarnation) {
-        fl_log(FL_LOG_WARN, "dropped what the agent reports of process %u of rank %d",
-               frame->incarnation, frame->rank);
+        fl_log_counted(&agent->n_dropped[FL__AGENT_DROP_PROCESS], 1,
+                       "dropped what the agent reports of process %u of rank %d",
+                       frame->incarnation, frame->rank);
         return;
     }
     switch (frame->type) {
@@ -139,8 +143,8 @@ static void take_frame(fl_agent *agent, const fl_agent_frame *frame)
     case FL_AGENT_HOST:
     case FL_AGENT_REACHED:
     case FL_AGENT_REFUSE:
-        fl_log(FL_LOG_WARN, "dropped a frame of type %d: the controller sends these",
-               (int)frame->type);
+        fl_log_counted(&agent->n_dropped[FL__AGENT_DROP_TYPE], 1,
+                       "dropped a frame of type %d: the controller sends these", (int)frame->type);
     }
 }
 
@@ -156,7 +160,8 @@ void fl__agent_read(fl_agent *agent)
             take_frame(agent, &frame);
             break;
         case FL_AGENT_GOT_JUNK:
-            fl_log(FL_LOG_WARN, "dropped %zu bytes from the agent: %s", n, fl_errmsg());
+            fl_log_counted(&agent->n_dropped[FL__AGENT_DROP_JUNK], 1,
+                           "dropped %zu bytes from the agent: %s", n, fl_errmsg());
             break;
         case FL_AGENT_GOT_END:
             fl__agent_bury(agent);

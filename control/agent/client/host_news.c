@@ -1,7 +1,6 @@
 #include "control/agent/client/host_news.h"
 
 #include "device/clock.h"
-#include "device/log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -32,13 +31,12 @@ void fl_host_news_of_worker(const fl_hosts *hosts, const fl_host_record *records
     w->missed_us = w->missed_us != 0 ? w->missed_us : records[i].silent_us;
 }
 
-void fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
+bool fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
                        const fl_agent_frame *frame)
 {
     int i = find_host(hosts, n_workers, frame);
     if (i < 0) {
-        fl_log(FL_LOG_WARN, "dropped news of a host with the first rank %d", frame->rank);
-        return;
+        return false;
     }
     fl_host_record *r = &records[i];
     if (frame->host.news == FL_HOST_NEWS_JOINED) {
@@ -58,6 +56,7 @@ void fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
         r->unfit = frame->host.unfit;
         snprintf(r->why, sizeof r->why, "%s", frame->host.text);
     }
+    return true;
 }
 
 void fl_host_news_of_sight(const fl_hosts *hosts, fl_host_sight *sight, const fl_agent_frame *frame)

@@ -10,9 +10,9 @@
 
 /* Take a frame HOST into hosts, of which the run may have n_workers ranks, and records [n_workers].
  * A host that has joined and is none of them is added. One about no first rank of another host than
- * the head is dropped, with a warning. hosts NULL: this run has one host, and every such frame is
- * dropped. */
-void fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
+ * the head is dropped: false. hosts NULL: this run has one host, and every such frame is dropped.
+ */
+bool fl_host_news_take(fl_hosts *hosts, fl_host_record *records, int n_workers,
                        const fl_agent_frame *frame);
 
 /* The process of this worker has ended for the run. If its host is lost, note that as the reason,

@@ -73,7 +73,8 @@ static void pass_frame(fl__gate *g, const void *bytes, size_t n)
 {
     fl_agent_frame frame;
     if (fl_agent_wire_get(bytes, n, &frame) != FL_OK || frame.rank >= g->o->n_workers) {
-        fl_log(FL_LOG_WARN, "dropped %zu bytes from the controller", n);
+        fl_log_counted(&g->n_dropped[FL__GATE_DROP_FRAME], 1,
+                       "dropped %zu bytes from the controller", n);
         return;
     }
     bool is_of_all = frame.type == FL_AGENT_END || frame.type == FL_AGENT_HIDE;

@@ -133,8 +133,8 @@ static void take_host_frame(fl__gate *g, int i, const void *bytes, size_t n)
                 frame.rank < host->first + host->n && frame.rank < g->o->n_workers &&
                 is_report(frame.type);
     if (!good) {
-        fl_log(FL_LOG_WARN, "dropped %zu bytes from host %s: no report of its workers", n,
-               host->name);
+        fl_log_counted(&g->n_dropped[FL__GATE_DROP_REPORT], 1,
+                       "dropped %zu bytes from host %s: no report of its workers", n, host->name);
         return;
     }
     fl_agent_child *c = &g->children[frame.rank];
@@ -195,7 +195,7 @@ static void take_from_host(fl__gate *g, int i, const fl_host_message *message)
     if (message->type == FL_HOST_FRAME) {
         take_host_frame(g, i, message->frame.bytes, message->frame.n);
     } else if (message->type == FL_HOST_PONG) {
-        fl__gate_take_time(r, message);
+        fl__gate_take_time(g, i, message);
     } else if (message->type == FL_HOST_REACHED) {
         fl__gate_reach_answered(g, i, &r->peer, &message->reached);
     } else if (message->type == FL_HOST_DOOR) {
@@ -223,7 +223,9 @@ static void take_message(fl__gate *g, const fl_host_peer *from, const unsigned c
         return;
     }
     if (status != FL_OK) {
-        fl_log(FL_LOG_WARN, "dropped a message from a host: %s", fl_errmsg());
+        fl_log_counted(&g->n_dropped[FL__GATE_DROP_MESSAGE], 1, "dropped a message from %s%s: %s",
+                       i < 0 ? "an agent that has not joined" : "host ",
+                       i < 0 ? "" : g->hosts->host[i].name, fl_errmsg());
         return;
     }
     if (i < 0) {

@@ -101,6 +101,7 @@ static void take_in(fl__gate *g, int i, const fl_host_peer *peer, const fl_host_
     r->released = r->unfit = r->parted = false;
     r->rival.since_us = 0;
     r->clock.n = 0;
+    r->n_first_pings = 0;
     r->held.n = 0;
     r->apart_from = 0;
     r->owes[FL_HOST_NEWS_CLOCK] = false;
@@ -194,11 +195,11 @@ static int add_host(fl__gate *g, const fl_host_join *join, char why[FL_HOST_TEXT
     return i;
 }
 
-void fl__gate_refuse_host(const fl__gate *g, const fl_host_peer *from, const char *why)
+void fl__gate_refuse_host(fl__gate *g, const fl_host_peer *from, const char *why)
 {
     fl_host_message refusal = {.type = FL_HOST_REFUSE};
     snprintf(refusal.text, sizeof refusal.text, "%s", why);
-    fl_log(FL_LOG_WARN, "refused a host: %s", refusal.text);
+    fl_log_counted(&g->n_refused, FL_JOIN_REFUSALS, "refused a host: %s", refusal.text);
     (void)fl__gate_send_to_host(g, from, &refusal);
 }
 

@@ -9,6 +9,8 @@
 #include "control/agent/process/agent.h"
 #include "control/agent/wire/agent_wire.h"
 
+enum { FL__GATE_FIRST_PINGS = 8 }; /* to a host that has joined just now, one a turn */
+
 typedef enum fl__host_state { FL__HOST_AWAITED, FL__HOST_JOINED, FL__HOST_GONE } fl__host_state;
 
 typedef struct fl__remote_host {
@@ -28,6 +30,8 @@ typedef struct fl__remote_host {
                 * from the others */
     fl_join_rival rival;
     fl_host_clock clock;     /* since it joined */
+    int n_first_pings;       /* without a pause, since then; answered or not */
+    bool told_clock;         /* that its time of day is another one than that of this host */
     fl_machine_kind kind;    /* as it joined last */
     uint16_t door;           /* where others try whether they reach it; 0: nowhere */
     fl_reach_answer answer;  /* to the question of `asked`; */
@@ -48,6 +52,14 @@ typedef struct fl__kept_frame {
     size_t n;
 } fl__kept_frame;
 
+/* What is dropped, and counted. */
+typedef enum fl__gate_drop {
+    FL__GATE_DROP_MESSAGE, /* of an agent: it is none between hosts */
+    FL__GATE_DROP_REPORT,  /* of a host: none of its workers */
+    FL__GATE_DROP_FRAME,   /* of the controller */
+    FL__GATE_DROPS
+} fl__gate_drop;
+
 typedef struct fl__gate {
     const fl_agent_options *o;
     fl_hosts *hosts;
@@ -63,6 +75,7 @@ typedef struct fl__gate {
     int64_t turned_us;        /* the end of the loop's last turn */
     int64_t looked_us;        /* at the tasks of an engine that are to join */
     int64_t alive_us;         /* when the hosts heard of the head last */
+    int64_t n_dropped[FL__GATE_DROPS], n_refused;
     int64_t end_us;    /* until when the gate waits for the others to end; 0: the run goes on */
     fl_host_type last; /* with end_us: what the hosts are told, */
     char last_why[FL_HOST_TEXT_MAX + 1];
@@ -114,7 +127,7 @@ bool fl__gate_read_host(fl__gate *g);
 
 /* An agent asks to join: it is taken in, refused, or asks again later. */
 void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_join *join);
-void fl__gate_refuse_host(const fl__gate *g, const fl_host_peer *from, const char *why);
+void fl__gate_refuse_host(fl__gate *g, const fl_host_peer *from, const char *why);
 
 /* ---- gate_news.c: what the gate itself reports to the controller ---- */
 
@@ -136,15 +149,20 @@ void fl__gate_watch_hosts(fl__gate *g, int64_t now_us);
 /* Nobody read the hosts' messages for `us`: that is no silence of theirs. */
 void fl__gate_excuse_hosts(fl__gate *g, int64_t us);
 
-/* The answer of a host to PING: its clock. */
-void fl__gate_take_time(fl__remote_host *r, const fl_host_message *pong);
-
 /* The gate watches ssh of the agents that the run has started so. */
 void fl__gate_take_starters(fl__gate *g);
 
 /* The gate ends: so does ssh, and that of agents that have not joined at once; not if the run goes
  * back. */
 void fl__gate_end_starters(fl__gate *g);
+
+/* ---- gate_clock.c: the clocks of the other hosts ---- */
+
+/* The time between two messages to all hosts, whose answers also tell their clocks. */
+int64_t fl__gate_between_pings_us(const fl__gate *g);
+
+/* The answer of host i to PING. */
+void fl__gate_take_time(fl__gate *g, int i, const fl_host_message *pong);
 
 /* ---- gate_reach.c: hosts that do not reach each other ---- */
 

@@ -1,5 +1,4 @@
-/* Whether the other hosts live, the clocks of those that do, and ssh of their agents: ④ of
- * control/agent/gate/gate.c. */
+/* Whether the other hosts live, and ssh of their agents: ④ of control/agent/gate/gate.c. */
 #include "control/agent/gate/gate_state.h"
 
 #include "control/agent/join/awaited.h"
@@ -9,26 +8,11 @@
 #include <stdio.h>
 
 enum {
-    ALIVES = 8,         /* in the time after which silence counts as loss */
-    CLOCK_US = 250000,  /* between two looks at the hosts' clocks, at most */
-    CLOCK_FIRST = 8,    /* looks at the clock of a host that has joined just now */
     CLOSED_US = 100000, /* to read what came before a connection was closed */
     STARTERS_MS = 2000, /* for ssh to end after its agent */
 };
 
 /* ---- signs of life ---- */
-
-void fl__gate_take_time(fl__remote_host *r, const fl_host_message *pong)
-{
-    int64_t got_ns = fl_now_ns(), middle_ns = (got_ns - pong->clock.sent_ns) / 2;
-    const fl_clock_sample sample = {.sent_ns = pong->clock.sent_ns,
-                                    .got_ns = got_ns,
-                                    .there_ns = pong->clock.there_ns,
-                                    .wall_offset_ns =
-                                        pong->clock.wall_ns - (fl_now_wall_ns() - middle_ns)};
-    fl_host_clock_add(&r->clock, &sample);
-    r->owes[FL_HOST_NEWS_CLOCK] = r->clock.n > 0;
-}
 
 void fl__gate_excuse_hosts(fl__gate *g, int64_t us)
 {
@@ -39,18 +23,6 @@ void fl__gate_excuse_hosts(fl__gate *g, int64_t us)
     }
 }
 
-/* The time between two messages to all hosts, whose answers also tell their clocks. */
-static int64_t between_pings_us(const fl__gate *g)
-{
-    int64_t us = g->hosts->silence_ms * 1000 / ALIVES;
-    for (int i = 1; i < g->hosts->n; i++) {
-        if (g->remote[i].state == FL__HOST_JOINED && g->remote[i].clock.n < CLOCK_FIRST) {
-            return 0; /* one a turn */
-        }
-    }
-    return us < CLOCK_US ? us : CLOCK_US;
-}
-
 /* Their answers show that they live. The kernel of a host whose agent was killed closes its
  * connection. */
 static void ping_hosts(fl__gate *g, int64_t now_us)
@@ -58,8 +30,12 @@ static void ping_hosts(fl__gate *g, int64_t now_us)
     fl_host_message ping = {.type = FL_HOST_PING, .clock = {.sent_ns = fl_now_ns()}};
     for (int i = 1; i < g->hosts->n; i++) {
         fl__remote_host *r = &g->remote[i];
-        if (r->state == FL__HOST_JOINED && !fl__gate_send_to_host(g, &r->peer, &ping) &&
-            fl_host_socket_found_closed() && r->closed_us == 0) {
+        if (r->state != FL__HOST_JOINED) {
+            continue;
+        }
+        r->n_first_pings += r->n_first_pings < FL__GATE_FIRST_PINGS;
+        if (!fl__gate_send_to_host(g, &r->peer, &ping) && fl_host_socket_found_closed() &&
+            r->closed_us == 0) {
             r->closed_us = now_us;
         }
     }
@@ -91,7 +67,7 @@ static void watch_host(fl__gate *g, int i, int64_t now_us)
 
 static void watch_clock(fl__gate *g, int64_t now_us)
 {
-    if (now_us - g->alive_us > between_pings_us(g)) {
+    if (now_us - g->alive_us > fl__gate_between_pings_us(g)) {
         ping_hosts(g, now_us);
         g->alive_us = now_us;
     }

@@ -34,12 +34,16 @@ enum {
     REAP_MS = 800,      /* for killed workers to end; less than whoever sends END waits */
 };
 
+/* What is dropped, and counted. */
+enum { DROP_JUNK, DROP_RANK, DROP_TYPE, DROPS };
+
 typedef struct agent {
     const fl_agent_options *o;
     int socket, signal_fd;
     fl_agent_child *children; /* [n_workers] */
     char endpoint[FL_AGENT_ENDPOINT_MAX];
-    int64_t shown_us; /* when operations were shown last */
+    int64_t n_dropped[DROPS]; /* frames */
+    int64_t shown_us;         /* when operations were shown last */
 } agent;
 
 /* ---- ④ ---- */
@@ -236,7 +240,8 @@ static void hide_link(agent *a)
 static void obey_frame(agent *a, const fl_agent_frame *frame)
 {
     if (frame->rank >= a->o->n_workers) {
-        fl_log(FL_LOG_WARN, "dropped a frame about rank %d of %d", frame->rank, a->o->n_workers);
+        fl_log_counted(&a->n_dropped[DROP_RANK], 1, "dropped a frame about rank %d of %d",
+                       frame->rank, a->o->n_workers);
         return;
     }
     const fl_agent_child *c = &a->children[frame->rank];
@@ -275,8 +280,9 @@ static void obey_frame(agent *a, const fl_agent_frame *frame)
     case FL_AGENT_RELEASE: /* for the gate */
     case FL_AGENT_REACH:
     case FL_AGENT_APART:
-        fl_log(FL_LOG_WARN, "dropped a frame of type %d: the agent gets no such frame",
-               (int)frame->type);
+        fl_log_counted(&a->n_dropped[DROP_TYPE], 1,
+                       "dropped a frame of type %d: the agent gets no such frame",
+                       (int)frame->type);
     }
 }
 
@@ -300,7 +306,8 @@ static void read_frames(agent *a)
             obey_frame(a, &frame);
             break;
         case FL_AGENT_GOT_JUNK:
-            fl_log(FL_LOG_WARN, "dropped %zu bytes from the controller: %s", n, fl_errmsg());
+            fl_log_counted(&a->n_dropped[DROP_JUNK], 1, "dropped %zu bytes from the controller: %s",
+                           n, fl_errmsg());
             break;
         case FL_AGENT_GOT_END:
             end_without_controller(a);

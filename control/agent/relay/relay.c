@@ -147,7 +147,7 @@ static fl_status take_message(fl__relay *r, const unsigned char *bytes, size_t n
                        r->o->endpoint, fl_errmsg());
     }
     if (status != FL_OK) {
-        fl_log(FL_LOG_WARN, "dropped a message from the head: %s", fl_errmsg());
+        fl_log_counted(&r->n_dropped, 1, "dropped a message from the head: %s", fl_errmsg());
         return FL_OK;
     }
     r->heard_us = fl_now_us();

@@ -19,6 +19,7 @@ typedef struct fl__relay {
     int64_t job_bytes; /* that have come */
     pid_t agent;
     void *zmq, *head, *events;
+    int64_t n_dropped; /* messages of the head */
     int n_failed;      /* handshakes, one after the other, with a head that greets */
     bool joined, over; /* over: the head has said so */
     bool drained;      /* the same, because this host is drained */

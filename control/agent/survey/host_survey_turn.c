@@ -79,10 +79,10 @@ void fl__survey_note_gone(fl__survey *s, int i, const char *why)
     snprintf(s->out->host[i].why, sizeof s->out->host[i].why, "%s", why);
 }
 
-static void refuse_host(const fl__survey *s, const fl_host_peer *from, const char *why)
+static void refuse_host(fl__survey *s, const fl_host_peer *from, const char *why)
 {
     if (!s->o->quiet) {
-        fl_log(FL_LOG_WARN, "refused a host: %s", why);
+        fl_log_counted(&s->n_refused, FL_JOIN_REFUSALS, "refused a host: %s", why);
     }
     fl__survey_send_text(s, from, FL_HOST_REFUSE, why);
 }
@@ -181,7 +181,9 @@ static void take_message(fl__survey *s, const fl_host_peer *from, const unsigned
         fl_join_other_version(why);
         fl__survey_send_text(s, from, FL_HOST_REFUSE, why);
     } else if (status != FL_OK) {
-        fl_log(FL_LOG_WARN, "dropped a message from a host: %s", fl_errmsg());
+        fl_log_counted(&s->n_dropped, 1, "dropped a message from %s%s: %s",
+                       i < 0 ? "an agent that has not joined" : "host ",
+                       i < 0 ? "" : s->o->hosts->host[i].name, fl_errmsg());
     } else if (m.type == FL_HOST_JOIN) {
         take_join(s, from, &m.join);
     } else if (m.type == FL_HOST_PROBED && i > 0) {

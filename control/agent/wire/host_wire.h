@@ -110,7 +110,7 @@ typedef struct fl_host_message {
         int64_t grace_ms; /* DRAIN: the time until the host ends, 1 .. FL_HOST_GRACE_MAX_MS */
         struct {
             int64_t sent_ns;           /* PING, PONG: fl_now_ns of the head */
-            int64_t there_ns, wall_ns; /* PONG: fl_now_ns of the host, its time of day */
+            int64_t there_ns, wall_ns; /* PONG: fl_now_ns of the host, > 0; its time of day, any */
         } clock;
         fl_host_welcome welcome;
         fl_host_probe_order order;     /* PROBE */

@@ -23,7 +23,6 @@
 #include "pipe/cost/learn.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,8 +115,9 @@ static void check_kept(fl_controller *controller, const fl_worker *worker,
     if (status == FL_ENOMEM) {
         fl_shutdown_report_lost(controller, worker->rank, fl_wire_type_text(frame->type));
     } else if (status != FL_OK) {
-        fl_log(FL_LOG_WARN, "dropped a %s from worker %d: %s", fl_wire_type_text(frame->type),
-               worker->rank, fl_errmsg());
+        fl_log_counted(&controller->n_dropped[FL_INBOX_DROP_REPORT], 1,
+                       "dropped a %s from worker %d: %s", fl_wire_type_text(frame->type),
+                       worker->rank, fl_errmsg());
     }
 }
 
@@ -166,8 +166,8 @@ static void heard_pass(fl_controller *controller, fl_worker *worker, const fl_pa
     fl_status status = fl_pass_heard(&controller->pass, report);
     note_steps(worker, report->batch + 1);
     if (status == FL_EFORMAT) {
-        fl_log(FL_LOG_WARN, "dropped a report of a pass from worker %d: %s", worker->rank,
-               fl_errmsg());
+        fl_log_counted(&controller->n_dropped[FL_INBOX_DROP_PASS], 1,
+                       "dropped a report of a pass from worker %d: %s", worker->rank, fl_errmsg());
     } else if (status != FL_OK) {
         fl_shutdown_pass_failed(controller, status);
     }
@@ -281,8 +281,9 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         worker->done = true;
         break;
     default:
-        fl_log(FL_LOG_WARN, "dropped a frame from worker %d: the controller takes no %s frames",
-               worker->rank, fl_wire_type_text(frame->type));
+        fl_log_counted(&controller->n_dropped[FL_INBOX_DROP_TYPE], 1,
+                       "dropped a frame from worker %d: the controller takes no %s frames",
+                       worker->rank, fl_wire_type_text(frame->type));
     }
     fl_inbox_drain_reports(controller);
 }
@@ -318,7 +319,8 @@ static void heard_frames(fl_controller *controller, int rank, const unsigned cha
             status = fl_fail(FL_EFORMAT, "a frame of rank %d", frame.rank);
         }
         if (status != FL_OK) {
-            fl_log(FL_LOG_WARN, "dropped %zu bytes from worker %d: %s", n, rank, fl_errmsg());
+            fl_log_counted(&controller->n_dropped[FL_INBOX_DROP_JUNK], 1,
+                           "dropped %zu bytes from worker %d: %s", n, rank, fl_errmsg());
             return;
         }
         take_message(controller, worker, &frame);
@@ -331,30 +333,6 @@ static bool is_topic(zmq_msg_t *part, const char *topic)
            memcmp(zmq_msg_data(part), topic, strlen(topic)) == 0;
 }
 
-static const char *const drop_text[FL_INBOX_DROPS] = {
-    [FL_INBOX_DROP_PARTS] = "more than are allowed",
-    [FL_INBOX_DROP_STRANGER] = "neither a living worker's nor a store's",
-};
-
-/* Such messages may come by the thousand: the first one is named, and the number at the end. */
-static void note_drop(fl_controller *controller, fl_inbox_drop drop, int n_parts)
-{
-    if (controller->n_dropped[drop]++ == 0) {
-        fl_log(FL_LOG_WARN, "dropped a message of %d parts: %s; more of them are counted", n_parts,
-               drop_text[drop]);
-    }
-}
-
-void fl_inbox_end(const fl_controller *controller)
-{
-    for (int drop = 0; drop < FL_INBOX_DROPS; drop++) {
-        int64_t n = controller->n_dropped[drop];
-        if (n > 1) {
-            fl_log(FL_LOG_WARN, "dropped %" PRId64 " messages in all: %s", n, drop_text[drop]);
-        }
-    }
-}
-
 static void dispatch_parts(void *context, zmq_msg_t *parts, int n_kept, int n_parts)
 {
     fl_controller *controller = (fl_controller *)context;
@@ -365,7 +343,8 @@ static void dispatch_parts(void *context, zmq_msg_t *parts, int n_kept, int n_pa
         return; /* what it had not reported when it was lost, others have reported */
     }
     if (n_parts > n_kept) {
-        note_drop(controller, FL_INBOX_DROP_PARTS, n_parts);
+        fl_log_counted(&controller->n_dropped[FL_INBOX_DROP_PARTS], 1,
+                       "dropped a message of %d parts: more than are allowed", n_parts);
     } else if (n_parts == 3 && is_topic(&parts[1], "store")) {
         fl_store_handle(controller->store, from, from_bytes, zmq_msg_data(&parts[2]),
                         zmq_msg_size(&parts[2]), answer_store, &controller->router);
@@ -375,7 +354,9 @@ static void dispatch_parts(void *context, zmq_msg_t *parts, int n_kept, int n_pa
                          zmq_msg_size(&parts[i]));
         }
     } else {
-        note_drop(controller, FL_INBOX_DROP_STRANGER, n_parts);
+        fl_log_counted(&controller->n_dropped[FL_INBOX_DROP_STRANGER], 1,
+                       "dropped a message of %d parts: neither a living worker's nor a store's",
+                       n_parts);
     }
 }
 

@@ -10,9 +10,6 @@ typedef struct fl_controller fl_controller;
 /* Handle all messages that have arrived. Never waits. */
 void fl_inbox_read(fl_controller *controller);
 
-/* The run is over: say how many messages were dropped for a reason that was named once. */
-void fl_inbox_end(const fl_controller *controller);
-
 /* Process the step reports that are next in the order of the steps. */
 void fl_inbox_drain_reports(fl_controller *controller);
 

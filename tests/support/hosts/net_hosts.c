@@ -270,10 +270,10 @@ void net_hosts_start_agent_with(net_hosts *h, int i, const char *shown, const ch
     start_agent(h, i, before, "run/hosts.key", "");
 }
 
-void net_hosts_start_agent_env(net_hosts *h, int i, const char *variable)
+void net_hosts_start_agent_env(net_hosts *h, int i, const char *variables)
 {
-    char before[128];
-    snprintf(before, sizeof before, "exec env %s", variable);
+    char before[512];
+    snprintf(before, sizeof before, "exec env %s", variables);
     start_agent(h, i, before, "run/hosts.key", "");
 }
 

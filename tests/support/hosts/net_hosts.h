@@ -88,8 +88,8 @@ void net_hosts_start_agent_for(net_hosts *h, int i, const char *options);
 /* The same, with DIR/SHOWN in place of the folder or file `path` on that host alone. */
 void net_hosts_start_agent_with(net_hosts *h, int i, const char *shown, const char *path);
 
-/* The same with a variable of its environment: "NAME=VALUE". */
-void net_hosts_start_agent_env(net_hosts *h, int i, const char *variable);
+/* The same with variables of its environment: "NAME=VALUE NAME=VALUE". */
+void net_hosts_start_agent_env(net_hosts *h, int i, const char *variables);
 
 /* The same on a host whose monotonic clock is `ahead_s` seconds ahead of this machine's. */
 void net_hosts_start_agent_ahead(net_hosts *h, int i, int ahead_s);

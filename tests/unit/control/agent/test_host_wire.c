@@ -117,6 +117,9 @@ static void test_host_wire__keeps_every_field(void **state)
     assert_int_equal(read.clock.sent_ns, 7);
     assert_int_equal(read.clock.there_ns, 8);
     assert_int_equal(read.clock.wall_ns, 9);
+    m.clock.wall_ns = -2000000000; /* before 1970 */
+    assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_int_equal(read.clock.wall_ns, -2000000000);
     m.clock.there_ns = -1;
     assert_int_equal(get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
     m = (fl_host_message){.type = FL_HOST_RELEASE, .text = "no plan"};
