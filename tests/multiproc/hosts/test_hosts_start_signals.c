@@ -1,6 +1,7 @@
 /* A signal at many moments of a start on several hosts. Would catch: a start that leaves keys, a
  * job or a part of a model behind, which refuse the same command; a wrong exit code; a start that
  * ends without a word. The hosts are loopback addresses. */
+#include "support/data/idx_files.h"
 #include "support/hosts/net_hosts.h"
 
 #include <setjmp.h>
@@ -10,9 +11,12 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+enum { N_IMAGES = 64, SIDE = 28 };
 
 #define PLAN NET_JOB "--set pipe.k=1 --set autodp.r=2 --set pipe.m=1 "
 
@@ -25,10 +29,23 @@ typedef struct moment {
 static int make_loopback(void **state)
 {
     net_hosts *h = calloc(1, sizeof *h);
+    char images[FOLDER_SIZE + 16];
     assert_non_null(h);
     net_hosts_make_loopback(h, 2);
+    snprintf(images, sizeof images, "%s/images", h->dir);
+    assert_int_equal(mkdir(images, 0777), 0);
+    write_split(images, "train", N_IMAGES, SIDE, SIDE, N_CLASSES);
+    write_split(images, "t10k", N_IMAGES, SIDE, SIDE, N_CLASSES);
     *state = h;
     return 0;
+}
+
+/* The images of the quickstart would take most of the time of each start. */
+static void start_head(net_hosts *h)
+{
+    char job[NET_HOSTS_TEXT];
+    snprintf(job, sizeof job, PLAN "--set data.path=%s/images", h->dir);
+    net_hosts_start_head(h, job);
 }
 
 /* Without a word about links, which are measured then. */
@@ -51,7 +68,7 @@ static bool has_come(const net_hosts *h, const moment *m)
 
 static void stop_at(net_hosts *h, const moment *m, int number)
 {
-    net_hosts_start_head(h, PLAN);
+    start_head(h);
     if (m->agent) {
         net_hosts_start_agent(h, 1);
     }
@@ -103,7 +120,7 @@ static void test_start_signals__an_ignored_signal_stays_ignored(void **state)
 {
     net_hosts *h = *state;
     void (*before)(int) = signal(SIGHUP, SIG_IGN);
-    net_hosts_start_head(h, PLAN);
+    start_head(h);
     signal(SIGHUP, before);
     NET_AWAIT(net_hosts_log_has(h, "head.log", "gate: waits for 1 other host"));
     kill(h->head, SIGHUP);
@@ -133,7 +150,7 @@ static void test_start_signals__a_folder_of_the_user_stays(void **state)
     net_hosts *h = *state;
     const moment gate = {.text = "gate: waits for 1 other host"};
     assert_true(net_hosts_shell("mkdir %s/run && touch %s/run/notes", h->dir, h->dir));
-    net_hosts_start_head(h, PLAN);
+    start_head(h);
     NET_AWAIT(has_come(h, &gate));
     kill(h->head, SIGTERM);
     assert_int_equal(net_hosts_await_exit(&h->head), 5);
