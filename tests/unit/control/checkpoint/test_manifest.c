@@ -5,6 +5,7 @@
 #include "support/folder.h"
 
 #include <fcntl.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
@@ -112,21 +113,48 @@ static void test_manifest__is_what_the_fuzz_target_starts_from(void **state)
     destroy_checkpoint(c);
 }
 
+/* A manifest of the corpus into read_back. *text: without its last member; the caller frees it. */
+static void read_seed(const char *path, char **text)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fgetc(file), '1');
+    *text = calloc(1, 1 << 20);
+    assert_non_null(*text);
+    size_t n = fread(*text, 1, (1 << 20) - TRAILER - 1, file);
+    fclose(file);
+    snprintf(*text + n, TRAILER + 1, "  \"xxh64\": \"%016" PRIx64 "\"\n}\n",
+             (uint64_t)XXH64(*text, n, 0));
+    assert_int_equal(parse(*text, n + TRAILER), FL_OK);
+}
+
+/* Would catch: seeds that the fuzz target rejects at their version, so that it never comes further;
+ * tests/fuzz/make_manifest_seeds.sh writes them anew. */
+static void test_manifest__the_seeds_that_runs_wrote_have_this_version(void **state)
+{
+    (void)state;
+    enum { SEEDS_LEAST = 10 };
+    char version[32], *text = NULL;
+    glob_t found;
+    snprintf(version, sizeof version, "\"version\": %d,", FL_CHECKPOINT_VERSION);
+    assert_int_equal(glob(FL_SOURCE_DIR "/tests/fuzz/corpus/fuzz_manifest/run-*", 0, NULL, &found),
+                     0);
+    assert_true(found.gl_pathc >= SEEDS_LEAST);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        read_seed(found.gl_pathv[i], &text);
+        assert_non_null(strstr(text, version));
+        free(text);
+    }
+    globfree(&found);
+}
+
 /* One that frostline wrote before version 3. Would catch: a run that cannot be resumed any more. */
 static void test_manifest__version_2_is_read(void **state)
 {
     (void)state;
-    static const char path[] = FL_SOURCE_DIR "/tests/fuzz/corpus/fuzz_manifest/checkpoint-2";
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    assert_int_equal(fgetc(file), '1');
-    char *text = calloc(1, 1 << 20);
-    size_t n = fread(text, 1, (1 << 20) - TRAILER - 1, file);
-    fclose(file);
+    char *text = NULL;
+    read_seed(FL_SOURCE_DIR "/tests/fuzz/corpus/fuzz_manifest/checkpoint-2", &text);
     assert_non_null(strstr(text, "\"version\": 2,"));
-    snprintf(text + n, TRAILER + 1, "  \"xxh64\": \"%016" PRIx64 "\"\n}\n",
-             (uint64_t)XXH64(text, n, 0));
-    assert_int_equal(parse(text, n + TRAILER), FL_OK);
     assert_int_equal(read_back->step, STEP);
     assert_int_equal(read_back->controller.wanted_k, -1);
     assert_int_equal(read_back->controller.wanted_r, -1);
@@ -453,6 +481,7 @@ int main(void)
         cmocka_unit_test(test_manifest__sums_that_would_overflow_are_refused),
         TEST(every_value_comes_back_to_the_last_bit),
         TEST(is_what_the_fuzz_target_starts_from),
+        TEST(the_seeds_that_runs_wrote_have_this_version),
         TEST(version_2_is_read),
         TEST(numbers_that_json_cannot_express_come_back),
         TEST(any_changed_or_missing_byte_is_found),
