@@ -4,6 +4,7 @@
 
 #include "autodp/sampler.h"
 #include "device/device.h"
+#include "device/plural.h"
 #include "device/survey.h"
 #include "nn/model.h"
 
@@ -189,9 +190,10 @@ static void skipped_fields(fl_json *j, const fl_resume_origin *origin)
 static void note_resume(fl_event_log *log, const fl_run_facts *run)
 {
     const fl_resume_origin *origin = run->options->origin;
+    char n[FL_COUNT_BYTES];
     for (int i = 0; i < origin->n_refused; i++) {
-        fl_progress_note(&log->progress, "not used: the state after %lld steps: %s",
-                         (long long)origin->refused[i].step, origin->refused[i].why);
+        fl_progress_note(&log->progress, "not used: the state after %s: %s",
+                         fl_count(origin->refused[i].step, "step", n), origin->refused[i].why);
     }
     if (origin->plan_why == NULL) {
         fl_progress_note(&log->progress, "started again from step 0; steps again: %lld",
@@ -204,14 +206,14 @@ static void note_resume(fl_event_log *log, const fl_run_facts *run)
             (long long)origin->step, origin->checkpoint, (long long)origin->n_repeated);
         return;
     }
-    fl_progress_note(
-        &log->progress, "resumed from %s; before: %s; %lld later steps were cut off; %s",
-        origin->checkpoint, origin->ended, (long long)origin->n_cut_steps, origin->plan_why);
+    fl_progress_note(&log->progress, "resumed from %s; before: %s; cut off: %s; %s",
+                     origin->checkpoint, origin->ended,
+                     fl_count(origin->n_cut_steps, "later step", n), origin->plan_why);
     if (run->stats->ended_early) {
         fl_progress_note(&log->progress,
-                         "no improvement for %lld steps before the checkpoint (train.stop_after): "
-                         "no step follows",
-                         (long long)(origin->step - run->stats->stop.best_step));
+                         "no improvement for %s before the checkpoint (train.stop_after): no step "
+                         "follows",
+                         fl_count(origin->step - run->stats->stop.best_step, "step", n));
     }
 }
 

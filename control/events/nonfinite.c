@@ -1,5 +1,6 @@
 #include "control/events/nonfinite.h"
 
+#include "device/plural.h"
 #include "nn/model.h"
 
 #include <math.h>
@@ -94,13 +95,13 @@ static const char *action_text(fl_nonfinite_action action)
 const char *fl_nonfinite_text(const fl_nonfinite_report *r, const fl_model *model, char *text,
                               size_t size_bytes)
 {
-    char place[384], ids[224], what[64];
+    char place[384], ids[224], what[64], samples[FL_COUNT_BYTES];
     bool loss = !isfinite(r->loss);
     snprintf(what, sizeof what, "the %s is %s", loss ? "loss" : "gradient norm",
              value_text(loss ? r->loss : r->grad_norm));
     describe_place(&r->found, model, place, sizeof place);
     list_ids(r, ids, sizeof ids);
-    snprintf(text, size_bytes, "step %lld: %s. %s. The batch has %lld samples: %s. %s.",
-             (long long)r->step, what, place, (long long)r->n_samples, ids, action_text(r->action));
+    snprintf(text, size_bytes, "step %lld: %s. %s. The batch has %s: %s. %s.", (long long)r->step,
+             what, place, fl_count(r->n_samples, "sample", samples), ids, action_text(r->action));
     return text;
 }

@@ -3,6 +3,7 @@
 #include "launcher/doctor/doctor.h"
 
 #include "device/clock.h"
+#include "device/plural.h"
 
 #include <string.h>
 #include <sys/timex.h>
@@ -17,11 +18,12 @@ static const int64_t BUILT_S = INT64_C(1735689600); /* 2025: this program is you
 void fl_doctor_judge_clock(const fl_doctor_clock *c, fl_findings *findings)
 {
     int64_t step_us = c->real_us - c->elapsed_us;
+    char times[FL_COUNT_BYTES];
     fl_finding *f;
     if (c->n_back > 0) {
-        f = fl_finding_add(findings, FL_VERDICT_ERROR, "clock",
-                           "the monotonic clock went back %lld times (source %s)",
-                           (long long)c->n_back, c->source[0] == '\0' ? "unknown" : c->source);
+        f = fl_finding_add(
+            findings, FL_VERDICT_ERROR, "clock", "the monotonic clock went back %s (source %s)",
+            fl_count(c->n_back, "time", times), c->source[0] == '\0' ? "unknown" : c->source);
         fl_finding_advise(f, "choose another source in /sys/devices/system/clocksource; deadlines "
                              "and profiles depend on this clock");
         return;

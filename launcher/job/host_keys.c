@@ -1,5 +1,7 @@
 #include "launcher/job/host_keys.h"
 
+#include "device/plural.h"
+
 #include <frostline/plan.h>
 
 #include <stddef.h>
@@ -84,6 +86,7 @@ static bool is_there(const char *texts, size_t stride, int n, const char *text)
 
 fl_status fl__host_check(const fl_job_host *host, const fl__hosts_before *before)
 {
+    char devices[FL_COUNT_BYTES];
     int entry = before->n + 1;
     if (is_there(before->name, before->name_stride, before->n, host->name)) {
         return fl_fail(FL_EINVAL, "entry %d, name: found %s twice, allowed: names that differ",
@@ -95,8 +98,8 @@ fl_status fl__host_check(const fl_job_host *host, const fl__hosts_before *before
                        host->address);
     }
     if (host->sockets > host->devices) {
-        return fl_fail(FL_EINVAL, "entry %d, sockets: found %d, allowed: at most its %d devices",
-                       entry, host->sockets, host->devices);
+        return fl_fail(FL_EINVAL, "entry %d, sockets: found %d, allowed: at most its %s", entry,
+                       host->sockets, fl_count(host->devices, "device", devices));
     }
     return before->n_devices + host->devices <= FL_MAX_WORKERS
                ? FL_OK

@@ -2,6 +2,7 @@
 #include "launcher/report/page.h"
 
 #include "control/state/options.h"
+#include "device/plural.h"
 #include "device/size_text.h"
 
 #include <math.h>
@@ -80,20 +81,19 @@ static void table(fl_html *html, const fl_report *report, int64_t n)
 
 static void describe_kept(fl_html *html, const fl_run_checkpoints *c)
 {
-    char moment[40];
+    char moment[40], n[FL_COUNT_BYTES];
     if (c->n == 0) {
         fl_html_add(html, "<p>The run directory holds no checkpoint.</p>\n");
         return;
     }
     snprintf(moment, sizeof moment, "%.10s %.8s UTC", c->written, c->written + 11);
     fl_html_add(html,
-                "<p>The run directory holds %d. The newest one, after <b>%lld steps</b>, was "
-                "written %s.</p>\n",
-                c->n, (long long)c->step, moment);
+                "<p>The run directory holds %d. The newest one, after <b>%s</b>, was written "
+                "%s.</p>\n",
+                c->n, fl_count(c->step, "step", n), moment);
     if (c->best_step >= 0) {
-        fl_html_add(html,
-                    "<p><code>checkpoints/best</code> is the one after <b>%lld steps</b>.</p>\n",
-                    (long long)c->best_step);
+        fl_html_add(html, "<p><code>checkpoints/best</code> is the one after <b>%s</b>.</p>\n",
+                    fl_count(c->best_step, "step", n));
     }
 }
 

@@ -229,19 +229,20 @@ static void describe_model(fl_html *html, const fl_job *job, const json_t *start
 static void list_resumes(fl_html *html, const fl_report *report)
 {
     const json_t *resumed;
-    char text[MOMENT_BYTES];
+    char text[MOMENT_BYTES], n[FL_COUNT_BYTES];
     int64_t at = 0;
     while ((resumed = fl_report_next(report, "run.resumed", &at)) != NULL) {
         const char *from = fl_line_text(resumed, "checkpoint");
         const char *what = strstr(from, "snapshot") != NULL     ? "the snapshot in memory"
                            : strcmp(from, FL_RESUME_START) == 0 ? from
                                                                 : "the checkpoint";
-        fl_html_add(html, "<p>Resumed %s from %s after %lld steps (before: %s; ",
-                    moment(resumed, text), what,
-                    (long long)fl_line_whole(resumed, "step", 0, INT64_C(1) << 50, 0),
+        fl_html_add(html, "<p>Resumed %s from %s after %s (before: %s; ", moment(resumed, text),
+                    what,
+                    fl_count(fl_line_whole(resumed, "step", 0, INT64_C(1) << 50, 0), "step", n),
                     fl_line_text(resumed, "ended"));
-        fl_html_add(html, "%lld later steps were cut off).</p>\n",
-                    (long long)fl_line_whole(resumed, "cut_steps", 0, INT64_C(1) << 50, 0));
+        fl_html_add(
+            html, "cut off: %s).</p>\n",
+            fl_count(fl_line_whole(resumed, "cut_steps", 0, INT64_C(1) << 50, 0), "later step", n));
     }
 }
 

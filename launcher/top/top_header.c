@@ -1,6 +1,7 @@
 /* The controller of the screen: where the run stands, in seven lines. */
 #include "launcher/top/top_parts.h"
 
+#include "device/plural.h"
 #include "device/size_text.h"
 
 #include <inttypes.h>
@@ -224,8 +225,8 @@ static void checkpoint_line(fl_top_cells *c, const fl_top_model *m)
         put_field(&w, "losses", FL_TOP_WARN, text);
     }
     if (m->n_returns > 0) {
-        snprintf(text, sizeof text, "%" PRId64 " (%" PRId64 " steps again)", m->n_returns,
-                 m->n_repeated);
+        snprintf(text, sizeof text, "%" PRId64 " (%" PRId64 " step%s again)", m->n_returns,
+                 m->n_repeated, fl_plural_ending(m->n_repeated, "step"));
         put_field(&w, "went back", FL_TOP_WARN, text);
     }
 }

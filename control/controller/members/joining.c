@@ -8,6 +8,7 @@
 #include "control/elastic/elastic_transition.h"
 #include "device/clock.h"
 #include "device/log.h"
+#include "device/plural.h"
 
 #include <stdio.h>
 #include <sys/wait.h>
@@ -32,6 +33,7 @@ static void schedule_start(fl_controller *controller, int rank, int64_t now_us)
     fl_joining_worker *j = &controller->joining[rank];
     bool again = !j->wanted && can_join(controller) && !fl_host_watch_forbids(controller, rank);
     int most = (int)controller->job.fault.restarts;
+    char times[FL_COUNT_BYTES];
     j->state = FL_JOINING_NONE;
     j->failed = j->wanted;
     j->by_host = false;
@@ -41,9 +43,9 @@ static void schedule_start(fl_controller *controller, int rank, int64_t now_us)
         controller->workers[rank].restarts_us = j->due_us;
     } else if (again && most > 0) {
         fl_log(FL_LOG_WARN,
-               "worker %d is not started again: it was lost %d times after that (fault.restarts); "
+               "worker %d is not started again: it was lost %s after that (fault.restarts); "
                "`frostline ctl scale` brings it back",
-               rank, most);
+               rank, fl_count(most, "time", times));
     }
 }
 
@@ -270,10 +272,11 @@ bool fl_joining_want(fl_controller *controller, int n, int64_t now_us)
         n_coming += j->state != FL_JOINING_NONE;
     }
     if (n_coming < n && controller->facts.hosts != NULL && can_join(controller)) {
+        char devices[FL_COUNT_BYTES];
         return fl_fail(FL_EINVAL,
-                       "the hosts of this run have %d fewer devices; frostline agent --join %s "
-                       "--key %s/" FL_HOSTS_KEY_FILE " --name NAME adds a host",
-                       n - n_coming, controller->facts.hosts->agents,
+                       "the hosts of this run lack %s; frostline agent --join %s --key "
+                       "%s/" FL_HOSTS_KEY_FILE " --name NAME adds a host",
+                       fl_count(n - n_coming, "device", devices), controller->facts.hosts->agents,
                        controller->options->run_dir) == FL_OK;
     }
     return n_coming >= n || fl_fail(FL_EINVAL, "this run starts no worker again") == FL_OK;

@@ -1,6 +1,7 @@
 /* frostline ctl: the commands of the control socket, by hand. What they are, and what they take,
  * comes from the controller's own table. */
 #include "control/socket/ctl_request.h"
+#include "device/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/ctl/ctl_place.h"
 #include "launcher/cli/ctl/ctl_show.h"
@@ -362,7 +363,8 @@ static int watch_events(const target *t)
         status = fl_ctl_client_event(link, FOREVER_MS, &line, &sequence);
         if (status == FL_OK) {
             if (before > 0 && sequence > before + 1) {
-                fl_complain("%" PRId64 " events lost", sequence - before - 1);
+                char events[FL_COUNT_BYTES];
+                fl_complain("%s lost", fl_count(sequence - before - 1, "event", events));
             }
             before = sequence;
             last = show_event(line, t->as_json);

@@ -1,6 +1,7 @@
 /* frostline manifest: a run on several hosts as objects of Kubernetes. */
 #include "device/alloc.h"
 #include "device/failure.h"
+#include "device/plural.h"
 #include "launcher/cli/hosts/agent_join.h"
 #include "launcher/cli/hosts/planned_hosts.h"
 #include "launcher/cli/job_context.h"
@@ -135,13 +136,16 @@ static bool states_the_same(const fl_job_host *a, const fl_job_host *b)
 static fl_status check_alike(const fl_args *args, const fl_job *job)
 {
     const fl_job_host *first = &job->hosts[0];
+    char devices[FL_COUNT_BYTES];
     for (int64_t i = 1; i < job->n_hosts; i++) {
         const fl_job_host *host = &job->hosts[i];
         if (host->devices != first->devices && !fl_args_has(args, "--devices")) {
-            return fl_fail_field(FL_EINVAL, FL_FIELDS("hosts"),
-                                 "host %s has %d devices, and host %s %d; allowed: as many on each "
-                                 "host, or --devices N",
-                                 first->name, first->devices, host->name, host->devices);
+            return fl_fail_field(
+                FL_EINVAL, FL_FIELDS("hosts"),
+                "host %s has %s, and host %s %d; allowed: as many on each host, or "
+                "--devices N",
+                first->name, fl_count(first->devices, "device", devices), host->name,
+                host->devices);
         }
         if (!states_the_same(first, host)) {
             return fl_fail_field(FL_EINVAL, FL_FIELDS("hosts"),

@@ -1,4 +1,5 @@
 /* frostline predict: what a saved model says of each sample, as lines of JSON. */
+#include "device/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/output_path.h"
 #include "launcher/cli/use_args.h"
@@ -50,8 +51,9 @@ static fl_status predict_into(fl_use *use, const prediction_file *out)
     FL_TRY(fl_pass_run(use, &request, &result));
     FL_TRY(keep_output(out));
     if (out->path != NULL) {
-        char origin[FL_SAVED_ORIGIN_MAX];
-        printf("%s: %" PRId64 " lines\nweights: %s\n", out->path, result.outcome.n_samples,
+        char origin[FL_SAVED_ORIGIN_MAX], lines[FL_COUNT_BYTES];
+        printf("%s: %s\nweights: %s\n", out->path,
+               fl_count(result.outcome.n_samples, "line", lines),
                fl_saved_model_origin(&use->saved, origin));
     }
     return FL_OK;

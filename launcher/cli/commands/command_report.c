@@ -1,4 +1,5 @@
 /* frostline report: one HTML page about a run. */
+#include "device/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/output_path.h"
 #include "launcher/cli/run_output.h"
@@ -54,8 +55,9 @@ static fl_status make_report(const char *name, const char *out)
     if (status == FL_OK) {
         fl_say_gaps(&report.steps_file);
         fl_say_gaps(&report.events_file);
-        printf("%s: %lld steps, %lld events\n", out, (long long)report.n_steps,
-               (long long)(report.n_events + report.n_left_out));
+        char steps[FL_COUNT_BYTES], events[FL_COUNT_BYTES];
+        printf("%s: %s, %s\n", out, fl_count(report.n_steps, "step", steps),
+               fl_count(report.n_events + report.n_left_out, "event", events));
     }
     fl_report_fini(&report);
     return status;

@@ -4,6 +4,7 @@
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "device/log.h"
+#include "device/plural.h"
 #include "launcher/cli/hosts/engine_host.h"
 #include "launcher/job/job.h"
 #include "launcher/run/hosts/hosts.h"
@@ -74,14 +75,15 @@ bool fl_run_hosts_are_given(const fl_args *args, const fl_job *job, const fl_run
 static fl_status set_devices(const fl_run_hosts *h, const fl_job *job, fl_meeting_host *all)
 {
     int64_t wanted = job->devices.count;
+    char devices[FL_COUNT_BYTES];
     int n = h->task.n;
     for (int i = 0; wanted != FL_JOB_AUTO && i < n; i++) {
         if (wanted % n != 0 || wanted / n > all[i].n_devices) {
             return fl_fail_field(FL_EINVAL, FL_FIELDS("devices.count"),
-                                 "found %lld, but %s gives %d hosts, and host %s has %d devices; "
-                                 "allowed: auto, or as many on each host",
+                                 "found %lld, but %s gives %d hosts, and host %s has %s; allowed: "
+                                 "auto, or as many on each host",
                                  (long long)wanted, h->task.engine, n, all[i].name,
-                                 all[i].n_devices);
+                                 fl_count(all[i].n_devices, "device", devices));
         }
         all[i].n_devices = (int)(wanted / n);
     }

@@ -5,6 +5,7 @@
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "device/log.h"
+#include "device/plural.h"
 #include "device/size_text.h"
 #include "launcher/engine/meeting.h"
 #include "launcher/job/job.h"
@@ -232,12 +233,13 @@ static fl_status await_names(const fl_cluster_file *file, const fl_hosts_source 
 /* A worker listens at two ports, and at two more while the next plan opens; the agent at one. */
 static fl_status check_ports(const fl_host *host, const uint16_t ports[2])
 {
+    char devices[FL_COUNT_BYTES];
     int needed = 4 * host->n + 1, n = ports[1] - ports[0] + 1;
     return ports[0] == 0 || n >= needed
                ? FL_OK
                : fl_fail_field(FL_EINVAL, FL_FIELDS("autodp.ports"),
-                               "found %d ports, allowed: %d or more for the %d devices of host %s",
-                               n, needed, host->n, host->name);
+                               "found %d ports, allowed: %d or more for host %s, which has %s", n,
+                               needed, host->name, fl_count(host->n, "device", devices));
 }
 
 fl_status fl_hosts_place(const fl_cluster_file *file, const char *source, const fl_job *job,
@@ -321,15 +323,17 @@ static fl_status check_devices(const fl_job *job, int n)
 static fl_status check_cache(const fl_hosts *hosts, const fl_job *job)
 {
     const fl_host *least = &hosts->host[0];
+    char devices[FL_COUNT_BYTES];
     for (int i = 1; i < hosts->n; i++) {
         least = hosts->host[i].n < least->n ? &hosts->host[i] : least;
     }
     return job->cache.policy == FL_CACHE_OFF || job->cache.stores <= least->n
                ? FL_OK
                : fl_fail_field(FL_EINVAL, FL_FIELDS("cache.stores"),
-                               "found %lld, but host %s has %d devices; allowed: at most as many "
-                               "on each host",
-                               (long long)job->cache.stores, least->name, least->n);
+                               "found %lld, but host %s has %s; allowed: at most as many on each "
+                               "host",
+                               (long long)job->cache.stores, least->name,
+                               fl_count(least->n, "device", devices));
 }
 
 fl_status fl_hosts_take_job(const fl_hosts *hosts, fl_job *job)

@@ -3,6 +3,7 @@
 #include "control/checkpoint/manifest.h"
 #include "device/alloc.h"
 #include "device/host_limits.h"
+#include "device/plural.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -73,8 +74,9 @@ fl_status fl_saved_checkpoint_check(const char *folder, int64_t *step)
 static void note_damage(char note[FL_SAVED_NOTE_MAX], int64_t step)
 {
     size_t n = strlen(note);
-    snprintf(note + n, FL_SAVED_NOTE_MAX - n,
-             "the checkpoint after %" PRId64 " steps is not used: %s\n", step, fl_errmsg());
+    char steps[FL_COUNT_BYTES];
+    snprintf(note + n, FL_SAVED_NOTE_MAX - n, "the checkpoint after %s is not used: %s\n",
+             fl_count(step, "step", steps), fl_errmsg());
 }
 
 /* Whether an older checkpoint may be better. */

@@ -144,7 +144,7 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
          "devices.count: found 3, but the hosts have 2 devices"},
         {"run " NET_JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set cache.policy=on "
          "--set cache.stores=2",
-         "cache.stores: found 2, but host a has 1 devices"},
+         "cache.stores: found 2, but host a has 1 device;"},
         {"run " NET_JOB "--hosts hosts.yaml --listen tcp://127.0.0.1:5570 --set devices.count=auto "
          "--set devices.max=1",
          "devices.max: found 1, but the hosts have 2 devices"},

@@ -327,7 +327,7 @@ static void test_report__a_resumed_run_shows_where_it_continued(void **state)
     put("steps.jsonl", "w", "{\"step\":0,\"epoch\":0,\"loss\":1,\"ms\":1000}\n");
     char *page = page_of(&report);
     expect(page, "Resumed 2026-01-31 11:00:00 UTC from the checkpoint after 3 steps (before: "
-                 "stopped; 2 later steps were cut off).");
+                 "stopped; cut off: 2 later steps).");
     expect(page, "for 30 epochs at most, with 1 worker.");
     free(page);
     fl_report_fini(&report);
