@@ -196,7 +196,8 @@ static bool choose_wanted(fl_elastic *elastic, const fl_job *job, int rank, fl_p
         return false;
     }
     fl_grid_text(fl_plan_grid(next), grid);
-    snprintf(why, size_bytes, "worker %d has joined: %s as before the loss", rank, grid);
+    snprintf(why, size_bytes, "worker %d has joined: %s as before workers left the run", rank,
+             grid);
     return true;
 }
 

@@ -152,7 +152,8 @@ static void check_return(const char *devices, const char *k, int last)
     live_await_state(&run, last, "active");
     assert_int_equal(count_events(run.dir, "worker.restarted", ""), 1);
     assert_int_equal(count_events(run.dir, "worker.joined", ""), 1);
-    assert_int_equal(count_events(run.dir, "transition.prepare", "as before the loss"), 1);
+    assert_int_equal(count_events(run.dir, "transition.prepare", "as before workers left the run"),
+                     1);
     check_run(&run, k[0] - '0', 2, false);
 }
 
@@ -203,7 +204,7 @@ static void test_replan__what_a_person_has_asked_for_holds(void **state)
     assert_int_equal(number(last, "r"), 1);
     json_decref(last);
     assert_int_equal(count_events(run.dir, "worker.joined", ""), 1);
-    assert_int_equal(count_events(run.dir, "transition.prepare", "before the loss"), 0);
+    assert_int_equal(count_events(run.dir, "transition.prepare", "workers left the run"), 0);
     live_clean(&run);
 }
 
@@ -246,7 +247,7 @@ static void test_replan__two_replicas_again_after_going_back(void **state)
     atomic_store(holds, false);
     fl_ctl_client_close(&run.ctl);
     int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
-    while (count_events(run.dir, "transition.done", "as before the loss") == 0) {
+    while (count_events(run.dir, "transition.done", "as before workers left the run") == 0) {
         assert_true(fl_left_ms(deadline_us) > 0);
         nap(5000);
     }
@@ -275,7 +276,7 @@ static void test_replan__two_replicas_again_after_a_resume(void **state)
     s.resumes = true;
     run = live_start_again(&s);
     await_event(&run, "transition.done", 2); /* the loss is the first */
-    assert_int_equal(count_events(run.dir, "transition.done", "as before the loss"), 1);
+    assert_int_equal(count_events(run.dir, "transition.done", "as before workers left the run"), 1);
     check_run(&run, 1, 2, false);
 }
 
@@ -297,7 +298,7 @@ static void test_replan__an_added_worker_after_going_back(void **state)
     assert_int_equal(kill(workers[1], SIGKILL), 0);
     fl_ctl_client_close(&run.ctl);
     int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
-    while (count_events(run.dir, "transition.done", "as before the loss") == 0) {
+    while (count_events(run.dir, "transition.done", "as before workers left the run") == 0) {
         assert_true(fl_left_ms(deadline_us) > 0);
         nap(5000);
     }

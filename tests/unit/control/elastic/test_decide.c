@@ -306,7 +306,7 @@ static void test_decide__returns_to_the_grid_of_the_run(void **state)
     assert_int_equal(next.K, 1);
     assert_int_equal(next.R, 2);
     assert_int_equal(next.F, 2);
-    assert_string_equal(why, "worker 1 has joined: K=1 x R=2 x M=2 as before the loss");
+    assert_string_equal(why, "worker 1 has joined: K=1 x R=2 x M=2 as before workers left the run");
     r->elastic.r = 1;
     assert_false(fl_decide_joined(&r->elastic, 1, false, &next, why, sizeof why));
 }
