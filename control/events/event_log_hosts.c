@@ -27,7 +27,7 @@ static void note_host(fl_event_log *log, const fl_host *host, const fl_host_reco
 }
 
 void fl_event_log_host(fl_event_log *log, const fl_host *host, const fl_host_record *record,
-                       const fl_host *apart, int64_t steps, double seconds)
+                       const fl_host *apart, const fl_host_told *told)
 {
     char name[32];
     snprintf(name, sizeof name, "host.%s", fl_host_state_text(record->state));
@@ -36,12 +36,12 @@ void fl_event_log_host(fl_event_log *log, const fl_host *host, const fl_host_rec
     fl_json_text(j, "address", host->address);
     fl_json_integer(j, "first_worker", host->first);
     fl_json_integer(j, "workers", host->n);
-    fl_json_integer(j, "step", steps);
+    fl_json_integer(j, "step", told->step);
     if (record->state == FL_HOST_STATE_DRAINING) {
         fl_json_text(j, "why", record->notice_us != 0 ? "notice" : "requested");
         fl_json_rounded(j, "grace_s", (double)record->grace_us * 1e-6, 3);
     } else if (record->state == FL_HOST_STATE_DRAINED) {
-        fl_json_rounded(j, "seconds", seconds, 3);
+        fl_json_rounded(j, "seconds", told->seconds, 3);
     } else if (record->state == FL_HOST_STATE_LOST) {
         fl_json_text(j, "why", record->why);
         if (apart != NULL) {
@@ -49,7 +49,9 @@ void fl_event_log_host(fl_event_log *log, const fl_host *host, const fl_host_rec
         }
     }
     fl_event_log_end(log);
-    note_host(log, host, record, seconds);
+    if (!told->again) {
+        note_host(log, host, record, told->seconds);
+    }
 }
 
 static void put_cost(fl_json *j, const fl_link_cost *cost)

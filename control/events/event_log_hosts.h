@@ -5,13 +5,13 @@
 #include "control/events/event_log.h"
 #include "control/state/host_record.h"
 #include "control/state/hosts.h"
+#include "control/state/lasting.h"
 
 /* The host has this state now.
- * apart    the host that it does not reach, and is lost for; NULL: none
- * steps    finished steps of the run
- * seconds  since its drain began; 0: it did not */
+ * apart  the host that it does not reach, and is lost for; NULL: none
+ * told   what else the event has */
 void fl_event_log_host(fl_event_log *log, const fl_host *host, const fl_host_record *record,
-                       const fl_host *apart, int64_t steps, double seconds);
+                       const fl_host *apart, const fl_host_told *told);
 
 /* The links between hosts, if this start of the run has measured them. */
 void fl_event_log_links(fl_event_log *log, const fl_controller_options *options);

@@ -3,7 +3,6 @@
 
 #include "control/observe/metrics.h"
 #include "device/alloc.h"
-#include "device/clock.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -127,13 +126,6 @@ static void gather_graphs(const fl_graph_sums *sums, fl_metrics_graphs *out)
                                .memory_bytes = sums->memory_bytes};
 }
 
-/* The time since 1970 of a moment of fl_now_us. */
-static double wall_s(int64_t at_us)
-{
-    double now_s = (double)fl_now_wall_ns() * 1e-9;
-    return at_us == 0 ? (double)NAN : now_s - (double)(fl_now_us() - at_us) * 1e-6;
-}
-
 static void gather_host(const fl_run_view *view, int i, fl_metrics_host *out)
 {
     const fl_host *host = &view->run->hosts->host[i];
@@ -147,9 +139,7 @@ static void gather_host(const fl_run_view *view, int i, fl_metrics_host *out)
     out->n_workers = 0;
     out->clock_offset_s = r->clock.known ? (double)r->clock.wall_offset_ns * 1e-9 : (double)NAN;
     out->round_trip_s = r->clock.known ? (double)r->clock.round_trip_ns * 1e-9 : (double)NAN;
-    if (r->ended_us == 0 || !isfinite(out->end_time_s)) { /* it keeps its first value */
-        out->end_time_s = wall_s(r->ended_us);
-    }
+    out->end_time_s = r->ended_wall_s > 0.0 ? r->ended_wall_s : (double)NAN;
     for (int k = host->first; k < host->first + host->n && k < view->run->n_workers; k++) {
         out->n_workers += !view->run->workers[k].departed;
     }

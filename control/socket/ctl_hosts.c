@@ -68,11 +68,13 @@ void fl_ctl_host_result(const fl_ctl *ctl, fl_ctl_call *call)
 
 /* ---- status ---- */
 
-/* Seconds since the run began; null: not yet. */
-static void moment_field(const fl_run_view *view, fl_json *j, const char *key, int64_t at_us)
+/* As it was noted, or will be; null: not yet. */
+static void moment_field(const fl_run_view *view, fl_json *j, const char *key, int64_t at_us,
+                         double noted_s)
 {
     double ago_s = (double)(fl_now_us() - at_us) * 1e-6;
-    fl_json_rounded(j, key, at_us == 0 ? (double)NAN : fmax(view->time_s - ago_s, 0.0), 3);
+    double at_s = noted_s > 0.0 ? noted_s : fmax(view->time_s - ago_s, 0.0);
+    fl_json_rounded(j, key, at_us == 0 ? (double)NAN : at_s, 3);
 }
 
 /* Against the head's clock; null: not known yet. */
@@ -96,8 +98,8 @@ static void host_fields(const fl_run_view *view, int i, fl_json *j)
     fl_json_integer(j, "first_worker", host->first);
     fl_json_integer(j, "workers", host->n);
     fl_fields_host_costs(j, view->run->options, host);
-    moment_field(view, j, "joined_at", r->joined_us);
-    moment_field(view, j, "ended_at", r->ended_us);
+    moment_field(view, j, "joined_at", r->joined_us, r->joined_s);
+    moment_field(view, j, "ended_at", r->ended_us, r->ended_s);
     clock_fields(i, &r->clock, j);
     fl_json_text(j, "why", r->why);
     if (r->state == FL_HOST_STATE_LOST && r->apart_from != 0) {

@@ -23,12 +23,15 @@ typedef enum fl_host_state {
 typedef struct fl_host_record {
     fl_host_state state;
     int64_t joined_us, ended_us; /* ended: drained or lost */
-    fl_clock_estimate clock;     /* of a host that has joined; not known of the head */
-    int64_t notice_us;           /* its agent asked for the host to be drained */
-    int64_t grace_us;            /* the time that the agent gave then */
-    int64_t silent_us;           /* LOST: it had not answered for so long; 0: otherwise */
-    bool unfit;                  /* LOST: it has said that it cannot take part */
-    fl_machine_kind kind;        /* as it has joined last; of the head: "" */
+    /* Noted shortly afterwards (fl_host_times_note), and kept when the run goes back; 0: not yet.
+     * By the clock of the run, which goes back with it, and since 1970. */
+    double joined_s, ended_s, ended_wall_s;
+    fl_clock_estimate clock; /* of a host that has joined; not known of the head */
+    int64_t notice_us;       /* its agent asked for the host to be drained */
+    int64_t grace_us;        /* the time that the agent gave then */
+    int64_t silent_us;       /* LOST: it had not answered for so long; 0: otherwise */
+    bool unfit;              /* LOST: it has said that it cannot take part */
+    fl_machine_kind kind;    /* as it has joined last; of the head: "" */
     int apart_from;      /* LOST, or soon: 1 + the host that it does not reach; 0: not for that */
     fl_host_trial trial; /* with apart_from */
     char why[FL_HOST_WHY_MAX + 1]; /* LOST: why; JOINED: why its last drain was given up */

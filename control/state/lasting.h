@@ -21,6 +21,8 @@ typedef struct fl_host_told {
     fl_host_state state;
     int64_t step;      /* that the event names */
     int64_t end_bytes; /* of events.jsonl behind it; 0: no event was written */
+    double seconds;    /* DRAINED: since the drain began */
+    bool again;        /* the run went back behind the event; the head has said it */
 } fl_host_told;
 
 /* A host of the run when a controller ended. */

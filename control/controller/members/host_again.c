@@ -34,7 +34,16 @@ static void keep_record(fl_controller *controller, int i, const fl_lasting_host 
         drain->told = before->told;
         drain->joined_us = record->joined_us;
     } else if (before->told.state == record->state) {
-        drain->told.step = before->told.step;
+        drain->told = (fl_host_told){
+            .step = before->told.step, .seconds = before->told.seconds, .again = true};
+    }
+}
+
+/* Of a host that joins again by itself. */
+static void keep_joined(fl_controller *controller, int i, const fl_lasting_host *before)
+{
+    if (before != NULL && before->record.ended_us == 0) {
+        controller->hosts.drains[i].joined_s = before->record.joined_s;
     }
 }
 
@@ -48,6 +57,17 @@ static void add_host(fl_controller *controller, const fl_lasting_host *before)
     table->host[i].n_apart = host->n_apart;
     if (is_gone(before->record.state)) {
         keep_record(controller, i, before);
+    } else {
+        keep_joined(controller, i, before);
+    }
+}
+
+static void keep_head(fl_controller *controller, const fl_lasting_host *before)
+{
+    fl_host_record *head = &controller->hosts.records[0];
+    if (before != NULL) {
+        head->joined_us = before->record.joined_us;
+        head->joined_s = before->record.joined_s;
     }
 }
 
@@ -56,9 +76,12 @@ void fl_host_again_take(fl_controller *controller)
     const fl_lasting *lasting = controller->options->lasting;
     fl_hosts *table = controller->hosts.table;
     int n_first = table->n;
+    keep_head(controller, fl_lasting_host_of(lasting, 0));
     for (int i = 1; i < n_first; i++) {
         if (table->host[i].absent) {
             keep_record(controller, i, fl_lasting_host_of(lasting, i));
+        } else {
+            keep_joined(controller, i, fl_lasting_host_of(lasting, i));
         }
     }
     for (int i = n_first; lasting != NULL && i < lasting->n_hosts; i++) {

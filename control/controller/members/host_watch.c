@@ -3,11 +3,11 @@
 #include "control/controller/judge/attempts.h"
 #include "control/controller/judge/host_kind.h"
 #include "control/controller/members/host_again.h"
+#include "control/controller/members/host_report.h"
 #include "control/controller/members/joining.h"
 #include "control/controller/members/replan.h"
 #include "control/controller/parts/parts.h"
 #include "control/elastic/drain.h"
-#include "control/events/event_log_hosts.h"
 #include "device/alloc.h"
 #include "device/clock.h"
 #include "device/log.h"
@@ -441,29 +441,6 @@ static void drive_start(fl_controller *controller, int i, int64_t now_us)
     }
 }
 
-/* ---- events ---- */
-
-/* A host that leaves and joins between two turns is reported once, as what it is now. */
-static void report_state(fl_controller *controller, int i, int64_t now_us)
-{
-    const fl_host *host = &hosts_of(controller)->host[i];
-    const fl_host_record *r = &controller->hosts.records[i];
-    fl_host_drain *d = &controller->hosts.drains[i];
-    bool is_news = r->state != d->told.state ||
-                   (r->state == FL_HOST_STATE_JOINED && r->joined_us != d->joined_us);
-    if (is_news) {
-        d->told = (fl_host_told){.state = r->state, .step = fl_host_again_step(controller, i)};
-    }
-    d->joined_us = r->joined_us;
-    if (is_news && i > 0) {
-        const fl_host *apart =
-            r->apart_from == 0 ? NULL : &hosts_of(controller)->host[r->apart_from - 1];
-        fl_event_log_host(&controller->log, host, r, apart, d->told.step,
-                          d->since_us == 0 ? 0.0 : (double)(now_us - d->since_us) * 1e-6);
-        d->told.end_bytes = fl_runfiles_events_bytes(&controller->log.files);
-    }
-}
-
 void fl_host_watch_turn(fl_controller *controller, int64_t now_us)
 {
     const fl_phase *phase = &controller->shutdown.phase;
@@ -475,6 +452,6 @@ void fl_host_watch_turn(fl_controller *controller, int64_t now_us)
         } else if (i > 0 && phase->lost < 0) {
             end_drain(controller, i, now_us);
         }
-        report_state(controller, i, now_us);
+        fl_host_report(controller, i, now_us);
     }
 }

@@ -28,6 +28,7 @@ typedef struct fl_host_drain {
     int k, r;             /* that the run was to have before the drain; 0: none in particular */
     fl_host_told told;    /* events.jsonl has this state, */
     int64_t joined_us;    /* and that it joined then */
+    double joined_s;      /* it was in the run when that went back: as in its record then; or 0 */
     int64_t started_us;   /* of that joining, its workers are started */
     bool starts;          /* they have not all joined the run yet, */
     bool any_started;     /* and some process was started for that */

@@ -1,5 +1,6 @@
 #include "control/controller/report/lasting.h"
 
+#include "control/controller/parts/host_times.h"
 #include "control/controller/parts/parts.h"
 #include "control/state/lasting.h"
 #include "device/alloc.h"
@@ -33,8 +34,12 @@ void fl_lasting_keep_hosts(const fl_controller *controller)
     }
     l->n_hosts = hosts->n;
     for (int i = 0; i < hosts->n; i++) {
+        fl_host_times_note(controller, i);
         l->hosts[i] = (fl_lasting_host){
             .host = hosts->host[i], .record = records[i], .told = controller->hosts.drains[i].told};
+        if (records[i].state == FL_HOST_STATE_AWAITED) { /* it has not joined again so far */
+            l->hosts[i].record.joined_s = controller->hosts.drains[i].joined_s;
+        }
     }
 }
 

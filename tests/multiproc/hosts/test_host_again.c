@@ -31,7 +31,7 @@ static void start_with_guest(net_hosts *h)
     net_hosts_start_head(h, NET_JOB "--set train.epochs=100000 --set fault.detect=3s "
                                     "--set elastic.enabled=false --set pipe.k=2 --set autodp.r=1 "
                                     "--set pipe.m=2 --set devices.max=3 --set fault.snapshot=none "
-                                    "--set checkpoint.every='5 steps'");
+                                    "--set checkpoint.every='5 steps' --set control.metrics=9464");
     net_hosts_start_agent(h, 1);
     NET_AWAIT(net_hosts_n_steps(h) > 0);
     net_hosts_start_agent(h, 2);
@@ -63,11 +63,37 @@ static void expect_state(net_hosts *h, const char *state)
     }
 }
 
+/* When host c ended: by ctl status, and since 1970 by the metrics; 0.0: it is not known. */
+static double ended_at(net_hosts *h)
+{
+    assert_true(ctl(h, "status --json"));
+    const char *c = strstr(net_hosts_said(), "\"name\": \"c\"");
+    const char *at = c == NULL ? NULL : strstr(c, "\"ended_at\": ");
+    return at == NULL ? 0.0 : strtod(at + strlen("\"ended_at\": "), NULL);
+}
+
+static double end_time(net_hosts *h)
+{
+    static const char name[] = "frostline_host_end_time_seconds{host=\"c\"} ";
+    net_hosts_shell("ip netns exec %s bash -c 'exec 3<>/dev/tcp/127.0.0.1/9464; printf "
+                    "\"GET /metrics HTTP/1.0\\r\\n\\r\\n\" >&3; cat <&3'",
+                    h->host[0].space);
+    const char *at = strstr(net_hosts_said(), name);
+    return at == NULL ? 0.0 : strtod(at + strlen(name), NULL);
+}
+
 static void go_back_twice(net_hosts *h, const char *state)
 {
+    double at_s = ended_at(h), wall_s = 0.0;
+    assert_true(at_s > 0.0);
+    NET_AWAIT((wall_s = end_time(h)) > 1.5e9);
     for (int nth = 1; nth < 3; nth++) {
+        double wall_again_s = -1.0;
         go_back(h, nth);
         expect_state(h, state);
+        assert_true(ended_at(h) == at_s);
+        NET_AWAIT((wall_again_s = end_time(h)) != 0.0);
+        assert_true(wall_again_s == wall_s);
     }
     net_hosts_start_agent(h, 2); /* by its name, with the rank that it had */
     NET_AWAIT(net_hosts_n_events(h, "host.joined", "\"host\": \"c\"") == 2);

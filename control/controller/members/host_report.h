@@ -1,0 +1,13 @@
+/* What the run tells of a host: the event of its state, and when it joined or left. */
+#ifndef FL_CONTROL_CONTROLLER_MEMBERS_HOST_REPORT_H
+#define FL_CONTROL_CONTROLLER_MEMBERS_HOST_REPORT_H
+
+#include <stdint.h>
+
+typedef struct fl_controller fl_controller;
+
+/* Each turn, for host i. A host that leaves and joins between two turns is reported once, as what
+ * it is now. */
+void fl_host_report(fl_controller *controller, int i, int64_t now_us);
+
+#endif
