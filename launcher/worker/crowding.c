@@ -2,12 +2,11 @@
 
 #include "device/clock.h"
 #include "device/log.h"
+#include "device/proc.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -51,49 +50,16 @@ int64_t fl_crowding_idle_us(const char *stat, const cpu_set_t *cpus, int64_t tic
 
 /* ---- the system ---- */
 
-/* The text of a file under a folder, as far as there is room; its length, or -1. */
-static ptrdiff_t read_text(int folder, const char *path, char *text, size_t room)
-{
-    int fd = openat(folder, path, O_RDONLY | O_CLOEXEC);
-    size_t n = 0;
-    ssize_t more = fd < 0 ? -1 : 1;
-    while (more > 0 && n < room - 1) {
-        more = read(fd, text + n, room - 1 - n);
-        n += more > 0 ? (size_t)more : 0;
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    text[n] = '\0';
-    return more < 0 ? -1 : (ptrdiff_t)n;
-}
-
 /* A thread's own folder has: ns on a processor, ns in which it waited for one, how often. */
 static int64_t waited_us(int tasks, const char *thread)
 {
     char path[64], text[128];
     long long waited_ns = 0;
     snprintf(path, sizeof path, "%.20s/schedstat", thread);
-    return read_text(tasks, path, text, sizeof text) > 0 &&
+    return fl_proc_read(tasks, path, text, sizeof text) > 0 &&
                    sscanf(text, "%*d %18lld", &waited_ns) == 1
                ? waited_ns / 1000
                : 0;
-}
-
-/* Call `visit` for each thread of this process. False: the system does not tell them. */
-static bool for_threads(void (*visit)(void *context, int tasks, const char *thread), void *context)
-{
-    DIR *tasks = opendir("/proc/self/task");
-    if (tasks == NULL) {
-        return false;
-    }
-    for (struct dirent *entry; (entry = readdir(tasks)) != NULL;) {
-        if (entry->d_name[0] != '.') {
-            visit(context, dirfd(tasks), entry->d_name);
-        }
-    }
-    closedir(tasks);
-    return true;
 }
 
 static void add_waited(void *sum_us, int tasks, const char *thread)
@@ -105,33 +71,11 @@ static bool take_reading(const fl_crowding *c, fl_crowding_reading *out)
 {
     char stat[STAT_BYTES];
     *out = (fl_crowding_reading){.at_us = fl_now_us()};
-    if (read_text(AT_FDCWD, "/proc/stat", stat, sizeof stat) <= 0) {
+    if (fl_proc_read(AT_FDCWD, "/proc/stat", stat, sizeof stat) <= 0) {
         return false;
     }
     out->idle_us = fl_crowding_idle_us(stat, &c->others, sysconf(_SC_CLK_TCK));
-    return for_threads(add_waited, &out->waited_us);
-}
-
-typedef struct widening {
-    const cpu_set_t *cpus;
-    bool done;
-} widening;
-
-/* A thread that has ended meanwhile needs no processor. */
-static void widen_thread(void *context, int tasks, const char *thread)
-{
-    widening *w = context;
-    int tid = (int)strtol(thread, NULL, 10);
-    if (sched_setaffinity(tid, sizeof *w->cpus, w->cpus) != 0 &&
-        faccessat(tasks, thread, F_OK, 0) == 0) {
-        w->done = false;
-    }
-}
-
-bool fl_crowding_widen(const cpu_set_t *cpus)
-{
-    widening w = {.cpus = cpus, .done = true};
-    return for_threads(widen_thread, &w) && w.done;
+    return fl_proc_threads(getpid(), add_waited, &out->waited_us);
 }
 
 /* ---- of a worker ---- */
@@ -158,7 +102,7 @@ void fl_crowding_check(fl_crowding *c)
         return;
     }
     c->pinned = false;
-    if (fl_crowding_widen(&c->allowed)) {
+    if (fl_proc_unpin(getpid(), &c->allowed)) {
         fl_log(FL_LOG_WARN,
                "waited for its processor for %.1f of %.1f s, while others were idle: it is shared "
                "with another program; from now on on any of the %d that it may use",
@@ -171,6 +115,6 @@ void fl_crowding_end(fl_crowding *c)
 {
     if (c->pinned) {
         c->pinned = false;
-        (void)fl_crowding_widen(&c->allowed); /* where that fails, it ends as before */
+        (void)fl_proc_unpin(getpid(), &c->allowed); /* where that fails, it ends as before */
     }
 }

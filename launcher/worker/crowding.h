@@ -30,9 +30,7 @@ void fl_crowding_init(fl_crowding *c, const int *cpus, int n);
  * crowded. */
 void fl_crowding_check(fl_crowding *c);
 
-/* The worker computes no more: take off the pin. A thread that is to end waits for as long as
- * others keep its processor busy, and whoever reaps the process waits for that thread inside the
- * kernel, where no signal reaches it. Linux 6.18 has kept a thread waiting for minutes. */
+/* The worker computes no more: take off the pin, so that its threads can end (fl_proc_unpin). */
 void fl_crowding_end(fl_crowding *c);
 
 /* ---- its parts, for tests ---- */
@@ -43,8 +41,5 @@ bool fl_crowding_judge(fl_crowding *c, const fl_crowding_reading *now);
 
 /* How long these processors were idle in sum, us: stat is the text of /proc/stat. Pure. */
 int64_t fl_crowding_idle_us(const char *stat, const cpu_set_t *cpus, int64_t ticks_a_second);
-
-/* Let all threads of this process run on these processors. Whether all of them may now. */
-bool fl_crowding_widen(const cpu_set_t *cpus);
 
 #endif

@@ -1,32 +1,29 @@
 #include "control/agent/measure/process_look.h"
 
-#include <dirent.h>
+#include "device/proc.h"
+
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-enum { NAME_BYTES = 64 };
+enum { WAS_SIGNALED = 0x400 }; /* PF_SIGNALED of the kernel: a signal ends it */
 
-/* A line of /proc/PID/task/TID/stat: "TID (name) state", then numbers; major faults are field 12.
- */
-static bool read_thread(const char *path, char name[NAME_BYTES], char *thread_state,
-                        int64_t *n_major_faults)
+bool fl_process_look_parse(const char *line, fl_thread_line *out)
 {
-    char line[512];
-    long long faults = 0;
-    FILE *file = fopen(path, "re");
-    size_t n = file == NULL ? 0 : fread(line, 1, sizeof line - 1, file);
-    if (file != NULL) {
-        fclose(file);
-    }
-    line[n] = 0;
     const char *open = strchr(line, '('), *close = strrchr(line, ')'); /* a name may hold both */
+    long long faults = 0;
+    unsigned long flags = 0, pending = 0;
     if (open == NULL || close == NULL ||
-        sscanf(close + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %lld", thread_state, &faults) != 2) {
+        sscanf(close + 1,
+               " %c %*s %*s %*s %*s %*s %18lu %*s %*s %18lld %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+               "%*s %*s %*s %*s %*s %*s %*s %*s %*s %18lu",
+               &out->state, &flags, &faults, &pending) != 4) {
         return false;
     }
-    snprintf(name, NAME_BYTES, "%.*s", (int)(close - open - 1), open + 1);
-    *n_major_faults = faults;
+    snprintf(out->name, sizeof out->name, "%.*s", (int)(close - open - 1), open + 1);
+    out->n_major_faults = faults;
+    out->is_ending = (flags & WAS_SIGNALED) != 0 || (pending & 1UL << (SIGKILL - 1)) != 0;
     return true;
 }
 
@@ -34,6 +31,12 @@ static bool is_of_link(const char *name)
 {
     return strcmp(name, "fl-link") == 0 || strncmp(name, "ZMQbg/", 6) == 0;
 }
+
+typedef struct looking {
+    fl_process_look look;
+    int n_threads;
+    bool is_ending;
+} looking;
 
 static bool read_cpu_time(pid_t pid, int64_t *cpu_us)
 {
@@ -46,27 +49,29 @@ static bool read_cpu_time(pid_t pid, int64_t *cpu_us)
     return true;
 }
 
-bool fl_process_look_at(pid_t pid, fl_process_look *out)
+static void add_thread(void *context, int tasks, const char *thread)
 {
-    char folder[64], path[384], name[NAME_BYTES], thread_state;
-    const struct dirent *entry;
-    int64_t faults;
-    int n_threads = 0;
-    *out = (fl_process_look){0};
-    snprintf(folder, sizeof folder, "/proc/%d/task", (int)pid);
-    DIR *threads = read_cpu_time(pid, &out->cpu_us) ? opendir(folder) : NULL;
-    if (threads == NULL) {
-        return false;
+    char path[64], text[512];
+    looking *l = context;
+    fl_thread_line line;
+    snprintf(path, sizeof path, "%.20s/stat", thread);
+    if (fl_proc_read(tasks, path, text, sizeof text) > 0 && fl_process_look_parse(text, &line)) {
+        fl_thread_look *threads_of = is_of_link(line.name) ? &l->look.link : &l->look.work;
+        l->n_threads++;
+        l->is_ending = l->is_ending || line.is_ending;
+        threads_of->n_major_faults += line.n_major_faults;
+        threads_of->is_runnable = threads_of->is_runnable || line.state == 'R';
     }
-    while ((entry = readdir(threads)) != NULL) {
-        snprintf(path, sizeof path, "%s/%s/stat", folder, entry->d_name);
-        if (entry->d_name[0] != '.' && read_thread(path, name, &thread_state, &faults)) {
-            fl_thread_look *threads_of = is_of_link(name) ? &out->link : &out->work;
-            n_threads++;
-            threads_of->n_major_faults += faults;
-            threads_of->is_runnable = threads_of->is_runnable || thread_state == 'R';
-        }
+}
+
+bool fl_process_look_at(pid_t pid, fl_process_look *out, bool *is_ending)
+{
+    looking l = {0};
+    bool any = read_cpu_time(pid, &l.look.cpu_us) && fl_proc_threads(pid, add_thread, &l);
+    if (l.is_ending) { /* what it still wants a processor for is to end */
+        l.look.work.is_runnable = l.look.link.is_runnable = false;
     }
-    closedir(threads);
-    return n_threads > 0;
+    *out = l.look;
+    *is_ending = l.is_ending;
+    return any && l.n_threads > 0;
 }

@@ -18,7 +18,21 @@ typedef struct fl_process_look {
     fl_thread_look work, link;
 } fl_process_look;
 
-/* False if the process has ended or /proc cannot be read. */
-bool fl_process_look_at(pid_t pid, fl_process_look *out);
+/* False if the process has ended or /proc cannot be read. *is_ending: a signal ends it, but some of
+ * its threads have not got a processor for that yet; none of them counts as runnable. */
+bool fl_process_look_at(pid_t pid, fl_process_look *out, bool *is_ending);
+
+/* ---- its part, for tests ---- */
+
+typedef struct fl_thread_line {
+    char name[64];
+    char state;
+    bool is_ending; /* by a signal, which it may not have taken yet */
+    int64_t n_major_faults;
+} fl_thread_line;
+
+/* A line of /proc/PID/task/TID/stat: "TID (name) state", then numbers. False: it is not one. Pure.
+ */
+bool fl_process_look_parse(const char *line, fl_thread_line *out);
 
 #endif

@@ -16,10 +16,12 @@
 #include "device/child.h"
 #include "device/clock.h"
 #include "device/log.h"
+#include "device/proc.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -162,11 +164,26 @@ static void reap_children(const agent *a)
 
 /* ---- ② ---- */
 
+/* Where another program keeps its processor busy, a pinned thread may wait long for its end. */
+static void unpin(pid_t pid)
+{
+    cpu_set_t own;
+    if (sched_getaffinity(0, sizeof own, &own) == 0) {
+        (void)fl_proc_unpin(pid, &own);
+    }
+}
+
+static void kill_child(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    unpin(pid);
+}
+
 static void kill_children(const agent *a)
 {
     for (int rank = 0; rank < a->o->n_workers; rank++) {
         if (a->children[rank].lives) {
-            kill(a->children[rank].pid, SIGKILL);
+            kill_child(a->children[rank].pid);
         }
     }
 }
@@ -216,8 +233,12 @@ static void spawn_worker(const agent *a, const fl_agent_frame *frame)
 static void look_at_worker(const agent *a, const fl_agent_frame *frame)
 {
     fl_agent_child *c = &a->children[frame->rank];
-    c->look_is_known = c->lives && fl_process_look_at(c->pid, &c->look);
+    bool is_ending = false;
+    c->look_is_known = c->lives && fl_process_look_at(c->pid, &c->look, &is_ending);
     c->owes_looked = true;
+    if (is_ending) {
+        unpin(c->pid);
+    }
 }
 
 /* From now on no other process can connect to the control link, and no file of it remains, however
@@ -251,7 +272,7 @@ static void obey_frame(agent *a, const fl_agent_frame *frame)
         break;
     case FL_AGENT_KILL:
         if (c->lives && c->incarnation == frame->incarnation) {
-            kill(c->pid, SIGKILL);
+            kill_child(c->pid);
         }
         break;
     case FL_AGENT_LOOK:

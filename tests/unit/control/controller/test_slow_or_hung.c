@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -163,18 +164,26 @@ static void end_child(pid_t pid)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
+/* Of a process that is not to end. */
+static bool look_now(pid_t pid, fl_process_look *out)
+{
+    bool is_ending = false, known = fl_process_look_at(pid, out, &is_ending);
+    assert_false(is_ending);
+    return known;
+}
+
 static void test_slow_or_hung__sees_a_thread_that_computes(void **state)
 {
     (void)state;
     fl_process_look first = {0}, look = {0};
     pid_t pid = start_child(true);
     while (!look.work.is_runnable || look.cpu_us < first.cpu_us + 1000) {
-        assert_true(fl_process_look_at(pid, &look));
+        assert_true(look_now(pid, &look));
         first = first.cpu_us == 0 ? look : first;
         nap(1000);
     }
     end_child(pid);
-    assert_false(fl_process_look_at(pid, &look));
+    assert_false(look_now(pid, &look));
 }
 
 /* A child that has come to its pause. */
@@ -183,9 +192,9 @@ static pid_t start_sleeper(void)
     fl_process_look look, later;
     pid_t pid = start_child(false);
     do {
-        assert_true(fl_process_look_at(pid, &look));
+        assert_true(look_now(pid, &look));
         nap(20000);
-        assert_true(fl_process_look_at(pid, &later));
+        assert_true(look_now(pid, &later));
     } while (look.work.is_runnable || later.work.is_runnable || later.cpu_us != look.cpu_us);
     return pid;
 }
@@ -195,9 +204,9 @@ static void test_slow_or_hung__sees_a_process_that_sleeps(void **state)
     (void)state;
     fl_process_look look, later;
     pid_t pid = start_sleeper();
-    assert_true(fl_process_look_at(pid, &look));
+    assert_true(look_now(pid, &look));
     nap(20000);
-    assert_true(fl_process_look_at(pid, &later));
+    assert_true(look_now(pid, &later));
     assert_false(look.work.is_runnable || later.work.is_runnable);
     assert_int_equal(later.cpu_us, look.cpu_us);
     assert_int_equal(later.work.n_major_faults, look.work.n_major_faults);
@@ -224,17 +233,77 @@ static void test_slow_or_hung__counts_the_link_apart(void **state)
     pid_t pid = start_busy_link();
     do { /* until it has its name */
         nap(1000);
-        assert_true(fl_process_look_at(pid, &look));
+        assert_true(look_now(pid, &look));
     } while (!look.link.is_runnable);
     assert_false(look.work.is_runnable);
     end_child(pid);
+}
+
+/* A child that SIGKILL has met, and that is kept from its end, as one is that gets no processor. */
+static pid_t start_ending(void)
+{
+    int status;
+    pid_t pid = fork_bare();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        _exit(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0 && raise(SIGSTOP) == 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    if (!WIFSTOPPED(status)) {
+        skip(); /* the system lets no process trace another one */
+    }
+    assert_int_equal(ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_TRACEEXIT), 0);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status >> 8, SIGTRAP | PTRACE_EVENT_EXIT << 8);
+    return pid;
+}
+
+/* Would catch: a worker that was killed, and whose silence is excused for as long as its threads
+ * get no processor to end on. */
+static void test_slow_or_hung__sees_a_process_that_a_signal_ends(void **state)
+{
+    (void)state;
+    fl_process_look look;
+    bool is_ending = false;
+    pid_t pid = start_ending();
+    assert_true(fl_process_look_at(pid, &look, &is_ending));
+    assert_true(is_ending);
+    assert_int_equal(ptrace(PTRACE_CONT, pid, NULL, NULL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+#define BEFORE_SIGNALS "0 9 2 1 5 20 0 3 0 77 4096 12 99 1 1 0 0 0" /* what is not read */
+
+static void test_slow_or_hung__reads_a_line_of_a_thread(void **state)
+{
+    (void)state;
+    const char *sleeps = "12 (fl-link) S 1 12 12 0 -1 4194368 31 0 17 " BEFORE_SIGNALS " 0 0 0";
+    const char *pending = "12 (a) b) R 1 12 12 0 -1 4194368 31 0 17 " BEFORE_SIGNALS " 256 0 0";
+    const char *ends = "12 (x) R 1 12 12 0 -1 4195332 31 0 17 " BEFORE_SIGNALS " 0 0 0";
+    const char *broken[] = {"", "12 (x", "12 (x) R 1 12 12 0 -1 4195332", "12 x R 1"};
+    fl_thread_line line;
+    assert_true(fl_process_look_parse(sleeps, &line));
+    assert_string_equal(line.name, "fl-link");
+    assert_int_equal(line.state, 'S');
+    assert_int_equal(line.n_major_faults, 17);
+    assert_false(line.is_ending);
+    assert_true(fl_process_look_parse(pending, &line));
+    assert_string_equal(line.name, "a) b");
+    assert_true(line.is_ending);
+    assert_true(fl_process_look_parse(ends, &line));
+    assert_true(line.is_ending);
+    for (int i = 0; i < 4; i++) {
+        assert_false(fl_process_look_parse(broken[i], &line));
+    }
 }
 
 /* As the agent does it, without an agent in between. */
 static bool look_at_once(void *context, const fl_worker *worker, fl_process_look *out)
 {
     (void)context;
-    return fl_process_look_at(worker->pid, out);
+    return look_now(worker->pid, out);
 }
 
 /* A worker whose link was heard last a moment more than half of the silence ago; microseconds by
@@ -263,7 +332,7 @@ static void test_slow_or_hung__excuses_a_link_that_gets_no_processor(void **stat
     pid_t busy = start_busy_link(), idle = start_child(false);
     do {
         nap(1000);
-        assert_true(fl_process_look_at(busy, &look));
+        assert_true(look_now(busy, &look));
     } while (!look.link.is_runnable);
     assert_int_equal(excused_us(look_at_once, busy, 20), 20 * TURN_US);
     assert_int_equal(excused_us(look_at_once, idle, 20),
@@ -403,6 +472,8 @@ int main(void)
         cmocka_unit_test(test_slow_or_hung__sees_a_thread_that_computes),
         cmocka_unit_test(test_slow_or_hung__sees_a_process_that_sleeps),
         cmocka_unit_test(test_slow_or_hung__counts_the_link_apart),
+        cmocka_unit_test(test_slow_or_hung__sees_a_process_that_a_signal_ends),
+        cmocka_unit_test(test_slow_or_hung__reads_a_line_of_a_thread),
         cmocka_unit_test(test_slow_or_hung__takes_a_step_for_a_move),
         cmocka_unit_test(test_slow_or_hung__excuses_a_link_that_gets_no_processor),
         cmocka_unit_test(test_slow_or_hung__excuses_silence_while_the_agent_is_silent),

@@ -1,6 +1,7 @@
 /* A pinned worker that waits for its processor while others are idle. Would catch: one that keeps
  * its pin for ever, one that gives it up because of a moment of foreign work or on a machine that
  * is busy altogether, and threads that stay pinned. */
+#include "device/proc.h"
 #include "launcher/worker/crowding.h"
 
 #include <pthread.h>
@@ -8,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -110,7 +112,7 @@ typedef void freeing(fl_crowding *c);
 
 static void widen(fl_crowding *c)
 {
-    assert_true(fl_crowding_widen(&c->allowed));
+    assert_true(fl_proc_unpin(getpid(), &c->allowed));
 }
 
 /* A thread that is pinned, and this one, may run anywhere afterwards. */
