@@ -238,6 +238,7 @@ void fl_event_log_resumed(fl_event_log *log, const fl_run_facts *run, const char
     fl_json_close(j, ']');
     machine_fields(log, run, metrics_url);
     worker_fields(j, run);
+    host_fields(j, run);
     fl_event_log_end(log);
     note_machine(log, run->options, metrics_url);
     note_resume(log, run);

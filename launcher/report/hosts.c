@@ -35,21 +35,59 @@ static void event_row(fl_html *html, const json_t *event)
     fl_html_add(html, "</tr>\n");
 }
 
-static void list_hosts(fl_html *html, const json_t *hosts)
+/* Each host once for each address that it has had. */
+typedef struct host_rows {
+    const json_t *row[ROWS_MAX];
+    int n;
+} host_rows;
+
+static bool is_listed(const host_rows *rows, const json_t *host)
 {
-    const json_t *host;
-    size_t i;
+    for (int i = 0; i < rows->n; i++) {
+        if (strcmp(fl_line_text(rows->row[i], "host"), fl_line_text(host, "host")) == 0 &&
+            strcmp(fl_line_text(rows->row[i], "address"), fl_line_text(host, "address")) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_row(host_rows *rows, const json_t *host)
+{
+    bool named = fl_line_text(host, "host")[0] != '\0';
+    if (named && rows->n < ROWS_MAX && !is_listed(rows, host)) {
+        rows->row[rows->n++] = host;
+    }
+}
+
+/* Those with which the run was started or resumed, and those that joined it by hand. */
+static void find_hosts(const fl_report *report, host_rows *rows)
+{
+    for (int64_t i = 0; i < report->n_events; i++) {
+        const json_t *event = report->event[i], *host;
+        size_t k;
+        if (fl_report_is(event, "host.joined")) {
+            add_row(rows, event);
+        } else if (fl_report_is(event, "run.started") || fl_report_is(event, "run.resumed")) {
+            json_array_foreach(json_object_get(event, "hosts"), k, host)
+            {
+                add_row(rows, host);
+            }
+        }
+    }
+}
+
+static void list_hosts(fl_html *html, const host_rows *rows)
+{
     fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th class=\"text\">host</th><th class="
                       "\"text\">address</th><th>workers</th><th class=\"text\">layer costs</th>"
                       "</tr>\n");
-    json_array_foreach(hosts, i, host)
-    {
-        if (i < ROWS_MAX) {
-            fl_html_add(html, "<tr>");
-            host_cells(html, host);
-            fl_page_cell(html, fl_line_text(host, "profile"));
-            fl_html_add(html, "</tr>\n");
-        }
+    for (int i = 0; i < rows->n; i++) {
+        const char *profile = fl_line_text(rows->row[i], "profile");
+        fl_html_add(html, "<tr>");
+        host_cells(html, rows->row[i]);
+        fl_page_cell(html, profile[0] == '\0' ? "-" : profile);
+        fl_html_add(html, "</tr>\n");
     }
     fl_html_add(html, "</table></div>\n");
 }
@@ -74,12 +112,13 @@ static void list_events(fl_html *html, const fl_report *report)
 
 void fl_page_hosts(fl_html *html, const fl_report *report)
 {
-    const json_t *hosts = json_object_get(fl_report_first(report, "run.started"), "hosts");
-    if (json_array_size(hosts) == 0) {
+    host_rows rows = {.n = 0};
+    find_hosts(report, &rows);
+    if (rows.n == 0) {
         return;
     }
     fl_page_section(html, "Hosts");
-    list_hosts(html, hosts);
+    list_hosts(html, &rows);
     list_events(html, report);
     fl_page_section_end(html);
 }

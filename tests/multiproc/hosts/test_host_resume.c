@@ -53,6 +53,7 @@ static void test_host_resume__on_other_hosts(void **state)
     net_hosts_expect(h, 0);
     resume_on(h, "abc", SECOND, "--set pipe.k=2 --set autodp.r=2");
     assert_int_equal(net_hosts_n_events(h, "run.resumed", "\"step\": 7"), 1);
+    assert_int_equal(net_hosts_n_events(h, "run.resumed", "\"first_worker\""), 1); /* hosts */
     assert_int_equal(net_hosts_n_events(h, "plan.chosen", "\"r\": 2"), 1);
     assert_true(net_hosts_shell("'%s/frostline' run --resume %s/run --set train.max_steps=%d "
                                 "--set devices.count=1 --set pipe.k=1 --set autodp.r=1",

@@ -407,6 +407,36 @@ static void test_report__hosts_and_when_they_left(void **state)
     fl_report_fini(&report);
 }
 
+/* Would catch: a host that came when the run was resumed, or later, and has no row; and one that
+ * has a row for each time that the run has gone on. */
+static void test_report__hosts_that_came_later(void **state)
+{
+    (void)state;
+    fl_report report;
+    put("steps.jsonl", "w", "{\"step\":0,\"epoch\":0,\"loss\":1,\"ms\":1000}\n");
+    put("events.jsonl", "w",
+        "{\"time\":0,\"event\":\"run.started\",\"job\":\"toy\",\"workers\":[]}\n"
+        "{\"time\":1,\"event\":\"run.resumed\",\"hosts\":[{\"host\":\"a\",\"address\":"
+        "\"10.0.0.1\",\"first_worker\":0,\"workers\":2,\"profile\":\"stated\"},{\"host\":\"d\","
+        "\"address\":\"10.0.0.4\",\"first_worker\":2,\"workers\":1,\"profile\":\"cached\"}]}\n"
+        "{\"time\":2,\"event\":\"host.joined\",\"host\":\"d\",\"address\":\"10.0.0.4\","
+        "\"first_worker\":2,\"workers\":1,\"step\":4}\n"
+        "{\"time\":3,\"event\":\"host.joined\",\"host\":\"e\",\"address\":\"10.0.0.5\","
+        "\"first_worker\":3,\"workers\":1,\"step\":9}\n"
+        "{\"time\":4,\"event\":\"run.resumed\",\"hosts\":[{\"host\":\"a\",\"address\":"
+        "\"10.0.0.1\",\"first_worker\":0,\"workers\":2,\"profile\":\"stated\"}, 7]}\n");
+    char *page = page_of(&report);
+    expect(page, "<td class=\"text\">d</td><td class=\"text\">10.0.0.4</td><td>2</td><td "
+                 "class=\"text\">cached</td></tr>");
+    expect(page, "<td class=\"text\">e</td><td class=\"text\">10.0.0.5</td><td>3</td><td "
+                 "class=\"text\">-</td></tr>");
+    const char *first = strstr(page, "<td>0 to 1</td>");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "<td>0 to 1</td>"));
+    free(page);
+    fl_report_fini(&report);
+}
+
 static void test_report__a_pipe_in_place_of_a_file_is_not_waited_for(void **state)
 {
     (void)state;
@@ -571,6 +601,7 @@ int main(void)
         TEST(test_report__a_resumed_run_shows_where_it_continued),
         TEST(test_report__losses_and_what_followed),
         TEST(test_report__hosts_and_when_they_left),
+        TEST(test_report__hosts_that_came_later),
         TEST(test_report__a_pipe_in_place_of_a_file_is_not_waited_for),
         TEST(test_report__no_name_or_message_brings_markup_in),
         TEST(test_report__any_damage_leaves_a_page),
