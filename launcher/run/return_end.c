@@ -1,6 +1,5 @@
 #include "launcher/run/return_end.h"
 
-#include "control/checkpoint/commit.h"
 #include "control/checkpoint/save_kept.h"
 #include "device/alloc.h"
 #include "device/failure.h"
@@ -73,18 +72,6 @@ static void save_snapshot(fl_run_losses *l, const fl_preparation *p, const char 
 
 /* ---- the command ---- */
 
-static int64_t find_newest(const char *dir)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%.4000s/" FL_CHECKPOINT_FOLDER, dir);
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int64_t step = fd < 0 ? -1 : fl_checkpoint_newest(fd);
-    if (fd >= 0) {
-        close(fd);
-    }
-    return step;
-}
-
 /* The options that give the run its hosts. Those of its job need none; nor do those of an engine,
  * whose tasks are started again. */
 static const char *host_options(const fl_run_losses *l, const fl_preparation *p,
@@ -136,9 +123,9 @@ static void tell_lost(const fl_run_losses *l, const char *why, const char *why_n
 void fl_return_end_keep(fl_run_losses *l, const fl_preparation *p, const char *dir, const char *why)
 {
     char why_not[FL_FAILURE_TEXT_MAX], options[OPTIONS_BYTES], made[160] = "";
-    int64_t before = find_newest(dir);
+    int64_t before = fl_returns_checkpoint(dir, INT64_MAX);
     save_snapshot(l, p, dir, before, why_not, sizeof why_not);
-    int64_t step = find_newest(dir);
+    int64_t step = fl_returns_checkpoint(dir, INT64_MAX);
     host_options(l, p, options);
     if (p->job->model.kind == FL_MODEL_PROGRAM) {
         fl_log(FL_LOG_WARN, "%s; %s%s", why,

@@ -20,16 +20,22 @@
 
 enum { STARTERS_MS = 2000 /* for ssh to end after its agent */ };
 
-/* The step of the newest state that the run can go back to; -1 without one. */
-static int64_t find_newest(const fl_kept_snapshot *kept, const char *run_dir, int64_t recorded)
+int64_t fl_returns_checkpoint(const char *run_dir, int64_t most)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%.4000s/" FL_CHECKPOINT_FOLDER, run_dir);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int64_t step = fd < 0 ? -1 : fl_checkpoint_newest_until(fd, recorded);
+    int64_t step = fd < 0 ? -1 : fl_checkpoint_newest_until(fd, most);
     if (fd >= 0) {
         close(fd);
     }
+    return step;
+}
+
+/* The step of the newest state that the run can go back to; -1 without one. */
+static int64_t find_newest(const fl_kept_snapshot *kept, const char *run_dir, int64_t recorded)
+{
+    int64_t step = fl_returns_checkpoint(run_dir, recorded);
     return kept->checkpoint != NULL && kept->checkpoint->step > step ? kept->checkpoint->step
                                                                      : step;
 }

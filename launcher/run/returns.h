@@ -47,6 +47,9 @@ void fl_returns_find(void *context, bool fails_again, int64_t recorded, fl_retur
  * could not start because a host was lost. context: fl_run_losses. */
 bool fl_returns_may_follow(const void *context);
 
+/* The step of the newest checkpoint of the run after at most `most` steps; -1: there is none. */
+int64_t fl_returns_checkpoint(const char *run_dir, int64_t most);
+
 /* Whether the files of the run have the state of this process; false: they are as the run left them
  * before it was resumed. losses: NULL for a run that never goes back. */
 bool fl_returns_is_begun(const fl_run_losses *losses);

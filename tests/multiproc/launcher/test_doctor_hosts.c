@@ -58,7 +58,7 @@ static int make_hosts(void **state)
              "#!/bin/sh\n"
              "cd there\n"
              "case \"$3 $4\" in\n"
-             "192.0.2.3*--runs*) echo 'frostline doctor: unknown option --runs; see frostline "
+             "192.0.2.3*--runs*) echo 'frostline doctor: unknown option \"--runs\"; see frostline "
              "doctor --help' >&2; exit 2 ;;\n"
              "esac\n"
              "exec sh -c \"$4\"\n"
