@@ -19,7 +19,8 @@ typedef struct fl_stop_wish {
 /* The event of its newest state that events.jsonl has. */
 typedef struct fl_host_told {
     fl_host_state state;
-    int64_t step;      /* that the event names */
+    int64_t step;      /* that the event names; */
+    bool fixed;        /* it was told at a return, which knows all steps before the loss */
     int64_t end_bytes; /* of events.jsonl behind it; 0: no event was written */
     double seconds;    /* DRAINED: since the drain began */
     bool again;        /* the run went back behind the event; the head has said it */

@@ -17,8 +17,9 @@ static bool is_still_told(const fl_controller *controller, const fl_host_told *t
     return told->end_bytes > 0 && resume != NULL && resume->records.events_bytes >= told->end_bytes;
 }
 
-/* Of a host that is not awaited. Where the event was cut off, it is written again, for the step of
- * the first time. */
+/* Of a host that is not awaited. Where the event was cut off, it is written again. A loss was first
+ * told before all steps in flight were counted: the return tells the step from which it goes back,
+ * and later ones the same. */
 static void keep_record(fl_controller *controller, int i, const fl_lasting_host *before)
 {
     fl_host_record *record = &controller->hosts.records[i];
@@ -34,8 +35,9 @@ static void keep_record(fl_controller *controller, int i, const fl_lasting_host 
         drain->told = before->told;
         drain->joined_us = record->joined_us;
     } else if (before->told.state == record->state) {
+        bool fixed = before->told.fixed || record->state == FL_HOST_STATE_DRAINED;
         drain->told = (fl_host_told){
-            .step = before->told.step, .seconds = before->told.seconds, .again = true};
+            .step = fixed ? before->told.step : 0, .seconds = before->told.seconds, .again = true};
     }
 }
 

@@ -10,6 +10,7 @@ static fl_host_told told_now(const fl_controller *controller, int i, int64_t now
     const fl_host_drain *d = &controller->hosts.drains[i];
     return (fl_host_told){.state = controller->hosts.records[i].state,
                           .step = fl_host_again_step(controller, i),
+                          .fixed = d->joined_us == 0,
                           .seconds = d->told.again     ? d->told.seconds
                                      : d->since_us > 0 ? (double)(now_us - d->since_us) * 1e-6
                                                        : 0.0,
