@@ -84,6 +84,24 @@ static bool wait_for_exit(child_wait *w, int64_t deadline_us)
     return ready > 0;
 }
 
+/* As waitpid encodes it. */
+static int wait_status_of(const siginfo_t *info)
+{
+    int dumped = info->si_code == CLD_DUMPED ? WCOREFLAG : 0;
+    return info->si_code == CLD_EXITED ? (info->si_status & 0xff) << 8 : info->si_status | dumped;
+}
+
+bool fl_child_has_ended(pid_t child, int *wait_status)
+{
+    siginfo_t info = {.si_pid = 0};
+    if (waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid != child) {
+        return false;
+    }
+    *wait_status = wait_status_of(&info);
+    return true;
+}
+
 bool fl_child_reap(pid_t child, int64_t timeout_ms, int *wait_status)
 {
     int64_t deadline_us = fl_deadline_us(timeout_ms);

@@ -41,6 +41,11 @@ void fl_child_forget_handlers(void);
 /* In a child: what libraries print there must not come into the output of the program. */
 void fl_child_leave_output(void);
 
+/* Whether the child has ended, and how. It is not reaped yet: the kernel may hold its parent while
+ * it reaps a child with threads (launcher/worker/crowding.h), so what depends on the end comes
+ * first. Never waits. */
+bool fl_child_has_ended(pid_t child, int *wait_status);
+
 /* Wait for the end of a child that was told to end, or was killed. False: it has not ended after
  * this time, as a process that is stuck in the kernel, or nobody can know yet that it has: the
  * caller leaves it behind. */

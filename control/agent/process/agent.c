@@ -2,14 +2,15 @@
  *
  *     controller ─ SPAWN, KILL, LOOK ─> ① obey_frame ──> fork, SIGKILL, /proc
  *                ─ END, or no controller ──> ② end_workers
- *     kernel ───── SIGCHLD ──────────────> ③ reap_children
+ *     kernel ───── SIGCHLD ──────────────> ③ note_exits
  *     controller <─ SPAWNED, EXITED, LOOKED ── ④ send_owed
  *     controller <─ FLIGHT ── ⑤ show_operations, on another host than the controller's
  *                ─ READ ─> ⑥ read_records ──> RECORDS, on the same
  *
  * The agent waits in one poll and never in a send: a controller that is stopped does not read, and
- * its workers must still be reaped. What it owes the controller is a flag for each worker and kind
- * of frame, so nothing queues up here, and nothing is lost. */
+ * its workers' exits must still be seen. It reaps a worker after it has told the exit. What it owes
+ * the controller is a flag for each worker and kind of frame, so nothing queues up here, and
+ * nothing is lost. */
 #include "control/agent/process/agent.h"
 
 #include "control/agent/wire/agent_socket.h"
@@ -33,6 +34,7 @@
 
 enum {
     FRAMES_A_TURN = 64, /* then it answers, and reaps */
+    REAP_TURN_MS = 2,   /* between two looks at killed workers */
     REAP_MS = 800,      /* for killed workers to end; less than whoever sends END waits */
 };
 
@@ -143,6 +145,7 @@ static void note_exit(const agent *a, int rank, int wait_status)
 {
     fl_agent_child *c = &a->children[rank];
     c->lives = false;
+    c->is_unreaped = true;
     c->wait_status = wait_status;
     c->owes_exited = true;
     if (a->o->flight_ms > 0 && !c->owes_spawned) {
@@ -150,14 +153,29 @@ static void note_exit(const agent *a, int rank, int wait_status)
     }
 }
 
-/* The signals of several exits may merge, so each child is asked for. */
+/* The signals of several exits may merge, so each child is asked for. Whether all have ended. */
+static bool note_exits(const agent *a)
+{
+    bool all = true;
+    for (int rank = 0; rank < a->o->n_workers; rank++) {
+        fl_agent_child *c = &a->children[rank];
+        int wait_status = 0;
+        if (c->lives && fl_child_has_ended(c->pid, &wait_status)) {
+            note_exit(a, rank, wait_status);
+        }
+        all = all && !c->lives;
+    }
+    return all;
+}
+
+/* After their exits were told to a controller that reads: the kernel may hold this process here. */
 static void reap_children(const agent *a)
 {
     for (int rank = 0; rank < a->o->n_workers; rank++) {
         fl_agent_child *c = &a->children[rank];
-        int wait_status = 0;
-        if (c->lives && waitpid(c->pid, &wait_status, WNOHANG) == c->pid) {
-            note_exit(a, rank, wait_status);
+        if (c->is_unreaped) {
+            c->is_unreaped = false;
+            (void)waitpid(c->pid, NULL, WNOHANG);
         }
     }
 }
@@ -192,17 +210,17 @@ static _Noreturn void end_workers(const agent *a)
 {
     kill_children(a);
     int64_t deadline_us = fl_deadline_us(REAP_MS);
+    while (!note_exits(a) && fl_left_ms(deadline_us) > 0) {
+        (void)poll(NULL, 0, REAP_TURN_MS);
+    }
     for (int rank = 0; rank < a->o->n_workers; rank++) {
-        const fl_agent_child *c = &a->children[rank];
-        int wait_status = 0;
-        if (c->lives && fl_child_reap(c->pid, fl_left_ms(deadline_us), &wait_status)) {
-            note_exit(a, rank, wait_status);
-        } else if (c->lives) {
+        if (a->children[rank].lives) {
             fl_log(FL_LOG_WARN, "worker %d, process %d, does not end: it is left behind", rank,
-                   (int)c->pid);
+                   (int)a->children[rank].pid);
         }
     }
     (void)send_owed(a); /* the controller still reads, and wants to know how they ended */
+    reap_children(a);
     _exit(0);
 }
 
@@ -372,16 +390,18 @@ _Noreturn void fl__agent_run(const fl_agent_options *options, int socket, fl_age
     if (!prepare_process(&a)) {
         _exit(1);
     }
-    for (bool all_sent = true;; all_sent = send_owed(&a)) {
+    for (bool all_sent = true;;) {
         struct pollfd items[] = {{.fd = socket, .events = POLLIN},
                                  {.fd = a.signal_fd, .events = POLLIN}};
         items[0].events |= all_sent ? 0 : POLLOUT;
         /* Without a deadline: the end of the controller, of a worker, or of the relay wakes it. */
         (void)poll(items, 2, a.o->flight_ms > 0 ? (int)a.o->flight_ms : -1);
         drain_signals(&a);
-        reap_children(&a);
+        (void)note_exits(&a);
         read_frames(&a);
         show_operations(&a);
-        reap_children(&a); /* one that was forked just now may have ended already */
+        (void)note_exits(&a); /* one that was forked just now may have ended already */
+        all_sent = send_owed(&a);
+        reap_children(&a);
     }
 }

@@ -59,6 +59,7 @@ typedef struct fl_agent_child {
     pid_t pid;
     uint32_t incarnation;
     bool lives;
+    bool is_unreaped; /* it has ended, and the kernel still has its number */
     bool owes_spawned, owes_exited, owes_looked; /* frames that the controller is to get */
     int error;                                   /* of fork */
     int wait_status;

@@ -96,6 +96,35 @@ static void test_child__that_ends_by_itself_is_awaited(void **state)
     assert_no_child();
 }
 
+/* Would catch: an end whose status is not that of waitpid, and a child that is reaped by a look. */
+static void test_child__that_has_ended_is_seen_before_it_is_reaped(void **state)
+{
+    (void)state;
+    static const int codes[] = {0, 7, 255}, signals[] = {SIGKILL, SIGTERM, SIGABRT};
+    for (int i = 0; i < 6; i++) {
+        int seen = -1, reaped = -2;
+        pid_t pid = fork();
+        if (pid == 0 && i < 3) {
+            _exit(codes[i]);
+        } else if (pid == 0) {
+            stop_itself(NULL);
+        }
+        if (i >= 3) {
+            assert_false(fl_child_has_ended(pid, &seen));
+            assert_int_equal(kill(pid, signals[i - 3]), 0);
+            assert_int_equal(kill(pid, SIGCONT), 0);
+        }
+        for (int64_t until_us = fl_deadline_us(LONG_MS); !fl_child_has_ended(pid, &seen);) {
+            assert_true(fl_left_ms(until_us) > 0);
+        }
+        assert_true(fl_child_has_ended(pid, &seen));
+        assert_true(fl_child_reap(pid, LONG_MS, &reaped));
+        assert_int_equal(seen, reaped);
+        assert_false(fl_child_has_ended(pid, &seen));
+    }
+    assert_no_child();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -103,6 +132,7 @@ int main(void)
         cmocka_unit_test(test_child__that_is_stopped_keeps_nobody_from_a_signal),
         cmocka_unit_test(test_child__that_does_not_end_by_itself_is_killed),
         cmocka_unit_test(test_child__that_ends_by_itself_is_awaited),
+        cmocka_unit_test(test_child__that_has_ended_is_seen_before_it_is_reaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,6 +37,7 @@ typedef struct shared {
     atomic_int leaves;   /* a bit for each rank that may leave */
     atomic_int agent;    /* its process, as its workers see it */
     atomic_int n_closed; /* calls of `release` */
+    atomic_int held;     /* a process that reaps no child */
 } shared;
 
 static fl_worker_birth birth; /* of every worker */
@@ -50,6 +51,18 @@ typedef struct rig {
     fl_agent_options options;
     fl_agent *agent;
 } rig;
+
+static shared *now_shared; /* of the test that runs */
+
+/* In place of the C library's, for all of this program: inside the kernel, a parent may have to
+ * wait for a thread of the child that it reaps, and nothing ends that wait. */
+pid_t waitpid(pid_t pid, int *stat_loc, int options)
+{
+    while (now_shared != NULL && atomic_load(&now_shared->held) == getpid()) {
+        nap(1000);
+    }
+    return wait4(pid, stat_loc, options, NULL);
+}
 
 static int work(void *context, const fl_worker_birth *mine, const char *endpoint)
 {
@@ -85,6 +98,7 @@ static int set_up(void **state)
     make_folder(r->dir);
     r->shared =
         mmap(NULL, sizeof *r->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    now_shared = r->shared;
     fl_worker_birth_first(&plan, 40, &birth);
     fl_signals_block(&r->signals);
     assert_int_equal(fl_flight_create(N, &r->flight), FL_OK);
@@ -109,6 +123,7 @@ static int tear_down(void **state)
     fl_signals_restore(&r->signals);
     fl_flight_destroy(&r->flight);
     close(r->options.dir_fd);
+    now_shared = NULL;
     munmap(r->shared, sizeof *r->shared);
     int failed = remove_folder(r->dir);
     free(r);
@@ -199,7 +214,7 @@ static void test_agent__kills_one_worker_alone(void **state)
     fl_agent_kill(r->agent, &r->workers[1], 1);
     assert_true(r->workers[1].killed && WIFSIGNALED(r->workers[1].wait_status));
     assert_int_equal(WTERMSIG(r->workers[1].wait_status), SIGKILL);
-    assert_true(is_gone(r->workers[1].pid)); /* the agent has reaped it */
+    AWAIT(is_gone(r->workers[1].pid)); /* the agent reaps it */
     assert_int_equal(fl_agent_watch(r->agent), N - 1);
     assert_int_equal(kill(r->workers[0].pid, 0), 0);
 }
@@ -219,6 +234,36 @@ static void test_agent__looks_at_processes(void **state)
         assert_true(!known || i < 2); /* an answer from before may still come */
         nap(1000);
     }
+}
+
+/* Would catch: an exit that the controller learns only once the agent has reaped the worker, which
+ * may take minutes; and a run that does not end without that agent. */
+static void test_agent__tells_an_exit_before_it_reaps(void **state)
+{
+    rig *r = *state;
+    start(r);
+    pid_t agent = atomic_load(&r->shared->agent);
+    atomic_store(&r->shared->held, (int)agent);
+    atomic_store(&r->shared->leaves, 1 << 1);
+    AWAIT(fl_agent_watch(r->agent) == N - 1);
+    assert_int_equal(WEXITSTATUS(r->workers[1].wait_status), EXIT_CODE);
+    assert_int_equal(kill(r->workers[1].pid, 0), 0); /* a zombie */
+    fl_agent_close(&r->agent, FL_AGENT_ENDS_OVER);
+    assert_true(is_gone(agent));
+    assert_all_gone(r);
+}
+
+/* Would catch: exits at the end of a run that nobody learns, for the same reason. */
+static void test_agent__tells_all_exits_before_it_reaps_at_its_end(void **state)
+{
+    rig *r = *state;
+    start(r);
+    atomic_store(&r->shared->held, atomic_load(&r->shared->agent));
+    fl_agent_close(&r->agent, FL_AGENT_ENDS_OVER);
+    for (int i = 0; i < N; i++) {
+        assert_true(r->workers[i].exited_us > 0 && WIFSIGNALED(r->workers[i].wait_status));
+    }
+    assert_all_gone(r);
 }
 
 /* Would catch: an orphan, or a zombie, after the end of a run. */
@@ -527,6 +572,10 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_agent__kills_one_worker_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_agent__looks_at_processes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_agent__tells_an_exit_before_it_reaps, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_agent__tells_all_exits_before_it_reaps_at_its_end,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_agent__ends_all_when_it_is_closed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_agent__takes_its_workers_with_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_agent__may_be_stopped, set_up, tear_down),
