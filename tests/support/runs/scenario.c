@@ -312,7 +312,8 @@ void expect_end(scenario *s, fl_status status)
 static void expect_deed(const scenario *s)
 {
     if (atomic_load(&s->outcome->deed_us) == 0) {
-        fail_msg("%s: nothing was done to the run", s->name);
+        fail_msg("%s: nothing was done to the run; wait status %d: %s: %s", s->name, s->wait_status,
+                 fl_status_text(s->outcome->status), s->outcome->message);
     }
 }
 
