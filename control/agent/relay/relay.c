@@ -299,8 +299,10 @@ static fl_status turn_relay(fl__relay *r, bool *ended, fl_relay_end *end)
     note_still(r, fl_now_us() - begun_us - TURN_MS * 1000);
     watch_reach(r);
     fl_reach_door_turn(&r->door);
-    if (fl__relay_is_refused(r)) {
-        return fl_fail(FL_EIO, "--join: %s refuses the key: it is another run's", r->o->endpoint);
+    FL_TRY(fl__relay_watch_keys(r));
+    if (r->has_new_keys) {
+        *ended = true;
+        return FL_OK;
     }
     FL_TRY(read_head(r));
     if (!fl__relay_read_agent(r)) {
@@ -335,7 +337,8 @@ static fl_status serve_run(fl__relay *r, fl_relay_end *end)
     return FL_OK;
 }
 
-/* ⑦ The agent's process has ended; the next one is forked without the threads of ZeroMQ. */
+/* ⑦, or after new keys: the agent's process has ended; the next one is forked without the threads
+ * of ZeroMQ. */
 static void leave_head(fl__relay *r)
 {
     fl__relay_close_head(r);
@@ -349,7 +352,10 @@ static void leave_head(fl__relay *r)
     r->job_fd = -1;
     r->zmq = r->head = r->events = NULL;
     r->socket = -1;
-    r->joined = r->over = r->measures = false;
+    r->joined = r->over = r->measures = r->has_new_keys = false;
+    r->n_failed = 0;
+    r->refused_us = r->keys_us = 0;
+    r->told_refusal = false;
     r->end_us = 0;
     r->join_ms = r->again ? AGAIN_MS : r->o->join_ms;
 }
@@ -372,7 +378,7 @@ fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end)
         leave_head(&r);
         status = status == FL_OK ? fl__relay_fork_agent(&r, &inner) : status;
         status = status == FL_OK ? serve_run(&r, end) : status;
-    } while (status == FL_OK && r.over && r.again);
+    } while (status == FL_OK && ((r.over && r.again) || r.has_new_keys));
     end->exit_code = r.head_code != 0 ? r.head_code : end->exit_code;
     end->signal_number = r.signal_number;
     end->joined = r.was_in;

@@ -27,13 +27,19 @@ typedef void fl_host_measure(void *context, const fl_host_measure_order *order, 
  * FL_EFAILED with its exit code. */
 typedef fl_status fl_relay_check_head(void *context, int *exit_code);
 
+/* Read the file of the keys again. True: it has other ones, which are in *options->keys now. */
+typedef bool fl_relay_read_keys(void *context);
+
 typedef struct fl_relay_options {
-    const char *endpoint;      /* of the head, "tcp://ADDRESS:PORT" */
-    const fl_curve_keys *keys; /* borrowed */
-    const char *name;          /* of this host, as the run's file of hosts has it, or a new one */
-    const char *address;       /* of this host's data plane (fl_join_address); "": none */
-    bool address_chosen;       /* by the user */
-    const uint32_t *own;       /* [n_own] the addresses of this host (fl_host_join) */
+    const char *endpoint;          /* of the head, "tcp://ADDRESS:PORT" */
+    const fl_curve_keys *keys;     /* borrowed */
+    const char *key_path;          /* their file; with read_keys */
+    fl_relay_read_keys *read_keys; /* NULL: they are in no file that may change */
+    void *keys_context;
+    const char *name;    /* of this host, as the run's file of hosts has it, or a new one */
+    const char *address; /* of this host's data plane (fl_join_address); "": none */
+    bool address_chosen; /* by the user */
+    const uint32_t *own; /* [n_own] the addresses of this host (fl_host_join) */
     int n_own;
     int n_devices;    /* that it offers then */
     int64_t join_ms;  /* to wait for the head's answer */
@@ -61,7 +67,8 @@ typedef struct fl_relay_end {
 
 /* Join the run, and serve it until it is over, or until the run has drained this host (*end):
  * FL_OK. The first SIGTERM has the host drained. The caller has no threads.
- * FL_EINVAL: the head refuses the name; FL_EIO: it refuses the key; FL_EPEER: it does not answer,
+ * FL_EINVAL: the head refuses the name; FL_EIO: it refuses the key, and its file has no other one
+ * until the head should have answered; FL_EPEER: it does not answer,
  * or standard input has ended, or the head was lost, and the workers of this host have been ended;
  * FL_ESTOPPED: by SIGINT, or by a SIGTERM after which the host could not be drained; FL_EFAILED:
  * the agent ended with an exit code, after it said why, or the head did before this host joined. */

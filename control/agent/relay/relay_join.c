@@ -103,7 +103,7 @@ bool fl__relay_is_refused(fl__relay *r)
     if (!waits || (events & HANDSHAKE_EVENTS) == 0) {
         return false;
     }
-    if ((events & ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) != 0) {
+    if ((events & ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) != 0 || r->refused_us != 0) {
         return true;
     }
     r->n_failed = fl_greets_with_curve(r->o->endpoint, GREETING_MS) ? r->n_failed + 1 : 0;
@@ -265,8 +265,5 @@ fl_status fl__relay_await_head(fl__relay *r, int64_t now_us)
         ask_to_join(r, now_us);
     }
     FL_TRY(check_head(r, now_us));
-    return now_us - r->heard_us < r->join_ms * 1000
-               ? FL_OK
-               : fl_fail(FL_EPEER, "--join: no answer from %s in %lld s", r->o->endpoint,
-                         (long long)r->join_ms / 1000);
+    return now_us - r->heard_us < r->join_ms * 1000 ? FL_OK : fl__relay_fail_unanswered(r);
 }

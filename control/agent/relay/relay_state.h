@@ -1,6 +1,6 @@
 /* The state of the relay, and what its files share: relay.c has the loop, relay_join.c the
- * connection to the head until the host has joined, relay_agent.c the agent's process, relay_stop.c
- * what signals do. */
+ * connection to the head until the host has joined, relay_keys.c what follows if it refuses the
+ * key, relay_agent.c the agent's process, relay_stop.c what signals do. */
 #ifndef FL_CONTROL_AGENT_RELAY_RELAY_STATE_H
 #define FL_CONTROL_AGENT_RELAY_RELAY_STATE_H
 
@@ -19,13 +19,17 @@ typedef struct fl__relay {
     int64_t job_bytes; /* that have come */
     pid_t agent;
     void *zmq, *head, *events;
-    int64_t n_dropped; /* messages of the head */
-    int n_failed;      /* handshakes, one after the other, with a head that greets */
-    bool joined, over; /* over: the head has said so */
-    bool drained;      /* the same, because this host is drained */
-    bool again;        /* the same, because the run goes back */
-    bool stopped;      /* the same, because SIGTERM has ended the run */
-    bool failed;       /* the same, because the run has failed */
+    int64_t n_dropped;  /* messages of the head */
+    int n_failed;       /* handshakes, one after the other, with a head that greets */
+    int64_t refused_us; /* when the head has refused the key last; 0: never */
+    int64_t keys_us;    /* when the file of keys was read again */
+    bool told_refusal;  /* that it is read again */
+    bool has_new_keys;  /* with which this process joins anew */
+    bool joined, over;  /* over: the head has said so */
+    bool drained;       /* the same, because this host is drained */
+    bool again;         /* the same, because the run goes back */
+    bool stopped;       /* the same, because SIGTERM has ended the run */
+    bool failed;        /* the same, because the run has failed */
     bool surveyed;  /* the head has measured links or layers, and listens anew before its welcome */
     bool measures;  /* it does so now, and answers all the time */
     bool apart;     /* the run goes on without this host, which waits to join again */
@@ -84,6 +88,15 @@ void fl__relay_take_job(fl__relay *r, const unsigned char *bytes, size_t n);
 void fl__relay_pass_order(fl__relay *r, const fl_host_message *order, int64_t silence_ms);
 void fl__relay_take_measure(fl__relay *r, const fl_host_message *message);
 fl_status fl__relay_take_welcome(fl__relay *r, const fl_host_message *message) FL_MUST_CHECK;
+
+/* ---- relay_keys.c ---- */
+
+/* Before the host has joined: r->has_new_keys once the head has refused the key, and its file has
+ * other ones. FL_EIO: the head refuses it, and it has no file. */
+fl_status fl__relay_watch_keys(fl__relay *r) FL_MUST_CHECK;
+
+/* The wait for the head is over. FL_EIO: it refuses the key; FL_EPEER: it does not answer. */
+fl_status fl__relay_fail_unanswered(const fl__relay *r) FL_MUST_CHECK;
 
 /* ---- relay_stop.c ---- */
 

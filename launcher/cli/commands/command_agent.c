@@ -170,6 +170,7 @@ static fl_status join_run(const fl_args *args, fl_curve_keys *keys, fl_relay_end
     agent_options o = {.name = ""};
     FL_TRY(read_options(args, &o));
     FL_TRY(read_keys(args, o.host.wait_ms, keys));
+    o.host.key_path = o.host.input_spoke ? NULL : fl_args_value(args, "--key");
     FL_TRY(await_head(args, o.head, o.host.wait_ms));
     FL_TRY(find_address(args, o.head, o.address));
     return fl_agent_join(fl_args_value(args, "--join"), keys, &o.host, o.grace_ms, end);

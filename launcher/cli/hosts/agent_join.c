@@ -2,6 +2,7 @@
 
 #include "launcher/job/text.h"
 #include "launcher/run/hosts/host_address.h"
+#include "launcher/run/hosts/hosts.h"
 #include "launcher/run/joined/joined.h"
 #include "launcher/run/joined/joined_measure.h"
 
@@ -42,14 +43,38 @@ fl_status fl_agent_read_wait(const fl_args *args, int64_t *ms)
     return read_seconds(args, "--wait", 1, ms);
 }
 
+/* The keys of this process, and where they come from. */
+typedef struct own_keys {
+    fl_curve_keys keys;
+    const char *path;
+} own_keys;
+
+/* A file that is gone, or not written yet, has none. */
+static bool read_own_keys(void *context)
+{
+    own_keys *own = context;
+    fl_curve_keys keys;
+    bool is_new =
+        fl_hosts_read_key(own->path, &keys) == FL_OK &&
+        (strcmp(keys.server, own->keys.server) != 0 || strcmp(keys.secret, own->keys.secret) != 0);
+    if (is_new) {
+        own->keys = keys;
+    }
+    explicit_bzero(&keys, sizeof keys);
+    return is_new;
+}
+
 fl_status fl_agent_join(const char *endpoint, const fl_curve_keys *keys, const fl_agent_host *host,
                         int64_t grace_ms, fl_relay_end *end)
 {
-    fl_curve_keys own = *keys; /* the agent's process gets it as its context */
+    own_keys own = {*keys, host->key_path}; /* the agent's process gets the keys as its context */
     uint32_t own_addresses[FL_HOST_OWN_MAX];
     int n_own = fl_host_address_all(own_addresses, FL_HOST_OWN_MAX);
     fl_relay_options relay = {.endpoint = endpoint,
-                              .keys = &own,
+                              .keys = &own.keys,
+                              .key_path = host->key_path,
+                              .read_keys = host->key_path == NULL ? NULL : read_own_keys,
+                              .keys_context = &own,
                               .name = host->name,
                               .address = host->address,
                               .address_chosen = host->address_chosen,
@@ -65,7 +90,7 @@ fl_status fl_agent_join(const char *endpoint, const fl_curve_keys *keys, const f
                               .head_context = host->head_context,
                               .serve = fl_joined_serve,
                               .measure = fl_joined_measure,
-                              .context = &own};
+                              .context = &own.keys};
     fl_machine_kind_read("", &relay.kind);
     fl_status status = fl_relay_run(&relay, end);
     explicit_bzero(&own, sizeof own);

@@ -14,6 +14,8 @@ fl_status fl_agent_read_wait(const fl_args *args, int64_t *ms) FL_MUST_CHECK;
 /* This host, for the run that it joins. */
 typedef struct fl_agent_host {
     const char *name, *address; /* address "": it has the one that the run knows */
+    const char *key_path;       /* of the keys, to be read again if the head refuses them; NULL: no
+                                   file */
     bool address_chosen;        /* by the user, and not the one from which it reaches the head */
     int n_devices;              /* should it be new to the run */
     int64_t wait_ms;            /* for the head's first answer; 0: a minute */

@@ -67,8 +67,9 @@ static void test_hosts_refused__strangers_are_refused(void **state)
         "'%s/frostline' key %s/a && '%s/frostline' key %s/b && cat %s/a.pub %s/b > "
         "%s/other && chmod 600 %s/other",
         FL_BINARY_DIR, h->dir, FL_BINARY_DIR, h->dir, h->dir, h->dir, h->dir, h->dir));
-    snprintf(arguments, sizeof arguments, "agent --join tcp://%s:5570 --key %s/other --name b",
-             h->host[0].address, h->dir);
+    snprintf(arguments, sizeof arguments,
+             "agent --join tcp://%s:5570 --key %s/other --name b --wait 1", h->host[0].address,
+             h->dir);
     h->host[1].agent = net_hosts_start(h, 1, "other.log", arguments);
     assert_int_equal(net_hosts_await_exit(&h->host[1].agent), 2);
     assert_true(net_hosts_log_has(h, "other.log", "refuses the key"));
@@ -84,6 +85,42 @@ static void test_hosts_refused__strangers_are_refused(void **state)
     snprintf(more, sizeof more, "--set train.max_steps=%d", STEPS);
     net_hosts_run_alone(h, more);
     net_hosts_check(h, STEPS, COMPARED);
+}
+
+static void start_stale(net_hosts *h, const char *job)
+{
+    char arguments[NET_HOSTS_TEXT];
+    snprintf(arguments, sizeof arguments, "agent --join tcp://%s:5570 --key %s/b.key --name b",
+             h->host[0].address, h->dir);
+    net_hosts_start_head(h, job);
+    net_hosts_await_key(h);
+    assert_true(net_hosts_shell("mv %s/run/hosts.key %s/b.key && ! [ -e %s/run/hosts.key ]", h->dir,
+                                h->dir, h->dir));
+    assert_int_equal(kill(h->head, SIGKILL), 0);
+    assert_int_equal(net_hosts_await_exit(&h->head), 128 + SIGKILL);
+    assert_true(net_hosts_shell("rm -r %s/run", h->dir));
+    net_hosts_start_head(h, job);
+    net_hosts_await_key(h);
+    h->host[1].agent = net_hosts_start(h, 1, "b.log", arguments);
+}
+
+/* A head that was killed leaves its keys, and the agent is there before the next head has written
+ * new ones. Would catch: an agent that ends at once with code 2, as if its keys could never fit,
+ * while the head waits ten minutes for it. */
+static void test_hosts_refused__a_stale_key_is_read_again(void **state)
+{
+    net_hosts *h = *state;
+    char job[NET_HOSTS_TEXT];
+    snprintf(job, sizeof job,
+             NET_JOB "--set train.max_steps=%d --set pipe.k=1 --set autodp.r=2 --set pipe.m=1",
+             STEPS);
+    start_stale(h, job);
+    NET_AWAIT(net_hosts_log_has(h, "b.log", "b.key again for up to 60 s"));
+    assert_true(net_hosts_shell("cp -p %s/run/hosts.key %s/new && mv %s/new %s/b.key", h->dir,
+                                h->dir, h->dir, h->dir));
+    net_hosts_expect_codes(h, 0, 0);
+    assert_true(net_hosts_log_has(h, "b.log", "b.key has other ones now"));
+    assert_int_equal(net_hosts_n_steps(h), STEPS);
 }
 
 static void test_hosts_refused__bad_input_is_refused(void **state)
@@ -296,6 +333,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         LOOPBACK(test_hosts_refused__strangers_are_refused),
+        LOOPBACK(test_hosts_refused__a_stale_key_is_read_again),
         LOOPBACK(test_hosts_refused__bad_input_is_refused),
         LOOPBACK(test_hosts_refused__the_loopback_interface_is_no_network),
         LOOPBACK(test_hosts_refused__a_closed_connection_is_no_refusal),
