@@ -104,8 +104,8 @@ void fl_run_files_close(fl_run_files *f)
         fl_checkpoint_folder_close(f->dir_fd, &f->store, f->owner_fd);
         close(f->dir_fd);
     }
-    if (f->forgotten && f->made_dir) {
-        (void)rmdir(f->path); /* unless somebody else has put something into it */
+    if (f->made_dir) {
+        (void)rmdir(f->path); /* it is empty if the start has failed early */
     }
     free(f->job_text);
     fl_free(f->config);
@@ -115,7 +115,6 @@ void fl_run_files_forget(fl_run_files *f, int n_ranks)
 {
     static const char *const names[] = {"ledger.bin", FL_COSTS_RUN_FILE};
     char name[FL_AGENT_LOG_NAME_BYTES];
-    f->forgotten = f->is_new;
     for (int i = 0; f->is_new && i < FL_RUNFILES; i++) {
         (void)unlinkat(f->dir_fd, fl_runfile_name((fl_runfile)i), 0);
     }

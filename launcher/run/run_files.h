@@ -20,11 +20,11 @@ typedef struct fl_run_files {
     fl_snapshot_view from; /* of a run that goes back to its snapshot */
     bool has_key;          /* the directory has the keys of a run on several hosts */
     bool is_new;           /* the directory has job.yaml of a run that begins */
-    bool made_dir;         /* and was not there before */
-    bool forgotten;        /* fl_run_files_forget: it holds no run */
+    bool made_dir;         /* this start has made the directory */
 } fl_run_files;
 
-/* run_dir: as fl_run_dir_open takes it. Close them after a failure, too. */
+/* run_dir: as fl_run_dir_open takes it. Close them after a failure, too: a directory that this
+ * start has made, and in which nothing is, goes with that. */
 fl_status fl_run_files_open(const fl_preparation *p, const char *run_dir,
                             fl_run_files *f) FL_MUST_CHECK;
 void fl_run_files_close(fl_run_files *f);

@@ -88,6 +88,22 @@ static void test_folders__of_another_run_are_refused(void **state)
     must_run("rm -r a b d S");
 }
 
+/* Would catch: an empty directory of a run for each start that failed, and the loss of a directory
+ * that was there before. */
+static void test_folders__leave_no_run_directory_if_they_are_refused(void **state)
+{
+    (void)state;
+    must_refuse(PROGRAM " run job.yaml --set checkpoint.dir=/dev/null/S",
+                "checkpoint.dir: cannot make /dev/null/S");
+    must_run("rmdir runs"); /* it is empty */
+    must_refuse(PROGRAM " run job.yaml --run-dir new/first --set checkpoint.dir=/dev/null/S",
+                "checkpoint.dir: cannot make /dev/null/S");
+    must_run("rmdir new && mkdir first");
+    must_refuse(PROGRAM " run job.yaml --run-dir first --set checkpoint.dir=/dev/null/S",
+                "checkpoint.dir: cannot make /dev/null/S");
+    must_run("rmdir first");
+}
+
 /* A copy of the run directory has a link to the same folder; the run itself may move. */
 static void test_folders__follow_a_run_that_moves_and_no_copy(void **state)
 {
@@ -173,6 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(of_another_run_are_refused),
+        TEST(leave_no_run_directory_if_they_are_refused),
         TEST(follow_a_run_that_moves_and_no_copy),
         TEST(go_to_one_of_two_runs),
         TEST(that_stay_empty_are_removed),
