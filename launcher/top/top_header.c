@@ -3,6 +3,7 @@
 
 #include "device/plural.h"
 #include "device/size_text.h"
+#include "launcher/top/top_hosts.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -286,26 +287,6 @@ static void frost_line(fl_top_cells *c, const fl_top_model *m)
     put_pinned(&w, m);
 }
 
-/* Of a run on several hosts; the state of one that is in it needs no word. */
-static void hosts_line(fl_top_cells *c, const fl_top_model *m, int y)
-{
-    char text[FL_HOST_TEXT + FL_TOP_WORD_MAX + 16], size[FL_SIZE_TEXT_MAX];
-    writer w = {c, 1, y};
-    w.x = fl_top_text(c, 1, y, c->width, FL_TOP_DIM, "hosts") + 1;
-    for (int i = 0; i < m->n_hosts; i++) {
-        const fl_top_host *h = &m->host[i];
-        bool joined = strcmp(h->state, "joined") == 0;
-        snprintf(text, sizeof text, "%s x%d%s%s", h->name, h->n_workers, joined ? "" : " ",
-                 joined ? "" : h->state);
-        put_field(&w, "", joined ? FL_TOP_PLAIN : FL_TOP_WARN, text);
-    }
-    if (!isnan(m->link_us) && !isnan(m->link_bytes_per_s)) {
-        snprintf(text, sizeof text, "%.3g us, %s/s", m->link_us,
-                 fl_size_text(m->link_bytes_per_s, size));
-        put_field(&w, "between them", FL_TOP_PLAIN, text);
-    }
-}
-
 int fl_top_head(fl_top_cells *c, const fl_top_model *m, const char *silence)
 {
     first_line(c, m, silence);
@@ -318,6 +299,6 @@ int fl_top_head(fl_top_cells *c, const fl_top_model *m, const char *silence)
     if (m->n_hosts == 0) {
         return 7;
     }
-    hosts_line(c, m, 7);
+    fl_top_hosts_line(c, m, 7);
     return 8;
 }

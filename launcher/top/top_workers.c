@@ -2,6 +2,7 @@
 #include "launcher/top/top_parts.h"
 
 #include "device/size_text.h"
+#include "launcher/top/top_hosts.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -129,6 +130,7 @@ enum {
 typedef struct columns {
     int bar, percents, operation, gpu, memory, host; /* where they begin; 0: no room, or none */
     int bar_width, host_width;
+    fl_top_cut cut; /* of the hosts' names */
 } columns;
 
 static bool some_have_gpus(const fl_top_model *m)
@@ -212,7 +214,7 @@ static void list_title(fl_top_cells *c, fl_top_box box, const columns *at)
 static void list_row(fl_top_cells *c, const fl_top_model *m, const fl_top_worker *w, fl_top_box box,
                      const columns *at)
 {
-    char place[24] = "-", size[FL_SIZE_TEXT_MAX];
+    char place[24] = "-", size[FL_SIZE_TEXT_MAX], host[FL_TOP_HOST_TEXT];
     fl_top_style style = state_style(m, w);
     if (has_place(w)) {
         snprintf(place, sizeof place, "%d.%d", w->replica, w->stage);
@@ -225,7 +227,9 @@ static void list_row(fl_top_cells *c, const fl_top_model *m, const fl_top_worker
                       "%5.0f%%", w->share[i] * 100.0);
     }
     if (at->host > 0) {
-        fl_top_text(c, box.x + at->host + 1, box.y, at->host_width - 1, FL_TOP_PLAIN, w->host);
+        int room = at->host_width - 1;
+        fl_top_text(c, box.x + at->host + 1, box.y, room, FL_TOP_PLAIN,
+                    fl_top_host_shorten(w->host, room, at->cut, c->unicode, host));
     }
     if (at->gpu > 0) {
         fl_top_printf(c, box.x + at->gpu, box.y, GPU, FL_TOP_PLAIN, " %3d", w->gpu);
@@ -247,6 +251,7 @@ int fl_top_workers(fl_top_cells *c, const fl_top_model *m, fl_top_box box, int s
         return 0;
     }
     columns at = columns_of(box.width, some_have_gpus(m), host_width(m));
+    at.cut = at.host > 0 ? fl_top_hosts_cut(m, at.host_width - 1) : FL_TOP_CUT_LABEL;
     int hidden = m->n_workers > rows ? m->n_workers - rows : 0;
     int from = scroll < 0 ? 0 : scroll > hidden ? hidden : scroll;
     list_title(c, box, &at);

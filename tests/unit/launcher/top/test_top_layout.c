@@ -3,6 +3,7 @@
  * that do not fill their bar, and non-ASCII characters on a terminal that supports only ASCII. */
 #include "launcher/top/top_ask.h"
 #include "launcher/top/top_draw.h"
+#include "launcher/top/top_hosts.h"
 #include "launcher/top/top_layout.h"
 
 #include <setjmp.h>
@@ -332,11 +333,67 @@ static void test_top_layout__names_the_host_of_each_worker(void **state)
     make_model(2, 1, 8, 0);
     on_gpu = of_run = "";
     (void)draw(80, 24, false, &with_keys);
-    shows("hosts node-06 x2   node-07 x1 lost   between them 50 us, 1.0 MiB/s");
+    shows("hosts node-07 x1 lost   node-06 x2   between them 50 us, 1.0 MiB/s");
     shows(" host");
     shows(" node-07");
     (void)draw(32, 40, false, &with_keys);
     hides(" host ");
+}
+
+/* Would catch: hosts, a lost one among them, that are left out without a sign because their names
+ * are long, and names that look the same because their ends are cut. */
+static void test_top_layout__long_names_of_hosts_hide_none(void **state)
+{
+    (void)state;
+    on_gpu = ", \"host\": \"compute-node-0001.rack-17.example.org\"";
+    of_run =
+        ", \"hosts\": [{\"name\": \"head-node-of-the-cluster-rack-17\", \"state\": \"joined\", "
+        "\"workers\": 1}, {\"name\": \"compute-node-0001.rack-17.example.org\", \"state\": "
+        "\"joined\", \"workers\": 1}, {\"name\": \"compute-node-0002.rack-17.example.org\", "
+        "\"state\": \"lost\", \"workers\": 1}]";
+    make_model(2, 1, 8, 0);
+    on_gpu = of_run = "";
+    (void)draw(80, 24, false, &with_keys);
+    shows(" hosts compute-node-0002.rack-17.example.org x1 lost   +2\n");
+    shows(" compute~de-0001");
+    (void)draw(80, 24, true, &with_keys);
+    shows(" compute\xE2\x80\xA6"
+          "de-0001");
+    (void)draw(40, 24, false, &with_keys);
+    shows(" hosts +3 (1 lost)\n");
+    (void)draw(100, 24, false, &with_keys);
+    shows(" x1 lost   head-node-of-the-cluster-rack-17 x1   +1\n");
+    (void)draw(160, 24, false, &with_keys);
+    shows(" x1   compute-node-0001.rack-17.example.org x1\n");
+}
+
+/* Would catch: a way to shorten names by which two hosts look the same although another has none.
+ */
+static void test_top_layout__names_are_cut_where_they_differ(void **state)
+{
+    (void)state;
+    char text[FL_TOP_HOST_TEXT];
+    static const struct {
+        const char *names[2], *first;
+        fl_top_cut cut;
+    } cases[] = {
+        {{"compute-node-0001.a.org", "compute-node-0002.a.org"},
+         "compute~de-0001",
+         FL_TOP_CUT_LABEL},
+        {{"short", "b"}, "short", FL_TOP_CUT_LABEL},
+        {{"node-1.rack-in-hall-3", "node-1.rack-in-hall-4"}, "node-1.~-hall-3", FL_TOP_CUT_MIDDLE},
+        {{"node-a.rack-in-hall-3", "node-b.rack-in-hall-3"}, "node-a", FL_TOP_CUT_LABEL},
+        {{"n.abcdefxy0ghijklmnopq", "n.abcdefxy1ghijklmnopq"}, "n.abcdefxy0ghi~", FL_TOP_CUT_END},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        model.n_hosts = 2;
+        for (int k = 0; k < 2; k++) {
+            snprintf(model.host[k].name, sizeof model.host[k].name, "%s", cases[i].names[k]);
+        }
+        assert_int_equal(fl_top_hosts_cut(&model, 15), cases[i].cut);
+        assert_string_equal(fl_top_host_shorten(cases[i].names[0], 15, cases[i].cut, false, text),
+                            cases[i].first);
+    }
 }
 
 /* Any size, any plan; the screen's memory has no room beyond it, so the sanitizers' build sees a
@@ -425,6 +482,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_top_layout__names_the_gpu_of_each_worker),
         cmocka_unit_test(test_top_layout__names_the_host_of_each_worker),
+        cmocka_unit_test(test_top_layout__long_names_of_hosts_hide_none),
+        cmocka_unit_test(test_top_layout__names_are_cut_where_they_differ),
         cmocka_unit_test(test_top_layout__shows_all_of_a_run_at_80_by_24),
         cmocka_unit_test(test_top_layout__names_the_evaluated_split),
         cmocka_unit_test(test_top_layout__shows_all_of_a_run_at_200_by_60),
