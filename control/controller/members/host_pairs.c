@@ -64,8 +64,9 @@ static const fl_host_pair *find_pair(const fl_host_sight *sight, int host)
 }
 
 /* why [FL_HOST_WHY_MAX + 1] for the host that is left out, and what the log says. */
-static void explain_pair(const fl_hosts *hosts, const fl_host_pair *p, int host, char *why)
+static void explain_pair(const fl_controller_options *o, const fl_host_pair *p, int host, char *why)
 {
+    const fl_hosts *hosts = o->hosts;
     const fl_host *a = &hosts->host[p->a], *b = &hosts->host[p->b];
     const fl_host *other = p->a == host ? b : a;
     char ports[FL_WORKER_PAIRS_TEXT];
@@ -78,7 +79,7 @@ static void explain_pair(const fl_hosts *hosts, const fl_host_pair *p, int host,
                a->name, a->address, b->name, b->address, a->name, p->why, hosts->host[host].name);
         return;
     }
-    fl_worker_pairs_explain(hosts, p, ports);
+    fl_worker_pairs_explain(hosts, o->job->autodp.security, p, ports);
     snprintf(why, FL_HOST_WHY_MAX + 1,
              "it and host %s: agents reach each other, workers do not: %s", other->name, ports);
     fl_log(FL_LOG_WARN,
@@ -90,13 +91,12 @@ static void explain_pair(const fl_hosts *hosts, const fl_host_pair *p, int host,
 static void leave_out(fl_controller *controller, int host, int64_t now_us)
 {
     fl_host_pairs *pairs = &controller->host_pairs;
-    const fl_hosts *hosts = controller->options->hosts;
     const fl_host_pair *p = find_pair(&pairs->sight, host);
     int other = p->a == host ? p->b : p->a;
     const fl_host_trial trial = {.port = p->port, .by_other = p->a == other};
     fl_host_record *r = &controller->hosts.records[host];
     char why[FL_HOST_WHY_MAX + 1];
-    explain_pair(hosts, p, host, why);
+    explain_pair(controller->options, p, host, why);
     r->apart_from = other + 1;
     r->trial = trial;
     controller->hosts.table->host[host].n_apart++;

@@ -69,7 +69,7 @@ bool fl_worker_pairs_add(const fl_controller *controller, int64_t least_ms, int6
     return any;
 }
 
-void fl_worker_pairs_explain(const fl_hosts *hosts, const fl_host_pair *pair,
+void fl_worker_pairs_explain(const fl_hosts *hosts, fl_security security, const fl_host_pair *pair,
                              char text[FL_WORKER_PAIRS_TEXT])
 {
     char ports[FL_HOSTS_PORTS_TEXT];
@@ -77,5 +77,5 @@ void fl_worker_pairs_explain(const fl_hosts *hosts, const fl_host_pair *pair,
              "port %u of host %s (%s tries: %s); let TCP to %s between the hosts through%s",
              pair->port, hosts->host[pair->b].name, hosts->host[pair->a].name, pair->why,
              fl_hosts_ports_text(hosts->ports, ports),
-             hosts->ports[0] == 0 ? ", or set autodp.ports" : "");
+             hosts->ports[0] == 0 && security != FL_SECURITY_NONE ? ", or set autodp.ports" : "");
 }

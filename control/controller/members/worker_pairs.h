@@ -7,6 +7,8 @@
 #include "control/state/host_sight.h"
 #include "control/state/hosts.h"
 
+#include <frostline/job.h>
+
 typedef struct fl_controller fl_controller;
 
 /* Add the pairs of hosts whose workers have had no answer for least_ms to *sight. True: there are
@@ -15,9 +17,9 @@ bool fl_worker_pairs_add(const fl_controller *controller, int64_t least_ms, int6
                          fl_host_sight *sight);
 
 /* "port 20017 of host c (b tries: no answer in 2.0 s)", and which ports a firewall has to let
- * through. */
+ * through; fewer if autodp.ports may be set, which autodp.security none does not allow. */
 enum { FL_WORKER_PAIRS_TEXT = 320 };
-void fl_worker_pairs_explain(const fl_hosts *hosts, const fl_host_pair *pair,
+void fl_worker_pairs_explain(const fl_hosts *hosts, fl_security security, const fl_host_pair *pair,
                              char text[FL_WORKER_PAIRS_TEXT]);
 
 #endif
