@@ -70,24 +70,24 @@ static const char *host_text(const fl_top_host *h, char text[FL_HOST_TEXT + FL_T
 }
 
 /* Those that are not in the run come first. */
-static void sort_hosts(const fl_top_model *m, const fl_top_host *order[FL_MAX_WORKERS])
+static void sort_hosts(const fl_top_model *m, int order[FL_MAX_WORKERS])
 {
     int n = 0;
     for (int joined = 0; joined < 2; joined++) {
         for (int i = 0; i < m->n_hosts; i++) {
             if (is_joined(&m->host[i]) == (joined != 0)) {
-                order[n++] = &m->host[i];
+                order[n++] = i;
             }
         }
     }
 }
 
 /* How many of these have the state of the first; 0: one before them has it, or it is joined. */
-static int count_state(const fl_top_host *const *host, int i, int n)
+static int count_state(const fl_top_model *m, const int *order, int i, int n)
 {
     int same = 0;
-    for (int j = 0; j < n && !is_joined(host[i]); j++) {
-        if (strcmp(host[j]->state, host[i]->state) == 0) {
+    for (int j = 0; j < n && !is_joined(&m->host[order[i]]); j++) {
+        if (strcmp(m->host[order[j]].state, m->host[order[i]].state) == 0) {
             if (j < i) {
                 return 0;
             }
@@ -98,15 +98,16 @@ static int count_state(const fl_top_host *const *host, int i, int n)
 }
 
 /* "+2 (1 lost)" for the hosts that are left out; "" for none. */
-static const char *left_out_text(const fl_top_host *const *host, int n, char text[LEFT_OUT])
+static const char *left_out_text(const fl_top_model *m, const int *order, int n,
+                                 char text[LEFT_OUT])
 {
     text[0] = '\0';
     int used = n > 0 ? snprintf(text, LEFT_OUT, "+%d", n) : 0, states = 0;
-    for (int i = 0; i < n && !is_joined(host[i]) && used < LEFT_OUT; i++) {
-        int same = count_state(host, i, n);
+    for (int i = 0; i < n && !is_joined(&m->host[order[i]]) && used < LEFT_OUT; i++) {
+        int same = count_state(m, order, i, n);
         if (same > 0) {
             used += snprintf(text + used, LEFT_OUT - (size_t)used, "%s%d %s",
-                             states++ == 0 ? " (" : ", ", same, host[i]->state);
+                             states++ == 0 ? " (" : ", ", same, m->host[order[i]].state);
         }
     }
     if (states > 0 && used < LEFT_OUT) {
@@ -116,13 +117,13 @@ static const char *left_out_text(const fl_top_host *const *host, int n, char tex
 }
 
 /* The most of these that fit into `room` cells together with what is said of the others. */
-static int count_fitting(const fl_top_host *const *host, int n, int room)
+static int count_fitting(const fl_top_model *m, const int *order, int n, int room)
 {
     char text[FL_HOST_TEXT + FL_TOP_WORD_MAX + 16], others[LEFT_OUT];
     int used = 0, fitting = 0;
     for (int i = 0; i < n && used < room; i++) {
-        used += (int)strlen(host_text(host[i], text)) + (i > 0 ? GAP : 0);
-        int behind = (int)strlen(left_out_text(host + i + 1, n - i - 1, others));
+        used += (int)strlen(host_text(&m->host[order[i]], text)) + (i > 0 ? GAP : 0);
+        int behind = (int)strlen(left_out_text(m, order + i + 1, n - i - 1, others));
         if (used + (behind > 0 ? GAP + behind : 0) <= room) {
             fitting = i + 1;
         }
@@ -132,20 +133,20 @@ static int count_fitting(const fl_top_host *const *host, int n, int room)
 
 void fl_top_hosts_line(fl_top_cells *c, const fl_top_model *m, int y)
 {
-    const fl_top_host *order[FL_MAX_WORKERS];
+    int order[FL_MAX_WORKERS] = {0};
     char text[FL_HOST_TEXT + FL_TOP_WORD_MAX + 16], others[LEFT_OUT], size[FL_SIZE_TEXT_MAX];
     sort_hosts(m, order);
     int x = fl_top_text(c, 1, y, c->width, FL_TOP_DIM, "hosts") + 1;
-    int n = count_fitting(order, m->n_hosts, c->width - x);
+    int n = count_fitting(m, order, m->n_hosts, c->width - x);
     for (int i = 0; i < n; i++) {
         x = GAP + fl_top_text(c, x, y, c->width - x,
-                              is_joined(order[i]) ? FL_TOP_PLAIN : FL_TOP_WARN,
-                              host_text(order[i], text));
+                              is_joined(&m->host[order[i]]) ? FL_TOP_PLAIN : FL_TOP_WARN,
+                              host_text(&m->host[order[i]], text));
     }
     if (n < m->n_hosts) {
-        left_out_text(order + n, m->n_hosts - n, others);
-        fl_top_text(c, x, y, c->width - x, is_joined(order[n]) ? FL_TOP_PLAIN : FL_TOP_WARN,
-                    others);
+        left_out_text(m, order + n, m->n_hosts - n, others);
+        fl_top_text(c, x, y, c->width - x,
+                    is_joined(&m->host[order[n]]) ? FL_TOP_PLAIN : FL_TOP_WARN, others);
         return;
     }
     if (!isnan(m->link_us) && !isnan(m->link_bytes_per_s)) {
