@@ -110,7 +110,7 @@ static bool is_worse(const fl_link_cost *stated, const fl_far_link *link)
 }
 
 static void refuse_pair(const fl_cluster_file *file, const fl_host_link *pair,
-                        const uint16_t ports[2], fl_findings *findings)
+                        const uint16_t ports[2], fl_security security, fl_findings *findings)
 {
     char text[FL_HOSTS_PORTS_TEXT];
     fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "pair", "%s (%s) and %s (%s): %s",
@@ -122,8 +122,9 @@ static void refuse_pair(const fl_cluster_file *file, const fl_host_link *pair,
                           "between the two addresses through the firewall%s, or give addresses at "
                           "which they reach each other",
                           fl_hosts_ports_text(ports, text),
-                          ports[0] == 0 ? ", or set autodp.ports to those that it lets through"
-                                        : "");
+                          ports[0] == 0 && security != FL_SECURITY_NONE
+                              ? ", or set autodp.ports to those that it lets through"
+                              : "");
     } else if (pair->stage == FL_HOST_LINK_NO_PORT) {
         fl_finding_advise(f, "ss -ltnp shows there which processes have them: end those, or set "
                              "autodp.ports to other ports");
@@ -168,14 +169,14 @@ static void sum_up(const fl_host_survey *found, fl_findings *findings)
 }
 
 void fl_doctor_judge_links(const fl_cluster_file *file, const fl_host_survey *found,
-                           fl_findings *findings)
+                           fl_security security, fl_findings *findings)
 {
     judge_hosts(file, found, findings);
     for (int i = 0; i < found->n_pairs && findings->n < TROUBLES_MAX; i++) {
         if (found->pair[i].reached) {
             judge_pair(file, &found->pair[i], found->n_pairs <= PAIRS_EACH, findings);
         } else {
-            refuse_pair(file, &found->pair[i], found->ports, findings);
+            refuse_pair(file, &found->pair[i], found->ports, security, findings);
         }
     }
     sum_up(found, findings);
@@ -193,7 +194,7 @@ void fl_doctor_look_at_host_links(const fl_cluster_file *file, const char *sourc
         fl_finding_advise(f, "nothing was measured between hosts; a run ends in the same way");
         return;
     }
-    fl_doctor_judge_links(file, found, findings);
+    fl_doctor_judge_links(file, found, job->autodp.security, findings);
 }
 
 void fl_doctor_pair_fields(const fl_cluster_file *file, const fl_host_survey *found, fl_json *j)

@@ -21,7 +21,7 @@ void fl_doctor_look_at_host_links(const fl_cluster_file *file, const char *sourc
 
 /* Say what was found of the pairs, and compare it with the links that the file states. */
 void fl_doctor_judge_links(const fl_cluster_file *file, const fl_host_survey *found,
-                           fl_findings *findings);
+                           fl_security security, fl_findings *findings);
 
 /* The pairs, as an array of the object that is open. */
 void fl_doctor_pair_fields(const fl_cluster_file *file, const fl_host_survey *found, fl_json *json);

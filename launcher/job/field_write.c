@@ -258,7 +258,11 @@ static void allowed_interval(const fl_field *field, char *text, size_t size_byte
 static void allowed_list(const fl_list *list, char *text, size_t size_bytes)
 {
     char items[FL_FIELD_ALLOWED_MAX], length[32];
-    snprintf(length, sizeof length, list->least == 0 ? "at most %d" : "1 to %d", list->capacity);
+    if (list->least == 0) {
+        snprintf(length, sizeof length, "at most %d", list->capacity);
+    } else {
+        snprintf(length, sizeof length, "%d to %d", list->least, list->capacity);
+    }
     if (list->n_keys == 0) {
         snprintf(text, size_bytes, "a list of %s, each %s", length,
                  fl_field_allowed(list->key, items));

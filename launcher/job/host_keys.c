@@ -1,6 +1,7 @@
 #include "launcher/job/host_keys.h"
 
 #include "device/plural.h"
+#include "launcher/job/address.h"
 
 #include <frostline/plan.h>
 
@@ -62,7 +63,7 @@ static const fl_field of_job[] = {NAME, ADDRESS("an IPv4 address or a name that 
 static const fl_field of_file[] = {NAME, DEVICES, ADDRESS("an IPv4 address, as 10.0.0.1 (no IPv6)"),
                                    OPTIONAL};
 
-const fl_list fl__hosts_of_job = {.least = 1,
+const fl_list fl__hosts_of_job = {.least = 2,
                                   .capacity = FL_JOB_HOSTS_MAX,
                                   .item_bytes = sizeof(fl_job_host),
                                   .n_keys = sizeof of_job / sizeof *of_job,
@@ -96,6 +97,9 @@ fl_status fl__host_check(const fl_job_host *host, const fl__hosts_before *before
         return fl_fail(FL_EINVAL,
                        "entry %d, address: found %s twice, allowed: addresses that differ", entry,
                        host->address);
+    }
+    if (fl_address_check_host(host->address) != FL_OK) {
+        return fl_fail(FL_EINVAL, "entry %d, address: %s", entry, fl_errmsg());
     }
     if (host->sockets > host->devices) {
         return fl_fail(FL_EINVAL, "entry %d, sockets: found %d, allowed: at most its %s", entry,

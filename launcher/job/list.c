@@ -181,9 +181,13 @@ fl_status fl__list_check_length(const fl_field *field, int64_t n)
         return fl_fail(FL_EINVAL, "found %" PRId64 " entries, allowed: at most %d", n,
                        field->list->capacity);
     }
+    if (n == 0 && field->list->least > 0) {
+        return fl_fail(FL_EINVAL, "found an empty list, allowed: %s",
+                       fl_field_allowed(field, allowed));
+    }
     return n >= field->list->least ? FL_OK
-                                   : fl_fail(FL_EINVAL, "found an empty list, allowed: %s",
-                                             fl_field_allowed(field, allowed));
+                                   : fl_fail(FL_EINVAL, "found a list of %" PRId64 ", allowed: %s",
+                                             n, fl_field_allowed(field, allowed));
 }
 
 fl_status fl__list_check_rise(const fl_list *list, int64_t i, const void *before, const void *item)

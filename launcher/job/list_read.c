@@ -148,13 +148,17 @@ fl_status fl_list_read(const fl_field *field, yaml_document_t *document, const y
     assert(node->type == YAML_SEQUENCE_NODE && fl_list_size(field) <= sizeof bytes);
     int64_t n = node->data.sequence.items.top - node->data.sequence.items.start;
     *culprit = node;
-    FL_TRY(fl__list_check_length(field, n));
+    if (n == 0 || n > list->capacity) {
+        FL_TRY(fl__list_check_length(field, n));
+    }
     for (r.i = 0; r.i < n; r.i++) {
         const yaml_node_t *item =
             yaml_document_get_node(document, node->data.sequence.items.start[r.i]);
         r.item = bytes + sizeof n + (size_t)r.i * list->item_bytes;
         FL_TRY(list->n_keys == 0 ? read_value(&r, list->key, item) : read_in_order(&r, item));
     }
+    *culprit = node;
+    FL_TRY(fl__list_check_length(field, n)); /* a mistake in an entry explains more */
     memcpy(bytes, &n, sizeof n);
     memcpy((char *)job + field->offset, bytes, fl_list_size(field));
     return FL_OK;

@@ -64,7 +64,7 @@ typedef struct fl_field {
 /* The items of a list: integers, or mappings of integers, numbers, sizes, names and paths. Offsets
  * of keys are within an item; a name is a char [most + 1], a path a char [FL_TEXT_MAX]. */
 struct fl_list {
-    int least, capacity; /* items; least: of a list in brackets, 0 or 1 */
+    int least, capacity; /* items; least: of a list in brackets */
     size_t item_bytes;
     int n_keys;          /* of a mapping, at most 64; 0: an item is an integer, key[0] */
     int n_required;      /* of the keys, at least 1: the first ones */

@@ -1,5 +1,7 @@
 #include "launcher/run/hosts/host_address.h"
 
+#include "launcher/job/address.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -18,6 +20,7 @@ fl_status fl_host_address(const char *name, char address[FL_ADDRESS_TEXT])
 {
     const struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
     struct addrinfo *found = NULL;
+    FL_TRY(fl_address_check_form(name));
     int error = getaddrinfo(name, NULL, &hints, &found);
     if (error != 0) {
         return fl_fail(FL_EINVAL, "%s: no IPv4 address: %s", name,

@@ -8,6 +8,7 @@
 #include "device/plural.h"
 #include "device/size_text.h"
 #include "launcher/engine/meeting.h"
+#include "launcher/job/address.h"
 #include "launcher/job/job.h"
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/hosts/host_names.h"
@@ -105,6 +106,9 @@ static fl_status take_address(const fl_cluster_file *file, const char *source, i
     if (fl_own_address_is_wildcard(address)) {
         return refuse_own(file, source, i, address);
     }
+    if (fl_address_check_host(address) != FL_OK) {
+        return refuse_address(file, source, i);
+    }
     snprintf(host->address, sizeof host->address, "%s", address);
     snprintf(out->ssh[i], sizeof out->ssh[i], "%s", file->address[i]);
     return FL_OK;
@@ -154,24 +158,27 @@ static fl_status take_listen(const char *listen, fl_hosts *out)
     return status == FL_OK ? FL_OK : fl_within(status, "--listen");
 }
 
-/* The head is this host. */
-static fl_status check_first(const char *source, const fl_hosts *hosts)
+/* The head is this host. A socket can be bound to a multicast address and to a broadcast one, too.
+ */
+static fl_status check_first(const fl_cluster_file *file, const char *source, const fl_hosts *hosts)
 {
     const fl_host *head = &hosts->host[0];
     char own[FL_HOST_TEXT + 32] = "";
+    if (fl_host_address_is_own(head->address)) {
+        bool near = fl_host_address_is_loopback(head->address);
+        fl_status status = fl_own_address_check(file->address[0], head->address, near);
+        return status == FL_OK ? FL_OK : refuse_address(file, source, 0);
+    }
     for (int i = 1; i < hosts->n; i++) {
         const fl_host *host = &hosts->host[i];
         if (own[0] == '\0' && fl_host_address_is_own(host->address)) {
             snprintf(own, sizeof own, "; this host is %s", host->name);
         }
     }
-    fl_status status = fl_host_address_is_own(head->address)
-                           ? FL_OK
-                           : fl_fail(FL_EINVAL,
-                                     "the first host, %s, has the address %s, which this host has "
-                                     "not%s; allowed: frostline run on the first host",
-                                     head->name, head->address, own);
-    return within_source(source, status);
+    return within_source(source, fl_fail(FL_EINVAL,
+                                         "the first host, %s, has the address %s, which this host "
+                                         "has not%s; allowed: frostline run on the first host",
+                                         head->name, head->address, own));
 }
 
 /* Hosts reach each other: none has a loopback address, or all have one, and are one machine. */
@@ -203,6 +210,18 @@ static fl_status check_differ(const fl_cluster_file *file, const char *source,
             if (status != FL_OK) {
                 return refuse_address(file, source, i);
             }
+        }
+    }
+    return FL_OK;
+}
+
+/* The head would wait for a host that it is itself. */
+static fl_status check_others(const fl_cluster_file *file, const char *source,
+                              const fl_hosts *hosts)
+{
+    for (int i = 1; i < hosts->n; i++) {
+        if (fl_own_address_check_other(file->address[i], hosts->host[i].address) != FL_OK) {
+            return refuse_address(file, source, i);
         }
     }
     return FL_OK;
@@ -280,9 +299,10 @@ fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *sour
         FL_TRY(take_address(file, source->name, i, out));
     }
     FL_TRY(source->key == NULL ? make_keys(out) : read_head_keys(source->key, out));
-    FL_TRY(check_first(source->name, out));
+    FL_TRY(check_first(file, source->name, out));
     FL_TRY(check_reach(file, source->name, out));
     FL_TRY(check_differ(file, source->name, out));
+    FL_TRY(check_others(file, source->name, out));
     return source->listen == NULL ? choose_endpoints(source->name, out)
                                   : take_listen(source->listen, out);
 }

@@ -70,6 +70,55 @@ static bool has_interface(const struct ifaddrs *all, const char *address)
     return found && fl_host_address_is_own(address);
 }
 
+static const char *shown_address(const char *given, const char *address,
+                                 char shown[GIVEN_MAX + FL_ADDRESS_TEXT + 8])
+{
+    bool same = fl_own_address_is_wildcard(address) || strcmp(given, address) == 0;
+    int n = snprintf(shown, GIVEN_MAX + FL_ADDRESS_TEXT + 8, "%.*s", GIVEN_MAX, given);
+    if (!same) {
+        snprintf(shown + n, FL_ADDRESS_TEXT + 8, " (%s)", address);
+    }
+    return shown;
+}
+
+/* The last address of a network with more than two: interfaces may not state it. */
+static bool is_broadcast(const struct ifaddrs *entry, const char *address)
+{
+    struct sockaddr_in in, mask;
+    struct in_addr wanted;
+    if ((entry->ifa_flags & IFF_BROADCAST) == 0 || entry->ifa_addr == NULL ||
+        entry->ifa_addr->sa_family != AF_INET || entry->ifa_netmask == NULL) {
+        return false;
+    }
+    memcpy(&in, entry->ifa_addr, sizeof in);
+    memcpy(&mask, entry->ifa_netmask, sizeof mask);
+    uint32_t hosts = ~ntohl(mask.sin_addr.s_addr);
+    return hosts > 1 && inet_pton(AF_INET, address, &wanted) == 1 &&
+           ntohl(wanted.s_addr) == (ntohl(in.sin_addr.s_addr) | hosts);
+}
+
+fl_status fl_own_address_check_other(const char *given, const char *address)
+{
+    char own[FL_ADDRESS_TEXT], shown[GIVEN_MAX + FL_ADDRESS_TEXT + 8];
+    struct ifaddrs *all = NULL;
+    fl_status status = FL_OK;
+    if (fl_host_address_is_loopback(address) || getifaddrs(&all) != 0) {
+        return FL_OK;
+    }
+    for (const struct ifaddrs *i = all; i != NULL && status == FL_OK; i = i->ifa_next) {
+        bool is_own = read_entry(i, own) && strcmp(own, address) == 0;
+        if (is_own || is_broadcast(i, address)) {
+            status = fl_fail(FL_EINVAL,
+                             "found %s, %s address of %.16s of this host, which is the "
+                             "first one; allowed: an address of that other host",
+                             shown_address(given, address, shown), is_own ? "an" : "the broadcast",
+                             i->ifa_name);
+        }
+    }
+    freeifaddrs(all);
+    return status;
+}
+
 fl_status fl_own_address_check(const char *given, const char *address, bool near)
 {
     char list[LIST_BYTES], shown[GIVEN_MAX + FL_ADDRESS_TEXT + 8];
@@ -89,11 +138,7 @@ fl_status fl_own_address_check(const char *given, const char *address, bool near
     if (all != NULL) {
         freeifaddrs(all);
     }
-    if (fl_own_address_is_wildcard(address) || strcmp(given, address) == 0) {
-        snprintf(shown, sizeof shown, "%.*s", GIVEN_MAX, given);
-    } else {
-        snprintf(shown, sizeof shown, "%.*s (%s)", GIVEN_MAX, given, address);
-    }
     return why == NULL ? FL_OK
-                       : fl_fail(FL_EINVAL, "found %s, which %s; allowed: %s", shown, why, list);
+                       : fl_fail(FL_EINVAL, "found %s, which %s; allowed: %s",
+                                 shown_address(given, address, shown), why, list);
 }

@@ -21,4 +21,9 @@ bool fl_own_address_is_wildcard(const char *address);
  * near   the other hosts are this machine, too: a loopback address leads them here */
 fl_status fl_own_address_check(const char *given, const char *address, bool near) FL_MUST_CHECK;
 
+/* FL_EINVAL, with what was found, if `address`, which is to be another host's, is one of this
+ * host's network interfaces, or the broadcast address of their networks: no other host has it. A
+ * loopback address is not: all hosts may be one machine. */
+fl_status fl_own_address_check_other(const char *given, const char *address) FL_MUST_CHECK;
+
 #endif

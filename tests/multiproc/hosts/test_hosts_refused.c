@@ -157,7 +157,7 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
          "hosts: entry 2, address: found 127.0.0.1, which host a has, too"},
         {"run " NET_JOB "--listen tcp://127.0.0.1:5570", "--listen: the run has one host"},
         {"run " NET_JOB "--set 'hosts=[{name: a, address: 127.0.0.1, devices: 1}]'",
-         "hosts: found one host, allowed: two or more"},
+         "hosts: found a list of 1, allowed: none, or a list of 2 to 128 mappings"},
         {"run " NET_JOB "--set 'hosts=[{name: a, address: a.invalid, devices: 1}, "
          "{name: b, address: 127.0.0.1, devices: 1}]'",
          "hosts: entry 1, address: a.invalid: no IPv4 address"},
@@ -173,6 +173,14 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
          "hosts: entry 2, address: found 127.0.0.1 twice"},
         {"run " NET_JOB "--hosts name.yaml --listen tcp://127.0.0.1:5570",
          "address: found 'localhost', allowed: an IPv4 address"},
+        {"run " NET_JOB "--hosts octal.yaml --listen tcp://127.0.0.1:5570", "octal.yaml:3:"},
+        {"run " NET_JOB "--hosts many.yaml --listen tcp://127.0.0.1:5570",
+         "many.yaml:3:5: hosts: entry 2, address: found 224.0.0.1, a multicast address"},
+        {"run " NET_JOB "--hosts hosts.yaml --listen tcp://0127.0.0.1:5570",
+         "--listen: found '0127.0.0.1', allowed: four decimal numbers"},
+        {"agent --join tcp://127.0.0.1:5570 --key none --address 127.1",
+         "--address: found '127.1', allowed: four decimal numbers"},
+        {"agent --join tcp://127.1:5570 --key keys", "with the head's address"},
         {"run " NET_JOB "--ssh", "--ssh: an option of --hosts, which is missing"},
         {"run " NET_JOB "--hosts hosts.yaml --listen 127.0.0.1", "allowed: tcp://ADDRESS:PORT"},
         {"run " NET_JOB "--hosts none.yaml --listen tcp://127.0.0.1:5570",
@@ -234,6 +242,8 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
                         "sed '/name: b/d' hosts.yaml > one.yaml && "
                         "sed 's/127.0.0.2/127.0.0.1/' hosts.yaml > twice.yaml && "
                         "sed 's/127.0.0.2/localhost/' hosts.yaml > name.yaml && "
+                        "sed 's/127.0.0.2/0127.0.0.2/' hosts.yaml > octal.yaml && "
+                        "sed 's/127.0.0.2/224.0.0.1/' hosts.yaml > many.yaml && "
                         "sed 's/127.0.0.1/192.0.2.1/' hosts.yaml > far.yaml && "
                         "sed 's/127.0.0.2/192.0.2.1/' hosts.yaml > near.yaml && "
                         "sed 's/127.0.0.1/0.0.0.0/' hosts.yaml > any.yaml && "
@@ -246,6 +256,50 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
         run_command(h->dir, command, &said);
         if (said.exit_code != 2 || strstr(said.err, cases[i].text) == NULL) {
             fail_msg("%s: exit code %d, %s", cases[i].arguments, said.exit_code, said.err);
+        }
+    }
+}
+
+static int make_two(void **state)
+{
+    static const int n_devices[] = {1, 1};
+    return net_hosts_set_up(state, 2, n_devices);
+}
+
+/* Would catch: addresses of many hosts, or of the head itself, for which the head starts and then
+ * waits ten minutes, and numbers that a resolver reads as another address. */
+static void test_hosts_refused__an_address_is_of_one_host(void **state)
+{
+    static const struct {
+        const char *head, *other, *text;
+    } cases[] = {
+        {NULL, "224.0.0.1", "entry 2, address: found 224.0.0.1, a multicast address; allowed"},
+        {NULL, "255.255.255.255", "entry 2, address: found 255.255.255.255, a broadcast address"},
+        {"224.0.0.1", "192.0.2.1", "entry 1, address: found 224.0.0.1, a multicast address"},
+        {"10.9.8.255", "192.0.2.1",
+         "entry 1, address: found 10.9.8.255, which is no address of a network interface of this "
+         "host; allowed: "},
+        {"10.9.8.1", "10.9.8.255",
+         "entry 2, address: found 10.9.8.255, the broadcast address of more of this host, which is "
+         "the first one; allowed: "},
+        {NULL, "10.9.8.1",
+         "entry 2, address: found 10.9.8.1, an address of more of this host, which is the first "
+         "one; allowed: an address of that other host"},
+    };
+    net_hosts *h = *state;
+    NET_NEED(h);
+    assert_true(net_hosts_shell("ip -n %s link add more type bridge && ip -n %s addr add "
+                                "10.9.8.1/24 dev more && ip -n %s link set more up",
+                                h->host[0].space, h->host[0].space, h->host[0].space));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *head = cases[i].head == NULL ? h->host[0].address : cases[i].head;
+        assert_false(net_hosts_shell("timeout 60 ip netns exec %s '%s/frostline' run " NET_JOB
+                                     "--run-dir %s/run --set 'hosts=[{name: a, address: %s, "
+                                     "devices: 1}, {name: b, address: %s, devices: 1}]' 2>&1",
+                                     h->host[0].space, FL_BINARY_DIR, h->dir, head,
+                                     cases[i].other));
+        if (strstr(net_hosts_said(), cases[i].text) == NULL) {
+            fail_msg("%s, %s: %s", head, cases[i].other, net_hosts_said());
         }
     }
 }
@@ -335,6 +389,8 @@ int main(void)
         LOOPBACK(test_hosts_refused__strangers_are_refused),
         LOOPBACK(test_hosts_refused__a_stale_key_is_read_again),
         LOOPBACK(test_hosts_refused__bad_input_is_refused),
+        cmocka_unit_test_setup_teardown(test_hosts_refused__an_address_is_of_one_host, make_two,
+                                        net_hosts_tear_down),
         LOOPBACK(test_hosts_refused__the_loopback_interface_is_no_network),
         LOOPBACK(test_hosts_refused__a_closed_connection_is_no_refusal),
         LOOPBACK(test_hosts_refused__a_head_that_is_not_there),

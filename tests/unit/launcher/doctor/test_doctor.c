@@ -358,7 +358,7 @@ static void test_doctor__links_between_hosts_are_compared_with_the_file(void **s
     found.pair[1] = (fl_host_link){
         .a = 0, .b = 2, .stage = FL_HOST_LINK_UNCONNECTED, .why = "no connection in 5 s"};
     found.pair[2] = (fl_host_link){.a = 1, .b = 2, .reached = true, .link = {60, {600, 400}, 600}};
-    fl_doctor_judge_links(&file, &found, &findings);
+    fl_doctor_judge_links(&file, &found, FL_SECURITY_TLS, &findings);
     assert_int_equal(findings.n, 5);
     assert_verdict(&findings, "head", FL_VERDICT_ERROR);
     assert_non_null(strstr(findings.of[0].found, "host c (10.0.0.3): it has not come"));
@@ -368,16 +368,19 @@ static void test_doctor__links_between_hosts_are_compared_with_the_file(void **s
     assert_int_equal(findings.of[3].verdict, FL_VERDICT_WARNING); /* one direction is slow */
     assert_non_null(strstr(findings.of[3].advice, "links.between_hosts"));
     assert_non_null(strstr(findings.of[4].found, "2 pairs measured; the worst of each: 60 us"));
-    assert_non_null(strstr(findings.of[2].advice, "firewall"));
+    assert_non_null(strstr(findings.of[2].advice, "firewall, or set autodp.ports"));
+    findings.n = 0;
+    fl_doctor_judge_links(&file, &found, FL_SECURITY_NONE, &findings); /* refuses autodp.ports */
+    assert_non_null(strstr(findings.of[2].advice, "firewall, or give addresses"));
     file.cluster.link[FL_LINK_HOSTS] = (fl_link_cost){0}; /* nothing is stated */
     findings.n = 0;
     found.pair[1].stage = FL_HOST_LINK_UNMET; /* no connection was tried */
-    fl_doctor_judge_links(&file, &found, &findings);
+    fl_doctor_judge_links(&file, &found, FL_SECURITY_TLS, &findings);
     assert_int_equal(findings.of[3].verdict, FL_VERDICT_OK);
     assert_string_equal(findings.of[2].advice, "");
     findings.n = 0;
     found.pair[1].stage = FL_HOST_LINK_NO_PORT; /* no firewall is to blame */
-    fl_doctor_judge_links(&file, &found, &findings);
+    fl_doctor_judge_links(&file, &found, FL_SECURITY_TLS, &findings);
     assert_null(strstr(findings.of[2].advice, "firewall"));
     assert_non_null(strstr(findings.of[2].advice, "autodp.ports"));
 }

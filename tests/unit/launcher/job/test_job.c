@@ -123,7 +123,7 @@ static void test_job__hosts_have_names_addresses_and_devices(void **state)
          "entry 1: found no devices, allowed: an entry with devices: an integer"},
         {"[{name: a, devices: 1}]", "entry 1: found no address, allowed: an entry with address: an "
                                     "IPv4 address or a name that has one"},
-        {"[]", "hosts: found an empty list, allowed: none, or a list of 1 to 128 mappings with "
+        {"[]", "hosts: found an empty list, allowed: none, or a list of 2 to 128 mappings with "
                "name, address, devices"},
         {"[{name: a, address: b, devices: 1, memory: 1KiB}]",
          "entry 1, memory: found '1KiB', allowed: a size from 1MiB to 1024TiB"},
@@ -145,6 +145,8 @@ static void test_job__hosts_have_names_addresses_and_devices(void **state)
         {"[{name: a, address: b, devices: 0}]", "entry 1, devices: found '0'"},
         {"[{name: a, address: '10.0.0.1 x', devices: 1}]", "entry 1, address: found"},
         {"[{name: a, address: b, devices: 1, adress: c}]", "unknown key 'adress', nearest is"},
+        {"[{name: a, address: b, devices: 1}]",
+         "hosts: found a list of 1, allowed: none, or a list of 2 to 128 mappings with name"},
         {"[{name: a, address: b, devices: 1}, 3]", "entry 2: found '3', allowed: a mapping with "},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -155,6 +157,9 @@ static void test_job__hosts_have_names_addresses_and_devices(void **state)
     }
 }
 
+#define TWO_HOSTS(address)                                                                         \
+    "hosts:\n- {name: a, address: b, devices: 1}\n- {name: b, address: " address ", devices: 1}\n"
+
 static void test_job__hosts_differ_and_have_sockets_for_their_devices(void **state)
 {
     (void)state;
@@ -163,8 +168,19 @@ static void test_job__hosts_differ_and_have_sockets_for_their_devices(void **sta
          "hosts: entry 2, name: found a twice, allowed: names that differ"},
         {"hosts:\n- {name: a, address: b, devices: 1}\n- {name: b, address: b, devices: 1}\n",
          "hosts: entry 2, address: found b twice"},
-        {"hosts:\n- {name: a, address: b, devices: 2, sockets: 3}\n",
-         "hosts: entry 1, sockets: found 3, allowed: at most its 2 devices"},
+        {TWO_HOSTS("224.0.0.1"), "hosts: entry 2, address: found 224.0.0.1, a multicast address; "
+                                 "allowed: the address of one host"},
+        {TWO_HOSTS("239.255.255.255"), "a multicast address"},
+        {TWO_HOSTS("255.255.255.255"), "found 255.255.255.255, a broadcast address"},
+        {TWO_HOSTS("010.77.1.1"),
+         "hosts: entry 2, address: found '010.77.1.1', allowed: four decimal numbers from 0 to 255 "
+         "without leading zeros, as 10.0.0.1, or a name"},
+        {TWO_HOSTS("10.1"), "found '10.1', allowed: four decimal numbers"},
+        {TWO_HOSTS("10.0.0.256"), "found '10.0.0.256', allowed: four decimal numbers"},
+        {TWO_HOSTS("0x0a.1.1.1"), "found '0x0a.1.1.1', allowed: four decimal numbers"},
+        {"hosts:\n- {name: b, address: c, devices: 1}\n- {name: a, address: b, devices: 2, "
+         "sockets: 3}\n",
+         "hosts: entry 2, sockets: found 3, allowed: at most its 2 devices"},
         {"hosts:\n- {name: a, address: b, devices: 1024}\n- {name: c, address: d, devices: 1}\n",
          "hosts: entry 2, devices: found 1025 devices up to here, allowed: at most 1024"},
     };

@@ -215,7 +215,7 @@ static void test_job_written__the_longest_lists_survive_writing_and_reading(void
     job.n_hosts = FL_JOB_HOSTS_MAX;
     for (int i = 0; i < FL_JOB_HOSTS_MAX; i++) {
         snprintf(job.hosts[i].name, FL_JOB_HOST_TEXT, "%059d%04d", 0, i);
-        snprintf(job.hosts[i].address, FL_JOB_HOST_TEXT, "%059d%04d", 1, i);
+        snprintf(job.hosts[i].address, FL_JOB_HOST_TEXT, "h%058d%04d", 1, i);
         job.hosts[i].devices = job.hosts[i].sockets = 8;
         job.hosts[i].memory_bytes = (INT64_C(1) << 50) - 1;
         job.hosts[i].speed = 0.1 + 0.2;

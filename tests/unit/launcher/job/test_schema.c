@@ -117,7 +117,8 @@ static const char *another(const fl_field *field, char text[FL_FIELD_VALUE_MAX])
                : field->list->n_keys == 0               ? "[3, 4]"
                : strcmp(field->path, "hosts") == 0
                    ? "[{name: a, address: 10.0.0.1, devices: 2, sockets: 1, "
-                     "memory: 3MiB, speed: 0.5, profile: p}]"
+                     "memory: 3MiB, speed: 0.5, profile: p}, {name: b, address: 10.0.0.2, devices: "
+                     "1}]"
                    : "[{step: 3, f: 1, k: 2, r: 3, m: 4}]";
     }
     return NULL;
