@@ -140,8 +140,7 @@ static fl_status late(fl_net *base, int peer, int64_t waited_ms)
 {
     gloo_net *net = gloo_of(base);
     char reason[96];
-    snprintf(reason, sizeof reason, "waiting for member %d took longer than %lld ms", peer,
-             (long long)waited_ms);
+    fl_net_late_text(reason, sizeof reason, "waiting for", peer, waited_ms);
     fl__gloo_break(net, FL_EDEADLINE, reason);
     return fl__gloo_refused(net);
 }
@@ -264,8 +263,7 @@ static fl_status finish(gloo_buffer *b, bool sending, int64_t deadline_us)
         char reason[256];
         const char *what = sending ? "sending to" : "receiving from";
         if (fl__gloo_is_timeout(failure.what())) {
-            snprintf(reason, sizeof reason, "%s member %d took longer than %lld ms", what, peer,
-                     (long long)limit.count());
+            fl_net_late_text(reason, sizeof reason, what, peer, limit.count());
             fl__gloo_break(net, FL_EDEADLINE, reason);
         } else {
             snprintf(reason, sizeof reason, "%s member %d: %s", what, peer,

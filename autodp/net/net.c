@@ -135,6 +135,17 @@ fl_status fl_net_late(fl_net *net, int peer, int64_t waited_ms)
     return net->ops->late(net, peer, waited_ms);
 }
 
+void fl_net_late_text(char *text, size_t size_bytes, const char *what, int peer, int64_t waited_ms)
+{
+    if (waited_ms > 0) {
+        snprintf(text, size_bytes, "%s member %d took longer than %lld ms", what, peer,
+                 (long long)waited_ms);
+    } else {
+        snprintf(text, size_bytes, "%s member %d: its time was over before the wait for it began",
+                 what, peer);
+    }
+}
+
 fl_status fl_net_buffer_create(fl_net *net, void *data, size_t size_bytes, fl_net_buffer **out)
 {
     return net->ops->buffer_create(net, data, size_bytes, out);

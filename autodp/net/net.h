@@ -99,6 +99,11 @@ bool fl_net_lost(fl_net *net, int peer);
 fl_status fl_net_expect(fl_net *net, int peer) FL_MUST_CHECK;
 fl_status fl_net_late(fl_net *net, int peer, int64_t waited_ms) FL_MUST_CHECK;
 
+/* "receiving from member 1 took longer than 200 ms", for a wait whose deadline has passed.
+ * waited_ms 0: it had passed before the wait began, as for a process that stood still. Threads:
+ * pure; any. */
+void fl_net_late_text(char *text, size_t size_bytes, const char *what, int peer, int64_t waited_ms);
+
 /* Register memory (borrowed). Several operations in one direction may be in flight on a buffer if
  * all go to the same peer: they finish in the order of their start, with one wait each. Threads:
  * one for each direction. */

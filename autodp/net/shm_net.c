@@ -148,8 +148,7 @@ static fl_status late(fl_net *base, int peer, int64_t waited_ms)
 {
     fl_shm_net *net = fl__shm_of(base);
     char reason[96];
-    snprintf(reason, sizeof reason, "waiting for member %d took longer than %lld ms", peer,
-             (long long)waited_ms);
+    fl_net_late_text(reason, sizeof reason, "waiting for", peer, waited_ms);
     lock(net);
     fl__shm_break(net, FL_EDEADLINE, reason);
     return unlock(net, refused(net));
@@ -231,9 +230,8 @@ static fl_status fail_late(fl_shm_buffer *b, fl_shm_way way, int64_t waited_ms)
 {
     fl_shm_net *net = fl__shm_of(b->base.net);
     char reason[96];
-    snprintf(reason, sizeof reason, "%s member %d took longer than %lld ms",
-             way == FL_SHM_SEND ? "sending to" : "receiving from", b->ways[way].peer,
-             (long long)waited_ms);
+    fl_net_late_text(reason, sizeof reason, way == FL_SHM_SEND ? "sending to" : "receiving from",
+                     b->ways[way].peer, waited_ms);
     lock(net);
     fl__shm_break(net, FL_EDEADLINE, reason);
     return unlock(net, failed_with(net, b->ways[way].peer));

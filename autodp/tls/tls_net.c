@@ -138,9 +138,9 @@ static void break_late(fl__tls_net *net, const char *what, int peer, int64_t wai
 {
     const fl__tls_out *out = &net->peers[peer].out;
     bool is_open = out->state == FL__TLS_IDLE || out->state == FL__TLS_OPEN;
-    char reason[256];
-    snprintf(reason, sizeof reason, "%s member %d took longer than %lld ms%s%s%s", what, peer,
-             (long long)waited_ms, is_open ? "" : " (not connected: ",
+    char late[128], reason[256];
+    fl_net_late_text(late, sizeof late, what, peer, waited_ms);
+    snprintf(reason, sizeof reason, "%s%s%s%s", late, is_open ? "" : " (not connected: ",
              is_open                      ? ""
              : out->stream.why[0] == '\0' ? "no answer"
                                           : out->stream.why,

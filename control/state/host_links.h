@@ -15,7 +15,8 @@ typedef enum fl_host_link_stage {
 } fl_host_link_stage;
 
 typedef struct fl_host_link {
-    int a, b; /* indices of the hosts, a < b */
+    int a, b;       /* indices of the hosts, a < b */
+    uint64_t order; /* the number of the order to measure (fl_host_probe_order) */
     bool reached;
     fl_far_link link;               /* of a to b; reached */
     fl_host_link_stage stage;       /* not reached; else FL_HOST_LINK_OTHER */

@@ -140,7 +140,8 @@ static void probe_pairs(const host_prober *p, fl_host_probe_tell *tell, void *co
             continue;
         }
         fl_host_link result = {.a = o->index < peer ? o->index : peer,
-                               .b = o->index < peer ? peer : o->index};
+                               .b = o->index < peer ? peer : o->index,
+                               .order = o->number};
         fl_status status = measure_pair(p, round, &result);
         result.reached = status == FL_OK;
         snprintf(result.why, sizeof result.why, "%s", status == FL_OK ? "" : fl_errmsg());
@@ -176,7 +177,8 @@ void fl_host_probe(const fl_host_probe_order *order, const fl_curve_keys *keys,
                                    : open_and_probe(&p, zmq, keys, tell, context);
     for (int peer = 0; status != FL_OK && peer < order->n; peer++) {
         fl_host_link result = {.a = order->index < peer ? order->index : peer,
-                               .b = order->index < peer ? peer : order->index};
+                               .b = order->index < peer ? peer : order->index,
+                               .order = order->number};
         snprintf(result.why, sizeof result.why, "%s", fl_errmsg());
         if (peer != order->index && !order->absent[peer]) {
             tell(context, &result);

@@ -1,6 +1,7 @@
 /* ③ and ⑤ of a survey: the links between hosts. */
 #include "control/agent/survey/host_survey_parts.h"
 #include "device/clock.h"
+#include "device/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,8 @@ enum {
     PAIR_MS = 400,
     LATE_MS = 10000, /* after the time of an order, for its answers to come */
     REASON_MS = 1000,
+    ATTEMPTS = 3,
+    STOOD_US = 2000000, /* it spoils rates as well */
 };
 
 static const fl_host *host_of(const fl__survey *s, int i)
@@ -87,7 +90,8 @@ static const fl_host_link *find_pair(const fl__survey *s, int a, int b)
 void fl__survey_take_link(fl__survey *s, int i, const fl_host_link *result)
 {
     bool is_own = result->a == i || (result->b == i && !result->reached);
-    if (!is_own || result->b >= s->out->n || find_pair(s, result->a, result->b) != NULL) {
+    if (!is_own || result->order != s->order.number || result->b >= s->out->n ||
+        find_pair(s, result->a, result->b) != NULL) {
         return;
     }
     fl_host_link *pair = &s->out->pair[s->out->n_pairs++];
@@ -215,8 +219,11 @@ static fl_status await_reason(fl__survey *s)
     return FL_OK;
 }
 
-fl_status fl__survey_measure_links(fl__survey *s)
+/* One order, and its answers. FL_EPEER: a host has no part any more. */
+static fl_status measure_once(fl__survey *s)
 {
+    s->out->n_pairs = 0;
+    s->stood_us = 0;
     order_all(s);
     int64_t until_us = fl_deadline_us(s->order.all_ms + LATE_MS);
     while (goes_on(s) && fl_left_ms(until_us) > 0) {
@@ -231,9 +238,33 @@ fl_status fl__survey_measure_links(fl__survey *s)
         fill_missing(s);
     }
     qsort(s->out->pair, (size_t)s->out->n_pairs, sizeof *s->out->pair, compare_pairs);
-    if (s->o->partial || check_pairs(s) == FL_OK) {
-        return FL_OK;
+    return FL_OK;
+}
+
+/* Machines that stood still all together, as those of one owner: deadlines have passed that nobody
+ * has missed, and rates are those of the standstill. A short one that no pair has noticed is none.
+ */
+static bool wants_again(const fl__survey *s, int n_so_far)
+{
+    bool failed = check_pairs(s) != FL_OK;
+    return s->stopped == 0 && n_so_far < ATTEMPTS && s->stood_us > (failed ? 0 : STOOD_US);
+}
+
+fl_status fl__survey_measure_links(fl__survey *s)
+{
+    for (int n = 1;; n++) {
+        FL_TRY(measure_once(s));
+        if (!s->o->partial && check_pairs(s) != FL_OK) {
+            FL_TRY(await_reason(s));
+        }
+        if (!wants_again(s, n)) {
+            return s->o->partial ? FL_OK : check_pairs(s);
+        }
+        if (!s->o->quiet) {
+            fl_log(FL_LOG_WARN,
+                   "this process stood still for %.1f s while links were measured: measures them "
+                   "again",
+                   (double)s->stood_us * 1e-6);
+        }
     }
-    FL_TRY(await_reason(s));
-    return check_pairs(s);
 }

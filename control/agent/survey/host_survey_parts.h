@@ -35,8 +35,9 @@ typedef struct fl__survey {
     fl_host_socket socket;
     void *links; /* of the store */
     fl_store *store;
-    int64_t turned_us;            /* when the last turn read what had come */
-    int64_t looked_us;            /* at the tasks of an engine that are to join */
+    int64_t turned_us; /* when the last turn read what had come */
+    int64_t stood_us;  /* for which this process did not run, since links were ordered last */
+    int64_t looked_us; /* at the tasks of an engine that are to join */
     int64_t n_dropped, n_refused; /* messages, agents */
     int own, signal_fd;           /* the socket of this host's process */
     pid_t pid;

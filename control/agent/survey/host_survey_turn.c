@@ -31,13 +31,13 @@ static void tell_result(void *context, const fl_host_link *result)
     (void)send(*socket, result, sizeof *result, MSG_NOSIGNAL);
 }
 
-/* Waits for the order without a deadline: the parent sends it or closes the socket, and this
- * process ends with it. */
+/* Waits for orders without a deadline: the parent sends one or closes the socket, and this process
+ * ends with it. */
 static _Noreturn void become_probe(const fl__survey *s, int socket, pid_t parent)
 {
     fl_host_probe_order order;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == parent && recv(socket, &order, sizeof order, 0) == (ssize_t)sizeof order) {
+    while (getppid() == parent && recv(socket, &order, sizeof order, 0) == (ssize_t)sizeof order) {
         fl_host_probe(&order, &s->o->hosts->keys, tell_result, &socket);
     }
     _exit(0);
@@ -300,9 +300,11 @@ static void watch_starters(fl__survey *s)
 static void note_still(fl__survey *s)
 {
     int64_t now_us = fl_now_us(), us = now_us - s->turned_us;
-    for (int i = 1; i < s->out->n && s->turned_us != 0 && us > STILL_US; i++) {
+    bool stood = s->turned_us != 0 && us > STILL_US;
+    for (int i = 1; i < s->out->n && stood; i++) {
         s->host[i].heard_us = fl_join_excused_us(s->host[i].heard_us, us, now_us);
     }
+    s->stood_us += stood ? us : 0;
     s->turned_us = now_us;
 }
 

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 15 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 16 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
                    FL_HOST_MESSAGE_MAX,
@@ -208,6 +208,7 @@ static void put_result(fl_writer *w, const fl_host_link *v)
 {
     fl_put(w, (uint32_t)v->a, 4);
     fl_put(w, (uint32_t)v->b, 4);
+    fl_put(w, v->order, 8);
     fl_put(w, v->reached ? REACHED : v->stage == FL_HOST_LINK_OTHER ? 0 : REACHED + v->stage, 1);
     fl_put_f64(w, v->link.latency_us);
     fl_put_f64(w, v->link.bytes_per_us[0]);
@@ -226,6 +227,7 @@ static bool get_result(fl_reader *r, fl_host_link *v)
     memset(v, 0, sizeof *v);
     v->a = fl_get_i32(r);
     v->b = fl_get_i32(r);
+    v->order = fl_get(r, 8);
     uint64_t end = fl_get(r, 1);
     bool good = end <= REACHED + FL_HOST_LINK_NO_PORT;
     v->reached = end == REACHED;

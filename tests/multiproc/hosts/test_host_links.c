@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { STEPS = 12, COMPARED = 12 };
+enum { STEPS = 12, COMPARED = 12, STILL_MS = 6000 /* two hosts have 5 s to connect */ };
 
 static int make_three(void **state)
 {
@@ -255,6 +255,36 @@ static void test_host_links__an_agent_that_is_killed_while_it_measures_ends_the_
                                   "agent was killed by signal 9"));
 }
 
+/* All processes of all hosts. */
+static void signal_all(const net_hosts *h, const char *name)
+{
+    for (int i = 0; i < h->n; i++) {
+        assert_true(net_hosts_shell("kill -%s $(ip netns pids %s)", name, h->host[i].space));
+    }
+}
+
+/* As virtual machines of one owner. Would catch: a start that ends with code 3, because a wait of
+ * five seconds was over before it began. */
+static void test_host_links__a_standstill_of_all_hosts_is_excused(void **state)
+{
+    net_hosts *h = *state;
+    pid_t agent;
+    NET_NEED(h);
+    forget_links(h);
+    net_hosts_start_head(h, NET_JOB "--set train.max_steps=4");
+    net_hosts_start_agent(h, 1);
+    net_hosts_start_agent(h, 2);
+    NET_AWAIT((agent = net_hosts_child_of(h->host[1].agent)) != 0);
+    NET_AWAIT(net_hosts_child_of(agent) != 0); /* the process that measures, for half a second */
+    signal_all(h, "STOP");
+    nap(1000 * STILL_MS);
+    signal_all(h, "CONT");
+    net_hosts_expect(h, 0);
+    assert_true(
+        net_hosts_log_has(h, "head.log", "s while links were measured: measures them again"));
+    assert_int_equal(net_hosts_n_steps(h), 4);
+}
+
 static void test_host_links__the_doctor_measures_every_pair(void **state)
 {
     net_hosts *h = *state;
@@ -297,6 +327,7 @@ int main(void)
         HOSTS(test_host_links__a_measuring_process_that_is_killed_ends_the_start),
         HOSTS(test_host_links__an_agent_that_is_killed_while_it_measures_ends_the_start),
         HOSTS(test_host_links__a_stop_while_hosts_are_awaited_leaves_no_run),
+        HOSTS(test_host_links__a_standstill_of_all_hosts_is_excused),
         HOSTS(test_host_links__the_doctor_measures_every_pair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

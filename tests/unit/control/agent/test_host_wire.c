@@ -153,6 +153,7 @@ static fl_host_message probe_result(void)
 {
     return (fl_host_message){.type = FL_HOST_PROBED,
                              .probed = {.a = 1,
+                                        .order = UINT64_C(1) << 40,
                                         .b = 2,
                                         .reached = true,
                                         .link = {.latency_us = 25.5,
@@ -188,6 +189,7 @@ static void test_host_wire__keeps_an_order_to_measure_and_its_results(void **sta
     assert_int_equal(get(bytes, n, &read), FL_OK);
     assert_int_equal(read.probed.a, 1);
     assert_int_equal(read.probed.b, 2);
+    assert_true(read.probed.order == UINT64_C(1) << 40);
     assert_true(read.probed.reached);
     assert_memory_equal(&read.probed.link, &m.probed.link, sizeof read.probed.link);
     assert_string_equal(read.probed.why, "x");
