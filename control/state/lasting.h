@@ -31,6 +31,7 @@ typedef struct fl_lasting_host {
     fl_host host;
     fl_host_record record;
     fl_host_told told;
+    int k, r; /* that the run was to have before the drain of the host; 0: none in particular */
 } fl_lasting_host;
 
 typedef struct fl_lasting {

@@ -31,6 +31,8 @@ static void keep_record(fl_controller *controller, int i, const fl_lasting_host 
         return;
     }
     *record = before->record;
+    drain->k = before->k;
+    drain->r = before->r;
     if (before->told.state == record->state && is_still_told(controller, &before->told)) {
         drain->told = before->told;
         drain->joined_us = record->joined_us;

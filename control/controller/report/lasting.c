@@ -35,8 +35,11 @@ void fl_lasting_keep_hosts(const fl_controller *controller)
     l->n_hosts = hosts->n;
     for (int i = 0; i < hosts->n; i++) {
         fl_host_times_note(controller, i);
-        l->hosts[i] = (fl_lasting_host){
-            .host = hosts->host[i], .record = records[i], .told = controller->hosts.drains[i].told};
+        l->hosts[i] = (fl_lasting_host){.host = hosts->host[i],
+                                        .record = records[i],
+                                        .told = controller->hosts.drains[i].told,
+                                        .k = controller->hosts.drains[i].k,
+                                        .r = controller->hosts.drains[i].r};
         if (records[i].state == FL_HOST_STATE_AWAITED) { /* it has not joined again so far */
             l->hosts[i].record.joined_s = controller->hosts.drains[i].joined_s;
         }

@@ -187,6 +187,23 @@ static void test_host_times__a_drain_is_told_again_with_its_time(void **state)
     end(r);
 }
 
+/* Would catch: a host that comes back, and for which the run does not return to its K and R. */
+static void test_host_times__the_grid_before_a_drain_is_known_later(void **state)
+{
+    rig *r = *state;
+    live_once(r, FL_HOST_STATE_DRAINED);
+    r->drains[B].k = 1;
+    r->drains[B].r = 3;
+    end(r);
+    for (int i = 0; i < 2; i++) {
+        begin(r, &r->again, 12);
+        fl_host_again_take(&r->c);
+        assert_int_equal(r->drains[B].k, 1);
+        assert_int_equal(r->drains[B].r, 3);
+        end(r);
+    }
+}
+
 #define RIG(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -195,6 +212,7 @@ int main(void)
         RIG(test_host_times__stay_when_the_run_goes_back),
         RIG(test_host_times__of_a_host_that_comes_back_are_new),
         RIG(test_host_times__a_drain_is_told_again_with_its_time),
+        RIG(test_host_times__the_grid_before_a_drain_is_known_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
