@@ -14,8 +14,9 @@ static const char head[] =
     "    local options='' values='' operand=nothing words='' candidates='' kind='' name quoted\n"
     "    local IFS=$' \\t\\n' found=()\n";
 
-/* compgen -W would expand its words, and a folder may have any name: "$(...)" would be run. The word
- * on the line is as it was typed, so it is compared with the name in a quote and escaped, too. */
+/* compgen -W would expand its words, and a folder may have any name: "$(...)" would be run. The
+ * word on the line is as it was typed, so it is compared with the name in a quote and escaped, too.
+ */
 static const char tail[] =
     "    esac\n"
     "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
@@ -33,13 +34,15 @@ static const char tail[] =
     "    read -ra found <<<\"$candidates\"\n"
     "    case $kind in\n"
     "    run) for name in runs/*; do [ ! -e \"$name\" ] || found+=(\"${name#runs/}\"); done ;;\n"
-    "    field) mapfile -t found < <(\"${COMP_WORDS[0]}\" schema 2>/dev/null | awk '{ print $1 }') ;;\n"
+    "    field) mapfile -t found < <(\"${COMP_WORDS[0]}\" schema 2>/dev/null | awk '{ print $1 }') "
+    ";;\n"
     "    command) read -ra found <<<\"$commands\" ;;\n"
     "    esac\n"
     "    COMPREPLY=()\n"
     "    for name in \"${found[@]}\"; do\n"
     "        printf -v quoted %q \"$name\"\n"
-    "        [[ $name != \"${word#[\\\"\\']}\"* && $quoted != \"$word\"* ]] || COMPREPLY+=(\"$name\")\n"
+    "        [[ $name != \"${word#[\\\"\\']}\"* && $quoted != \"$word\"* ]] || "
+    "COMPREPLY+=(\"$name\")\n"
     "    done\n"
     "    if [ ${#COMPREPLY[@]} -eq 0 ]; then\n"
     "        case $kind in\n"
