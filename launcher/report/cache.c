@@ -62,7 +62,7 @@ static void draw_cache(fl_html *html, const fl_report *report, int width)
     c.x = fl_axis_fit((double)columns.first + 0.5, (double)columns.last + 1.5,
                       width >= FL_PAGE_WIDE ? 12 : 6, false, true);
     c.y = fl_axis_fit(0, fl_columns_highest(&columns), 4, true, true);
-    fl_drawing_open(html, width, 190, "Samples through the frozen blocks, one column per epoch");
+    fl_drawing_open(html, width, 190, "Samples through the frozen blocks, by epoch");
     fl_chart_y_axis(&c, "");
     fl_columns_draw(&c, &columns, part_look, part_name, "");
     fl_chart_x_axis(&c, "epoch");
@@ -170,12 +170,15 @@ void fl_page_cache(fl_html *html, const fl_report *report)
             keys[p] = (fl_page_key){part_look[p], part_name[p]};
         }
         fl_page_keys(html, keys, PARTS);
-        fl_page_figure(
-            html, report, "Samples through the frozen blocks",
-            "Samples of training and evaluation. Further: stored for fewer frozen blocks than "
+        char per[FL_COLUMNS_NOTE], note[512];
+        fl_columns columns = columns_of(report);
+        snprintf(
+            note, sizeof note,
+            "%s Samples of training and evaluation. Further: stored for fewer frozen blocks than "
             "now. The counts of an epoch that a plan did not finish are lost when it gives way "
             "to another.",
-            draw_cache);
+            fl_columns_note(&columns, "sum", per));
+        fl_page_figure(html, report, "Samples through the frozen blocks", note, draw_cache);
         table(html, report, true);
         fl_html_add(html, "<details><summary>By epoch and worker as a table</summary>");
         table(html, report, false);

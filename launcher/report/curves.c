@@ -152,27 +152,36 @@ static bool next_value(value_cursor *t, double *x, double *y, int64_t *epoch)
     return false;
 }
 
-/* More values than a plot has room for are thinned out. */
-static int draw_values(const fl_chart *c, const fl_report *report, const char *key,
-                       const char *what, double times)
+static void draw_dot(const fl_chart *c, double x, double y, int64_t epoch, const char *what)
+{
+    char tip[160];
+    snprintf(tip, sizeof tip, "step %.0f, epoch %lld: %s %.4g", x, (long long)epoch + 1, what, y);
+    fl_chart_dot(c, "dot2", x, y, tip);
+}
+
+/* More values than a plot has room for are thinned out; the last one is shown. */
+static void draw_values(const fl_chart *c, const fl_report *report, const char *key,
+                        const char *what, double times)
 {
     value_cursor e = {.report = report, .key = key};
-    double x, y, shown_to = -1;
-    int64_t epoch;
-    int n = 0;
+    double x, y, last_x = 0, last_y = 0, shown_to = -1;
+    int64_t epoch, last_epoch = 0;
+    bool any = false, left_out = false;
     while (next_value(&e, &x, &y, &epoch)) {
-        char tip[96];
         double at = fl_axis_at(&c->x, x, c->left, c->right);
-        if (n > 0 && at - shown_to < 3) {
-            continue;
+        left_out = any && at - shown_to < 3;
+        if (!left_out) {
+            draw_dot(c, x, y * times, epoch, what);
+            shown_to = at;
+            any = true;
         }
-        snprintf(tip, sizeof tip, "step %.0f, epoch %lld: %s %.4g", x, (long long)epoch + 1, what,
-                 y * times);
-        fl_chart_dot(c, "dot2", x, y * times, tip);
-        shown_to = at;
-        n++;
+        last_x = x;
+        last_y = y * times;
+        last_epoch = epoch;
     }
-    return n;
+    if (left_out) {
+        draw_dot(c, last_x, last_y, last_epoch, what);
+    }
 }
 
 static bool has_value(const fl_report *report, const char *key)
@@ -194,10 +203,12 @@ static void draw_loss(fl_html *html, const fl_report *report, int width)
 
 /* A curve with one value per evaluation or epoch.
  * what   of a value, in its tip
+ * dots   NULL, or another key, whose values are dots of their own: of the test at the end
  * times  by which values are multiplied: 100 for percent */
 typedef struct value_curve {
     const char *key, *what, *label;
     double times;
+    const char *dots;
 } value_curve;
 
 /* steps [n_steps]: the bins of the same value in each step, drawn below; then there is room for
@@ -216,6 +227,11 @@ static void draw_value_curve(fl_html *html, const fl_report *report, int width,
         values[n++] = (fl_bin){x, y, y, y};
     }
     fl_bins_range(steps, n_steps + n, &low, &high);
+    e = (value_cursor){.report = report, .key = of->dots};
+    while (of->dots != NULL && next_value(&e, &x, &y, &epoch)) {
+        low = fmin(low, y * of->times);
+        high = fmax(high, y * of->times);
+    }
     c.x = fl_axis_fit(0, last_step(report), ticks_of(width), false, true);
     c.y = fl_axis_fit(low, high, 4, true, false);
     fl_drawing_open(html, width, 200, of->label);
@@ -226,13 +242,16 @@ static void draw_value_curve(fl_html *html, const fl_report *report, int width,
     fl_chart_line(&c, "line", steps, n_steps);
     fl_chart_line(&c, "line2", values, n);
     draw_values(&c, report, of->key, of->what, of->times);
+    if (of->dots != NULL) {
+        draw_values(&c, report, of->dots, of->what, of->times);
+    }
     fl_drawing_close(html);
 }
 
 static void draw_mfu(fl_html *html, const fl_report *report, int width)
 {
     static const value_curve of = {
-        "mfu", "MFU, %,", "Model FLOPs utilization at the end of each epoch, percent", 100};
+        "mfu", "MFU, %,", "Model FLOPs utilization at the end of each epoch, percent", 100, NULL};
     fl_bin bins[BINS_MAX];
     draw_value_curve(html, report, width, &of, bins, 0);
 }
@@ -266,10 +285,14 @@ static void draw_metric(fl_html *html, const fl_report *report, int metric, int 
 {
     const fl_report_metric *m = &report->metric[metric];
     const trained steps = {report, metric, m->is_share ? 100 : 1};
-    char key[FL_METRIC_KEY_BYTES], what[METRIC_TEXT_BYTES], label[METRIC_TEXT_BYTES];
+    char key[FL_METRIC_KEY_BYTES], test[FL_METRIC_KEY_BYTES];
+    char what[METRIC_TEXT_BYTES], label[METRIC_TEXT_BYTES];
     snprintf(what, sizeof what, "%s%s", m->name, m->is_share ? ", %," : "");
     snprintf(label, sizeof label, "%s over the steps%s", m->name, m->is_share ? ", percent" : "");
-    const value_curve of = {evaluated_key(report, metric, key), what, label, steps.times};
+    const char *evaluated = evaluated_key(report, metric, key);
+    bool validates = strncmp(evaluated, "validation", 10) == 0;
+    fl_report_metric_key("test", m, test);
+    const value_curve of = {evaluated, what, label, steps.times, validates ? test : NULL};
     fl_bin bins[2 * BINS_MAX];
     int n = fl_bins_make(trained_at, &steps, report->n_steps, 0, last_step(report), bins_of(width),
                          bins);
@@ -300,10 +323,12 @@ static void metric_figures(fl_html *html, const fl_report *report)
         snprintf(title, sizeof title, "%s%s", is_accuracy ? "Accuracy" : m->name,
                  m->is_share ? ", %" : "");
         if (has_metric(report, i)) {
-            fl_page_metric_figure(html, report, i, title,
-                                  validates ? "Dots: on the validation samples."
-                                            : "Dots: on the test samples.",
-                                  draw_metric);
+            fl_page_metric_figure(
+                html, report, i, title,
+                validates ? "Dots: on the validation samples, and on the test samples at "
+                            "the end."
+                          : "Dots: on the test samples.",
+                draw_metric);
         }
     }
 }
@@ -378,7 +403,8 @@ static void epoch_row(fl_html *html, const fl_report *report, const json_t *even
     }
     fl_page_number(html, fl_line_real(event, "samples_per_s"), 0);
     fl_page_number(html, 100 * fl_line_real(event, "mfu"), 1);
-    fl_page_number(html, fl_line_real(event, "seconds"), 1);
+    double seconds = fl_line_real(event, "seconds");
+    fl_page_number(html, seconds, seconds < 1 ? 3 : seconds < 10 ? 2 : 1);
     fl_html_add(html, "</tr>\n");
 }
 

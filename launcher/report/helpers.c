@@ -105,6 +105,17 @@ static int64_t epochs_a_column(const fl_columns *columns)
     return (columns->last - columns->first) / FL_COLUMNS_MAX + 1;
 }
 
+const char *fl_columns_note(const fl_columns *columns, const char *what, char text[FL_COLUMNS_NOTE])
+{
+    long long n = (long long)epochs_a_column(columns);
+    if (n == 1) {
+        snprintf(text, FL_COLUMNS_NOTE, "One column per epoch.");
+    } else {
+        snprintf(text, FL_COLUMNS_NOTE, "Each column is the %s of %lld epochs.", what, n);
+    }
+    return text;
+}
+
 int fl_columns_find(const fl_columns *columns, int64_t epoch)
 {
     bool within = epoch >= columns->first && epoch <= columns->last;

@@ -55,7 +55,7 @@ static void row(fl_html *html, const json_t *event)
     double ms = fl_line_real(event, "collect_ms") + fl_line_real(event, "move_ms");
     fl_html_add(html, "<tr><td>%s</td>", fl_html_duration(fl_line_real(event, "time"), text));
     fl_page_number(html, step_of(event), 0);
-    fl_html_add(html, "<td class=\"text\">");
+    fl_html_add(html, "<td class=\"all\">");
     if (fl_report_is(event, "worker.lost")) {
         lost_text(html, event);
     } else if (fl_report_is(event, "run.recovered")) {

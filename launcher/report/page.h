@@ -80,6 +80,11 @@ typedef struct fl_columns {
 /* For epochs first .. last. */
 fl_columns fl_columns_of(int64_t first, int64_t last, int n_parts);
 
+/* "One column per epoch.", or of how many epochs a column is what: "mean", "sum". Returns text. */
+enum { FL_COLUMNS_NOTE = 80 };
+const char *fl_columns_note(const fl_columns *columns, const char *what,
+                            char text[FL_COLUMNS_NOTE]);
+
 /* The column of an epoch, -1: none. */
 int fl_columns_find(const fl_columns *columns, int64_t epoch);
 

@@ -102,7 +102,7 @@ static void draw_times(fl_html *html, const fl_report *report, int width)
         highest = fmax(highest, fl_columns_highest(&columns));
     }
     fl_drawing_open(html, width, panels * (PANEL_HEIGHT + 28) + 24,
-                    "Seconds of each worker by activity, one column per epoch");
+                    "Seconds of each worker by activity");
     for (int i = 0; i < panels; i++) {
         char name[64];
         fl_columns columns = columns_of(report, n > PANELS_MAX ? ALL : i);
@@ -214,6 +214,7 @@ static void epochs(fl_html *html, const fl_report *report)
 void fl_page_time(fl_html *html, const fl_report *report)
 {
     fl_page_key keys[PARTS];
+    char per[FL_COLUMNS_NOTE], note[2 * FL_COLUMNS_NOTE];
     int n_workers = count_workers(report);
     if (n_workers == 0) {
         return;
@@ -221,12 +222,13 @@ void fl_page_time(fl_html *html, const fl_report *report)
     for (int p = 0; p < PARTS; p++) {
         keys[p] = (fl_page_key){part_look[p], part_name[p]};
     }
+    fl_columns columns = columns_of(report, ALL);
+    snprintf(note, sizeof note,
+             "%s Wait: for a neighbouring stage; all-reduce: for other replicas' gradients.",
+             fl_columns_note(&columns, "mean", per));
     fl_page_section(html, "Where the time went");
     fl_page_keys(html, keys, PARTS);
-    fl_page_figure(html, report, "Seconds in training steps",
-                   "One column per epoch. Wait: for a neighbouring stage; all-reduce: for other "
-                   "replicas' gradients.",
-                   draw_times);
+    fl_page_figure(html, report, "Seconds in training steps", note, draw_times);
     totals(html, report, n_workers);
     epochs(html, report);
     fl_page_section_end(html);

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { ROWS_MAX = 200 };
 
@@ -157,7 +158,7 @@ static void predicted_row(fl_html *html, const change *c)
     fl_html_add(html, "<tr class=\"why\"><td></td><td colspan=\"5\">%s</td></tr>\n", why_of(c));
 }
 
-static void parts_row(fl_html *html, const change *c)
+static void parts_row(fl_html *html, const change *c, bool has_comm)
 {
     static const char *const part[] = {"prepare_ms", "wait_ms",   "vote_ms",
                                        "migrate_ms", "switch_ms", "stall_ms"};
@@ -171,9 +172,11 @@ static void parts_row(fl_html *html, const change *c)
     fl_html_add(html, "<td>%s</td>", fl_size_text(bytes, text));
     fl_page_number(html, bytes > 0 && ms > 0 ? bytes / ms * 1e-6 : (double)NAN, 2);
     fl_html_add(html, "<td>%s</td>", fl_size_text(fl_line_real(c->done, "kept_bytes"), text));
-    const char *comm = fl_line_text(c->done, "comm");
-    fl_html_add(html, "<td class=\"text\">%s</td>", *comm == '\0' ? "-" : comm);
-    fl_page_number(html, fl_line_real(c->done, "comm_ms"), 2);
+    if (has_comm) {
+        const char *comm = fl_line_text(c->done, "comm");
+        fl_html_add(html, "<td class=\"text\">%s</td>", *comm == '\0' ? "-" : comm);
+        fl_page_number(html, fl_line_real(c->done, "comm_ms"), 2);
+    }
     fl_html_add(html, "</tr>\n");
 }
 
@@ -192,16 +195,31 @@ static void predicted_table(fl_html *html, const changes *all, bool trials)
     fl_html_add(html, "</table></div>\n");
 }
 
+/* Of a run on CPUs, NCCL has none. */
+static bool some_have_comm(const changes *all)
+{
+    bool any = false;
+    for (int i = 0; i < all->n; i++) {
+        const char *comm = all->of[i].done == NULL ? "" : fl_line_text(all->of[i].done, "comm");
+        any = any || (comm[0] != '\0' && strcmp(comm, "none") != 0);
+    }
+    return any;
+}
+
 static void parts_table(fl_html *html, const changes *all)
 {
+    bool has_comm = some_have_comm(all);
     fl_html_add(html,
                 "<div class=\"scroll\"><table><caption>Time of each part, ms</caption>\n"
                 "<tr><th>at step</th><th>prepare</th><th>wait</th><th>vote</th><th>migrate</th>"
-                "<th>switch</th><th>stall</th><th>moved</th><th>GB/s</th><th>kept in place</th>"
-                "<th class=\"text\">NCCL's communicators</th><th>opened in</th></tr>\n");
+                "<th>switch</th><th>stall</th><th>moved</th><th>GB/s</th><th>kept in place</th>");
+    if (has_comm) {
+        fl_html_add(html, "<th class=\"text\">NCCL's communicators</th><th>opened in</th>");
+    }
+    fl_html_add(html, "</tr>\n");
     for (int i = 0; i < all->n; i++) {
         if (!only_m(&all->of[i]) && all->of[i].done != NULL) {
-            parts_row(html, &all->of[i]);
+            parts_row(html, &all->of[i], has_comm);
         }
     }
     fl_html_add(html,

@@ -208,6 +208,44 @@ static void test_report__a_long_run_makes_no_larger_page(void **state)
     fl_report_fini(&report);
 }
 
+/* Would catch: a caption that calls the mean of several epochs one epoch, a last evaluation that is
+ * thinned out, no dot for the test at the end, "0.1" seconds for each epoch, and NCCL on CPUs. */
+static void test_report__many_epochs_are_taken_together(void **state)
+{
+    (void)state;
+    enum { MANY = 400 };
+    fl_report report;
+    char line[512];
+    put("events.jsonl", "w", whole_events);
+    put("steps.jsonl", "w", "");
+    for (int e = 0; e < MANY; e++) {
+        snprintf(line, sizeof line, "{\"step\":%d,\"epoch\":%d,\"loss\":1,\"ms\":1}\n", e, e);
+        put("steps.jsonl", "a", line);
+        snprintf(line, sizeof line,
+                 "{\"event\":\"evaluation\",\"step\":%d,\"epoch\":%d,\"validation_loss\":0.5,"
+                 "\"validation_accuracy\":0.5}\n"
+                 "{\"event\":\"epoch.finished\",\"epoch\":%d,\"seconds\":0.0625,\"workers\":"
+                 "[{\"rank\":0,\"compute_s\":0.03,\"wait_s\":0,\"reduce_wait_s\":0,"
+                 "\"optimizer_s\":0,\"data_s\":0}]}\n",
+                 e, e, e);
+        put("events.jsonl", "a", line);
+    }
+    put("events.jsonl", "a",
+        "{\"event\":\"evaluation\",\"step\":399,\"epoch\":399,\"test_loss\":0.75,"
+        "\"test_accuracy\":0.8125}\n");
+    char *page = page_of(&report);
+    expect(page, "Each column is the mean of 7 epochs. Wait: ");
+    expect(page, "One column per epoch. Samples of training");
+    expect(page, "step 399, epoch 400: validation loss 0.5");
+    expect(page, "step 399, epoch 400: test loss 0.75");
+    expect(page, "step 399, epoch 400: accuracy, %, 50<");
+    expect(page, "step 399, epoch 400: accuracy, %, 81.25<");
+    expect(page, "<td>0.062</td></tr>");
+    assert_null(strstr(page, "NCCL"));
+    free(page);
+    fl_report_fini(&report);
+}
+
 /* ---- runs that did not end well ---- */
 
 static void test_report__says_why_a_run_failed(void **state)
@@ -359,7 +397,7 @@ static void test_report__losses_and_what_followed(void **state)
     expect(page, "worker 1 is lost: killed");
     expect(page, "the others go on, K=1 R=1 M=2: worker 1 was killed</td><td>42.5</td>");
     expect(page, "worker 1 is started again (lost)");
-    expect(page, "<td>67</td><td class=\"text\">the run goes back to the snapshot in memory (step "
+    expect(page, "<td>67</td><td class=\"all\">the run goes back to the snapshot in memory (step "
                  "60): worker 0 was killed");
     expect(page, "<td>7</td>");
     expect(page, "from the snapshot in memory after 60 steps");
@@ -592,6 +630,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, up, down)
         TEST(test_report__shows_the_results_of_a_run),
+        TEST(test_report__many_epochs_are_taken_together),
         TEST(test_report__a_long_run_makes_no_larger_page),
         TEST(test_report__says_why_a_run_failed),
         TEST(test_report__counts_what_it_cannot_read),
