@@ -14,6 +14,8 @@ set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+# The head of a run on several hosts starts their agents by ssh.
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openssh-client")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS
   "g++, pkg-config, libgloo-dev, libzmq3-dev, libyaml-dev, libjansson-dev, libmicrohttpd-dev, libxxhash-dev, libssl-dev, zlib1g-dev, libjpeg62-turbo-dev, libpng-dev, dataset-fashion-mnist")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "elastic pipeline and data parallel training")

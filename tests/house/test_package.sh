@@ -24,6 +24,8 @@ depends=$(dpkg-deb -f "$package" Depends)
 for library in libgloo0 libzmq5 libyaml-0-2 libc6; do
     [[ $depends == *"$library "* || $depends == *"$library,"* ]] || fail "it does not depend on $library: $depends"
 done
+recommends=$(dpkg-deb -f "$package" Recommends)
+[ "$recommends" = openssh-client ] || fail "it recommends '$recommends', not the ssh that starts agents"
 
 PREFIX=$work/root/usr "$work/root/usr/lib/frostline/smoke" >"$work/smoke.log" 2>&1 ||
     { tail -n 20 "$work/smoke.log" && fail "the package does not work"; }
