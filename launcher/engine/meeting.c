@@ -17,6 +17,22 @@ enum { LEAVE_MS = 5000 }; /* for tasks to see that the head has ended */
 
 /* ---- the beginning ---- */
 
+/* A start whose tasks were killed may have had the same name. What it has left of this task is not
+ * for those of this start. */
+static void forget_former(const fl_meeting *m)
+{
+    char name[FL__MEETING_NAME];
+    fl__meeting_name_left(m->rank, name);
+    fl__meeting_remove(m->dir, name);
+    fl__meeting_name_task(m->rank, name);
+    fl__meeting_remove(m->dir, name);
+    if (m->rank == 0) {
+        fl__meeting_remove(m->dir, FL__MEETING_JOIN);
+        fl__meeting_remove(m->dir, FL__MEETING_OVER);
+        fl__meeting_remove(m->dir, FL_MEETING_KEYS);
+    }
+}
+
 fl_status fl_meeting_open(const char *parent, const fl_engine_task *task, fl_meeting *out)
 {
     char failed[PATH_MAX];
@@ -40,6 +56,9 @@ fl_status fl_meeting_open(const char *parent, const fl_engine_task *task, fl_mee
                        task->engine, out->dir);
     }
     out->lock_fd = fl_meeting_hold(out->dir, task->rank);
+    if (out->lock_fd >= 0) {
+        forget_former(out);
+    }
     if (task->rank == 0) {
         fl_meeting_tidy(parent, out->dir);
     }
@@ -59,9 +78,10 @@ fl_status fl_meeting_announce(const char *dir, const char *endpoint)
     return fl__meeting_write(dir, FL__MEETING_JOIN, endpoint);
 }
 
+/* A task that has not joined ends when the folder is gone. */
 bool fl_meeting_has_lost(const char *dir, int rank)
 {
-    return fl_meeting_life(dir, rank) == FL_TASK_HAS_ENDED;
+    return fl__meeting_is_gone(dir) || fl_meeting_life(dir, rank) == FL_TASK_HAS_ENDED;
 }
 
 /* ---- the end ---- */

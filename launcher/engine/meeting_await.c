@@ -14,7 +14,7 @@
 
 enum {
     GONE_CODE = 3,   /* of a head whose code nobody knows any more */
-    SIGN_MS = 2000,  /* for a head of which nothing is known to end a start that cannot begin */
+    SIGN_MS = 2000,  /* for a head of which nothing is known to come, or to end a start */
     WORD_MS = 10000, /* for a head that ends to say with which code */
 };
 
@@ -38,10 +38,11 @@ static fl_status fail_with(int code)
 /* The head may say its last word, and remove the folder, between two looks. */
 fl_status fl_meeting_check_head(const char *dir, int *exit_code)
 {
+    char left[FL__MEETING_NAME];
     if (read_last_word(dir, exit_code)) {
         return fail_with(*exit_code);
     }
-    bool is_gone = access(dir, F_OK) != 0 && errno == ENOENT;
+    bool is_gone = fl__meeting_is_gone(dir);
     bool has_ended = !is_gone && fl_meeting_life(dir, 0) == FL_TASK_HAS_ENDED;
     if (has_ended && read_last_word(dir, exit_code)) {
         return fail_with(*exit_code);
@@ -50,10 +51,24 @@ fl_status fl_meeting_check_head(const char *dir, int *exit_code)
         return FL_OK;
     }
     *exit_code = GONE_CODE;
-    return has_ended && access(dir, F_OK) == 0
-               ? fl_fail(FL_EFAILED, "the head was killed before the run began")
-               : fl_fail(FL_EFAILED, "the head has ended before the run began, and removed %s",
-                         dir);
+    if (!has_ended || fl__meeting_is_gone(dir)) {
+        return fl_fail(FL_EFAILED, "the head has ended before the run began, and removed %s", dir);
+    }
+    fl__meeting_name_left(0, left);
+    return fl__meeting_has(dir, left)
+               ? fl_fail(FL_EFAILED, "the head has ended before the run began, and could not write "
+                                     "with which exit code")
+               : fl_fail(FL_EFAILED, "the head was killed before the run began");
+}
+
+/* A head that has ended, and that this task has not seen alive, may be of a start before whose
+ * tasks were killed: this start's may come yet. */
+static bool may_come_yet(const char *dir, int64_t until_us, bool *has_lived)
+{
+    fl_task_life life = fl_meeting_life(dir, 0);
+    *has_lived = *has_lived || life == FL_TASK_LIVES;
+    return life == FL_TASK_HAS_ENDED && !*has_lived && fl_left_ms(until_us) > 0 &&
+           !fl__meeting_has(dir, FL__MEETING_OVER);
 }
 
 /* ---- a task that has ended, and a head of which nothing is known ---- */
@@ -110,15 +125,17 @@ fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms, int (*stop)(
 {
     char text[FL__MEETING_TEXT];
     int number = 0;
-    int64_t until_us = fl_deadline_us(timeout_ms), stop_us = 0, word_us = 0;
-    for (; fl_left_ms(until_us) > 0; fl__meeting_nap()) {
-        FL_TRY(fl_meeting_check_head(m->dir, exit_code));
+    int64_t until_us = fl_deadline_us(timeout_ms), sign_us = fl_deadline_us(SIGN_MS);
+    int64_t stop_us = 0, word_us = 0;
+    for (bool has_lived = false; fl_left_ms(until_us) > 0; fl__meeting_nap()) {
+        bool waits = may_come_yet(m->dir, sign_us, &has_lived);
+        FL_TRY(waits ? FL_OK : fl_meeting_check_head(m->dir, exit_code));
         fl_status status = check_stop(stop, &stop_us, &number);
         if (status != FL_OK) {
             *exit_code = number;
             return status;
         }
-        if (number == 0 && fl__meeting_read(m->dir, FL__MEETING_JOIN, text)) {
+        if (!waits && number == 0 && fl__meeting_read(m->dir, FL__MEETING_JOIN, text)) {
             text[FL_MEETING_ENDPOINT - 1] = '\0';
             memcpy(endpoint, text, FL_MEETING_ENDPOINT);
             return FL_OK;

@@ -71,6 +71,11 @@ bool fl__meeting_has(const char *dir, const char *name)
     return access(path, F_OK) == 0;
 }
 
+bool fl__meeting_is_gone(const char *dir)
+{
+    return access(dir, F_OK) != 0 && errno == ENOENT;
+}
+
 void fl__meeting_remove(const char *dir, const char *name)
 {
     char path[FL__MEETING_PATH];

@@ -27,6 +27,9 @@ bool fl__meeting_read(const char *dir, const char *name, char text[FL__MEETING_T
 bool fl__meeting_has(const char *dir, const char *name);
 
 /* It may be gone, or was never written. */
+/* Whether somebody has removed the folder itself. */
+bool fl__meeting_is_gone(const char *dir);
+
 void fl__meeting_remove(const char *dir, const char *name);
 
 /* Between two looks: a file system on a network is asked no more often. */

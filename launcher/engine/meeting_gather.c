@@ -69,6 +69,9 @@ static fl_status read_tasks(const fl_meeting *m, const fl_engine_task *task, fl_
 {
     char host[FL_ENGINE_TEXT];
     *all = true;
+    if (fl__meeting_is_gone(m->dir)) {
+        return fl_fail(FL_EPEER, "%s: %s was removed before the run began", task->engine, m->dir);
+    }
     for (int i = 0; i < m->n; i++) {
         FL_TRY(read_host(m, i, &hosts[i]));
         *all = *all && hosts[i].n_devices != 0;

@@ -7,7 +7,7 @@
 
 #include <sys/types.h>
 
-enum { MEETING_WAIT_MS = 20000 };
+enum { MEETING_WAIT_MS = 20000, MEETING_JOINS = 97 };
 
 /* A task of Slurm, of n tasks on n1, n2, n3. */
 fl_engine_task meeting_task(int rank, int n);
@@ -20,7 +20,8 @@ typedef enum meeting_part {
     MEETING_STAYS,           /* lives until it is killed */
     MEETING_STAYS_ELSEWHERE, /* the same, as of another machine */
     MEETING_COMES,           /* says which host it has, and lives until it is killed */
-    MEETING_AWAITS,          /* waits for the head, which does not begin: ends with its code */
+    MEETING_AWAITS, /* waits for the head: ends with its code, or with MEETING_JOINS once it
+                       has the endpoint "tcp://10.0.0.1:5570" */
 } meeting_part;
 
 /* Start the process of a task; returns once it has its lock, and has said which host it has. */

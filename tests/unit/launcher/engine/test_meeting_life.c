@@ -2,6 +2,7 @@
  * task that is killed at any moment, and for which others wait ten minutes; and one that counts as
  * ended because its lock cannot be seen, or because it has not come yet. */
 #include "launcher/engine/meeting_life.h"
+#include "launcher/engine/meeting_tidy.h"
 #include "support/folder.h"
 #include "support/hosts/meeting_tasks.h"
 
@@ -155,6 +156,60 @@ static void test_life__a_late_task_finds_a_killed_head(void **state)
     assert_int_equal(rmdir(dir), 0); /* the last one has removed their folder */
 }
 
+/* ---- leftovers ---- */
+
+/* All tasks of a start were killed once the head had said where to join, and another start has the
+ * same name. Would catch: a task that takes the former head for its own, ends, and removes the
+ * folder under the others; and one that joins where nobody is. */
+static void test_life__a_start_is_not_that_of_its_name_before(void **state)
+{
+    (void)state;
+    char dir[FOLDER_SIZE];
+    fl_meeting m;
+    fl_meeting_host hosts[2];
+    fl_engine_task head = meeting_task(0, 2);
+    int number = 0;
+    make_folder(dir);
+    pid_t former[2];
+    for (int i = 0; i < 2; i++) {
+        former[i] = meeting_start(dir, i, 2, MEETING_COMES);
+    }
+    snprintf(m.dir, sizeof m.dir, "%s/" FL_MEETING_FOLDER "%s", dir, head.start);
+    meeting_write(m.dir, "join", "tcp://10.0.0.9:1");
+    meeting_kill(former[0]);
+    meeting_kill(former[1]);
+    pid_t task = meeting_start(dir, 1, 2, MEETING_AWAITS);
+    open_task(dir, 0, 2, &m);
+    come(&m);
+    assert_int_equal(fl_meeting_gather(&m, &head, MEETING_WAIT_MS, meeting_no_stop, hosts, &number),
+                     FL_OK);
+    assert_int_equal(fl_meeting_announce(m.dir, "tcp://10.0.0.1:5570"), FL_OK);
+    assert_int_equal(meeting_exit(task), MEETING_JOINS);
+    assert_int_equal(remove_folder(dir), 0);
+}
+
+/* Would catch: a head that waits ten minutes for tasks that have ended because somebody removed the
+ * folder. */
+static void test_life__a_folder_that_is_removed_ends_the_wait(void **state)
+{
+    (void)state;
+    char dir[FOLDER_SIZE];
+    fl_meeting m;
+    fl_meeting_host hosts[2];
+    fl_engine_task head = meeting_task(0, 2);
+    int number = 0;
+    make_folder(dir);
+    open_task(dir, 0, 2, &m);
+    come(&m);
+    assert_false(fl_meeting_has_lost(m.dir, 1));
+    fl_meeting_clear(m.dir);
+    assert_true(fl_meeting_has_lost(m.dir, 1));
+    assert_int_equal(fl_meeting_gather(&m, &head, MEETING_WAIT_MS, meeting_no_stop, hosts, &number),
+                     FL_EPEER);
+    assert_non_null(strstr(fl_errmsg(), "was removed before the run began"));
+    assert_int_equal(remove_folder(dir), 0);
+}
+
 /* Nobody has seen the lock of the head on its other machine; but the run does not begin any more.
  */
 static void test_life__a_late_task_does_not_wait_where_another_has_left(void **state)
@@ -235,6 +290,8 @@ int main(void)
         cmocka_unit_test(test_life__one_killed_before_it_has_come_is_noticed),
         cmocka_unit_test(test_life__a_signal_for_all_is_the_heads),
         cmocka_unit_test(test_life__a_late_task_finds_a_killed_head),
+        cmocka_unit_test(test_life__a_start_is_not_that_of_its_name_before),
+        cmocka_unit_test(test_life__a_folder_that_is_removed_ends_the_wait),
         cmocka_unit_test(test_life__a_late_task_does_not_wait_where_another_has_left),
         cmocka_unit_test(test_life__a_task_that_joins_finds_the_end),
         cmocka_unit_test(test_life__a_signal_for_all_ends_the_head_first),
