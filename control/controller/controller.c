@@ -4,6 +4,7 @@
 
 #include "control/controller/controller_open.h"
 #include "control/controller/course/inbox.h"
+#include "control/controller/course/record_begin.h"
 #include "control/controller/course/shutdown.h"
 #include "control/controller/course/stop_answer.h"
 #include "control/controller/course/stop_request.h"
@@ -177,6 +178,21 @@ static void report_end(fl_controller *controller, const fl_run_result *result, c
     }
 }
 
+/* The record of a run that goes back gets its end here, behind the state that it was to go back to.
+ * If it is tried again without a host, the record waits on. */
+static fl_status end_start(fl_controller *controller, fl_status status)
+{
+    fl_failure failure;
+    fl_failure_keep(&failure, status);
+    fl_lasting_keep_hosts(controller);
+    bool is_open = controller->log.plan != NULL && controller->log.files.fd[FL_RUNFILE_EVENTS] >= 0;
+    if (is_open && !controller->options->record_waits &&
+        !fl_summary_begins_again(controller, status) && fl_record_continue(controller) != FL_OK) {
+        fl_log(FL_LOG_WARN, "the record cannot be continued: %s", fl_errmsg());
+    }
+    return fl_summary_no_start(controller, fl_failure_raise(&failure));
+}
+
 static fl_status run_controller(fl_controller *controller, fl_run_result *result)
 {
     char missing[1024];
@@ -184,7 +200,7 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     fl_status opened = fl__controller_open(controller);
     if (opened != FL_OK) {
         result->terminated = opened == FL_ESTOPPED && fl__controller_is_terminated(shutdown);
-        return fl_summary_no_start(controller, opened);
+        return end_start(controller, opened);
     }
     controller->opened = true;
     report_start(controller);

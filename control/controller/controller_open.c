@@ -150,7 +150,7 @@ static fl_status open_files(fl_controller *controller)
     controller->log.hosts = controller->options->hosts;
     controller->record = (fl_record){
         .log = &controller->log, .ledger = controller->ledger.ledger, .dir_fd = o->dir_fd};
-    return o->record_waits ? FL_OK : fl_record_continue(controller);
+    return FL_OK;
 }
 
 /* ---- checkpoints ---- */
@@ -300,12 +300,14 @@ static fl_status open_sockets(fl_controller *controller)
 
 /* ---- all of it ---- */
 
+/* While a run that goes back waits for its hosts, its record still says that it does. */
 fl_status fl__controller_open(fl_controller *controller)
 {
     FL_TRY(open_tables(controller));
     FL_TRY(open_files(controller));
     FL_TRY(open_checkpoints(controller));
     FL_TRY(start_workers(controller));
+    FL_TRY(controller->options->record_waits ? FL_OK : fl_record_continue(controller));
     return open_sockets(controller);
 }
 

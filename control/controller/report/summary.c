@@ -44,7 +44,6 @@ fl_status fl_summary_no_start(fl_controller *controller, fl_status status)
     fl_failure failure;
     fl_run_result none = {0};
     fl_failure_keep(&failure, status);
-    fl_lasting_keep_hosts(controller);
     if (fl_summary_begins_again(controller, status)) { /* that is no end of the run */
         return fl_failure_raise(&failure);
     }
