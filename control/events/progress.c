@@ -328,17 +328,24 @@ static bool can_continue(const fl_checkpoint_sums *sums)
     return sums != NULL && sums->any;
 }
 
-static void suggest_longer(FILE *out, const char *run_dir, bool continues, const char *how,
-                           const char *set)
+/* What the commands need in addition, so that the run has its hosts again. */
+static const char *host_options(const fl_controller_options *options)
 {
+    return options->host_options == NULL ? "" : options->host_options;
+}
+
+static void suggest_longer(FILE *out, const fl_controller_options *options, bool continues,
+                           const char *how, const char *set)
+{
+    const char *run_dir = options->run_dir, *hosts = host_options(options);
     if (continues) {
-        fprintf(out, "  train longer   %s:\n                 frostline run --resume %s \\\n", how,
-                run_dir);
+        fprintf(out, "  train longer   %s:\n                 frostline run --resume %s%s \\\n", how,
+                run_dir, hosts);
     } else {
         fprintf(out,
                 "  train longer   from the first step, %s:\n"
-                "                 frostline run %s/job.yaml \\\n",
-                how, run_dir);
+                "                 frostline run %s/job.yaml%s \\\n",
+                how, run_dir, hosts);
     }
     fprintf(out, "                     --set %s\n", set);
 }
@@ -355,16 +362,17 @@ static void summary_of_training_again(FILE *out, const fl_controller_options *op
     if (job->model.kind == FL_MODEL_PROGRAM) {
         fprintf(out, "  train again    start the program again\n");
     } else if (status != FL_OK && continues) {
-        fprintf(out, "  continue       frostline run --resume %s\n", dir);
+        fprintf(out, "  continue       frostline run --resume %s%s\n", dir, host_options(options));
     } else if (status != FL_OK) {
-        fprintf(out, "  train again    frostline run %s/job.yaml\n", dir);
+        fprintf(out, "  train again    frostline run %s/job.yaml%s\n", dir, host_options(options));
     } else if (result->ended_early) {
-        suggest_longer(out, dir, continues, "to the end of the last epoch",
+        suggest_longer(out, options, continues, "to the end of the last epoch",
                        "train.stop_after=none");
     } else if (job->train.max_steps > 0) {
-        suggest_longer(out, dir, continues, "to the end of the last epoch", "train.max_steps=none");
+        suggest_longer(out, options, continues, "to the end of the last epoch",
+                       "train.max_steps=none");
     } else if (2 * job->train.epochs <= EPOCHS_MAX) {
-        suggest_longer(out, dir, continues, "with twice the epochs", set);
+        suggest_longer(out, options, continues, "with twice the epochs", set);
     }
 }
 

@@ -86,7 +86,8 @@ typedef struct fl_controller_options {
     const struct fl_recording *recording; /* of the run to repeat; NULL: none */
     int n_devices;                        /* of the job */
     const fl_hosts *hosts;                /* of the run; NULL: this one alone */
-    const fl_host_link *links;            /* [n_links] between hosts, measured before the start */
+    const char *host_options;  /* that give a run its hosts again, " --hosts FILE"; NULL: none */
+    const fl_host_link *links; /* [n_links] between hosts, measured before the start */
     int n_links;
     struct fl_host_starter *starters;       /* [hosts->n] of fl_agent_options; may be NULL */
     const fl_host_facts *host_facts;        /* that its other hosts must have, too; with hosts */

@@ -4,7 +4,7 @@
 #include "device/alloc.h"
 #include "device/failure.h"
 #include "device/log.h"
-#include "launcher/job/cluster_file.h"
+#include "launcher/run/host_options.h"
 #include "launcher/run/model/model_config.h"
 #include "launcher/run/runs/checkpoint_folder.h"
 
@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { OPTIONS_BYTES = FL_TEXT_MAX + FL_HOSTS_ENDPOINT_MAX + 32 };
 
 /* ---- the snapshot ---- */
 
@@ -72,25 +70,6 @@ static void save_snapshot(fl_run_losses *l, const fl_preparation *p, const char 
 
 /* ---- the command ---- */
 
-/* The options that give the run its hosts. Those of its job need none; nor do those of an engine,
- * whose tasks are started again. */
-static const char *host_options(const fl_run_losses *l, const fl_preparation *p,
-                                char text[OPTIONS_BYTES])
-{
-    const char *file = p->cluster_file == NULL ? "" : p->cluster_file->path;
-    text[0] = '\0';
-    if (l->hosts == NULL || file[0] == '\0') {
-        return text;
-    }
-    int n = snprintf(text, OPTIONS_BYTES, " --hosts %s", file);
-    if (l->starters != NULL) {
-        snprintf(text + n, OPTIONS_BYTES - (size_t)n, " --ssh");
-    } else { /* its agents, which are started by hand, know this place */
-        snprintf(text + n, OPTIONS_BYTES - (size_t)n, " --listen %s", l->hosts->agents);
-    }
-    return text;
-}
-
 /* A directory beside that of the run which is not there yet. */
 static const char *free_dir(const char *dir, char path[PATH_MAX])
 {
@@ -122,11 +101,11 @@ static void tell_lost(const fl_run_losses *l, const char *why, const char *why_n
 
 void fl_return_end_keep(fl_run_losses *l, const fl_preparation *p, const char *dir, const char *why)
 {
-    char why_not[FL_FAILURE_TEXT_MAX], options[OPTIONS_BYTES], made[160] = "";
+    char why_not[FL_FAILURE_TEXT_MAX], options[FL_HOST_OPTIONS_BYTES], made[160] = "";
     int64_t before = fl_returns_checkpoint(dir, INT64_MAX);
     save_snapshot(l, p, dir, before, why_not, sizeof why_not);
     int64_t step = fl_returns_checkpoint(dir, INT64_MAX);
-    host_options(l, p, options);
+    fl_host_options(p, options);
     if (p->job->model.kind == FL_MODEL_PROGRAM) {
         fl_log(FL_LOG_WARN, "%s; %s%s", why,
                step < 0 ? "it has no checkpoint" : "its program can resume it from its checkpoint",

@@ -18,6 +18,7 @@
 #include "device/host_limits.h"
 #include "device/log.h"
 #include "launcher/job/job.h"
+#include "launcher/run/host_options.h"
 #include "launcher/run/joined/host_facts.h"
 #include "launcher/run/plan/found_kinds.h"
 #include "launcher/run/plan/resume.h"
@@ -103,6 +104,7 @@ static fl_status train(fl_preparation *p, fl_run_files *files, bool met, fl_run_
 {
     fl_worker_birth birth;
     fl_host_facts facts;
+    char options[FL_HOST_OPTIONS_BYTES];
     result->K = p->plan->K;
     result->R = p->plan->R;
     result->M = p->plan->M;
@@ -111,6 +113,7 @@ static fl_status train(fl_preparation *p, fl_run_files *files, bool met, fl_run_
     fl_controller_options controller = fl__run_controller_of(p, files, &birth, &worker);
     readiness ready = {.p = p, .run_dir = files->path};
     controller.host_facts = &facts;
+    controller.host_options = fl_host_options(p, options);
     controller.all_ready = take_run_over;
     controller.ready_context = &ready;
     *p->learned = *p->profile;

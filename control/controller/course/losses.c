@@ -71,9 +71,9 @@ static void say_what_next(const fl_controller *controller, char *what, size_t si
     }
     if (sums->any && o->job->model.kind != FL_MODEL_PROGRAM && n < size_bytes) {
         snprintf(what + n, size_bytes - n,
-                 "; `frostline run --resume %.300s` continues it from its checkpoint of step "
+                 "; `frostline run --resume %.300s%s` continues it from its checkpoint of step "
                  "%" PRId64,
-                 o->run_dir, sums->last_step);
+                 o->run_dir, o->host_options == NULL ? "" : o->host_options, sums->last_step);
     }
 }
 

@@ -96,6 +96,10 @@ static void test_hosts_kept__a_snapshot_becomes_a_checkpoint(void **state)
     kill(h->head, SIGTERM);
     net_hosts_expect_codes(h, 5, 5);
     assert_true(net_hosts_shell("'%s/frostline' ledger %s/run", FL_BINARY_DIR, h->dir));
+    assert_true(
+        net_hosts_shell("grep -q 'continue .*run --resume .* --hosts %s/hosts.yaml --listen "
+                        "tcp://%s:5570$' %s/again.log",
+                        h->dir, h->host[0].address, h->dir));
 }
 
 static void test_hosts_kept__a_run_without_checkpoints_says_so(void **state)

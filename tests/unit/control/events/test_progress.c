@@ -56,6 +56,8 @@ enum { EPOCHS = 4 };
 
 static const fl_metric two[] = {{.name = "accuracy", .is_share = true}, {.name = "mae"}};
 
+static const char *hosts; /* the options that name them */
+
 static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status status, char *text,
                        size_t size)
 {
@@ -69,6 +71,7 @@ static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status
     fl_controller_options options = {.job = &job,
                                      .plan = &plan,
                                      .run_dir = "/runs/x",
+                                     .host_options = hosts,
                                      .n_steps = 40,
                                      .n_epochs = 4,
                                      .n_samples = 1000};
@@ -178,6 +181,14 @@ static void test_progress__suggests_what_can_be_run(void **state)
                                  "                     --set train.epochs=8\n"));
     summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
     assert_non_null(strstr(text, "  continue       frostline run --resume /runs/x\n"));
+    hosts = " --hosts h.yaml --listen tcp://10.0.0.1:5570"; /* without them it trains alone */
+    summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
+    assert_non_null(strstr(text, "run --resume /runs/x --hosts h.yaml --listen "
+                                 "tcp://10.0.0.1:5570\n"));
+    summary_of(&result, 0, FL_OK, text, sizeof text);
+    assert_non_null(strstr(text, "run --resume /runs/x --hosts h.yaml --listen "
+                                 "tcp://10.0.0.1:5570 \\\n"));
+    hosts = NULL;
     newest_step = -1;
     model_kind = FL_MODEL_PROGRAM;
     summary_of(&result, 0, FL_OK, text, sizeof text);
