@@ -140,8 +140,9 @@ static void drive_pending(fl_ctl *ctl)
     }
     for (int i = ctl->n_pending - 1; i >= 0; i--) {
         fl_ctl_call *call = &ctl->pending[i];
-        bool stopped =
-            call->wait == FL_CTL_WAIT_STOP && ctl->run->phase->state == FL_CONTROLLER_FINISHING;
+        /* While workers open connections, a stop ends the run without them. */
+        bool stopped = call->wait == FL_CTL_WAIT_STOP && ctl->run->phase->lost < 0 &&
+                       ctl->run->phase->state > FL_CONTROLLER_RUNNING;
         /* The last checkpoint of a run becomes durable when its workers have left. */
         bool last = call->wait == FL_CTL_WAIT_CHECKPOINT;
         if (stopped || fl_ctl_plan_has_ended(ctl, call) || fl_ctl_host_has_ended(ctl, call) ||

@@ -65,6 +65,27 @@ static void test_ctl_end__stop_until_a_run_is_over(void **state)
     live_clean(&run);
 }
 
+static void be_absent(fl_worker_state *w)
+{
+    (void)w;
+    for (;;) {
+        pause();
+    }
+}
+
+/* One of the workers does not come to the others. Would catch: "the run ended before it took
+ * effect", of the very request that has ended it. */
+static void test_ctl_end__a_stop_of_an_opening_has_its_effect(void **state)
+{
+    (void)state;
+    live_run run =
+        live_start_with((const char *const[]){ENDLESS, NULL},
+                        (scenario_deed){.point = "begin", .who = 1, .act = be_absent}, NULL);
+    live_do(&run, "stop", "{}");
+    assert_int_equal(live_finish(&run), FL_ESTOPPED);
+    live_clean(&run);
+}
+
 /* The controller has the request and is killed before it reads it. */
 static void check_killed(const char *cmd, int64_t timeout_ms)
 {
@@ -106,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ctl_end__status_until_a_run_is_over),
         cmocka_unit_test(test_ctl_end__stop_until_a_run_is_over),
+        cmocka_unit_test(test_ctl_end__a_stop_of_an_opening_has_its_effect),
         cmocka_unit_test(test_ctl_end__a_request_to_a_killed_run_is_over_at_once),
         cmocka_unit_test(test_ctl_end__the_end_counts_more_than_the_time),
     };
