@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): theirs are reserved */
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
     const char *shift = getenv("TIME_OF_DAY_SHIFT_S");
