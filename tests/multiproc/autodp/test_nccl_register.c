@@ -10,13 +10,16 @@
 #include "device/clock.h"
 #include "support/ranks/ranks.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +29,8 @@ enum { N_RANKS = 3, VICTIM = 1, STEPS = 3, N = 20000, SMALL = 100, WAIT_MS = 200
 
 static const char standin[] = FL_BINARY_DIR "/tests/nccl_standin.so";
 static const char old_standin[] = FL_BINARY_DIR "/tests/nccl_standin_old.so";
+
+static atomic_int *n_trained; /* members that have trained; in memory that all share */
 
 typedef struct script {
     const char *library, *options; /* of the victim's stand-in */
@@ -133,6 +138,15 @@ static void train(member *m)
     }
 }
 
+static void await_all_trained(void)
+{
+    int64_t deadline_us = fl_deadline_us(WAIT_MS);
+    while (atomic_load(n_trained) < N_RANKS) {
+        RANK_CHECK(fl_left_ms(deadline_us) > 0);
+        sched_yield();
+    }
+}
+
 static void live_in(member *m, uint32_t generation)
 {
     const script *s = m->s;
@@ -146,7 +160,9 @@ static void live_in(member *m, uint32_t generation)
     RANK_CHECK(!used || comm->registered_bytes > 5 * (int64_t)sizeof m->host - 1);
     RANK_CHECK(!used || m->keeper.registered_bytes == comm->registered_bytes);
     train(m);
+    (void)atomic_fetch_add(n_trained, 1);
     if (s->dies && m->env->rank == VICTIM) {
+        await_all_trained(); /* what it has sent last may be lost with it */
         raise(SIGKILL);
     }
     RANK_CHECK(!s->dies || fl_status_is_regroup(run_step(m)));
@@ -202,6 +218,7 @@ static void play(const script *s)
 {
     rank_end ends[N_RANKS] = {RANK_ENDS, RANK_ENDS, RANK_ENDS};
     ends[VICTIM] = s->dies ? RANK_KILLED : RANK_ENDS;
+    atomic_store(n_trained, 0);
     if (ranks_run_ending(N_RANKS, live, (void *)(uintptr_t)s, ends, 60000) != 0) {
         fail_msg("%s with '%s'", s->library, s->options);
     }
@@ -372,5 +389,7 @@ int main(void)
         cmocka_unit_test(test_nccl_register__ends_with_a_lost_member),
         cmocka_unit_test(test_nccl_register__mistakes_are_found_by_the_standin),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    n_trained =
+        mmap(NULL, sizeof *n_trained, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return n_trained == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }
