@@ -50,6 +50,11 @@ static const char tail[] =
     "        folder) mapfile -t COMPREPLY < <(compgen -d -- \"$word\") ;;\n"
     "        esac\n"
     "    fi\n"
+    "    found=(\"${COMPREPLY[@]}\")\n"
+    "    COMPREPLY=()\n"
+    "    for name in \"${found[@]}\"; do # readline itself expands what looks like a variable\n"
+    "        [[ $name == *[\\$\\`]* || $name == '~'* || -z $name ]] || COMPREPLY+=(\"$name\")\n"
+    "    done\n"
     "}\n"
     "complete -o filenames -F _frostline frostline\n";
 
