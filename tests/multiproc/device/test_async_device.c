@@ -279,8 +279,8 @@ static void walk_over_entries(bool later)
     bool queues;
     int n_failed = 0;
     for (int i = 0; (entry = fl_async_entry(i, &queues)) != NULL; i++) {
-        for (int turn = 0; turn < 2; turn++) {
-            int plan = (i + turn) % 2;
+        /* Replicas have all layers; which ones a stage has depends on measured times. */
+        for (int plan = 0; plan < 2; plan++) {
             uint64_t calls = of_plan[plan]->at_step[i] - of_plan[plan]->at_begin[i];
             if (calls >= FAILING_CALL && (queues || !later)) {
                 check_failure(&(fl_async_fault){entry, FAILING_CALL, later}, plan);
