@@ -1,4 +1,4 @@
-/* What /proc tells of the threads of a process of this user. */
+/* The threads of a process of this user, as /proc shows them. */
 #ifndef FL_DEVICE_PROC_H
 #define FL_DEVICE_PROC_H
 

@@ -242,7 +242,8 @@ static fl_status measure_once(fl__survey *s)
 }
 
 /* Machines that stood still all together, as those of one owner: deadlines have passed that nobody
- * has missed, and rates are those of the standstill. A short one that no pair has noticed is none.
+ * has missed, and rates are those of the standstill. A short standstill that
+ * made no pair fail does not count.
  */
 static bool wants_again(const fl__survey *s, int n_so_far)
 {

@@ -1,4 +1,4 @@
-/* What the run tells of a host: the event of its state, and when it joined or left. */
+/* Reports of a host: the event of its state, and the times at which it joined and left. */
 #ifndef FL_CONTROL_CONTROLLER_MEMBERS_HOST_REPORT_H
 #define FL_CONTROL_CONTROLLER_MEMBERS_HOST_REPORT_H
 
