@@ -1,7 +1,7 @@
 #include "autodp/affinity.h"
 
-#include "device/alloc.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 
 enum { FRACTION_BITS = 24 };
 

@@ -2,8 +2,8 @@
 
 #include "autodp/ledger_format.h"
 #include "autodp/ledger_writer.h"
-#include "device/alloc.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* Proves a ledger: counts every sample of every epoch. */
 #include "autodp/ledger.h"
 #include "autodp/ledger_reader.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <inttypes.h>
 #include <string.h>

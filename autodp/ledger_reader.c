@@ -1,7 +1,7 @@
 #include "autodp/ledger_reader.h"
 
 #include "autodp/ledger_format.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <errno.h>
 #include <fcntl.h>

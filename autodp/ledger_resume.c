@@ -17,8 +17,8 @@
 #include "autodp/ledger_reader.h"
 #include "autodp/ledger_writer.h"
 #include "autodp/sampler.h"
-#include "device/alloc.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -2,8 +2,8 @@
 
 #include "autodp/net/small_all_gather.h"
 #include "autodp/net/tag.h"
-#include "device/alloc.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
+#include "device/system/alloc.h"
 
 #include <stdio.h>
 #include <string.h>

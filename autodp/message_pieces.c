@@ -1,7 +1,7 @@
 #include "autodp/message_pieces.h"
 
 #include "autodp/net/tag.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 enum { PIECE_BYTES = 256 * 1024 };
 

@@ -1,6 +1,6 @@
 #include "autodp/sampler.h"
 
-#include "device/random.h"
+#include "device/random/random.h"
 
 #include <stdbool.h>
 #include <stddef.h>

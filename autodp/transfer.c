@@ -16,9 +16,9 @@
 #include "autodp/transfer_state.h"
 
 #include "autodp/net/tag.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <string.h>
 

@@ -15,8 +15,8 @@
 #include "autodp/net/host_id.h"
 #include "autodp/net/tag.h"
 #include "autodp/transfer_state.h"
-#include "device/alloc.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
+#include "device/system/alloc.h"
 
 #include <unistd.h>
 

@@ -5,8 +5,8 @@
  * pair at both its ends, and both know where the data lies. */
 #include "autodp/transfer_state.h"
 
-#include "device/alloc.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
+#include "device/system/alloc.h"
 
 static int member_of(const fl_transfers_options *o, int rank)
 {

@@ -2,8 +2,8 @@
 
 #include "autodp/sampler.h"
 #include "data/view.h"
-#include "device/alloc.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 
 /* Stream of the permutation: no epoch of the sampler uses it. */
 enum { SPLIT_EPOCH = -1 };

@@ -3,7 +3,7 @@
 #include "cache/file.h"
 #include "cache/pool.h"
 #include "cache/value.h"
-#include "device/bf16.h"
+#include "device/cpu/bf16.h"
 
 #include <string.h>
 

@@ -7,9 +7,9 @@
 
 #include "cache/file.h"
 #include "cache/pool.h"
-#include "device/alloc.h"
-#include "device/failure.h"
-#include "device/log.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 #include "cache/file.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
 
 #include <errno.h>
 #include <fcntl.h>

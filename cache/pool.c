@@ -1,7 +1,7 @@
 #include "cache/pool.h"
 
-#include "device/clock.h"
-#include "device/sanitizer.h"
+#include "device/system/clock.h"
+#include "device/system/sanitizer.h"
 
 #include <errno.h>
 #include <time.h>

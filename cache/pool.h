@@ -12,7 +12,7 @@
 #include "cache/cache.h"
 #include "cache/order.h"
 
-#include "device/random.h"
+#include "device/random/random.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -10,8 +10,8 @@
 #include "cache/file.h"
 #include "cache/pool.h"
 #include "cache/value.h"
-#include "device/bf16.h"
-#include "device/sanitizer.h"
+#include "device/cpu/bf16.h"
+#include "device/system/sanitizer.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 #include "cache/tier.h"
 
 #include "cache/pool.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #define GET(field) atomic_load_explicit(&(field), memory_order_relaxed)
 #define SET(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)

@@ -1,4 +1,4 @@
-/* How values lie in the store: fp32 as they are, or as bf16 (device/bf16.h), with a checksum. */
+/* How values lie in the store, with a checksum: fp32 as they are, or bf16 (device/cpu/bf16.h). */
 #ifndef FL_CACHE_VALUE_H
 #define FL_CACHE_VALUE_H
 

@@ -1,6 +1,6 @@
 #include "data/augment.h"
 
-#include "device/random.h"
+#include "device/random/random.h"
 
 /* Keeps these draws apart from those that others make of the same seed. */
 static const uint64_t stream_of_augmentation = 0x6175676D656E7421u;

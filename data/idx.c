@@ -1,7 +1,7 @@
 #include "data/idx.h"
 
 #include "data/source.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <stdio.h>
 

@@ -9,8 +9,8 @@
 #include "data/idx.h"
 #include "data/idx_select.h"
 #include "data/read_sample.h"
-#include "device/alloc.h"
-#include "device/host_limits.h"
+#include "device/machine/host_limits.h"
+#include "device/system/alloc.h"
 
 #include <frostline/dataset.h>
 

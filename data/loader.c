@@ -16,8 +16,8 @@
 #include "data/loader_state.h"
 #include "data/read_sample.h"
 #include "data/view.h"
-#include "device/clock.h"
-#include "device/thread.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
 
 #include <pthread.h>
 #include <stdio.h>

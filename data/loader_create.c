@@ -1,9 +1,9 @@
 /* Memory of a loader, and its thread: how they begin and end. */
 #include "data/loader_state.h"
 
-#include "device/alloc.h"
-#include "device/arena.h"
-#include "device/thread.h"
+#include "device/system/alloc.h"
+#include "device/system/arena.h"
+#include "device/system/thread.h"
 
 /* ---- room ---- */
 

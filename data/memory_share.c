@@ -1,6 +1,6 @@
 #include "data/memory_share.h"
 
-#include "device/host_limits.h"
+#include "device/machine/host_limits.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "data/source.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <errno.h>
 #include <fcntl.h>

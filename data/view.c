@@ -1,6 +1,6 @@
 #include "data/view.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <stdio.h>
 

@@ -14,7 +14,7 @@
 #ifndef FL_DEVICE_DEVICE_H
 #define FL_DEVICE_DEVICE_H
 
-#include "device/shared.h"
+#include "device/system/shared.h"
 #include "device/updates.h"
 
 #include <frostline/kernels.h>
@@ -195,7 +195,7 @@ typedef struct fl_device_options {
     fl_device_kind kind;
     int n_threads;          /* the host's compute threads; a CPU device computes in them */
     const int *cpu_ids;     /* [n_threads]; NULL: not pinned */
-    int number;             /* of a device that workers share (device/survey.h); else 0 */
+    int number;             /* of a device that workers share (device/machine/survey.h); else 0 */
     bool tf32;              /* a GPU's products of fp32 values may round them to TF32 */
     const char *algorithms; /* as in fl_cuda_options; NULL: none */
     size_t budget_bytes;

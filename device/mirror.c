@@ -1,6 +1,6 @@
 #include "device/mirror.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* The device of dry runs: the memory planner drives real layers through it to learn what they
  * take. Kernels compute nothing; memory is address space that no page stands behind until it is
  * written, and reads as zeros. */
-#include "device/alloc.h"
 #include "device/device.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 #include <sys/mman.h>

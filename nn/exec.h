@@ -2,8 +2,8 @@
 #ifndef FL_NN_EXEC_H
 #define FL_NN_EXEC_H
 
-#include "device/arena.h"
 #include "device/device.h"
+#include "device/system/arena.h"
 
 #include <frostline/exec.h>
 #include <frostline/model.h>

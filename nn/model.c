@@ -1,7 +1,7 @@
 /* A model is an array of layers, each with its block and its parameters, and a loss. */
 #include "nn/model.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "device/table_head.h"
 
 #include <frostline/plan.h>

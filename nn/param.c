@@ -1,8 +1,8 @@
 /* Parameter lists, and the values that parameters start with. */
 #include "nn/model.h"
 
-#include "device/alloc.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 
 #include <math.h>
 #include <string.h>

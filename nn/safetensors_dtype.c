@@ -1,6 +1,6 @@
 #include "nn/safetensors_dtype.h"
 
-#include "device/bf16.h"
+#include "device/cpu/bf16.h"
 
 #include <string.h>
 

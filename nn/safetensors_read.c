@@ -1,5 +1,5 @@
 /* Opening a file or an index of several: nothing in it is believed before it was checked. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/safetensors_dtype.h"
 #include "nn/safetensors_header.h"
 

@@ -1,5 +1,5 @@
 /* A file's layout from the names and shapes of its tensors, and the writing of single ones. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/safetensors_dtype.h"
 
 #include <errno.h>

@@ -10,7 +10,7 @@
  */
 #include "nn/model.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,10 +7,10 @@
  * A copy that fails breaks the net, so that no wait goes on, and its failure is what every later
  * call reports. Waits for the device have no deadline: it ends its work, or fails. */
 #include "autodp/group/host_group.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/thread.h"
-#include "device/thread_priority.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
+#include "device/system/thread_priority.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
  * messages in them are independent. */
 #include "autodp/group/host_group.h"
 #include "autodp/net/tag.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 typedef struct gloo_channel {
     host_channel base;

@@ -1,8 +1,8 @@
 #include "autodp/group/group.h"
 
 #include "autodp/group/backend.h"
-#include "device/alloc.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
+#include "device/system/alloc.h"
 #include "device/table_head.h"
 
 #include <frostline/plan.h>

@@ -10,7 +10,7 @@
 
 #include "autodp/net/net.h"
 #include "device/device.h"
-#include "device/shared.h"
+#include "device/system/shared.h"
 
 #include <frostline/tensor.h>
 

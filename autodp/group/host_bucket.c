@@ -11,11 +11,11 @@
  *
  * The thread holds no lock while it communicates. A broken net fails each queued bucket at once. */
 #include "autodp/group/host_group.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/flight.h"
-#include "device/thread.h"
-#include "device/thread_priority.h"
+#include "device/flight/flight.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
+#include "device/system/thread_priority.h"
 
 #include <stdio.h>
 

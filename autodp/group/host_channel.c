@@ -11,8 +11,8 @@
  * After message n was started, a sender waits until message n - depth has left its buffer, so the
  * buffer of message n + 1 is free whenever the caller wants to write into it. */
 #include "autodp/group/host_group.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 static host_copy *copy_of(host_channel *c, int64_t n)
 {

@@ -3,9 +3,9 @@
 #include "autodp/group/host_group.h"
 
 #include "autodp/net/tag.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 #include "autodp/group/ring.h"
 
 #include "autodp/net/tag.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 /* A ring at work. */
 typedef struct lap {

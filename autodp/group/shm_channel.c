@@ -4,7 +4,7 @@
  *     sender    n sent:  messages up to n - 1 are written
  *     receiver  n read:  the buffers of messages up to n - 1 may be written again */
 #include "autodp/group/host_group.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 typedef struct shm_channel {
     host_channel base;

@@ -1,9 +1,9 @@
 #include "autodp/group/shm_segment.h"
 
 #include "autodp/net/host_id.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <linux/futex.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 #include "autodp/group/shm_team.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <string.h>
 

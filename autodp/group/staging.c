@@ -2,8 +2,8 @@
  * and a bucket is done only when no other member reads its data any more, so all buckets that fit
  * into an area use it in turn. An area is never replaced, because others may have mapped it. */
 #include "autodp/group/host_group.h"
-#include "device/alloc.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
 
 struct staging_area {
     size_t size_bytes;

@@ -13,7 +13,7 @@
  * Of H hosts, each sends 2 (H - 1) / H of the data, however many owners it has. */
 #include "autodp/group/ring.h"
 #include "autodp/group/shm_team.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 /* Where the owner at a place sits. */
 typedef struct seat {

@@ -7,9 +7,9 @@
  *     nothing to do            now and then: has a communicator an asynchronous error?
  */
 #include "autodp/nccl/nccl_group.h"
-#include "device/clock.h"
-#include "device/thread.h"
-#include "device/thread_priority.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
+#include "device/system/thread_priority.h"
 
 enum {
     PROGRESS_US = 50,

@@ -9,8 +9,8 @@
  *                  NCCL free the communicators
  */
 #include "autodp/nccl/nccl_group.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 typedef struct nccl_captured {
     fl_captured base;

@@ -13,8 +13,8 @@
  * open their lanes in any order. */
 #include "autodp/nccl/nccl_group.h"
 #include "autodp/net/tag.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 #include <string.h>

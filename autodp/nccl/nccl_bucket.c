@@ -10,8 +10,8 @@
  * A bucket has two jobs in turn: it may be started again while the device still works on what it
  * was started for before. Buckets of the same owners share a lane. */
 #include "autodp/nccl/nccl_group.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <string.h>
 

@@ -10,8 +10,8 @@
 #include "autodp/nccl/nccl_group.h"
 
 #include "autodp/group/host_group.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <sched.h>
 

@@ -4,11 +4,11 @@
 #include "autodp/nccl/nccl.h"
 
 #include "autodp/group/host_group.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/failure.h"
-#include "device/log.h"
-#include "device/thread.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
 
 #include <stdarg.h>
 #include <stdio.h>

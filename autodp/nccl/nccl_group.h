@@ -34,7 +34,7 @@
 #include "autodp/group/backend.h"
 #include "autodp/nccl/library.h"
 #include "autodp/nccl/survey.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
  * running generation, and ends once the state has moved. */
 #include "autodp/nccl/nccl_group.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 typedef struct nccl_mover {
     fl_mover base;

@@ -9,10 +9,10 @@
  * It is never finalized: a rank that was lost, or that is no member any more, does not take part.
  * As it carries nothing, an abort only frees it. */
 #include "autodp/nccl/nccl_group.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
-#include "device/thread.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
 
 #include <string.h>
 

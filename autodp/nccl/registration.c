@@ -10,8 +10,8 @@
  * there, and memory of the driver, and a step none of both. */
 #include "autodp/nccl/registration.h"
 #include "autodp/nccl/nccl_group.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 /* NCCL moves smaller messages by protocols that copy in any case. */
 enum { LEAST_BYTES = 64 * 1024 };

@@ -6,8 +6,8 @@
  *     round 0: 0-1, 2-3    round 1: 1-2    round 2: {0, 2}, {1, 3}    ...
  */
 #include "autodp/nccl/nccl_group.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 
 #include "autodp/group/backend.h"
 #include "autodp/net/host_id.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 #include "autodp/nccl/trial.h"
 
 #include "autodp/nccl/library.h"
-#include "device/child.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/child.h"
 
 #include <stdarg.h>
 #include <stdio.h>

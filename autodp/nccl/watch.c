@@ -16,10 +16,10 @@
  * Before an abort the caller thread leaves its call, unless that takes too long: NCCL allows an
  * abort beside a call that does not return. */
 #include "autodp/nccl/nccl_group.h"
-#include "device/clock.h"
-#include "device/flight.h"
-#include "device/log.h"
-#include "device/thread.h"
+#include "device/errors/log.h"
+#include "device/flight/flight.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
 
 #include <stdio.h>
 

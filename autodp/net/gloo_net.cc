@@ -15,8 +15,8 @@
 #include "autodp/net/gloo_net.h"
 
 extern "C" {
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 }
 
 #include <algorithm>

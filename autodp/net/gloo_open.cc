@@ -2,10 +2,10 @@
 #include "autodp/net/gloo_net.h"
 
 extern "C" {
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/thread.h"
-#include "device/thread_priority.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
+#include "device/system/thread_priority.h"
 }
 
 #include <gloo/common/error.h>

@@ -1,6 +1,6 @@
 #include "autodp/net/listen.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <netinet/in.h>

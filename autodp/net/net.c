@@ -1,7 +1,7 @@
 /* Nets, whatever their transport: which one a net uses, and what all of them do alike. */
 #include "autodp/net/transport.h"
 
-#include "device/log.h"
+#include "device/errors/log.h"
 
 #include <signal.h>
 #include <stdio.h>

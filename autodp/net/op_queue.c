@@ -1,6 +1,6 @@
 #include "autodp/net/op_queue.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 enum { BLOCK = 64 };
 

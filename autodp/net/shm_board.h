@@ -10,7 +10,7 @@
 #define FL_AUTODP_NET_SHM_BOARD_H
 
 #include "autodp/net/net.h"
-#include "device/shared.h"
+#include "device/system/shared.h"
 
 #include <stdatomic.h>
 

@@ -9,8 +9,8 @@
  * 4. close: the board says that this member has left, or that its net was broken. */
 #include "autodp/net/shm_net.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 

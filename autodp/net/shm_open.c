@@ -1,8 +1,8 @@
 /* How members find the board of a net through shared memory, how they notice each other's end, and
  * how they leave. */
 #include "autodp/net/shm_net.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -8,7 +8,7 @@
  * A message is a header and its payload; the header has the generation, the round and the size. */
 #include "autodp/net/small_all_gather.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 

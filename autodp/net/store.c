@@ -3,7 +3,7 @@
 #include "autodp/net/store.h"
 
 #include "autodp/net/store_wire.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <assert.h>
 #include <string.h>

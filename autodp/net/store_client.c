@@ -1,8 +1,8 @@
 #include "autodp/net/store.h"
 
 #include "autodp/net/store_wire.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <limits.h>

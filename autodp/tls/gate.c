@@ -8,9 +8,9 @@
 #include "autodp/tls/state.h"
 
 #include "autodp/net/listen.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -2,7 +2,7 @@
  * process does, so a worker that is busy or stopped does not show here. */
 #include "autodp/tls/state.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <netinet/in.h>

@@ -1,9 +1,9 @@
 /* The net's thread: it waits for all sockets, and for the moments at which something is due. */
 #include "autodp/tls/state.h"
 
-#include "device/clock.h"
-#include "device/thread.h"
-#include "device/thread_priority.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
+#include "device/system/thread_priority.h"
 
 #include <errno.h>
 #include <string.h>

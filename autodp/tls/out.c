@@ -10,8 +10,8 @@
  *      this member still has something to read, the bye may be in there. */
 #include "autodp/tls/state.h"
 
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <netinet/in.h>

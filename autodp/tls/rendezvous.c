@@ -8,9 +8,9 @@
  * leaves its broken net, all others miss it. */
 #include "autodp/tls/state.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/thread.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
 
 #include <netinet/in.h>
 #include <stdio.h>

@@ -2,9 +2,9 @@
 #include "autodp/tls/state.h"
 
 #include "autodp/tls/tls.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/thread.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
 
 #include <stdio.h>
 #include <string.h>

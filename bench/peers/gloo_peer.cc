@@ -2,8 +2,8 @@
 #include "gloo_peer.h"
 
 extern "C" {
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 }
 
 #include <gloo/allreduce.h>

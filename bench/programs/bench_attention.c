@@ -5,9 +5,9 @@
  * 12 heads of 64, C 768: GPT-2 and BERT-base. Prints the medians in milliseconds, and the rate in
  * GFLOP/s of the products that a causal mask leaves. bench/peers/peer_attention.py times PyTorch's.
  */
-#include "device/clock.h"
 #include "device/device.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

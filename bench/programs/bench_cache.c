@@ -10,9 +10,9 @@
  * as fill MiB (166) mebibytes in fp32. Medians over rounds. */
 #include "cache/file.h"
 #include "cache/pool.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <fcntl.h>
 #include <sched.h>

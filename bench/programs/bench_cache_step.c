@@ -15,8 +15,8 @@
  * is a frost line from which the cache does not pay. Each figure is the median of some steps; the
  * last lines say for which F the cache was measured to pay, and for which `auto` used it. */
 #include "cache/file.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 #include "pipe/cost/plan.h"
 #include "pipe/plan/migrate_schedule.h"

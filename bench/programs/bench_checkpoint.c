@@ -5,7 +5,7 @@
  *     bench_checkpoint read DIR [BLOCKS]    loads it, from the disk
  *     bench_checkpoint evict FILE...        drops files from the page cache
  */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 #include "pipe/state/checkpoint_source.h"
 #include "pipe/state/checkpoint_writer.h"

@@ -4,7 +4,7 @@
  *     bench_control [steps a second] [workers] [samples a step]      20, 2 and 128 without them
  *
  * Times come from /proc/PID/task/TID/schedstat, which counts nanoseconds on a processor. */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/runs/fake_run.h"
 
 #include <dirent.h>

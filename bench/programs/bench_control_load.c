@@ -12,7 +12,7 @@
  * and good. bench/control_cost.sh looks at what the run makes of it.
  */
 #include "control/socket/ctl_names.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

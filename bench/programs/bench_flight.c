@@ -4,7 +4,7 @@
  *
  * A step of the quickstart job records about 90 operations a worker. Times are of this thread's
  * processor, so that a busy machine does not change them much. */
-#include "device/flight.h"
+#include "device/flight/flight.h"
 
 #include <stdio.h>
 #include <time.h>

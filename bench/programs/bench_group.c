@@ -8,8 +8,8 @@
  * Medians over rounds; ours and Gloo's in turn. GB/s is the bucket's size over the time. */
 #include "autodp/group/group.h"
 #include "bench/peers/gloo_peer.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "tests/support/ranks/ranks.h"
 
 #include <sched.h>

@@ -6,9 +6,9 @@
  * The trunk: 12 blocks, C 128, 4 heads, 17 tokens a sample, hidden 512. For each kernel: minimum
  * and median of the repetitions, its rate (GFLOP/s for products and attention, GB/s of the arrays
  * it reads and writes for the rest), how often a step calls it, and what that costs. */
-#include "device/clock.h"
 #include "device/device.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/clock.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -10,8 +10,8 @@
  * one direction, three of them under way; the same in both directions at once; and the processor
  * time of both workers for a gigabyte in one direction. Each is the median of the rounds. */
 #include "autodp/tls/tls.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/ranks/ranks.h"
 
 #include <string.h>

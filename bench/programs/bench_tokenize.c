@@ -6,7 +6,7 @@
  * empty cache of words, and of the best of the others; and millions of tokens a second of that one.
  * With "spans", each token's place in the text is computed, too. */
 #include "data/tokenizer/tokenizer.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,8 +10,8 @@
  * restart is the end of one run, from its last step on, with every layer's weights and moments
  * written to files, and the start of a fresh one that reads them, up to the end of its first step.
  */
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "launcher/run/run.h"
 #include "launcher/worker/worker_state.h"
 #include "support/data/toy.h"

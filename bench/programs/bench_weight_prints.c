@@ -3,7 +3,7 @@
  *
  *   bench_weight_prints
  */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 #include "pipe/cost/plan.h"
 #include "pipe/step/input/weight_prints.h"

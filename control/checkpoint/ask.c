@@ -1,6 +1,6 @@
 /* When the workers are asked for a checkpoint: ①, by the schedule, a request or an evaluation. */
 #include "control/checkpoint/parts.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <errno.h>
 #include <fcntl.h>

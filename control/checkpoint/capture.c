@@ -2,8 +2,8 @@
 #include "control/checkpoint/checkpoints.h"
 
 #include "autodp/sampler.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "nn/optimizer.h"
 
 #include <stdio.h>

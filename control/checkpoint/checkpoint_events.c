@@ -1,6 +1,6 @@
 #include "control/checkpoint/checkpoints.h"
 
-#include "device/log.h"
+#include "device/errors/log.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Opening, closing, a turn of the loop, and the end. */
 #include "control/checkpoint/parts.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <limits.h>
 #include <stdio.h>

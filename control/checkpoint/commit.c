@@ -1,9 +1,9 @@
 #include "control/checkpoint/commit.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
-#include "device/regular_file.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/regular_file.h"
 #include "pipe/state/model_file.h"
 
 #include <dirent.h>

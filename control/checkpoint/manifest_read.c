@@ -6,7 +6,7 @@
 #include "control/checkpoint/manifest.h"
 #include "control/checkpoint/manifest_members.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "pipe/cost/plan.h"
 
 #include <dirent.h>

@@ -1,8 +1,8 @@
 /* Reads all files of a checkpoint: each thread takes the next file that no thread has taken. */
 #include "control/checkpoint/manifest.h"
 
-#include "device/alloc.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
 #include "control/checkpoint/manifest_members.h"
 
 #include "control/events/json.h"
-#include "device/alloc.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "pipe/state/model_file.h"
 

@@ -1,6 +1,6 @@
 /* What became of each checkpoint, by ticket. */
 #include "control/checkpoint/parts.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 

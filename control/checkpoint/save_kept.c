@@ -1,8 +1,8 @@
 #include "control/checkpoint/save_kept.h"
 
 #include "control/checkpoint/commit.h"
-#include "device/failure.h"
-#include "device/log.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
 #include "pipe/state/snapshot_save.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* From the reports of the workers to the commit: ② to ⑤. */
 #include "control/checkpoint/parts.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 #include "control/checkpoint/snapshots.h"
 
 #include "control/checkpoint/parts.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <string.h>
 

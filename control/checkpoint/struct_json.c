@@ -1,6 +1,6 @@
 #include "control/checkpoint/struct_json.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -18,10 +18,10 @@
 #include "control/controller/report/summary.h"
 #include "control/controller/report/view.h"
 #include "control/events/event_log_hosts.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/failure.h"
-#include "device/log.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "pipe/state/model_file.h"
 
 #include <stdio.h>

@@ -18,9 +18,9 @@
 #include "control/controller/report/lasting.h"
 #include "control/controller/report/summary.h"
 #include "control/controller/report/view.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 #include "pipe/plan/evaluation.h"
 

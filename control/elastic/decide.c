@@ -10,8 +10,8 @@
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
-#include "device/alloc.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
 #include "freeze/interval.h"
 #include "pipe/cost/plan.h"
 #include "pipe/plan/migrate_schedule.h"

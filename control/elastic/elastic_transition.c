@@ -14,8 +14,8 @@
 
 #include "control/elastic/elastic_events.h"
 #include "control/elastic/elastic_joining.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 #include <string.h>

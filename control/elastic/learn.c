@@ -3,7 +3,7 @@
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "pipe/cost/cost_model.h"
 #include "pipe/cost/schedule.h"
 #include "pipe/measure/quantile.h"

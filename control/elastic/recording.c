@@ -1,6 +1,6 @@
 #include "control/elastic/recording.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 int fl_recording_find(const fl_recording *recording, int64_t step)
 {

@@ -4,7 +4,7 @@
 #include "pipe/cost/plan.h"
 
 #include "control/observe/slow.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "pipe/plan/migrate_schedule.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 #include "control/events/event_log_hosts.h"
 
-#include "device/plural.h"
+#include "device/text/plural.h"
 
 #include <stdio.h>
 

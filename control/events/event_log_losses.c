@@ -1,7 +1,7 @@
 /* Events of workers that are lost, that come back, and of the run that goes on. */
 #include "control/events/event_log.h"
 
-#include "device/plural.h"
+#include "device/text/plural.h"
 
 #include <sys/wait.h>
 

@@ -4,8 +4,8 @@
 
 #include "autodp/sampler.h"
 #include "device/device.h"
-#include "device/plural.h"
-#include "device/survey.h"
+#include "device/machine/survey.h"
+#include "device/text/plural.h"
 #include "nn/model.h"
 
 #include <sched.h>

@@ -1,7 +1,7 @@
 #include "control/events/json.h"
 
-#include "device/alloc.h"
-#include "device/utf8.h"
+#include "device/system/alloc.h"
+#include "device/text/utf8.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 #include "control/events/nonfinite.h"
 
-#include "device/plural.h"
+#include "device/text/plural.h"
 #include "nn/model.h"
 
 #include <math.h>

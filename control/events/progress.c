@@ -3,8 +3,8 @@
 #include "control/state/checkpoint_sums.h"
 #include "pipe/state/checkpoint_files.h"
 
-#include "device/clock.h"
-#include "device/plural.h"
+#include "device/system/clock.h"
+#include "device/text/plural.h"
 
 #include <math.h>
 #include <stdarg.h>

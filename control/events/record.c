@@ -1,6 +1,6 @@
 #include "control/events/record.h"
 
-#include "device/log.h"
+#include "device/errors/log.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,9 +1,9 @@
 #include "control/events/resume_files.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
-#include "device/regular_file.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/regular_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

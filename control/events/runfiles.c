@@ -1,10 +1,10 @@
 #include "control/events/runfiles.h"
 
 #include "control/events/fields.h"
-#include "device/clock.h"
-#include "device/log.h"
-#include "device/plural.h"
-#include "device/regular_file.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
+#include "device/system/regular_file.h"
+#include "device/text/plural.h"
 
 #include <errno.h>
 #include <fcntl.h>

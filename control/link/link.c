@@ -5,9 +5,9 @@
 
 #include "control/link/keys/zmq_socket.h"
 #include "control/link/link_thread.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/thread.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
 
 #include <errno.h>
 #include <signal.h>

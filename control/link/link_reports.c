@@ -2,7 +2,7 @@
 #include "control/link/link.h"
 
 #include "control/link/link_thread.h"
-#include "device/log.h"
+#include "device/errors/log.h"
 
 #include <stdio.h>
 #include <string.h>

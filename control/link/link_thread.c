@@ -11,8 +11,8 @@
 #include "control/link/link_thread.h"
 
 #include "control/link/keys/zmq_socket.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <signal.h>
 #include <stdio.h>

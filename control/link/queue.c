@@ -1,6 +1,6 @@
 #include "control/link/queue.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 fl_status fl_queue_init(fl_queue *queue, size_t start_bytes, size_t limit_bytes)
 {

@@ -1,8 +1,8 @@
 #include "control/link/router.h"
 
 #include "control/link/keys/zmq_socket.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 #include "pipe/cost/plan.h"
 
 #include <errno.h>

@@ -8,7 +8,7 @@
 
 #include "control/link/keys/zap_auth.h"
 #include "control/link/wire.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
 
 #include <zmq.h>
 

@@ -1,6 +1,6 @@
 #include "control/link/step_order.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 void fl_step_record_free(fl_step_record **record)
 {

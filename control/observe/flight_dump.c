@@ -2,9 +2,9 @@
 #include "control/observe/flight_dump.h"
 
 #include "control/events/fields.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
 #include "control/observe/metrics_http.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/failure.h"
-#include "device/log.h"
-#include "device/thread.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "control/observe/metrics_publish.h"
 
 #include "control/observe/metrics.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <math.h>
 #include <stdio.h>

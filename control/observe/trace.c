@@ -1,6 +1,6 @@
 #include "control/observe/trace.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <frostline/status.h>
 

@@ -10,7 +10,7 @@
 #ifndef FL_CONTROL_OBSERVE_TRACE_H
 #define FL_CONTROL_OBSERVE_TRACE_H
 
-#include "device/flight.h"
+#include "device/flight/flight.h"
 
 #include <frostline/plan.h>
 

@@ -1,7 +1,7 @@
 /* Measures the share of the stages' time without work, and predicts it from the schedule. */
 #include "control/observe/trace_index.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "pipe/cost/schedule.h"
 
 #include <math.h>

@@ -8,8 +8,8 @@
  * A host that does not answer within ANSWER_US is left out of the trace, which names it. */
 #include "control/observe/trace_far.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 
 #include "control/events/fields.h"
 #include "control/events/json.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <jansson.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "control/observe/trace_index.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 #include "control/observe/trace_index.h"
 
 #include "control/observe/slow.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <stdlib.h>
 #include <string.h>

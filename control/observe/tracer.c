@@ -10,9 +10,9 @@
 
 #include "autodp/sampler.h"
 #include "control/observe/trace_far.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #ifndef FL_CONTROL_OBSERVE_WAIT_GRAPH_H
 #define FL_CONTROL_OBSERVE_WAIT_GRAPH_H
 
-#include "device/flight.h"
+#include "device/flight/flight.h"
 
 #include <frostline/model.h>
 #include <frostline/plan.h>

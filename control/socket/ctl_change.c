@@ -5,7 +5,7 @@
 #include "control/events/fields.h"
 #include "control/socket/ctl.h"
 
-#include "device/plural.h"
+#include "device/text/plural.h"
 
 #include <assert.h>
 #include <stdio.h>

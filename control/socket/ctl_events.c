@@ -6,8 +6,8 @@
 #include "control/socket/ctl.h"
 
 #include "control/link/keys/zmq_socket.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* The hosts of a run: the drain of one, and what status shows of them and of the links. */
 #include "control/events/fields.h"
 #include "control/socket/ctl.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <math.h>
 #include <stdio.h>

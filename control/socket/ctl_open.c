@@ -3,9 +3,9 @@
 
 #include "control/link/keys/zmq_socket.h"
 #include "control/state/lasting.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <sched.h>
 #include <stdio.h>

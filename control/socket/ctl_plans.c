@@ -1,7 +1,7 @@
 /* Commands that ask the planner. */
 #include "control/events/fields.h"
 #include "control/socket/ctl.h"
-#include "device/survey.h"
+#include "device/machine/survey.h"
 
 #include <math.h>
 

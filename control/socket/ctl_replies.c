@@ -1,6 +1,6 @@
 #include "control/socket/ctl_replies.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * id, command, arguments. Depth is checked before the parser runs, because the parser recurses. */
 #include "control/socket/ctl_request.h"
 
-#include "device/random.h"
+#include "device/random/random.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -7,8 +7,8 @@
  * another worker afterwards. */
 #include "control/socket/ctl.h"
 
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <inttypes.h>
 #include <stdio.h>

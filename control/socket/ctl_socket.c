@@ -3,8 +3,8 @@
  * full. */
 #include "control/socket/ctl.h"
 
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <inttypes.h>

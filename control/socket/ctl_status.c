@@ -1,6 +1,6 @@
 #include "control/events/fields.h"
 #include "control/socket/ctl.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <math.h>
 #include <unistd.h>

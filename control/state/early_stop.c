@@ -1,6 +1,6 @@
 #include "control/state/early_stop.h"
 
-#include "device/failure.h"
+#include "device/errors/failure.h"
 #include "pipe/plan/evaluation.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 
 #include "control/state/host_clock.h"
 #include "control/state/host_sight.h"
-#include "device/machine_kind.h"
+#include "device/machine/machine_kind.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -8,7 +8,7 @@
 #include "control/state/phase.h"
 #include "control/state/run_stats.h"
 #include "control/state/worker.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
 
 typedef struct fl_run_facts {
     const fl_controller_options *options;

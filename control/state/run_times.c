@@ -1,6 +1,6 @@
 #include "control/state/run_times.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 

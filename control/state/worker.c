@@ -1,7 +1,7 @@
 #include "control/state/worker.h"
 
 #include "control/state/birth.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 #include <string.h>

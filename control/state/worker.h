@@ -4,7 +4,7 @@
 
 #include "control/link/wire.h"
 #include "control/state/graph_sums.h"
-#include "device/survey.h"
+#include "device/machine/survey.h"
 
 #include <sys/types.h>
 

@@ -1,6 +1,6 @@
 #include "data/images/folder.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <dirent.h>
 #include <errno.h>

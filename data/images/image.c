@@ -1,6 +1,6 @@
 #include "data/images/image.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -9,8 +9,8 @@
 #include "data/images/folder.h"
 #include "data/images/load.h"
 #include "data/read_sample.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <inttypes.h>
 #include <math.h>

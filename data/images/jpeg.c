@@ -2,7 +2,7 @@
  * file that is cut short or damaged, is an error here: half an image is not trained on. */
 #include "data/images/image.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <setjmp.h>
 #include <stdbool.h>

@@ -1,10 +1,10 @@
 #include "data/images/load.h"
 
-#include "device/alloc.h"
-#include "device/failure.h"
-#include "device/host_limits.h"
-#include "device/regular_file.h"
-#include "device/thread.h"
+#include "device/errors/failure.h"
+#include "device/machine/host_limits.h"
+#include "device/system/alloc.h"
+#include "device/system/regular_file.h"
+#include "device/system/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  * upper 8, and transparency is left out. Of an animated PNG, the first image is read. */
 #include "data/images/image.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <png.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
  * bit. Source: Pillow, src/libImaging/Resample.c */
 #include "data/images/image.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 #include "data/squad/answers.h"
 
 #include "data/squad/normalize.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * belongs to a word (a letter, a digit) and the other does not. */
 #include "data/squad/normalize.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "data/squad/question_ids.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 #include <xxhash.h>

@@ -8,12 +8,12 @@
 #include "data/read_sample.h"
 #include "data/squad/squad_kept.h"
 #include "data/tokens/fields.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/failure.h"
-#include "device/log.h"
-#include "device/plural.h"
-#include "device/program.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/program.h"
+#include "device/text/plural.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -6,8 +6,8 @@
 #include "data/squad/squad_file.h"
 
 #include "data/squad/question_ids.h"
-#include "device/alloc.h"
-#include "device/utf8.h"
+#include "device/system/alloc.h"
+#include "device/text/utf8.h"
 
 #include <jansson.h>
 #include <stdio.h>

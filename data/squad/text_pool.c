@@ -1,6 +1,6 @@
 #include "data/squad/text_pool.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 

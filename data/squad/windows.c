@@ -1,7 +1,7 @@
 #include "data/squad/windows.h"
 
-#include "device/alloc.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
 
 #include <inttypes.h>
 #include <stdio.h>

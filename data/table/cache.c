@@ -5,7 +5,7 @@
 #include "data/table/cache.h"
 
 #include "data/table/table_dataset.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
  * stand in quotes (RFC 4180). */
 #include "data/table/rows.h"
 
-#include "device/alloc.h"
-#include "device/plural.h"
+#include "device/system/alloc.h"
+#include "device/text/plural.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "data/table/labels.h"
 
 #include "data/table/table_dataset.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 #include "data/table/rows.h"
 
-#include "device/alloc.h"
-#include "device/failure.h"
-#include "device/utf8.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
+#include "device/text/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -10,11 +10,11 @@
 #include "data/read_sample.h"
 #include "data/table/cache.h"
 #include "data/tokens/fields.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/failure.h"
-#include "device/log.h"
-#include "device/program.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/program.h"
 
 #include <assert.h>
 #include <limits.h>

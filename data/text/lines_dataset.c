@@ -10,7 +10,7 @@
 #include "data/tokens/content.h"
 #include "data/tokens/encode.h"
 #include "data/tokens/fields.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 
 #include "data/memory_share.h"
 #include "data/source.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include "data/read_sample.h"
 #include "data/text/read_text.h"
 #include "data/tokens/fields.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <inttypes.h>
 #include <string.h>

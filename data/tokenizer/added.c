@@ -1,7 +1,7 @@
 #include "data/tokenizer/added.h"
 
 #include "data/tokenizer/bert.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "data/tokenizer/bert.h"
 
 #include "data/tokenizer/cached.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 static bool is_letter_or_digit(uint8_t c)
 {

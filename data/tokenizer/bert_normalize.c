@@ -5,7 +5,7 @@
  *
  * Each code point keeps the bytes of the text that it comes from. */
 #include "data/tokenizer/bert.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <stdlib.h>
 

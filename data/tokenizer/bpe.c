@@ -2,7 +2,7 @@
 #include "data/tokenizer/bpe.h"
 
 #include "data/tokenizer/cached.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 

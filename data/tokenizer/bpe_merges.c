@@ -1,6 +1,6 @@
 /* The merges of a vocabulary: a hash table from a pair of ids to its rank and what it becomes. */
 #include "data/tokenizer/bpe.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 enum { FIRST_BITS = 8 };
 

@@ -2,7 +2,7 @@
  * more than the same in tokenizer.json, as in transformers. */
 #include "data/tokenizer/added.h"
 #include "data/tokenizer/files.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 #include "data/tokenizer/added.h"
 #include "data/tokenizer/bert.h"
 #include "data/tokenizer/bpe.h"
-#include "device/alloc.h"
-#include "device/utf8.h"
+#include "device/system/alloc.h"
+#include "device/text/utf8.h"
 
 #include <string.h>
 

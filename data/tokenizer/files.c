@@ -1,7 +1,7 @@
 #include "data/tokenizer/files.h"
 
-#include "device/alloc.h"
-#include "device/utf8.h"
+#include "device/system/alloc.h"
+#include "device/text/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 #include "data/tokenizer/parts.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 fl_status fl_token_scratch_create(const fl_tokenizer *tokenizer, fl_token_scratch **out)
 {

@@ -6,7 +6,7 @@
 #include "data/tokenizer/bert.h"
 #include "data/tokenizer/bpe.h"
 #include "data/tokenizer/files.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <xxhash.h>
 

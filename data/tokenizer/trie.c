@@ -1,6 +1,6 @@
 #include "data/tokenizer/trie.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 enum { FIRST_BITS = 10, BITS_MAX = 26 };
 

@@ -1,6 +1,6 @@
 /* The pieces of a vocabulary and their ids. */
 #include "data/tokenizer/parts.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 

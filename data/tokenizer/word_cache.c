@@ -1,6 +1,6 @@
 #include "data/tokenizer/word_cache.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 _Static_assert(sizeof(fl_word_entry) == 64, "an entry is one cache line");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a key's last byte is its highest");

@@ -1,8 +1,8 @@
 #include "data/tokens/content.h"
 
 #include "data/source.h"
-#include "device/alloc.h"
-#include "device/utf8.h"
+#include "device/system/alloc.h"
+#include "device/text/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>

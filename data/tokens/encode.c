@@ -4,10 +4,10 @@
  *     ① texts ──> blocks ──> ② threads: block ──> ids, types, lengths ──> ③ flat arrays */
 #include "data/tokens/encode.h"
 
-#include "device/alloc.h"
-#include "device/failure.h"
-#include "device/host_limits.h"
-#include "device/thread.h"
+#include "device/errors/failure.h"
+#include "device/machine/host_limits.h"
+#include "device/system/alloc.h"
+#include "device/system/thread.h"
 
 #include <stdatomic.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "data/tokens/fields.h"
 
-#include "device/failure.h"
-#include "device/plural.h"
+#include "device/errors/failure.h"
+#include "device/text/plural.h"
 
 #include <inttypes.h>
 

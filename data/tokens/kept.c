@@ -5,8 +5,8 @@
  * The hash in the header covers the header's other fields and all that follows. */
 #include "data/tokens/kept.h"
 
-#include "device/alloc.h"
-#include "device/folders.h"
+#include "device/system/alloc.h"
+#include "device/system/folders.h"
 
 #include <errno.h>
 #include <fcntl.h>

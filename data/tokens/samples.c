@@ -1,6 +1,6 @@
 #include "data/tokens/samples.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <xxhash.h>
 

@@ -12,8 +12,8 @@
  *     touch.c: what a fault in memory says */
 #include "device/async/parts.h"
 
-#include "device/alloc.h"
 #include "device/async/touch.h"
+#include "device/system/alloc.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * until then, and what it will read must not change. */
 #include "device/async/parts.h"
 
-#include "device/random.h"
+#include "device/random/random.h"
 
 #include <string.h>
 

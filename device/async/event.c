@@ -1,8 +1,8 @@
 /* Events: a count of the recordings that were asked for, and of those whose turn has come. */
 #include "device/async/parts.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 fl_status fl__async_event_create(fl_device *d, fl_event **out)
 {

@@ -1,7 +1,7 @@
 /* Failures on request, the failure that stays, and defects of the caller. */
 #include "device/async/parts.h"
 
-#include "device/log.h"
+#include "device/errors/log.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

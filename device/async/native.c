@@ -1,7 +1,7 @@
 /* Work that a library beside the program queues in a stream, as NCCL does on a GPU. */
 #include "device/async/parts.h"
 
-#include "device/random.h"
+#include "device/random/random.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -5,7 +5,7 @@
 #include "device/async/async.h"
 #include "device/async/entries.h"
 #include "device/async/space.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 #include "device/async/space.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <errno.h>
 #include <string.h>

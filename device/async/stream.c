@@ -1,11 +1,11 @@
 /* Streams: a thread each, with a queue of work. */
 #include "device/async/parts.h"
 
-#include "device/alloc.h"
 #include "device/async/touch.h"
 #include "device/cpu/cpu.h"
-#include "device/random.h"
-#include "device/thread.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
+#include "device/system/thread.h"
 
 #include <string.h>
 #include <sys/prctl.h>

@@ -1,7 +1,7 @@
 /* Attention over a ragged batch: each (sample, head) by itself, split over the compute threads. */
 #include "device/cpu/cpu.h"
 
-#include "device/random.h"
+#include "device/random/random.h"
 
 /* The mask of head `head`: its key is that of the mask, mixed with the head. */
 static void head_key(const uint32_t key[2], int64_t head, uint32_t out[2])

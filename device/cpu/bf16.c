@@ -1,4 +1,4 @@
-#include "device/bf16.h"
+#include "device/cpu/bf16.h"
 
 #include "device/cpu/cpu.h"
 

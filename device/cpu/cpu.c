@@ -1,9 +1,9 @@
 /* The CPU device: its table, its memory, its threads, and the choice of an instruction set. */
 #include "device/cpu/cpu.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/cpu_kernels.h"
+#include "device/cpu/cpu_kernels.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <omp.h>

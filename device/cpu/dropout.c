@@ -1,7 +1,7 @@
 /* Dropout, split over the compute threads by samples: the mask depends on the sample alone. */
 #include "device/cpu/wide.h"
 
-#include "device/philox.h"
+#include "device/random/philox.h"
 
 #include <string.h>
 

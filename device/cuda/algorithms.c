@@ -8,11 +8,11 @@
  * GPU is replaced; a file that is something else is left alone. A line whose hash is wrong, as one
  * that a killed process has written half, is skipped: the library would believe a broken algorithm
  * and compute nonsense with it. A run needs none of this: no failure here is an error. */
-#include "device/alloc.h"
 #include "device/cuda/parts.h"
-#include "device/log.h"
-#include "device/random.h"
-#include "device/regular_file.h"
+#include "device/errors/log.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
+#include "device/system/regular_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* The CUDA device itself: what it is created from, and its table. */
-#include "device/alloc.h"
 #include "device/cuda/parts.h"
-#include "device/plural.h"
+#include "device/system/alloc.h"
 #include "device/table_head.h"
+#include "device/text/plural.h"
 
 #include <stddef.h>
 

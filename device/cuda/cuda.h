@@ -4,7 +4,7 @@
 
 #include "device/cuda/plugin.h"
 #include "device/device.h"
-#include "device/survey.h"
+#include "device/machine/survey.h"
 
 /* The longest path of a plugin, with its zero. */
 enum { FL_CUDA_PATH_BYTES = 4096 };

@@ -3,8 +3,8 @@
  * To them a page of shared host memory names it: they read the runtime's handle there. What was
  * exported once stays allocated until the device is destroyed, and is used again, because another
  * process may still have it open. */
-#include "device/alloc.h"
 #include "device/cuda/parts.h"
+#include "device/system/alloc.h"
 
 /* The runtime may put smaller allocations side by side, and would export their neighbours too. */
 static const size_t unit_bytes = (size_t)2 << 20;

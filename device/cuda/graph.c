@@ -8,8 +8,8 @@
  *     device memory                  the work reads what is there when it runs
  *
  * While a stream is captured, no call may wait for the whole device: whoever must takes `waits`. */
-#include "device/alloc.h"
 #include "device/cuda/parts.h"
+#include "device/system/alloc.h"
 
 enum {
     WEIGHTS_FIRST = 16,

@@ -1,7 +1,7 @@
 /* cuBLASLt, as a CUDA device has it: opened with the device, and its choice of algorithms. */
-#include "device/alloc.h"
 #include "device/cuda/parts.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
 
 fl_status fl__cuda_library_open(fl__cuda *c, bool tf32)
 {

@@ -5,7 +5,7 @@
  * together with what is in use it may exceed the arena, as a stage does that is prepared while
  * another one works. What has no hole in the arena is an allocation of the runtime's own. */
 #include "device/cuda/parts.h"
-#include "device/size_text.h"
+#include "device/text/size_text.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * The library takes bf16 weights as bf16: fl_weight.pack has a copy of the weight and of its bias,
  * made when the weight is first used after an update. The own kernel reads the fp32 weights. Where
  * the library has no algorithm for a product, the own kernel computes it. */
-#include "device/alloc.h"
 #include "device/cuda/parts.h"
+#include "device/system/alloc.h"
 
 /* ---- copies of weights in bf16 ---- */
 

@@ -1,7 +1,7 @@
 /* Streams and events. */
-#include "device/alloc.h"
 #include "device/cuda/parts.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 

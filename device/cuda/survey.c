@@ -1,8 +1,8 @@
 /* Which devices of a machine a job can use. */
 #include "device/cuda/cuda.h"
-#include "device/failure.h"
-#include "device/plural.h"
-#include "device/size_text.h"
+#include "device/errors/failure.h"
+#include "device/text/plural.h"
+#include "device/text/size_text.h"
 
 #include <stdio.h>
 

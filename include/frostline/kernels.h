@@ -48,7 +48,7 @@ static inline fl_offsets fl_offsets_of(const fl_tensor *t)
  * A kept value is divided by 1 - p, with p rounded to t / 65536, t <= 65535. Whether a value is
  * kept is a pure function of its key and its place, the same on every device: 16 bits of Philox
  * 4x32-10 are t or more. The key of Philox is the lower and the upper half of k = mix(mix(seed,
- * epoch), layer << 32 | stream), where mix is fl_mix64 (device/random.h).
+ * epoch), layer << 32 | stream), where mix is fl_mix64 (device/random/random.h).
  *
  * In dropout, element e of a sample s (row within the sample * width + column) takes the half
  * (e / 16) % 2, the lower first, of word e % 4 of the block b = 4 (e / 32) + (e % 16) / 4, whose

@@ -1,7 +1,7 @@
 #include "launcher/cli/cli.h"
 
 #include "control/agent/process/signals.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
 #include "launcher/job/text.h"
 
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 #include "launcher/cli/output_path.h"
 
-#include "device/failure.h"
+#include "device/errors/failure.h"
 
 #include <string.h>
 #include <sys/stat.h>

@@ -2,8 +2,8 @@
  * of the day. */
 #include "launcher/doctor/doctor.h"
 
-#include "device/clock.h"
-#include "device/plural.h"
+#include "device/system/clock.h"
+#include "device/text/plural.h"
 
 #include <string.h>
 #include <sys/timex.h>

@@ -1,7 +1,7 @@
 #include "launcher/doctor/command_doctor.h"
 
-#include "device/alloc.h"
-#include "device/plural.h"
+#include "device/system/alloc.h"
+#include "device/text/plural.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/doctor/host_links.h"

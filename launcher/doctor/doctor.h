@@ -4,7 +4,7 @@
 #define FL_LAUNCHER_DOCTOR_DOCTOR_H
 
 #include "autodp/nccl/trial.h"
-#include "device/host_limits.h"
+#include "device/machine/host_limits.h"
 #include "launcher/cli/hosts/planned_hosts.h"
 #include "launcher/doctor/findings.h"
 

@@ -1,7 +1,7 @@
 #include "launcher/doctor/findings.h"
 
-#include "device/clock.h"
-#include "device/plural.h"
+#include "device/system/clock.h"
+#include "device/text/plural.h"
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* Folders that a run writes to. */
 #include "launcher/doctor/doctor.h"
 
-#include "device/folders.h"
-#include "device/size_text.h"
+#include "device/system/folders.h"
+#include "device/text/size_text.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,8 +3,8 @@
 
 #include "autodp/nccl/library.h"
 #include "device/cuda/cuda.h"
-#include "device/size_text.h"
-#include "device/survey.h"
+#include "device/machine/survey.h"
+#include "device/text/size_text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 #include "launcher/doctor/host_links.h"
 
-#include "device/alloc.h"
-#include "device/plural.h"
-#include "device/size_text.h"
+#include "device/system/alloc.h"
+#include "device/text/plural.h"
+#include "device/text/size_text.h"
 #include "launcher/run/hosts/hosts.h"
 
 #include <string.h>

@@ -1,12 +1,12 @@
 #include "launcher/doctor/hosts.h"
 
 #include "control/events/json.h"
-#include "device/alloc.h"
-#include "device/child.h"
-#include "device/clock.h"
-#include "device/last_line.h"
-#include "device/plural.h"
-#include "device/shell_text.h"
+#include "device/system/alloc.h"
+#include "device/system/child.h"
+#include "device/system/clock.h"
+#include "device/text/last_line.h"
+#include "device/text/plural.h"
+#include "device/text/shell_text.h"
 #include "launcher/cli/cli.h"
 
 #include <errno.h>

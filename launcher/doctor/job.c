@@ -2,8 +2,8 @@
 #include "launcher/doctor/doctor.h"
 
 #include "control/observe/metrics_http.h"
-#include "device/plural.h"
-#include "device/size_text.h"
+#include "device/text/plural.h"
+#include "device/text/size_text.h"
 #include "launcher/job/job.h"
 #include "launcher/run/machine/job_demand.h"
 #include "launcher/run/plan/kinds.h"

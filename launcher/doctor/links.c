@@ -2,8 +2,8 @@
  * the others. */
 #include "launcher/doctor/doctor.h"
 
-#include "device/child.h"
-#include "device/shared.h"
+#include "device/system/child.h"
+#include "device/system/shared.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

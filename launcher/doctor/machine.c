@@ -2,7 +2,7 @@
 #include "launcher/doctor/doctor.h"
 
 #include "device/device.h"
-#include "device/size_text.h"
+#include "device/text/size_text.h"
 #include "launcher/run/machine/open_files.h"
 #include "launcher/run/plan/room.h"
 

@@ -1,6 +1,6 @@
 #include "launcher/engine/engine.h"
 
-#include "device/plain_name.h"
+#include "device/text/plain_name.h"
 #include "launcher/engine/pmi.h"
 
 #include <errno.h>

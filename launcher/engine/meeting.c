@@ -1,8 +1,8 @@
 #include "launcher/engine/meeting.h"
 
-#include "device/clock.h"
-#include "device/folders.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
+#include "device/system/folders.h"
 #include "launcher/engine/meeting_files.h"
 #include "launcher/engine/meeting_life.h"
 #include "launcher/engine/meeting_tidy.h"

@@ -1,7 +1,7 @@
 /* Every other task waits for the head (meeting.h). */
 #include "launcher/engine/meeting.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "launcher/engine/meeting_files.h"
 #include "launcher/engine/meeting_life.h"
 #include "launcher/engine/meeting_tidy.h"

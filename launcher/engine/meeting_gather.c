@@ -1,9 +1,9 @@
 /* The head waits for all tasks (meeting.h). */
 #include "launcher/engine/meeting.h"
 
-#include "device/clock.h"
-#include "device/log.h"
-#include "device/plain_name.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
+#include "device/text/plain_name.h"
 #include "launcher/engine/meeting_files.h"
 #include "launcher/engine/meeting_life.h"
 

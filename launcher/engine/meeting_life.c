@@ -1,6 +1,6 @@
 #include "launcher/engine/meeting_life.h"
 
-#include "device/log.h"
+#include "device/errors/log.h"
 #include "launcher/engine/meeting_files.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 #include "launcher/engine/pmi.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <poll.h>

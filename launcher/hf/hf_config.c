@@ -2,8 +2,8 @@
  * again, ④. */
 #include "launcher/hf/hf_config.h"
 
-#include "device/alloc.h"
-#include "device/regular_file.h"
+#include "device/system/alloc.h"
+#include "device/system/regular_file.h"
 #include "launcher/hf/hf_family.h"
 #include "nn/model.h"
 

@@ -1,6 +1,6 @@
 #include "launcher/job/address.h"
 
-#include "device/failure.h"
+#include "device/errors/failure.h"
 #include "launcher/job/text.h"
 
 #include <arpa/inet.h>

@@ -1,8 +1,8 @@
 #include "launcher/job/cluster_file.h"
 
-#include "device/alloc.h"
-#include "device/failure.h"
-#include "device/size_text.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
+#include "device/text/size_text.h"
 #include "launcher/job/field.h"
 #include "launcher/job/host_keys.h"
 #include "launcher/job/job.h"

@@ -1,6 +1,6 @@
 /* From the text of a field to its value. */
-#include "device/plain_name.h"
-#include "device/utf8.h"
+#include "device/text/plain_name.h"
+#include "device/text/utf8.h"
 #include "launcher/job/field.h"
 #include "launcher/job/number.h"
 #include "launcher/job/text.h"

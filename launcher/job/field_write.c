@@ -1,5 +1,5 @@
 /* From a field's value to its text, and the description of its allowed values. */
-#include "device/plain_name.h"
+#include "device/text/plain_name.h"
 #include "launcher/job/field.h"
 #include "launcher/job/list.h"
 #include "launcher/job/number.h"

@@ -1,6 +1,6 @@
 #include "launcher/job/host_keys.h"
 
-#include "device/plural.h"
+#include "device/text/plural.h"
 #include "launcher/job/address.h"
 
 #include <frostline/plan.h>

@@ -2,8 +2,8 @@
 #include "launcher/job/job.h"
 #include "launcher/job/text.h"
 
-#include "device/alloc.h"
-#include "device/regular_file.h"
+#include "device/system/alloc.h"
+#include "device/system/regular_file.h"
 
 #include <assert.h>
 #include <errno.h>

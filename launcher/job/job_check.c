@@ -3,7 +3,7 @@
 #include "autodp/sampler.h"
 #include "control/observe/metrics_http.h"
 #include "device/device.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
 #include "launcher/job/host_keys.h"
 #include "launcher/job/job.h"
 

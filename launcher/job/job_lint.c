@@ -1,5 +1,5 @@
 /* Refuses bad input before a job file is interpreted: ① bytes, ② the stream of YAML events. */
-#include "device/utf8.h"
+#include "device/text/utf8.h"
 #include "launcher/job/job.h"
 #include "launcher/job/text.h"
 

@@ -3,8 +3,8 @@
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 
-#include "device/failure.h"
-#include "device/log.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
 #include "freeze/policy.h"
 #include "pipe/plan/evaluation.h"
 

@@ -1,7 +1,7 @@
 /* Compares the job of an interrupted run with the one that it shall continue with. */
 #include "launcher/job/job.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <stdio.h>
 #include <string.h>

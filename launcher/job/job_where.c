@@ -1,7 +1,7 @@
 /* Where the fields of a job were written. */
 #include "launcher/job/job.h"
 
-#include "device/failure.h"
+#include "device/errors/failure.h"
 
 #include <stdio.h>
 

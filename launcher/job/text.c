@@ -1,6 +1,6 @@
 #include "launcher/job/text.h"
 
-#include "device/utf8.h"
+#include "device/text/utf8.h"
 
 #include <ctype.h>
 #include <stdio.h>

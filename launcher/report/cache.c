@@ -1,7 +1,7 @@
 /* The cache of what frozen blocks made of each sample. */
 #include "launcher/report/page.h"
 
-#include "device/size_text.h"
+#include "device/text/size_text.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 #include "launcher/report/page.h"
 
 #include "control/state/options.h"
-#include "device/plural.h"
-#include "device/size_text.h"
+#include "device/text/plural.h"
+#include "device/text/size_text.h"
 
 #include <math.h>
 #include <stdio.h>

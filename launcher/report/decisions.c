@@ -1,7 +1,7 @@
 /* What was decided, from which numbers. */
 #include "launcher/report/page.h"
 
-#include "device/size_text.h"
+#include "device/text/size_text.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 #include "launcher/report/html.h"
 
-#include "device/alloc.h"
-#include "device/utf8.h"
+#include "device/system/alloc.h"
+#include "device/text/utf8.h"
 #include "launcher/job/text.h"
 
 #include <assert.h>

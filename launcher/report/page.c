@@ -2,7 +2,7 @@
 #include "launcher/report/page.h"
 
 #include "control/state/options.h"
-#include "device/plural.h"
+#include "device/text/plural.h"
 
 #include <limits.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Transitions: what was predicted of each and what came of it, and what its parts took. */
 #include "launcher/report/page.h"
 
-#include "device/size_text.h"
+#include "device/text/size_text.h"
 
 #include <math.h>
 #include <stdio.h>

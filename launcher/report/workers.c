@@ -1,7 +1,7 @@
 /* The workers: their memory against the budget, and which of them were slow. */
 #include "launcher/report/page.h"
 
-#include "device/size_text.h"
+#include "device/text/size_text.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 
 #include "autodp/sampler.h"
 #include "control/controller/run.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
 #include "launcher/job/job.h"
 #include "launcher/run/plan/run_plan.h"
 

@@ -5,7 +5,7 @@
 #include "launcher/run/plan/run_plan.h"
 #include "launcher/run/run.h"
 
-#include "device/failure.h"
+#include "device/errors/failure.h"
 #include "launcher/job/job.h"
 
 /* hosts, cluster: NULL: this machine alone. */

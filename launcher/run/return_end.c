@@ -1,9 +1,9 @@
 #include "launcher/run/return_end.h"
 
 #include "control/checkpoint/save_kept.h"
-#include "device/alloc.h"
-#include "device/failure.h"
-#include "device/log.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
 #include "launcher/run/host_options.h"
 #include "launcher/run/model/model_config.h"
 #include "launcher/run/runs/checkpoint_folder.h"

@@ -13,10 +13,10 @@
  * A run that continues takes its checkpoint between ① and ② (fl_resume_choose). */
 #include "launcher/run/run.h"
 
-#include "device/alloc.h"
-#include "device/failure.h"
-#include "device/host_limits.h"
-#include "device/log.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
+#include "device/machine/host_limits.h"
+#include "device/system/alloc.h"
 #include "launcher/job/job.h"
 #include "launcher/run/host_options.h"
 #include "launcher/run/joined/host_facts.h"

@@ -3,7 +3,7 @@
 #define FL_LAUNCHER_RUN_RUN_H
 
 #include "control/controller/run.h"
-#include "device/survey.h"
+#include "device/machine/survey.h"
 #include "launcher/job/cluster_file.h"
 
 #include <frostline/run.h>

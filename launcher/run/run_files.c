@@ -2,7 +2,7 @@
 
 #include "control/agent/process/agent.h"
 #include "control/events/runfiles.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/hf/hf_files.h"
 #include "launcher/run/costs/costs.h"
 #include "launcher/run/hosts/hosts.h"

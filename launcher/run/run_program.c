@@ -1,6 +1,6 @@
 /* ⑤ of launcher/run/run.c: the runs of a program, with its model and its callbacks. */
-#include "device/alloc.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
 #include "launcher/run/plan/resume.h"
 #include "launcher/run/run_parts.h"
 

@@ -2,7 +2,7 @@
 
 #include "control/agent/join/host_dismiss.h"
 #include "control/agent/process/signals.h"
-#include "device/log.h"
+#include "device/errors/log.h"
 #include "launcher/run/plan/resume.h"
 
 static const char why[] = "stopped before the training began";

@@ -10,8 +10,8 @@
 #include "launcher/top/top_layout.h"
 #include "launcher/top/top_screen.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <langinfo.h>
 #include <locale.h>

@@ -6,8 +6,8 @@
  *     x            ──> now or epoch ───────>   └─ any other ──> nothing */
 #include "launcher/top/top_ask.h"
 
-#include "device/plain_name.h"
-#include "device/plural.h"
+#include "device/text/plain_name.h"
+#include "device/text/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "launcher/top/top_cells.h"
 
-#include "device/alloc.h"
-#include "device/utf8.h"
+#include "device/system/alloc.h"
+#include "device/text/utf8.h"
 
 #include <stdarg.h>
 #include <string.h>

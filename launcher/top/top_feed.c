@@ -1,8 +1,8 @@
 #include "launcher/top/top_feed.h"
 
 #include "control/socket/ctl_request.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "launcher/run/runs/run_hold.h"
 #include "launcher/run/runs/runs.h"
 #include "launcher/top/top_tail.h"

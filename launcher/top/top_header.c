@@ -1,8 +1,8 @@
 /* The controller of the screen: where the run stands, in seven lines. */
 #include "launcher/top/top_parts.h"
 
-#include "device/plural.h"
-#include "device/size_text.h"
+#include "device/text/plural.h"
+#include "device/text/size_text.h"
 #include "launcher/top/top_hosts.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 #include "launcher/top/top_hosts.h"
 
-#include "device/size_text.h"
+#include "device/text/size_text.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "launcher/top/top_words.h"
 
-#include "device/plural.h"
+#include "device/text/plural.h"
 #include "launcher/cli/ctl/ctl_show.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* The workers: the grid of replicas and stages, and what each one does with its time. */
 #include "launcher/top/top_parts.h"
 
-#include "device/size_text.h"
+#include "device/text/size_text.h"
 #include "launcher/top/top_hosts.h"
 
 #include <inttypes.h>

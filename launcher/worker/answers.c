@@ -1,7 +1,7 @@
 #include "launcher/worker/answers.h"
 
 #include "data/view.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/loss.h"
 #include "nn/model.h"
 

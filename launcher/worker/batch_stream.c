@@ -1,6 +1,6 @@
 #include "launcher/worker/batch_stream.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <assert.h>
 #include <stddef.h>

@@ -2,9 +2,9 @@
  * before it leaves. */
 #include "launcher/worker/worker_state.h"
 
-#include "device/clock.h"
-#include "device/flight.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/flight/flight.h"
+#include "device/system/clock.h"
 #include "nn/optimizer.h"
 #include "pipe/state/snapshot_far.h"
 

@@ -3,8 +3,8 @@
  * message group. */
 #include "launcher/worker/worker_state.h"
 
-#include "device/clock.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
+#include "device/system/clock.h"
 
 #include <string.h>
 

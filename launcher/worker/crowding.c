@@ -1,8 +1,8 @@
 #include "launcher/worker/crowding.h"
 
-#include "device/clock.h"
-#include "device/log.h"
-#include "device/proc.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
+#include "device/system/proc.h"
 
 #include <fcntl.h>
 #include <stddef.h>

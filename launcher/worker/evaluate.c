@@ -3,8 +3,8 @@
 #include "launcher/worker/worker_state.h"
 
 #include "autodp/sampler.h"
-#include "device/clock.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
+#include "device/system/clock.h"
 #include "launcher/worker/answers.h"
 #include "nn/model.h"
 #include "pipe/plan/evaluation.h"

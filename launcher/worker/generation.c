@@ -2,8 +2,8 @@
 #include "pipe/cost/plan.h"
 
 #include "autodp/nccl/nccl.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "nn/optimizer.h"
 #include "pipe/plan/migrate_schedule.h"
 

@@ -9,9 +9,9 @@
  * Until ③ the members do not wait for it, and its end disturbs none of them. */
 #include "launcher/worker/worker_state.h"
 
-#include "device/clock.h"
-#include "device/flight.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/flight/flight.h"
+#include "device/system/clock.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "launcher/worker/kept_reports.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 

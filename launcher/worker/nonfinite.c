@@ -1,7 +1,7 @@
 /* Handles a step whose loss or gradient norm is infinite or not a number (⑤ of worker.c). Both
  * values come from the commit point's all-reduce, so all workers that train branch alike here. */
 #include "data/view.h"
-#include "device/log.h"
+#include "device/errors/log.h"
 #include "launcher/worker/worker_state.h"
 
 /* This many failed steps in a row are not the fault of a few samples. */

@@ -8,9 +8,9 @@
 
 #include "autodp/sampler.h"
 #include "data/view.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "launcher/worker/answers.h"
 #include "launcher/worker/prediction.h"
 #include "nn/model.h"

@@ -4,7 +4,7 @@
 #include "data/table/table_dataset.h"
 #include "data/text/lines_dataset.h"
 #include "data/view.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/worker/answers.h"
 #include "nn/model.h"
 

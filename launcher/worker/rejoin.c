@@ -9,8 +9,8 @@
  * A loss on the way begins again at ①: until ⑤ is over, a worker has the state that it had. */
 #include "launcher/worker/worker_state.h"
 
-#include "device/flight.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/flight/flight.h"
 
 #include <stdio.h>
 #include <string.h>

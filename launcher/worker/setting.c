@@ -2,8 +2,8 @@
 #include "launcher/worker/worker_state.h"
 
 #include "autodp/sampler.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 enum { SLICE_MS = 50, BEAT_MS = 1000 };
 

@@ -2,8 +2,8 @@
  * what it begins with when a run goes back or continues, and the trained model. */
 #include "launcher/worker/worker_state.h"
 
-#include "device/clock.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
+#include "device/system/clock.h"
 #include "nn/optimizer.h"
 #include "pipe/state/snapshot_far.h"
 

@@ -20,9 +20,9 @@
  * The prepare thread is in transition_prepare.c. */
 #include "launcher/worker/worker_state.h"
 
-#include "device/clock.h"
-#include "device/flight.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/flight/flight.h"
+#include "device/system/clock.h"
 
 #include <string.h>
 

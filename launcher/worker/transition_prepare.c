@@ -1,10 +1,10 @@
 /* The prepare thread of a transition: ① and ② of launcher/worker/transition.c. */
 #include "launcher/worker/worker_state.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/flight.h"
-#include "device/thread.h"
+#include "device/flight/flight.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
 
 #include <stdio.h>
 #include <string.h>

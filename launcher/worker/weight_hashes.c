@@ -5,8 +5,8 @@
 
 #include "cache/value.h"
 #include "control/events/runfiles.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

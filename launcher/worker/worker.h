@@ -8,7 +8,7 @@
 #include "control/state/birth.h"
 #include "control/state/hosts.h"
 #include "control/state/pass.h"
-#include "device/survey.h"
+#include "device/machine/survey.h"
 #include "launcher/worker/cores.h"
 #include "pipe/plan/capacity.h"
 #include "pipe/state/checkpoint_store.h"

@@ -7,7 +7,7 @@
  * maximum has, a smaller step crosses fewer: the better of two steps counts. */
 #include "nn/check/layer.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 #include "nn/check/layer.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <math.h>
 #include <stdio.h>

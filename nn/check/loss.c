@@ -1,6 +1,6 @@
 #include "nn/check/loss.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/check/harness.h"
 
 #include <float.h>

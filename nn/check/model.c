@@ -1,5 +1,5 @@
 /* The samples and shapes that the checks of a model start from. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "device/table_head.h"
 #include "nn/check/layer.h"
 #include "nn/check/loss.h"

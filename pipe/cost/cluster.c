@@ -1,6 +1,6 @@
 #include "pipe/cost/cluster.h"
 
-#include "device/failure.h"
+#include "device/errors/failure.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 #include "pipe/cost/learn.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "pipe/cost/cost_model.h"
 

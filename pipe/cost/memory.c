@@ -2,7 +2,7 @@
  * peaks are what counts. No page stands behind memory that no layer touches. */
 #include "pipe/cost/memory.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/exec.h"
 #include "nn/model.h"
 

@@ -1,6 +1,6 @@
 #include "pipe/cost/memory_model.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <math.h>
 #include <string.h>

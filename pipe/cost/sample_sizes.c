@@ -6,7 +6,7 @@
 #include "pipe/cost/sample_sizes.h"
 
 #include "data/view.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 
 typedef struct question {

@@ -1,8 +1,8 @@
 /* The layers run in a child process, which writes its results to memory that both share. */
 #include "pipe/measure/dry_run.h"
 
-#include "device/child.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/child.h"
 #include "nn/model.h"
 
 #include <stdio.h>

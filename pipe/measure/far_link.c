@@ -10,8 +10,8 @@
 #include "pipe/measure/far_link.h"
 
 #include "autodp/net/tag.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "pipe/measure/quantile.h"
 
 #include <string.h>

@@ -2,10 +2,10 @@
 
 #include "autodp/split_work.h"
 #include "data/loader.h"
-#include "device/alloc.h"
-#include "device/bf16.h"
-#include "device/log.h"
-#include "device/random.h"
+#include "device/cpu/bf16.h"
+#include "device/errors/log.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * micro-batch tell apart what a call costs and what a sample costs. Where samples differ in length,
  * a third one, of as many short samples, tells what a token costs. */
 #include "data/loader.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "pipe/measure/probe_chain.h"

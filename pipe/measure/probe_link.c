@@ -4,7 +4,7 @@
 #include "autodp/group/group.h"
 #include "autodp/nccl/nccl.h"
 #include "autodp/split_work.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "pipe/cost/memory.h"
 #include "pipe/measure/probe.h"
 #include "pipe/measure/quantile.h"

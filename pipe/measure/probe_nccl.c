@@ -1,7 +1,7 @@
 #include "pipe/measure/probe_nccl.h"
 
-#include "device/failure.h"
-#include "device/log.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
 
 #include <signal.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 #include "pipe/measure/probe.h"
 
 #include "cache/cache.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "pipe/measure/quantile.h"
 
 enum { VALUES_MAX = 64, VALUES_MIN = 4, REPEATS = 9, MEMORY_BYTES = 16 << 20 };

@@ -1,5 +1,5 @@
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "pipe/measure/probe.h"
 
 #include <string.h>

@@ -9,8 +9,8 @@
  * A child answers in shared memory and ends; its end is the closing of a pipe that it holds. */
 #include "pipe/measure/profile.h"
 
-#include "device/child.h"
-#include "device/islands.h"
+#include "device/machine/islands.h"
+#include "device/system/child.h"
 #include "nn/model.h"
 #include "pipe/measure/probe_nccl.h"
 #include "pipe/measure/profile_state.h"

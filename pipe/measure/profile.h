@@ -3,7 +3,7 @@
 #define FL_PIPE_MEASURE_PROFILE_H
 
 #include "autodp/nccl/trial.h"
-#include "device/survey.h"
+#include "device/machine/survey.h"
 
 #include <frostline/plan.h>
 

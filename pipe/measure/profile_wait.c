@@ -1,8 +1,8 @@
 /* 3 of pipe/measure/profile.c: the wait for the children. */
 #include "pipe/measure/profile_state.h"
 
-#include "device/child.h"
-#include "device/clock.h"
+#include "device/system/child.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "pipe/plan/batch_split.h"
 
 #include "autodp/split_work.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 

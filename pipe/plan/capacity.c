@@ -2,9 +2,9 @@
 
 #include "autodp/sampler.h"
 #include "autodp/split_work.h"
-#include "device/alloc.h"
-#include "device/failure.h"
-#include "device/random.h"
+#include "device/errors/failure.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 #include "pipe/cost/plan.h"
 #include "pipe/plan/batch_split.h"
 #include "pipe/plan/evaluation.h"

@@ -1,7 +1,7 @@
 /* The numbers are those of decision.h. */
 #include "pipe/plan/decision.h"
 
-#include "device/plural.h"
+#include "device/text/plural.h"
 #include "pipe/cost/plan.h"
 
 #include <stdarg.h>

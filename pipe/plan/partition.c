@@ -1,6 +1,6 @@
 #include "pipe/plan/partition.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "pipe/plan/plan_change.h"
 
-#include "device/alloc.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "pipe/plan/migrate_schedule.h"

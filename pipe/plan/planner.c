@@ -13,9 +13,9 @@
 
 #include "autodp/sampler.h"
 #include "autodp/split_work.h"
-#include "device/alloc.h"
-#include "device/failure.h"
-#include "device/plural.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
+#include "device/text/plural.h"
 #include "nn/model.h"
 #include "pipe/cost/cost_model.h"
 #include "pipe/cost/learn.h"

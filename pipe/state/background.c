@@ -1,8 +1,8 @@
 #include "pipe/state/background.h"
 
-#include "device/clock.h"
-#include "device/thread.h"
-#include "device/thread_priority.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
+#include "device/system/thread_priority.h"
 
 enum { FINI_MS = 5000 };
 

@@ -1,6 +1,6 @@
 #include "pipe/state/checkpoint_files.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "pipe/cost/plan.h"
 

@@ -1,7 +1,7 @@
 /* ③ and ④: the files of a checkpoint are written or linked, and wait for the disk. */
 #include "autodp/message_pieces.h"
-#include "device/clock.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/clock.h"
 #include "pipe/state/checkpoint_file.h"
 #include "pipe/state/checkpoint_writer_parts.h"
 

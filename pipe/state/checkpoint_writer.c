@@ -1,8 +1,8 @@
 #include "pipe/state/checkpoint_writer_parts.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "pipe/cost/layout.h"
 #include "pipe/cost/plan.h"
 #include "pipe/state/checkpoint_file.h"

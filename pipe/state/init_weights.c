@@ -1,8 +1,8 @@
 #include "pipe/state/init_weights.h"
 
-#include "device/alloc.h"
-#include "device/failure.h"
-#include "device/plural.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
+#include "device/text/plural.h"
 #include "nn/model.h"
 #include "nn/tensor_copy.h"
 #include "pipe/state/model_file.h"

@@ -9,7 +9,7 @@
  * Between ③ and ④ all workers meet: see launcher/worker/transition.c. */
 #include "pipe/state/migrate.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "pipe/cost/layout.h"
 #include "pipe/cost/plan.h"
 

@@ -1,7 +1,7 @@
 #include "pipe/state/model_file.h"
 
-#include "device/alloc.h"
-#include "device/regular_file.h"
+#include "device/system/alloc.h"
+#include "device/system/regular_file.h"
 #include "nn/model.h"
 #include "nn/tensor_copy.h"
 #include "pipe/cost/layout.h"

@@ -1,6 +1,6 @@
 #include "pipe/state/params.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "pipe/cost/layout.h"

@@ -1,6 +1,6 @@
 #include "pipe/state/parked.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "pipe/cost/layout.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "pipe/state/snapshot.h"
 
-#include "device/alloc.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "pipe/cost/layout.h"
 #include "pipe/state/snapshot_parts.h"

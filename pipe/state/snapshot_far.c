@@ -1,7 +1,7 @@
 #include "pipe/state/snapshot_far.h"
 
 #include "autodp/transfer.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "pipe/cost/plan.h"
 #include "pipe/state/snapshot_parts.h"

@@ -1,6 +1,6 @@
 #include "pipe/state/snapshot_save.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "pipe/state/checkpoint_file.h"
 

@@ -1,8 +1,8 @@
 #include "pipe/state/snapshot_writer.h"
 
 #include "autodp/message_pieces.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 #include "pipe/state/background.h"
 #include "pipe/state/snapshot_far.h"

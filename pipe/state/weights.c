@@ -1,7 +1,7 @@
 /* The public face of nn/safetensors.h: weights by name, for programs. */
 #include <frostline/weights.h>
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "pipe/state/model_file.h"
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 #include "pipe/step/captured_step.h"
 
-#include "device/clock.h"
-#include "device/flight.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/flight/flight.h"
+#include "device/system/clock.h"
 
 fl_step_way fl_step_way_next(double n_ready, double n_captured, int n_members)
 {

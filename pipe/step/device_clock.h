@@ -15,7 +15,7 @@
 #define FL_PIPE_STEP_DEVICE_CLOCK_H
 
 #include "device/device.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
 
 /* What an interval counts for. */
 typedef enum fl_clock_part { FL_CLOCK_COMPUTE, FL_CLOCK_OPTIMIZER, FL_CLOCK_PARTS } fl_clock_part;

@@ -1,7 +1,7 @@
 #include "pipe/step/nonfinite.h"
 
-#include "device/alloc.h"
-#include "device/bf16.h"
+#include "device/cpu/bf16.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "pipe/step/input/augmentation.h"
 #include "pipe/step/pipeline_state.h"

@@ -1,6 +1,6 @@
 #include "pipe/step/outputs.h"
 
-#include "device/bf16.h"
+#include "device/cpu/bf16.h"
 
 static fl_status make_room(fl_device *device, void **memory, size_t *size_bytes, size_t needed)
 {

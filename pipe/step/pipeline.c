@@ -1,9 +1,9 @@
 #include "pipe/step/pipeline.h"
 #include "pipe/cost/plan.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "pipe/step/pipeline_state.h"

@@ -1,7 +1,7 @@
 /* From a plan to one worker's part of it, and back. */
 #include "autodp/sampler.h"
-#include "device/alloc.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "pipe/cost/schedule.h"
 #include "pipe/state/migrate.h"

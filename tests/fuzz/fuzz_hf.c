@@ -2,7 +2,7 @@
  * tokenizer's files and a share of dropout; the rest is config.json, preprocessor_config.json and
  * two files of the tokenizer. A folder that can be read makes a model for every task that it may
  * have, and what is written of it reads as the same model. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/hf/hf_config.h"
 #include "launcher/hf/hf_files.h"
 #include "parts.h"

@@ -3,7 +3,7 @@
  * out. */
 #include "control/checkpoint/manifest.h"
 #include "control/checkpoint/manifest_members.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "pipe/cost/plan.h"
 
 #include <stdio.h>

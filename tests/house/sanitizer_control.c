@@ -1,7 +1,7 @@
 /* A process that does what a sanitizer must report, in a forked child, where Frostline's workers
  * live: run_sanitized.sh runs it first, so that a check that sees nothing cannot pass.
  * usage: sanitizer_control race|leak */
-#include "device/sanitizer.h"
+#include "device/system/sanitizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * descriptions contradict each other or its pointers is refused, and cublaslt_error tells why. */
 #include "tests/shim/cublaslt/cublasLt.h"
 
-#include "device/bf16.h"
+#include "device/cpu/bf16.h"
 #include "tests/shim/capture.h"
 #include "tests/shim/shim.h"
 

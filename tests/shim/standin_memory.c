@@ -1,5 +1,5 @@
 /* The stand-in's memory: of the device, of other processes' devices, of the host; and copies. */
-#include "device/shared.h"
+#include "device/system/shared.h"
 #include "tests/shim/capture.h"
 #include "tests/shim/shim.h"
 #include "tests/shim/standin_parts.h"

@@ -1,5 +1,5 @@
 /* The stand-in's streams, events and graphs. */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "tests/shim/capture.h"
 #include "tests/shim/standin_parts.h"
 

@@ -7,7 +7,7 @@
  *   sum [16][8] 0, 1: row g, columns 2t and 2t + 1            2, 3: row g + 8 */
 #include "tests/shim/parts.h"
 
-#include "device/bf16.h"
+#include "device/cpu/bf16.h"
 
 enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, WARPS = SHIM_THREADS_MAX / SHIM_WARP };
 

@@ -4,7 +4,7 @@
  * a transition that leaves two plans, a slow worker that is taken for a lost one.
  *
  * Every run must end well, with the losses that one worker computes. */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/lines.h"
 #include "support/runs/scenario.h"
 

@@ -1,8 +1,8 @@
 #include "control/agent/client/agent_client.h"
 
 #include "control/agent/client/agent_client_state.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 
 #include "control/agent/client/host_news.h"
 #include "control/agent/wire/agent_socket.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <poll.h>

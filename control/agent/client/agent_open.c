@@ -2,10 +2,10 @@
 #include "control/agent/client/agent_client_state.h"
 
 #include "control/agent/gate/gate.h"
-#include "device/alloc.h"
-#include "device/child.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/child.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

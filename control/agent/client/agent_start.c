@@ -3,7 +3,7 @@
 
 #include "control/agent/join/awaited.h"
 #include "control/agent/process/signals.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <poll.h>
 #include <signal.h>

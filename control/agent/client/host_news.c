@@ -1,6 +1,6 @@
 #include "control/agent/client/host_news.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -16,9 +16,9 @@
 #include "control/agent/gate/gate.h"
 
 #include "control/agent/gate/gate_state.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,8 +1,8 @@
 /* The gate's wait for hosts: which ones, for how long, and what the user sees of it. */
 #include "control/agent/gate/gate_state.h"
 
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /* The clocks of the other hosts, from their answers to PING: see control/state/host_clock.h. */
 #include "control/agent/gate/gate_state.h"
 
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <math.h>
 #include <stdio.h>

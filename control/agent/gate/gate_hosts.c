@@ -1,9 +1,9 @@
 /* What goes between the controller and the other hosts: ②, ③ and ④ of control/agent/gate/gate.c. */
 #include "control/agent/gate/gate_state.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,8 +8,8 @@
  *       until that has succeeded often enough in a row, or the other host is gone as well */
 #include "control/agent/gate/gate_state.h"
 
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -2,8 +2,8 @@
 #include "control/agent/gate/gate_state.h"
 
 #include "control/agent/join/awaited.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 #include "control/agent/join/awaited.h"
 
-#include "device/log.h"
+#include "device/errors/log.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "control/agent/join/host_dismiss.h"
 
 #include "control/agent/join/host_socket.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 #include <zmq.h>

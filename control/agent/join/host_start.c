@@ -1,10 +1,10 @@
 #include "control/agent/join/host_start.h"
 
 #include "control/agent/join/awaited.h"
-#include "device/child.h"
-#include "device/clock.h"
-#include "device/plural.h"
-#include "device/shell_text.h"
+#include "device/system/child.h"
+#include "device/system/clock.h"
+#include "device/text/plural.h"
+#include "device/text/shell_text.h"
 
 #include <errno.h>
 #include <fcntl.h>

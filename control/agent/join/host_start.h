@@ -3,7 +3,7 @@
 #define FL_CONTROL_AGENT_JOIN_HOST_START_H
 
 #include "control/state/hosts.h"
-#include "device/last_line.h"
+#include "device/text/last_line.h"
 
 #include <stdbool.h>
 #include <stddef.h>

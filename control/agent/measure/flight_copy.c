@@ -1,6 +1,6 @@
 #include "control/agent/measure/flight_copy.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 enum { MARGIN = 256 }; /* operations that the writer may leave while the oldest ones are read */
 

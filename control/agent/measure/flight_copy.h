@@ -12,7 +12,7 @@
 #define FL_CONTROL_AGENT_MEASURE_FLIGHT_COPY_H
 
 #include "control/link/bytes.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
 
 enum {
     FL_SHOWN_RECENT = 16,  /* finished operations of a thread, at most */

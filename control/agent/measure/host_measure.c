@@ -1,6 +1,6 @@
 #include "control/agent/measure/host_measure.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 

@@ -3,9 +3,9 @@
 #include "autodp/net/listen.h"
 #include "autodp/net/store.h"
 #include "autodp/tls/tls.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

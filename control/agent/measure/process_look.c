@@ -1,6 +1,6 @@
 #include "control/agent/measure/process_look.h"
 
-#include "device/proc.h"
+#include "device/system/proc.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 #include "control/agent/measure/reach.h"
 
 #include "autodp/net/listen.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <netinet/in.h>

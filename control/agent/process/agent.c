@@ -14,10 +14,10 @@
 #include "control/agent/process/agent.h"
 
 #include "control/agent/wire/agent_socket.h"
-#include "device/child.h"
-#include "device/clock.h"
-#include "device/log.h"
-#include "device/proc.h"
+#include "device/errors/log.h"
+#include "device/system/child.h"
+#include "device/system/clock.h"
+#include "device/system/proc.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -18,7 +18,7 @@
 #include "control/state/host_sight.h"
 #include "control/state/hosts.h"
 #include "control/state/options.h"
-#include "device/survey.h"
+#include "device/machine/survey.h"
 
 enum { FL_AGENT_LOG_NAME_BYTES = 24, FL_AGENT_ENDPOINT_MAX = 128 };
 

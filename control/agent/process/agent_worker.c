@@ -1,8 +1,8 @@
 /* The first moments of a worker's process. */
 #include "control/agent/process/agent.h"
 
-#include "device/log.h"
-#include "device/sanitizer.h"
+#include "device/errors/log.h"
+#include "device/system/sanitizer.h"
 
 #include <errno.h>
 #include <fcntl.h>

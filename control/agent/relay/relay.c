@@ -20,8 +20,8 @@
 #include "control/agent/process/signals.h"
 #include "control/agent/relay/relay_state.h"
 #include "control/agent/wire/agent_socket.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <poll.h>

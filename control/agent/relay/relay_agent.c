@@ -1,8 +1,8 @@
 /* The agent's process, as the relay sees it: ② and ⑤ of control/agent/relay/relay.c. */
 #include "control/agent/relay/relay_child.h"
 #include "control/agent/relay/relay_state.h"
-#include "device/child.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/child.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "control/agent/relay/relay_child.h"
 
-#include "device/child.h"
-#include "device/clock.h"
+#include "device/system/child.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
 #include "control/agent/relay/relay_state.h"
 #include "control/link/keys/greeting.h"
 #include "control/link/keys/zmq_socket.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <stdio.h>

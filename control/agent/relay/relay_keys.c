@@ -5,8 +5,8 @@
  *                                          └── --wait is over ──> the agent ends
  */
 #include "control/agent/relay/relay_state.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 enum {
     LOOK_US = 200000,    /* between two looks at the file */

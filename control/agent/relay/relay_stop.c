@@ -9,8 +9,8 @@
  * leaves first would count as lost. */
 #include "control/agent/relay/relay_state.h"
 #include "control/state/hosts.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <signal.h>
 #include <stdio.h>

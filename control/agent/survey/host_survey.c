@@ -2,11 +2,11 @@
 #include "control/agent/process/signals.h"
 #include "control/agent/survey/host_survey_parts.h"
 #include "control/link/keys/zmq_socket.h"
-#include "device/alloc.h"
-#include "device/child.h"
-#include "device/clock.h"
-#include "device/failure.h"
-#include "device/log.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/child.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -16,7 +16,7 @@
 #include "control/agent/measure/host_measure.h"
 #include "control/agent/measure/host_probe.h"
 #include "control/state/host_record.h"
-#include "device/machine_kind.h"
+#include "device/machine/machine_kind.h"
 
 /* What layers cost on hosts of other kinds. */
 typedef struct fl_host_measuring {

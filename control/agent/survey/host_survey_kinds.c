@@ -1,7 +1,7 @@
 /* ② of a survey: what layers cost on hosts of other kinds. */
 #include "control/agent/survey/host_survey_parts.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <poll.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* ③ and ⑤ of a survey: the links between hosts. */
 #include "control/agent/survey/host_survey_parts.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 #include "control/agent/join/awaited.h"
 #include "control/agent/join/join_address.h"
 #include "control/agent/survey/host_survey_parts.h"
-#include "device/child.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/child.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -14,8 +14,8 @@
 #include "control/state/birth.h"
 #include "control/state/host_record.h"
 #include "control/state/hosts.h"
-#include "device/machine_kind.h"
-#include "device/survey.h"
+#include "device/machine/machine_kind.h"
+#include "device/machine/survey.h"
 
 #include <frostline/status.h>
 

@@ -2,7 +2,7 @@
 
 #include "control/agent/wire/reach_wire.h"
 #include "control/link/bytes.h"
-#include "device/plain_name.h"
+#include "device/text/plain_name.h"
 
 #include <math.h>
 

@@ -13,7 +13,7 @@
 #include "control/agent/wire/agent_wire.h"
 #include "control/state/host_facts.h"
 #include "control/state/hosts.h"
-#include "device/machine_kind.h"
+#include "device/machine/machine_kind.h"
 
 #include <limits.h>
 

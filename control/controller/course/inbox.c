@@ -17,9 +17,9 @@
 #include "control/controller/parts/parts.h"
 #include "control/controller/parts/pass.h"
 #include "control/controller/parts/run_ledger.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "pipe/cost/learn.h"
 
 #include <errno.h>

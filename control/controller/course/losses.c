@@ -15,7 +15,7 @@
 #include "control/controller/members/joining.h"
 #include "control/controller/parts/parts.h"
 #include "control/events/worker_log.h"
-#include "device/log.h"
+#include "device/errors/log.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -18,8 +18,8 @@
 #include "control/controller/parts/pass.h"
 #include "control/controller/parts/run_ledger.h"
 #include "control/events/nonfinite.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 
 #include "control/controller/course/inbox.h"
 #include "control/controller/parts/parts.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 void fl_stop_answer_end(fl_controller *controller, int64_t step)
 {

@@ -9,8 +9,8 @@
 
 #include "control/controller/parts/parts.h"
 #include "control/controller/parts/pass.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <string.h>
 

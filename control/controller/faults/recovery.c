@@ -4,8 +4,8 @@
 #include "control/controller/faults/recovery_parts.h"
 #include "control/controller/judge/watch.h"
 #include "control/controller/members/joining.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "control/controller/faults/silence.h"
 
 #include "control/controller/parts/parts.h"
-#include "device/log.h"
+#include "device/errors/log.h"
 
 /* The members of which more is to come; 0 if one of them has answered. While they are held,
  * heard_us tells nothing: what is forgiven and excused (shutdown.c, standstill.h) moves it on. */

@@ -1,6 +1,6 @@
 #include "control/controller/judge/host_kind.h"
 
-#include "device/log.h"
+#include "device/errors/log.h"
 
 #include <string.h>
 

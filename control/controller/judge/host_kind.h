@@ -4,7 +4,7 @@
 #define FL_CONTROL_CONTROLLER_JUDGE_HOST_KIND_H
 
 #include "control/state/costs_origin.h"
-#include "device/machine_kind.h"
+#include "device/machine/machine_kind.h"
 
 #include <frostline/job.h>
 

@@ -1,6 +1,6 @@
 #include "control/controller/judge/standstill.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 enum {
     PERIOD_US = 100 * 1000,

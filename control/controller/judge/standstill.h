@@ -33,7 +33,7 @@
 
 #include "control/agent/measure/process_look.h"
 #include "control/state/worker.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
 
 typedef struct fl_standstill_limits {
     int64_t silence_us, deadline_us;

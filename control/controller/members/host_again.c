@@ -3,7 +3,7 @@
 #include "control/checkpoint/manifest.h"
 #include "control/controller/parts/parts.h"
 #include "control/state/lasting.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 static bool is_gone(fl_host_state state)
 {

@@ -3,8 +3,8 @@
 #include "control/controller/members/worker_pairs.h"
 #include "control/controller/parts/parts.h"
 #include "control/elastic/drain.h"
-#include "device/alloc.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
 #include "pipe/plan/migrate_schedule.h"
 
 #include <stdio.h>

@@ -8,9 +8,9 @@
 #include "control/controller/members/replan.h"
 #include "control/controller/parts/parts.h"
 #include "control/elastic/drain.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <stdio.h>
 

@@ -6,9 +6,9 @@
 #include "control/controller/members/replan.h"
 #include "control/controller/parts/parts.h"
 #include "control/elastic/elastic_transition.h"
-#include "device/clock.h"
-#include "device/log.h"
-#include "device/plural.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
+#include "device/text/plural.h"
 
 #include <stdio.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 #include "control/controller/members/replan.h"
 
 #include "control/controller/parts/parts.h"
-#include "device/log.h"
+#include "device/errors/log.h"
 
 enum { SECOND_US = 1000 * 1000, TRIES = 4 };
 

@@ -1,7 +1,7 @@
 #include "control/controller/parts/host_times.h"
 
 #include "control/controller/parts/parts.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
 #include "control/controller/parts/pass.h"
 
 #include "control/link/bytes.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,9 +1,9 @@
 #include "control/controller/parts/run_ledger.h"
 
 #include "autodp/sampler.h"
-#include "device/alloc.h"
-#include "device/log.h"
-#include "device/plural.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/text/plural.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "control/controller/parts/host_times.h"
 #include "control/controller/parts/parts.h"
 #include "control/state/lasting.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 #include <sys/wait.h>

@@ -2,9 +2,9 @@
 
 #include "control/controller/parts/parts.h"
 #include "control/controller/report/lasting.h"
-#include "device/clock.h"
-#include "device/failure.h"
-#include "device/log.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <limits.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
 
 #include "control/controller/faults/recovery.h"
 #include "control/controller/parts/parts.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "pipe/plan/migrate_schedule.h"
 
 #include <math.h>

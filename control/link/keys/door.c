@@ -1,11 +1,11 @@
 #include "control/link/keys/door.h"
 
 #include "control/link/keys/zmq_socket.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
-#include "device/thread.h"
-#include "device/thread_priority.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
+#include "device/system/thread_priority.h"
 
 #include <errno.h>
 #include <fcntl.h>

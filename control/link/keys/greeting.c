@@ -1,6 +1,6 @@
 #include "control/link/keys/greeting.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

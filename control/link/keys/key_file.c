@@ -1,6 +1,6 @@
 #include "control/link/keys/key_file.h"
 
-#include "device/failure.h"
+#include "device/errors/failure.h"
 
 #include <errno.h>
 #include <linux/magic.h>

@@ -3,10 +3,10 @@
 #include "control/link/keys/door.h"
 #include "control/link/keys/key_file.h"
 #include "control/link/keys/zmq_socket.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/failure.h"
-#include "device/log.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <stdio.h>

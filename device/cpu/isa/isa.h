@@ -100,7 +100,7 @@ typedef struct fl__isa {
     void (*sgd)(float *w, const float *g, float *momentum, int64_t n, float weight_decay,
                 const fl_sgd_step *step);
     double (*sum_squares)(const float *g, int64_t n);
-    void (*narrow)(const float *from, uint16_t *to, int64_t n); /* device/bf16.h */
+    void (*narrow)(const float *from, uint16_t *to, int64_t n); /* device/cpu/bf16.h */
     void (*widen)(const void *from, float *to, int64_t n);
     /* [rows, cols] between matrices whose rows are from_row and to_row elements apart */
     void (*narrow_rows)(const float *from, int64_t from_row, uint16_t *to, int64_t to_row,

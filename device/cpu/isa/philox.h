@@ -4,7 +4,7 @@
 #define FL_DEVICE_CPU_ISA_PHILOX_H
 
 #include "device/cpu/isa/simd.h"
-#include "device/philox.h"
+#include "device/random/philox.h"
 
 typedef uint64_t vq __attribute__((vector_size(4 * FL_LANES), may_alias));
 

@@ -2,7 +2,7 @@
 #ifndef FL_DEVICE_CUDA_KERNELS_MASK_CUH
 #define FL_DEVICE_CUDA_KERNELS_MASK_CUH
 
-#include "device/philox.h"
+#include "device/random/philox.h"
 
 #include <frostline/kernels.h>
 

@@ -1,6 +1,6 @@
 /* frostline agent: this host in a run that another one leads. */
 #include "control/link/keys/zap_auth.h"
-#include "device/plain_name.h"
+#include "device/text/plain_name.h"
 #include "launcher/cli/hosts/agent_join.h"
 #include "launcher/job/text.h"
 #include "launcher/run/hosts/host_address.h"

@@ -7,8 +7,8 @@
  * A layer that crashes or does not return takes only its child with it: the check that it had begun
  * is the one that failed. */
 #include "control/events/json.h"
-#include "device/alloc.h"
-#include "device/child.h"
+#include "device/system/alloc.h"
+#include "device/system/child.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/job/number.h"

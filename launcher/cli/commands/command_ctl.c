@@ -1,14 +1,14 @@
 /* frostline ctl: the commands of the control socket, by hand. What they are, and what they take,
  * comes from the controller's own table. */
 #include "control/socket/ctl_request.h"
-#include "device/plural.h"
+#include "device/text/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/ctl/ctl_place.h"
 #include "launcher/cli/ctl/ctl_show.h"
 #include "launcher/job/text.h"
 #include "launcher/run/runs/runs.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <inttypes.h>
 #include <jansson.h>

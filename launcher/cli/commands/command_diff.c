@@ -1,7 +1,7 @@
 /* frostline diff: the first step at which two runs computed something else, and the first layer
  * whose weights differ, where the runs kept hashes of them. */
-#include "device/alloc.h"
-#include "device/plural.h"
+#include "device/system/alloc.h"
+#include "device/text/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/report/lines.h"
 #include "launcher/run/runs/runs.h"

@@ -1,6 +1,6 @@
 /* frostline evaluate: loss and metrics of a saved model. */
 #include "control/events/json.h"
-#include "device/plural.h"
+#include "device/text/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/use_args.h"
 #include "launcher/run/pass_run.h"

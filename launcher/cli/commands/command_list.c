@@ -4,8 +4,8 @@
 #include "launcher/run/runs/runs.h"
 
 #include "control/events/json.h"
-#include "device/alloc.h"
-#include "device/plural.h"
+#include "device/system/alloc.h"
+#include "device/text/plural.h"
 #include "nn/loss.h"
 
 #include <frostline/job.h>

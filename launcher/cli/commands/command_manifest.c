@@ -1,7 +1,7 @@
 /* frostline manifest: a run on several hosts as objects of Kubernetes. */
-#include "device/alloc.h"
-#include "device/failure.h"
-#include "device/plural.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
+#include "device/text/plural.h"
 #include "launcher/cli/hosts/agent_join.h"
 #include "launcher/cli/hosts/planned_hosts.h"
 #include "launcher/cli/job_context.h"

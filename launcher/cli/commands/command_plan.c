@@ -1,6 +1,6 @@
 /* frostline plan: what run would choose on this machine, and what else there is. */
 #include "control/events/fields.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/hosts/planned_hosts.h"
 #include "launcher/cli/job_context.h"

@@ -1,5 +1,5 @@
 /* frostline predict: what a saved model says of each sample, as lines of JSON. */
-#include "device/plural.h"
+#include "device/text/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/output_path.h"
 #include "launcher/cli/use_args.h"

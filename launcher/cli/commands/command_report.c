@@ -1,5 +1,5 @@
 /* frostline report: one HTML page about a run. */
-#include "device/plural.h"
+#include "device/text/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/output_path.h"
 #include "launcher/cli/run_output.h"

@@ -1,8 +1,8 @@
 /* frostline run and frostline validate: the same way, to its end or to the last check. */
 #include "control/agent/process/signals.h"
-#include "device/alloc.h"
-#include "device/log.h"
-#include "device/plural.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/text/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/commands/run_continue.h"
 #include "launcher/cli/hosts/run_hosts.h"

@@ -1,5 +1,5 @@
 /* frostline schedule: draw a schedule. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/commands/draw.h"
 #include "launcher/job/schema.h"

@@ -1,6 +1,6 @@
 /* frostline tokenize: the ids of text, a line at a time. */
 #include "data/tokenizer/tokenizer.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/cli/cli.h"
 #include "launcher/job/text.h"
 

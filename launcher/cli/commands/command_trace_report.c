@@ -2,7 +2,7 @@
 #include "control/events/json.h"
 #include "control/observe/slow.h"
 #include "control/observe/trace.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/cli/cli.h"
 #include "launcher/run/runs/runs.h"
 #include "pipe/plan/planner.h"

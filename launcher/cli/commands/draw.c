@@ -1,6 +1,6 @@
 #include "launcher/cli/commands/draw.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "pipe/cost/schedule.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 #include "launcher/cli/commands/run_continue.h"
 
-#include "device/alloc.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
 #include "launcher/run/plan/resume.h"
 #include "launcher/run/runs/run_hold.h"
 

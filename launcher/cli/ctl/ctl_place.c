@@ -1,7 +1,7 @@
 #include "launcher/cli/ctl/ctl_place.h"
 
-#include "device/clock.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/clock.h"
 #include "launcher/run/runs/runs.h"
 
 #include <frostline/job.h>

@@ -1,6 +1,6 @@
 #include "launcher/cli/hosts/planned_hosts.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/job/job.h"
 #include "launcher/run/hosts/hosts.h"
 

@@ -6,7 +6,7 @@
  */
 #include "launcher/cli/manifest/manifest.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/cli/manifest/manifest_pod.h"
 #include "launcher/cli/manifest/manifest_yaml.h"
 #include "launcher/run/hosts/hosts.h"

@@ -1,6 +1,6 @@
 #include "launcher/cli/manifest/manifest_check.h"
 
-#include "device/failure.h"
+#include "device/errors/failure.h"
 #include "launcher/job/text.h"
 
 #include <ctype.h>

@@ -1,6 +1,6 @@
 #include "launcher/cli/manifest/manifest_yaml.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

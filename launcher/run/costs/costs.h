@@ -5,7 +5,7 @@
 
 #include "autodp/nccl/trial.h"
 #include "control/state/options.h"
-#include "device/survey.h"
+#include "device/machine/survey.h"
 #include "launcher/run/costs/profile_file.h"
 
 #define FL_COSTS_RUN_FILE "profile.yaml"

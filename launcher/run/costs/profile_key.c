@@ -2,9 +2,9 @@
 
 #include "autodp/nccl/library.h"
 #include "device/device.h"
-#include "device/islands.h"
-#include "device/program.h"
-#include "device/random.h"
+#include "device/machine/islands.h"
+#include "device/random/random.h"
+#include "device/system/program.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 #include "nn/model.h"

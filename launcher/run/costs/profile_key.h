@@ -4,7 +4,7 @@
 #define FL_LAUNCHER_RUN_COSTS_PROFILE_KEY_H
 
 #include "autodp/nccl/trial.h"
-#include "device/survey.h"
+#include "device/machine/survey.h"
 #include "pipe/cost/memory.h"
 
 #include <frostline/dataset.h>

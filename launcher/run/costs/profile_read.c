@@ -8,8 +8,8 @@
 #include "launcher/run/costs/profile_fields.h"
 #include "launcher/run/costs/profile_file.h"
 
-#include "device/alloc.h"
-#include "device/regular_file.h"
+#include "device/system/alloc.h"
+#include "device/system/regular_file.h"
 #include "nn/model.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "device/folders.h"
+#include "device/system/folders.h"
 #include "launcher/job/number.h"
 #include "launcher/run/costs/profile_fields.h"
 #include "launcher/run/costs/profile_file.h"

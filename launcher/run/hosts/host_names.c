@@ -1,7 +1,7 @@
 #include "launcher/run/hosts/host_names.h"
 
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 #include "launcher/run/hosts/host_address.h"
 
 #include <time.h>

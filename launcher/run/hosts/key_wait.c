@@ -1,7 +1,7 @@
 #include "launcher/run/hosts/key_wait.h"
 
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <stdbool.h>

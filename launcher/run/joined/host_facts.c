@@ -1,8 +1,8 @@
 #include "launcher/run/joined/host_facts.h"
 
 #include "control/checkpoint/manifest.h"
-#include "device/alloc.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 #include "launcher/run/model/plugin_file.h"
 
 #include <inttypes.h>

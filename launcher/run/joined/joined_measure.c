@@ -1,7 +1,7 @@
 #include "launcher/run/joined/joined_measure.h"
 
-#include "device/alloc.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
 #include "launcher/job/job.h"
 #include "launcher/run/joined/joined_open.h"
 #include "launcher/run/model/instantiate.h"

@@ -1,6 +1,6 @@
 #include "launcher/run/joined/joined_open.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/run/hosts/hosts.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #define FL_LAUNCHER_RUN_MACHINE_JOB_DEMAND_H
 
 #include "control/state/hosts.h"
-#include "device/host_limits.h"
+#include "device/machine/host_limits.h"
 
 #include <frostline/job.h>
 

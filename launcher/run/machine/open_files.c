@@ -1,6 +1,6 @@
 #include "launcher/run/machine/open_files.h"
 
-#include "device/failure.h"
+#include "device/errors/failure.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "launcher/run/model/instantiate.h"
 
 #include "data/loader.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
 #include "launcher/job/job.h"
 #include "launcher/run/model/hf_build.h"
 #include "launcher/run/model/job_data.h"

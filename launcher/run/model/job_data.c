@@ -1,10 +1,10 @@
 #include "launcher/run/model/job_data.h"
 
-#include "device/failure.h"
-#include "device/folders.h"
-#include "device/host_limits.h"
-#include "device/log.h"
-#include "device/plural.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
+#include "device/machine/host_limits.h"
+#include "device/system/folders.h"
+#include "device/text/plural.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #include "data/images/images_dataset.h"
 #include "data/table/table_dataset.h"
 #include "data/text/text_dataset.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/hf/hf_config.h"
 #include "launcher/job/job.h"
 #include "launcher/run/model/hf_build.h"

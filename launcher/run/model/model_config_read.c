@@ -4,8 +4,8 @@
  *   ③ members, each in its range         read_model, read_data, read_layers */
 #include "launcher/run/model/model_config.h"
 
-#include "device/alloc.h"
-#include "device/regular_file.h"
+#include "device/system/alloc.h"
+#include "device/system/regular_file.h"
 #include "launcher/job/text.h"
 #include "nn/model.h"
 

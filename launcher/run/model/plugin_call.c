@@ -1,6 +1,6 @@
 #include "launcher/run/model/plugin_call.h"
 
-#include "device/failure.h"
+#include "device/errors/failure.h"
 #include "launcher/job/job.h"
 
 #include <dlfcn.h>

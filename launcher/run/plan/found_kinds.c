@@ -1,6 +1,6 @@
 #include "launcher/run/plan/found_kinds.h"
 
-#include "device/log.h"
+#include "device/errors/log.h"
 #include "launcher/run/plan/resume.h"
 
 #include <stdio.h>

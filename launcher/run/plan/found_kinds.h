@@ -4,7 +4,7 @@
 #ifndef FL_LAUNCHER_RUN_PLAN_FOUND_KINDS_H
 #define FL_LAUNCHER_RUN_PLAN_FOUND_KINDS_H
 
-#include "device/machine_kind.h"
+#include "device/machine/machine_kind.h"
 #include "launcher/run/plan/preparation.h"
 
 typedef struct fl_found_kind {

@@ -1,8 +1,8 @@
 #include "launcher/run/plan/islands.h"
 
-#include "device/alloc.h"
-#include "device/islands.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/machine/islands.h"
+#include "device/system/alloc.h"
 
 bool fl_run_islands_cluster(const fl_device_survey *devices, const fl_profile *profile,
                             int n_workers, fl_cluster *out)

@@ -1,8 +1,8 @@
 #include "launcher/run/plan/kinds.h"
 
-#include "device/alloc.h"
-#include "device/failure.h"
-#include "device/log.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
 #include "launcher/run/plan/found_kinds.h"
 
 #include <string.h>

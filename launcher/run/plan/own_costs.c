@@ -1,7 +1,7 @@
 #include "launcher/run/plan/own_costs.h"
 
-#include "device/child.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/child.h"
 #include "launcher/run/plan/run_plan.h"
 
 #include <errno.h>

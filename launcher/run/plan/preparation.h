@@ -12,7 +12,7 @@
 #include "control/controller/run.h"
 #include "control/elastic/due_steps.h"
 #include "control/observe/metrics_http.h"
-#include "device/survey.h"
+#include "device/machine/survey.h"
 #include "launcher/job/cluster_file.h"
 #include "launcher/run/costs/costs.h"
 #include "launcher/run/runs/recording_read.h"

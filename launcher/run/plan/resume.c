@@ -1,8 +1,8 @@
 #include "launcher/run/plan/resume.h"
 
 #include "control/checkpoint/commit.h"
-#include "device/alloc.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
 #include "launcher/job/job.h"
 #include "launcher/run/plan/run_dir.h"
 #include "launcher/run/runs/run_hold.h"

@@ -2,7 +2,7 @@
  * same bits as without the interruption, so that plan is kept wherever it can be. */
 #include "launcher/run/plan/resume.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/job/job.h"
 #include "launcher/run/plan/run_plan.h"
 #include "nn/model.h"

@@ -1,7 +1,7 @@
 #include "launcher/run/plan/room.h"
 
-#include "device/log.h"
-#include "device/size_text.h"
+#include "device/errors/log.h"
+#include "device/text/size_text.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 

@@ -1,8 +1,8 @@
 #include "launcher/run/plan/run_dir.h"
 
-#include "device/failure.h"
-#include "device/folders.h"
-#include "device/regular_file.h"
+#include "device/errors/failure.h"
+#include "device/system/folders.h"
+#include "device/system/regular_file.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 #include "launcher/run/runs/run_hold.h"

@@ -1,9 +1,9 @@
 #include "launcher/run/plan/run_plan.h"
 
-#include "device/alloc.h"
-#include "device/failure.h"
-#include "device/host_limits.h"
-#include "device/log.h"
+#include "device/errors/failure.h"
+#include "device/errors/log.h"
+#include "device/machine/host_limits.h"
+#include "device/system/alloc.h"
 #include "launcher/job/job.h"
 #include "launcher/run/plan/found_kinds.h"
 #include "launcher/run/plan/islands.h"

@@ -4,7 +4,7 @@
 #include "control/agent/join/host_start.h"
 #include "control/agent/survey/host_survey.h"
 #include "control/agent/wire/host_wire.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/run/plan/found_kinds.h"
 #include "launcher/run/plan/own_costs.h"
 #include "launcher/run/plan/resume.h"

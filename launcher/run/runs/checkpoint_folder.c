@@ -1,8 +1,8 @@
 #include "launcher/run/runs/checkpoint_folder.h"
 
 #include "control/checkpoint/manifest.h"
-#include "device/failure.h"
-#include "device/folders.h"
+#include "device/errors/failure.h"
+#include "device/system/folders.h"
 #include "launcher/job/schema.h"
 #include "launcher/run/runs/checkpoint_owner.h"
 

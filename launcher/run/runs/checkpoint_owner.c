@@ -1,7 +1,7 @@
 #include "launcher/run/runs/checkpoint_owner.h"
 
 #include "control/checkpoint/manifest.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/run/runs/run_hold.h"
 
 #include <errno.h>

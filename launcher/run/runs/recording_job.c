@@ -1,7 +1,7 @@
 #include "launcher/run/runs/recording_job.h"
 
-#include "device/alloc.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema.h"
 

@@ -1,8 +1,8 @@
 #include "launcher/run/runs/recording_read.h"
 
-#include "device/alloc.h"
-#include "device/log.h"
-#include "device/regular_file.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/regular_file.h"
 #include "launcher/run/runs/recording_job.h"
 #include "pipe/cost/plan.h"
 

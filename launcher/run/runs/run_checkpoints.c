@@ -1,7 +1,7 @@
 #include "launcher/run/runs/run_checkpoints.h"
 
 #include "control/checkpoint/commit.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 #include "launcher/run/runs/run_hold.h"
 
 #include "control/socket/ctl_names.h"
-#include "device/log.h"
+#include "device/errors/log.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "launcher/run/runs/run_look.h"
 
-#include "device/alloc.h"
-#include "device/regular_file.h"
+#include "device/system/alloc.h"
+#include "device/system/regular_file.h"
 #include "launcher/run/runs/run_hold.h"
 #include "nn/loss.h"
 

@@ -1,6 +1,6 @@
 #include "launcher/run/runs/runs.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/run/runs/returning.h"
 
 #include <frostline/job.h>

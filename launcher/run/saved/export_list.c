@@ -1,6 +1,6 @@
 #include "launcher/run/saved/export_list.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 
 #include <string.h>

@@ -7,9 +7,9 @@
  * A model that began as a Hugging Face folder becomes such a folder, with its tokenizer. */
 #include "launcher/run/saved/model_export.h"
 
-#include "device/alloc.h"
-#include "device/folders.h"
-#include "device/regular_file.h"
+#include "device/system/alloc.h"
+#include "device/system/folders.h"
+#include "device/system/regular_file.h"
 #include "launcher/hf/hf_files.h"
 #include "launcher/job/job.h"
 #include "launcher/job/text.h"

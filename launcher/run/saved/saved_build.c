@@ -1,7 +1,7 @@
 #include "launcher/run/saved/saved_build.h"
 
 #include "data/text/lines_dataset.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
 #include "launcher/hf/hf_files.h"
 #include "launcher/run/model/hf_build.h"
 #include "launcher/run/model/instantiate.h"

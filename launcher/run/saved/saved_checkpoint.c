@@ -1,9 +1,9 @@
 #include "launcher/run/saved/saved_checkpoint.h"
 
 #include "control/checkpoint/manifest.h"
-#include "device/alloc.h"
-#include "device/host_limits.h"
-#include "device/plural.h"
+#include "device/machine/host_limits.h"
+#include "device/system/alloc.h"
+#include "device/text/plural.h"
 
 #include <errno.h>
 #include <inttypes.h>

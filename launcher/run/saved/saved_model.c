@@ -6,9 +6,9 @@
  *                               whose weights are whole */
 #include "launcher/run/saved/saved_model.h"
 
-#include "device/alloc.h"
-#include "device/log.h"
-#include "device/plural.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/text/plural.h"
 #include "launcher/run/runs/checkpoint_folder.h"
 #include "launcher/run/runs/runs.h"
 #include "pipe/state/model_file.h"

@@ -8,8 +8,8 @@
 
 #include "autodp/validation.h"
 #include "data/view.h"
-#include "device/alloc.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
 #include "launcher/job/job.h"
 #include "launcher/job/text.h"
 #include "launcher/run/saved/saved_build.h"

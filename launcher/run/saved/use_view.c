@@ -1,6 +1,6 @@
 #include "launcher/run/saved/use_view.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <string.h>
 

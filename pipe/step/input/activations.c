@@ -1,8 +1,8 @@
 #include "pipe/step/input/activations.h"
 
 #include "autodp/sampler.h"
-#include "device/alloc.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 
 #include <stdio.h>

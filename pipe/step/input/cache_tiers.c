@@ -1,7 +1,7 @@
 #include "pipe/step/input/cache_tiers.h"
 
-#include "device/alloc.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,9 +1,9 @@
 #include "pipe/step/input/cached_input.h"
 
 #include "autodp/sampler.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 #include "pipe/step/input/cached_input_state.h"
 

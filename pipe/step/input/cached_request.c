@@ -1,7 +1,7 @@
 #include "data/read_sample.h"
 #include "data/view.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 #include "pipe/step/input/cached_input_state.h"
 

@@ -1,8 +1,8 @@
 #include "pipe/step/input/weight_prints.h"
 
 #include "cache/value.h"
-#include "device/alloc.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/alloc.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 #include "pipe/step/stage/stage.h"
 
-#include "device/flight.h"
+#include "device/flight/flight.h"
 #include "nn/model.h"
 #include "pipe/step/stage/stage_state.h"
 

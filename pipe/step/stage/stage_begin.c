@@ -1,7 +1,7 @@
 #include "pipe/step/stage/stage_state.h"
 
 #include "data/loader.h"
-#include "device/philox.h"
+#include "device/random/philox.h"
 #include "nn/model.h"
 
 #include <string.h>

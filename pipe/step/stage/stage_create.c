@@ -1,5 +1,5 @@
 /* From a stage's options to its memory, and back. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "pipe/step/stage/stage_state.h"

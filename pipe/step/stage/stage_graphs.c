@@ -6,8 +6,8 @@
  * The loss is not captured: the host looks at the targets of each micro-batch, and the weight of a
  * target changes with the batch. A capture has what the host did, too: the frames, in which layers
  * keep what backward reads. Whatever fails is computed call by call. */
-#include "device/failure.h"
-#include "device/flight.h"
+#include "device/errors/failure.h"
+#include "device/flight/flight.h"
 #include "nn/model.h"
 #include "pipe/step/stage/stage_state.h"
 

@@ -2,7 +2,7 @@
 
 #include "data/loader.h"
 #include "data/view.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
 #include "nn/model.h"
 
 typedef struct named_samples {

@@ -5,7 +5,7 @@
  * made up to one of a few shapes by further samples, whose rows are zeros: rows are independent of
  * each other, and the rows' gradients are zeros as well, so they add nothing to any sum. The shapes
  * are quarters of the largest micro-batches that the stage has memory for. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "pipe/step/stage/stage_state.h"
 
 #include <string.h>

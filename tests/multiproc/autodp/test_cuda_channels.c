@@ -4,7 +4,7 @@
  * its peer. */
 #include "autodp/group/backend.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/ranks/ranks.h"
 
 #include <setjmp.h>

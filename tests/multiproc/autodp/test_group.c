@@ -1,7 +1,7 @@
 /* The training group where nothing fails: sums over all members, several groups at once, and failed
  * allocations; over the transport that FL_TEST_TRANSPORT names. */
 #include "autodp/group/backend.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/ranks/group_data.h"
 #include "support/ranks/group_open.h"
 #include "support/ranks/transport.h"

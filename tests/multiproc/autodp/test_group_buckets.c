@@ -1,6 +1,6 @@
 /* Buckets of the training group where nothing fails: over 1 to 5 ranks and odd sizes; over the
  * transport that FL_TEST_TRANSPORT names. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/ranks/group_data.h"
 #include "support/ranks/group_open.h"
 

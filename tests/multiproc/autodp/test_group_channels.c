@@ -1,6 +1,6 @@
 /* Channels of the training group where nothing fails; over the transport that FL_TEST_TRANSPORT
  * names. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/ranks/group_data.h"
 #include "support/ranks/group_open.h"
 #include "support/ranks/transport.h"

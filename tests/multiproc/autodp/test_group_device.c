@@ -4,9 +4,9 @@
  * or memory was left behind. */
 #include "autodp/group/group.h"
 
-#include "device/alloc.h"
 #include "device/async/async.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/nap.h"
 #include "support/ranks/ranks.h"
 #include "support/ranks/transport.h"

@@ -6,8 +6,8 @@
  * that the test is given. All of it over the transport that FL_TEST_TRANSPORT names. */
 #include "autodp/group/group.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/ranks/group_data.h"
 #include "support/ranks/ranks.h"
 #include "support/ranks/transport.h"

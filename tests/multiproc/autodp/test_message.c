@@ -1,5 +1,5 @@
 /* The message group: telling, gathering, and refusing what bears another generation. */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/ranks/messages.h"
 #include "support/ranks/ranks.h"
 #include "support/ranks/transport.h"

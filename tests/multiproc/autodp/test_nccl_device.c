@@ -3,9 +3,9 @@
  * graph that is launched twice and ends before its communicator. An opening whose other rank never
  * comes is aborted in time. */
 #include "autodp/nccl/library.h"
-#include "device/clock.h"
 #include "device/cuda/cuda.h"
-#include "device/thread.h"
+#include "device/system/clock.h"
+#include "device/system/thread.h"
 #include "support/device/cuda_plugin.h"
 #include "support/runs/runs.h"
 

@@ -3,8 +3,8 @@
  * operation of it. Catches another loss than one CPU has, members that do not launch alike, a graph
  * that outlives its communicators in a transition, after a death or when a sum never ends. */
 #include "autodp/nccl/nccl.h"
-#include "device/clock.h"
 #include "device/cuda/cuda.h"
+#include "device/system/clock.h"
 #include "pipe/step/captured_step.h"
 #include "support/lines.h"
 #include "support/ranks/ranks.h"

@@ -5,9 +5,9 @@
 #include "autodp/nccl/nccl.h"
 
 #include "autodp/nccl/library.h"
-#include "device/alloc.h"
 #include "device/async/async.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/ranks/ranks.h"
 
 #include <sched.h>

@@ -3,8 +3,8 @@
  * end of another one while they wait for nothing of its own. */
 #include "autodp/net/shm_board.h"
 #include "autodp/net/tag.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/ranks/ranks.h"
 
 #include <setjmp.h>

@@ -3,8 +3,8 @@
 #include "autodp/net/small_all_gather.h"
 
 #include "autodp/net/tag.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/ranks/ranks.h"
 #include "support/ranks/transport.h"
 

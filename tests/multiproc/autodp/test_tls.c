@@ -4,8 +4,8 @@
 #include "autodp/tls/tls.h"
 
 #include "autodp/tls/state.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/ranks/ranks.h"
 
 #include <errno.h>

@@ -4,9 +4,9 @@
 #include "autodp/nccl/nccl.h"
 #include "autodp/transfer.h"
 
-#include "device/alloc.h"
 #include "device/async/async.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/ranks/messages.h"
 #include "support/ranks/ranks.h"
 #include "support/ranks/transport.h"

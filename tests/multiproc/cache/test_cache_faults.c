@@ -1,8 +1,8 @@
 /* The cache between processes: writers that are killed in the middle, readers meanwhile, and what
  * is left when all are gone. */
 #include "cache/cache.h"
-#include "device/clock.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/clock.h"
 #include "support/folder.h"
 
 #include <sched.h>

@@ -1,7 +1,7 @@
 /* Hosts and their workers that a run of two hosts loses, and hosts that are drained. Would catch: a
  * run that ends with a worker or a host that it can do without, a step or a sample that a drain
  * loses, and workers that outlive the head. */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/hosts/net_hosts.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * has an entry and trains on while the others wait there; step reports that are lost because the
  * link of the leader before is late; a pause that holds a run which has ended. */
 #include "control/link/link_thread.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/data/toy.h"
 #include "support/lines.h"
 #include "support/nap.h"

@@ -2,7 +2,7 @@
  * stays empty, a key that acts before it was confirmed or does not act after it was, a resize that
  * is not followed, a terminal that is left in disorder, and an end of the run that it does not see.
  */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/formats/vt52.h"
 #include "support/runs/live_run.h"
 #include "support/shell.h"

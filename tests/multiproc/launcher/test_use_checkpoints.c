@@ -2,7 +2,7 @@
  * checkpoint that is no model without the run around it, and one that is taken although it is not
  * the newest or not whole. */
 #include "control/checkpoint/manifest.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/lines.h"
 #include "support/runs/used.h"
 

@@ -2,7 +2,7 @@
  * host and sends. Would catch: training that stands still until the head has taken the files, files
  * that are mixed up or cut, and a message group that is closed while the writer's thread uses it.
  */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/folder.h"
 #include "support/ranks/far_ranks.h"
 

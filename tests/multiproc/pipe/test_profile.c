@@ -1,7 +1,7 @@
 /* The profile: numbers that can be, and children that crash, exit, fail or hang. */
 #include "pipe/measure/profile.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "nn/exec.h"
 #include "support/data/toy.h"
 

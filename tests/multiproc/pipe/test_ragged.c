@@ -3,7 +3,7 @@
  * predicted, and hardly more than their tokens need. Micro-batches then differ in samples as well
  * as in tokens: a buffer that is sized by one of them alone would be too small here, or far too
  * large. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/run/run.h"
 #include "pipe/plan/capacity.h"
 #include "pipe/plan/planner.h"

@@ -3,8 +3,8 @@
  * layers that are mixed up with those of a checkpoint on its way, a request that was given up and
  * is sent to its end, a message group that is closed while the writer's thread uses it, and a slot
  * that is harmed by the loss of the sender. */
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 #include "pipe/state/snapshot_writer.h"
 #include "support/folder.h"

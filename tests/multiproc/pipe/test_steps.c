@@ -1,5 +1,5 @@
 /* What a running worker takes: read off its own arenas and its one door to memory. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/runs/scenario.h"
 
 #include <setjmp.h>

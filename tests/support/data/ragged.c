@@ -1,7 +1,7 @@
 #include "support/data/ragged.h"
 
-#include "device/alloc.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 
 #include <math.h>
 

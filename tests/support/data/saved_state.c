@@ -1,8 +1,8 @@
 #include "support/data/saved_state.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 #include "pipe/cost/plan.h"
 

@@ -1,7 +1,7 @@
 #include "support/data/text.h"
 
-#include "device/alloc.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 
 enum { DIM = 24, HEADS = 3 };
 

@@ -1,6 +1,6 @@
 #include "support/device/cuda_plugin.h"
 
-#include "device/survey.h"
+#include "device/machine/survey.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>

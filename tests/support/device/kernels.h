@@ -12,7 +12,7 @@
 
 #include "device/cpu/cpu.h"
 #include "device/device.h"
-#include "device/random.h"
+#include "device/random/random.h"
 
 #include <math.h>
 #include <stdio.h>

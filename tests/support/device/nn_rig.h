@@ -3,7 +3,7 @@
 #ifndef FL_TESTS_SUPPORT_DEVICE_NN_RIG_H
 #define FL_TESTS_SUPPORT_DEVICE_NN_RIG_H
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/exec.h"
 #include "nn/model.h"
 

@@ -1,7 +1,7 @@
 #include "support/device/pair_call.h"
 
-#include "device/bf16.h"
-#include "device/random.h"
+#include "device/cpu/bf16.h"
+#include "device/random/random.h"
 
 #include <math.h>
 #include <stdlib.h>

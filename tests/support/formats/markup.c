@@ -1,6 +1,6 @@
 #include "support/formats/markup.h"
 
-#include "device/utf8.h"
+#include "device/text/utf8.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,7 +9,7 @@
 #include "support/folder.h"
 #include "support/nap.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <stdbool.h>
 #include <sys/types.h>

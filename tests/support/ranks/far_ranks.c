@@ -1,6 +1,6 @@
 #include "support/ranks/far_ranks.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "pipe/cost/plan.h"
 #include "support/data/toy.h"
 #include "support/ranks/messages.h"

@@ -1,6 +1,6 @@
 #include "support/ranks/group_data.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/ranks/ranks.h"
 #include "support/ranks/transport.h"
 

@@ -1,7 +1,7 @@
 #include "support/ranks/group_open.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/ranks/group_data.h"
 #include "support/ranks/transport.h"
 

@@ -1,7 +1,7 @@
 #include "support/ranks/ranks.h"
 
 #include "autodp/net/store.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/folder.h"
 
 #include <dirent.h>

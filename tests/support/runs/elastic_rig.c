@@ -1,6 +1,6 @@
 #include "support/runs/elastic_rig.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 #include "support/data/toy.h"
 

@@ -1,8 +1,8 @@
 #include "support/runs/fake_run.h"
 
 #include "autodp/sampler.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/folder.h"
 #include "support/nap.h"
 #include "support/runs/fake_worker.h"

@@ -2,9 +2,9 @@
 
 #include "autodp/sampler.h"
 #include "control/link/link.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/nap.h"
 #include "support/runs/fake_run.h"
 

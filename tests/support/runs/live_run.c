@@ -1,7 +1,7 @@
 #include "support/runs/live_run.h"
 
 #include "autodp/ledger.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "launcher/run/runs/run_hold.h"
 #include "support/data/toy.h"
 #include "support/formats/json_schema.h"

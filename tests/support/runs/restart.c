@@ -1,6 +1,6 @@
 #include "support/runs/restart.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/lines.h"
 #include "support/nap.h"
 

@@ -1,7 +1,7 @@
 #include "support/runs/runs.h"
 
 #include "autodp/ledger.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

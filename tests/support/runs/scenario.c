@@ -1,8 +1,8 @@
 #include "support/runs/scenario.h"
 
 #include "control/link/link_thread.h"
-#include "device/clock.h"
-#include "device/failure.h"
+#include "device/errors/failure.h"
+#include "device/system/clock.h"
 #include "launcher/run/plan/resume.h"
 #include "launcher/run/run.h"
 #include "support/data/toy.h"

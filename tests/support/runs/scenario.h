@@ -13,7 +13,7 @@
 #ifndef FL_TESTS_SUPPORT_RUNS_SCENARIO_H
 #define FL_TESTS_SUPPORT_RUNS_SCENARIO_H
 
-#include "device/flight.h"
+#include "device/flight/flight.h"
 #include "launcher/worker/worker_state.h"
 #include "support/data/ragged.h"
 #include "support/runs/runs.h"

@@ -2,7 +2,7 @@
 
 #include "autodp/sampler.h"
 #include "autodp/split_work.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/data/ledger_files.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * run although its end is missing, and one that counts as broken where only its end was lost. */
 #include "autodp/ledger.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/data/ledger_files.h"
 
 #include <errno.h>

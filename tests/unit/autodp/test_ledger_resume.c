@@ -3,8 +3,8 @@
 
 #include "autodp/sampler.h"
 #include "autodp/split_work.h"
-#include "device/alloc.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/alloc.h"
 #include "support/folder.h"
 
 #include <fcntl.h>

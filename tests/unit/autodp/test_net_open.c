@@ -1,7 +1,7 @@
 /* Opening a net with a store that is slow. */
 #include "autodp/net/net.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/nap.h"
 
 #include <arpa/inet.h>

@@ -4,7 +4,7 @@
  * does not name the member. */
 #include "autodp/net/net.h"
 #include "autodp/tls/tls.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <arpa/inet.h>
 #include <poll.h>

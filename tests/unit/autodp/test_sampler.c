@@ -1,7 +1,7 @@
 #include "autodp/sampler.h"
 
 #include "autodp/split_work.h"
-#include "device/random.h"
+#include "device/random/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

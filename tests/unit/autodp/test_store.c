@@ -3,9 +3,9 @@
 #include "autodp/net/store.h"
 
 #include "autodp/net/store_wire.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/folder.h"
 
 #include <pthread.h>

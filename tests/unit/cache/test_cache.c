@@ -4,7 +4,7 @@
 
 #include "cache/file.h"
 #include "cache/pool.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/folder.h"
 
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 #include "cache/cache.h"
 
 #include "cache/pool.h"
-#include "device/random.h"
+#include "device/random/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 #include "data/idx.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include "support/data/idx_files.h"
 #include "support/folder.h"

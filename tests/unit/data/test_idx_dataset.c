@@ -1,4 +1,4 @@
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <frostline/dataset.h>
 

@@ -4,7 +4,7 @@
 #include "data/text/lines_dataset.h"
 #include "data/tokenizer/tokenizer.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/folder.h"
 
 #include <setjmp.h>

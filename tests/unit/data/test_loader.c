@@ -1,6 +1,6 @@
 #include "data/loader.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/draw.h"
 
 #include <pthread.h>

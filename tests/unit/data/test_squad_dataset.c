@@ -4,7 +4,7 @@
  * behind. tests/reference/make_squad_reference.py makes the folder of references. */
 #include "data/squad/squad_dataset.h"
 #include "data/squad/squad_kept.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include "support/folder.h"
 

@@ -1,7 +1,7 @@
 /* Tables that cannot be used, beyond the files of test_table_cases.c: what is no file, options,
  * damaged packing, sizes, failing allocations. Each gives one message. */
 #include "data/table/table_dataset.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include "support/folder.h"
 

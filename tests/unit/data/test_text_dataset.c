@@ -4,7 +4,7 @@
 #include "data/text/read_text.h"
 #include "data/text/text_dataset.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/folder.h"
 
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * allocate in each call, dry runs that take memory, and thread pins that are not set. */
 #include "support/device/kernels.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "device/alloc.h"
-#include "device/survey.h"
+#include "device/machine/survey.h"
+#include "device/system/alloc.h"
 #include "support/device/async_device.h"
 #include "support/device/kernel_cases.h"
 

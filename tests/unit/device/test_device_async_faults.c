@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/device/async_device.h"
 #include "support/device/kernel_cases.h"
 

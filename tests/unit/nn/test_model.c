@@ -1,5 +1,5 @@
 /* Models: blocks, shapes, ownership, and the messages about impossible sizes. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "support/data/toy.h"
 

@@ -3,8 +3,8 @@
  * one type for the other, keeps too little, or computes in bf16 what must be fp32. */
 #include "support/device/nn_rig.h"
 
-#include "device/bf16.h"
-#include "device/random.h"
+#include "device/cpu/bf16.h"
+#include "device/random/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Names of layers and parameters: what a model accepts, and how one is found. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "support/data/toy.h"
 

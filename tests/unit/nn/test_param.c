@@ -1,5 +1,5 @@
 /* Parameter lists and starting values. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * because the next checkpoint cannot be written; one that is removed as an old one; one of another
  * step than that of the evaluation. */
 #include "control/checkpoint/manifest.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/lines.h"
 #include "support/nap.h"
 #include "support/runs/scenario.h"

@@ -2,7 +2,7 @@
  * goes wrong. Would catch: a checkpoint that is not whole; one of a state that no run had; a run
  * that ends, hangs or stands still because of a checkpoint; an older checkpoint that is lost. */
 #include "control/checkpoint/manifest.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/lines.h"
 #include "support/runs/live_run.h"
 #include "support/shell.h"

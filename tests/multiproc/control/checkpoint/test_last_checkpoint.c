@@ -2,7 +2,7 @@
  * Would catch: a stopped run that cannot be resumed although others had all weights; weights of a
  * layer that nobody wrote; a run that is complete, and goes back and repeats its steps. */
 #include "control/checkpoint/manifest.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/lines.h"
 #include "support/nap.h"
 #include "support/runs/scenario.h"

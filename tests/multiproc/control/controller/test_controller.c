@@ -2,7 +2,7 @@
  * Each test names the defect that it would catch. The tests do not assert exact times. They assert
  * that every worker has ended when the controller returns, and what the controller reports. */
 #include "control/link/wire.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/folder.h"
 #include "support/nap.h"
 #include "support/runs/fake_checks.h"

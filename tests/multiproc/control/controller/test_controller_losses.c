@@ -1,6 +1,6 @@
 /* The controller over real processes that die, stop, hang and lie: what it says of whom. Each test
  * says what it would catch; exact times are not asserted. */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/nap.h"
 #include "support/runs/fake_checks.h"
 

@@ -1,8 +1,8 @@
 /* Workers that were lost are started again and join the run. Would catch: a worker that joins with
  * another step, learning rate, log level or set of kept moments than the members; a run that waits
  * for it, or ends with it; a stall or a lost step when it comes; a process that stays behind. */
-#include "device/clock.h"
-#include "device/log.h"
+#include "device/errors/log.h"
+#include "device/system/clock.h"
 #include "support/data/toy.h"
 #include "support/lines.h"
 #include "support/nap.h"

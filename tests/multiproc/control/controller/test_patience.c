@@ -1,6 +1,6 @@
 /* Nobody is lost who is only slow, or slept: a worker that takes longer than fault.deadline, a
  * machine that stands still as a whole, a controller that is stopped while workers wait for it. */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/lines.h"
 #include "support/nap.h"
 #include "support/runs/scenario.h"

@@ -1,7 +1,7 @@
 /* A lost worker is started again and joins, or one stood by for it: it gets work without a request.
  * Would catch: a worker that stands by for ever, a plan that stays smaller than the job asks for, a
  * step lost or repeated by the changes, a decision without a reason. */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/data/toy.h"
 #include "support/lines.h"
 #include "support/nap.h"

@@ -2,7 +2,7 @@
  * their requests. Would catch: clients that hear that the run is over, requests without an answer,
  * and a pause or a drained worker that the return forgets. */
 #include "control/socket/ctl_names.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/lines.h"
 #include "support/nap.h"
 #include "support/runs/restart.h"

@@ -1,6 +1,6 @@
 /* Runs that are told to stop while they go back after a loss. Would catch: a request that is
  * forgotten on the way, and a run that fails because of it. */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/lines.h"
 #include "support/nap.h"
 #include "support/runs/restart.h"

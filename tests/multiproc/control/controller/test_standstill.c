@@ -1,7 +1,7 @@
 /* A worker that stops, or hangs, in a known operation: the run's message and its events name the
  * worker, the operation, and the workers that waited for it. */
-#include "device/clock.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
+#include "device/system/clock.h"
 #include "support/lines.h"
 #include "support/runs/scenario.h"
 

@@ -1,7 +1,7 @@
 /* Workers that leave a run while it continues. Would catch: a drained worker that stays, or that
  * leaves without sending state which only it had; a wait for a worker that has left; a run that
  * ends, hangs or becomes inconsistent because of the way in which a worker left. */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/data/toy.h"
 #include "support/lines.h"
 #include "support/nap.h"

@@ -4,7 +4,7 @@
  * without the change, a step later change, a generation number that is used twice, and a run that
  * hangs because nobody answers. */
 #include "control/link/link_thread.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/lines.h"
 #include "support/nap.h"
 #include "support/runs/scenario.h"

@@ -6,7 +6,7 @@
  * makes the change without it; any other death ends the run with the worker's name, long before any
  * deadline between workers (which is longer than this test's own); no process outlives its
  * controller; and every reported step has the loss that one worker computes, whatever the plan. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/lines.h"
 #include "support/runs/scenario.h"
 

@@ -3,7 +3,7 @@
  * workers that come and go), with dropout and augmentation on. A moment lost on the way, a sample
  * used twice or a batch computed under two plans would each show here; that a lost moment does is
  * shown by losing one. */
-#include "device/random.h"
+#include "device/random/random.h"
 #include "support/draw.h"
 #include "support/lines.h"
 #include "support/nap.h"

@@ -1,7 +1,7 @@
 /* Access over a network. Would catch: a job that listens without keys, a secret key that other
  * users can read, a client that is accepted although its key is not on the list. */
 #include "control/link/keys/zap_auth.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "launcher/job/job.h"
 #include "launcher/top/top_feed.h"
 #include "support/folder.h"

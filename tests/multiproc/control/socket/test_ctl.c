@@ -2,7 +2,7 @@
  * has taken effect, a request that is carried out twice or only by some workers, a pause that loses
  * or repeats a step, and replies or events that differ from docs/control.md. */
 #include "autodp/ledger.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "launcher/cli/ctl/ctl_place.h"
 #include "launcher/run/runs/run_hold.h"
 #include "launcher/run/runs/runs.h"

@@ -1,6 +1,6 @@
 /* Requests that are in flight when a run ends. Would catch: frostline ctl status or stop that waits
  * for its whole --timeout, of a minute, for a run that is gone. */
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/runs/live_run.h"
 
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * mutated, cut, oversized, deep, not UTF-8, replayed. Would catch: a controller that crashes,
  * stalls, grows, or accepts one of them as a request. */
 #include "control/socket/ctl_request.h"
-#include "device/random.h"
+#include "device/random/random.h"
 #include "support/draw.h"
 #include "support/runs/live_run.h"
 

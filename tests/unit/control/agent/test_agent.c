@@ -4,7 +4,7 @@
 #include "control/agent/client/agent_client.h"
 
 #include "control/agent/wire/agent_wire.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/folder.h"
 #include "support/nap.h"
 

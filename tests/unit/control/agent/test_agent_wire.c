@@ -2,7 +2,7 @@
  */
 #include "control/agent/wire/agent_wire.h"
 
-#include "device/random.h"
+#include "device/random/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

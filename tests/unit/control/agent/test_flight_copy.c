@@ -3,7 +3,7 @@
  * all, and answers that skip operations or go beyond the steps that were asked for. */
 #include "control/agent/measure/flight_copy.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

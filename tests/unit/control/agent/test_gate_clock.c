@@ -2,7 +2,7 @@
  * until a host answers with a clock, which an answer that it drops never is; a warning about a
  * wrong date with each answer; numbers that overflow. */
 #include "control/agent/gate/gate_state.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

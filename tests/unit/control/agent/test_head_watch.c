@@ -4,7 +4,7 @@
 #include "control/agent/join/held_port.h"
 #include "control/agent/relay/head_watch.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/nap.h"
 
 #include <arpa/inet.h>

@@ -3,7 +3,7 @@
  * an order that never ends. */
 #include "control/agent/measure/reach.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/nap.h"
 
 #include <arpa/inet.h>

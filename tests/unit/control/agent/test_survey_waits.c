@@ -2,7 +2,7 @@
  * a start of a run on several hosts that hangs with it, and one that does not heed SIGTERM there.
  */
 #include "control/agent/survey/host_survey.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <setjmp.h>
 #include <signal.h>

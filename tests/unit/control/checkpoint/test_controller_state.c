@@ -2,7 +2,7 @@
  * had not taken effect at the step counts as not decided. */
 #include "control/checkpoint/controller_state.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "support/data/checkpoints.h"
 #include "support/data/toy.h"

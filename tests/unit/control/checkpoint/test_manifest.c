@@ -1,6 +1,6 @@
 #include "control/checkpoint/manifest.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/data/checkpoints.h"
 #include "support/folder.h"
 

@@ -3,8 +3,8 @@
  * it was given up, one that was damaged and is taken for a state of the run. */
 #include "control/checkpoint/snapshots.h"
 
-#include "device/alloc.h"
 #include "device/async/async.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "pipe/state/checkpoint_source.h"
 #include "pipe/state/snapshot_save.h"

@@ -6,8 +6,8 @@
 #include "control/controller/parts/parts.h"
 #include "control/controller/report/lasting.h"
 #include "control/state/lasting.h"
-#include "device/alloc.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/folder.h"
 #include "support/lines.h"
 

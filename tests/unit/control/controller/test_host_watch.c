@@ -3,7 +3,7 @@
  * its end, and a drain that begins when the training is over. */
 #include "control/controller/members/host_watch.h"
 #include "control/controller/parts/parts.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/folder.h"
 #include "support/lines.h"
 

@@ -3,7 +3,7 @@
 #include "control/controller/faults/recovery.h"
 #include "control/controller/parts/parts.h"
 #include "control/elastic/elastic_transition.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/folder.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* Changes for which all workers wait at a step, with simulated answers of workers: which plan a
  * script's entry gets, and what follows an attempt that fails. */
 #include "control/elastic/elastic_transition.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/lines.h"
 #include "support/runs/elastic_rig.h"
 

@@ -3,7 +3,7 @@
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 #include "control/elastic/elastic_transition.h"
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 #include "support/data/toy.h"
 #include "support/runs/elastic_rig.h"

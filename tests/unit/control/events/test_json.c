@@ -1,8 +1,8 @@
 /* The writer of JSON lines, read back by jansson. */
 #include "control/events/json.h"
 
-#include "device/alloc.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 
 #include <locale.h>
 #include <math.h>

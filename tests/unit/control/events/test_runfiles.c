@@ -1,7 +1,7 @@
 /* The files of a run directory under a failing disk. */
 #include "control/events/runfiles.h"
 
-#include "device/log.h"
+#include "device/errors/log.h"
 #include "support/folder.h"
 
 #include <fcntl.h>

@@ -3,10 +3,10 @@
 
 #include "control/link/link_thread.h"
 #include "control/link/wire.h"
-#include "device/alloc.h"
-#include "device/clock.h"
-#include "device/log.h"
-#include "device/random.h"
+#include "device/errors/log.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/folder.h"
 #include "support/nap.h"
 

@@ -1,7 +1,7 @@
 /* The queue between the training thread and the link thread. */
 #include "control/link/queue.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* Frames between head and workers: what goes in comes out, and nothing else comes in. */
 #include "control/link/wire.h"
 
-#include "device/log.h"
-#include "device/random.h"
+#include "device/errors/log.h"
+#include "device/random/random.h"
 
 #include <math.h>
 #include <setjmp.h>

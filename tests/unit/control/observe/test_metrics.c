@@ -2,7 +2,7 @@
  * that the documentation or the dashboard lacks or invents, a client that crashes the server,
  * blocks it or makes it grow. */
 #include "control/observe/metrics_http.h"
-#include "device/random.h"
+#include "device/random/random.h"
 #include "support/formats/exposition.h"
 #include "support/formats/http.h"
 #include "support/nap.h"

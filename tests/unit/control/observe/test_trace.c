@@ -2,7 +2,7 @@
  * for which it can be computed by hand. */
 #include "control/observe/slow.h"
 #include "control/observe/trace.h"
-#include "device/random.h"
+#include "device/random/random.h"
 #include "support/folder.h"
 
 #include <math.h>

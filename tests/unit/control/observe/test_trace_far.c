@@ -3,7 +3,7 @@
  * with nonsense or without end, and spoils or delays the trace of the others. */
 #include "control/observe/trace_far.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

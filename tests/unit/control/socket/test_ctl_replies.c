@@ -2,7 +2,7 @@
  * more than is allowed. */
 #include "control/socket/ctl_replies.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  * kernel that takes bf16 for fp32 where it has no such form. */
 #include "support/device/kernels.h"
 
-#include "device/bf16.h"
+#include "device/cpu/bf16.h"
 
 enum { M = 333, N = 48 }; /* several blocks of rows for the widest kernels */
 

@@ -4,7 +4,7 @@
  * that is rounded between two blocks of depth, and an instruction set that gives other bits. */
 #include "support/device/kernels.h"
 
-#include "device/bf16.h"
+#include "device/cpu/bf16.h"
 
 typedef struct shape {
     int64_t m, n_out, n_in;

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "device/alloc.h"
 #include "device/cuda/arena.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 
 #include <stdlib.h>
 #include <string.h>

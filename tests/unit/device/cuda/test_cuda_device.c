@@ -12,8 +12,8 @@
 #include "support/device/kernel_cases.h"
 #include "tests/shim/standin.h"
 
-#include "device/alloc.h"
 #include "device/cuda/cuda.h"
+#include "device/system/alloc.h"
 
 #include <stdio.h>
 #include <string.h>

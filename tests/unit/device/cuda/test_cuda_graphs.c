@@ -5,7 +5,7 @@
 #include "tests/shim/standin.h"
 
 #include "device/cuda/cuda.h"
-#include "device/thread.h"
+#include "device/system/thread.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

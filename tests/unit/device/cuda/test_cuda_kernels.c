@@ -13,7 +13,7 @@
 #include "tests/shim/standin.h"
 
 #include "device/cuda/cuda.h"
-#include "device/random.h"
+#include "device/random/random.h"
 
 #include <string.h>
 

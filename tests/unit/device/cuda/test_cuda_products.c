@@ -15,9 +15,9 @@
 #include "tests/shim/cublaslt_table.h"
 #include "tests/shim/standin.h"
 
-#include "device/alloc.h"
-#include "device/bf16.h"
+#include "device/cpu/bf16.h"
 #include "device/cuda/cuda.h"
+#include "device/system/alloc.h"
 
 #include <stdio.h>
 #include <stdlib.h>

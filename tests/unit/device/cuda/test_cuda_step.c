@@ -6,10 +6,10 @@
 #include "support/device/one_worker.h"
 #include "tests/shim/standin.h"
 
-#include "device/alloc.h"
-#include "device/clock.h"
 #include "device/cuda/cuda.h"
-#include "device/flight.h"
+#include "device/flight/flight.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,9 +9,9 @@
 #include <cmocka.h>
 
 #include "device/cuda/cuda.h"
-#include "device/failure.h"
-#include "device/program.h"
-#include "device/survey.h"
+#include "device/errors/failure.h"
+#include "device/machine/survey.h"
+#include "device/system/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>

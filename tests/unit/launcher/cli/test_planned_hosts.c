@@ -2,7 +2,7 @@
  * the job has hosts, and a number of devices that a run on them refuses. */
 #include "launcher/cli/hosts/planned_hosts.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/job/job.h"
 
 #include <setjmp.h>

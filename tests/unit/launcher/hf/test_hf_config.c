@@ -1,6 +1,6 @@
 /* config.json of Hugging Face: what is read, what transformers' defaults fill in, and that each
  * impossible or unknown value is refused with its field. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/hf/hf_config.h"
 #include "launcher/hf/hf_files.h"
 #include "nn/model.h"

@@ -1,5 +1,5 @@
 /* Job files that are right: defaults, scripts, hosts, overrides, and what loads them. */
-#include "device/failure.h"
+#include "device/errors/failure.h"
 #include "launcher/job/job.h"
 #include "support/formats/jobs.h"
 

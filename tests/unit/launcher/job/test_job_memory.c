@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/job/job.h"
 
 #include <malloc.h>

@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "device/utf8.h"
+#include "device/text/utf8.h"
 #include "launcher/job/job.h"
 #include "launcher/job/text.h"
 

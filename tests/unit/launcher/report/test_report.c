@@ -2,8 +2,8 @@
 #include "launcher/report/page.h"
 
 #include "control/events/runfiles.h"
-#include "device/alloc.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 #include "support/formats/markup.h"
 #include "support/runs/runs.h"
 

@@ -2,9 +2,9 @@
 #include "launcher/report/html.h"
 #include "launcher/report/scale.h"
 
-#include "device/alloc.h"
-#include "device/random.h"
-#include "device/size_text.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
+#include "device/text/size_text.h"
 
 #include <float.h>
 #include <math.h>

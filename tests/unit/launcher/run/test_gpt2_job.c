@@ -1,6 +1,6 @@
 /* From a job with model.kind gpt2 and data.kind text to its model, its data set and config.json. */
 #include "data/text/text_dataset.h"
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "launcher/job/job.h"
 #include "launcher/run/model/instantiate.h"
 #include "launcher/run/model/model_config.h"

@@ -3,7 +3,7 @@
  * of layers that another model has. */
 #include "launcher/run/model/model_config.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "support/data/idx_files.h"
 #include "support/data/toy.h"

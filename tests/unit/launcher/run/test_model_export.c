@@ -4,7 +4,7 @@
  * which says how to make it again. */
 #include "launcher/run/saved/model_export.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "support/data/idx_files.h"
 #include "support/device/nn_rig.h"

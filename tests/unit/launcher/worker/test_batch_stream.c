@@ -3,7 +3,7 @@
  * in use; a batch that is prefetched twice or never. */
 #include "launcher/worker/batch_stream.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* A pinned worker that waits for its processor while others are idle. Would catch: one that keeps
  * its pin for ever, one that gives it up because of a moment of foreign work or on a machine that
  * is busy altogether, and threads that stay pinned. */
-#include "device/proc.h"
+#include "device/system/proc.h"
 #include "launcher/worker/crowding.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* The tables of a micro-batch: what the host fills in is what kernels find, on a device that
  * computes in host memory and on one that only gets copies, made as late as they may be. */
-#include "device/alloc.h"
 #include "device/async/async.h"
+#include "device/system/alloc.h"
 #include "pipe/cost/batch_tables.h"
 
 #include <setjmp.h>

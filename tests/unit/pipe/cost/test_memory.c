@@ -4,7 +4,7 @@
 #include "pipe/cost/memory.h"
 #include "pipe/cost/plan.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/exec.h"
 #include "nn/model.h"
 #include "pipe/state/migrate.h"

@@ -1,6 +1,6 @@
 /* The state that each worker keeps, sends and receives when one plan follows another, as pure
  * decisions: the schedule, the places, the kept bytes and the memory must agree with each other. */
-#include "device/random.h"
+#include "device/random/random.h"
 #include "nn/model.h"
 #include "pipe/cost/layout.h"
 #include "pipe/cost/plan.h"

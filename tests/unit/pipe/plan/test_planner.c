@@ -1,7 +1,7 @@
 /* Plans against tables of situations whose best answer is known. */
 #include "pipe/plan/planner.h"
 
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "support/data/situation.h"
 
 #include <math.h>

@@ -2,9 +2,9 @@
  * other; what is linked; and what happens when the disk refuses. */
 #include "pipe/state/checkpoint_writer.h"
 
-#include "device/alloc.h"
 #include "device/async/async.h"
-#include "device/clock.h"
+#include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "nn/model.h"
 #include "pipe/cost/plan.h"
 #include "pipe/state/checkpoint_file.h"

@@ -1,6 +1,6 @@
 /* The weights of a layer, read by the host: in place, or as a copy where it cannot look into device
  * memory. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "pipe/state/params.h"
 #include "support/data/toy.h"

@@ -2,7 +2,7 @@
  * or after the host had waited for it, clocks that drift apart, an anchor of an earlier step. */
 #include "pipe/step/device_clock.h"
 
-#include "device/clock.h"
+#include "device/system/clock.h"
 #include "support/nap.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* A pipeline on a device that does nothing before it is waited for: copies and the losses of a
  * step are only queued. Host memory that is used again too early, and results that are read too
  * early, then give wrong numbers, whatever the timing of this machine. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/exec.h"
 #include "support/data/toy.h"
 #include "support/device/one_worker.h"

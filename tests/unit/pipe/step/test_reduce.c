@@ -1,6 +1,6 @@
 /* Gradient norms by layer: the replicas' shares add up to what a plain sum finds. */
-#include "device/alloc.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "pipe/step/reduce.h"
 #include "support/data/toy.h"

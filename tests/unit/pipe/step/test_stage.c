@@ -1,7 +1,7 @@
 /* A stage at work: it computes the same wherever its boundaries lie. */
-#include "device/alloc.h"
 #include "device/async/async.h"
-#include "device/random.h"
+#include "device/random/random.h"
+#include "device/system/alloc.h"
 #include "nn/exec.h"
 #include "nn/model.h"
 #include "pipe/step/stage/stage.h"

@@ -1,5 +1,5 @@
 /* Tied parameters: which can be tied, their start, their gradient, and what freezes them. */
-#include "device/alloc.h"
+#include "device/system/alloc.h"
 #include "nn/model.h"
 #include "pipe/cost/cost_model.h"
 #include "pipe/cost/plan.h"

@@ -1,0 +1,17 @@
+/* The program file of this process. */
+#ifndef FL_DEVICE_SYSTEM_PROGRAM_H
+#define FL_DEVICE_SYSTEM_PROGRAM_H
+
+#include <frostline/status.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A number that another build of the program does not share: what a build computed may be kept for
+ * the next run of the same build. 0 where the file cannot be examined. */
+uint64_t fl_program_build(void);
+
+/* The folder that the program file lies in; FL_EIO where the system does not name it. */
+fl_status fl_program_folder(char *path, size_t size_bytes) FL_MUST_CHECK;
+
+#endif
