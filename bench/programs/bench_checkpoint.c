@@ -7,8 +7,8 @@
  */
 #include "device/system/clock.h"
 #include "nn/model.h"
-#include "pipe/state/checkpoint_source.h"
-#include "pipe/state/checkpoint_writer.h"
+#include "pipe/state/checkpoint/checkpoint_source.h"
+#include "pipe/state/checkpoint/checkpoint_writer.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
 #include "device/system/regular_file.h"
-#include "pipe/state/model_file.h"
+#include "pipe/state/weights/model_file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -12,7 +12,7 @@
 #define FL_CONTROL_CHECKPOINT_COMMIT_H
 
 #include "control/checkpoint/manifest.h"
-#include "pipe/state/checkpoint_store.h"
+#include "pipe/state/checkpoint/checkpoint_store.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* A checkpoint as a value, and its manifest: a file that makes a folder of tensors a checkpoint.
  *
  *     RUN/checkpoints/step-000000500/
- *         weights-003.safetensors, moments-003.safetensors   pipe/state/checkpoint_files.h
+ *         weights-003.safetensors, moments-003.safetensors   in checkpoint_files.h
  *         model.safetensors.index.json   which file has which weight, as Hugging Face's libraries
  *                                        write it: the folder is a model
  *         config.json                    what kind of model: docs/weights.md
@@ -15,7 +15,7 @@
 
 #include "autodp/sampler.h"
 #include "control/checkpoint/controller_state.h"
-#include "pipe/state/checkpoint_files.h"
+#include "pipe/state/checkpoint/checkpoint_files.h"
 
 #define FL_CHECKPOINT_FOLDER "checkpoints" /* in the run directory */
 #define FL_CHECKPOINT_MANIFEST "manifest.json"

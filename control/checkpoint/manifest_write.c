@@ -5,7 +5,7 @@
 #include "device/random/random.h"
 #include "device/system/alloc.h"
 #include "nn/model.h"
-#include "pipe/state/model_file.h"
+#include "pipe/state/weights/model_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

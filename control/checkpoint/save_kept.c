@@ -3,7 +3,7 @@
 #include "control/checkpoint/commit.h"
 #include "device/errors/failure.h"
 #include "device/errors/log.h"
-#include "pipe/state/snapshot_save.h"
+#include "pipe/state/snapshot/snapshot_save.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* The snapshots of a run, as the controller makes them: copies of the whole state in memory
- * (pipe/state/snapshot.h), to which the run goes back when a lost worker had layers that no other
- * one has.
+ * (pipe/state/snapshot/snapshot.h), to which the run goes back when a lost worker had layers that
+ * no other one has.
  *
  *     due ① ──> command to the leader, for a step ahead
  *     the reports of all steps before it are counted ② ──> the controller's state is captured
@@ -21,7 +21,7 @@
 #define FL_CONTROL_CHECKPOINT_SNAPSHOTS_H
 
 #include "control/checkpoint/checkpoints.h"
-#include "pipe/state/snapshot.h"
+#include "pipe/state/snapshot/snapshot.h"
 
 /* What outlives the controller that made it. A struct of zeros holds nothing. */
 typedef struct fl_kept_snapshot {

@@ -22,7 +22,7 @@
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
-#include "pipe/state/model_file.h"
+#include "pipe/state/weights/model_file.h"
 
 #include <stdio.h>
 #include <zmq.h>

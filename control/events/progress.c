@@ -1,7 +1,7 @@
 #include "control/events/progress.h"
 
 #include "control/state/checkpoint_sums.h"
-#include "pipe/state/checkpoint_files.h"
+#include "pipe/state/checkpoint/checkpoint_files.h"
 
 #include "device/system/clock.h"
 #include "device/text/plural.h"

@@ -12,7 +12,7 @@
 #include "autodp/net/unanswered.h"
 #include "autodp/transfer.h"
 #include "nn/loss.h"
-#include "pipe/state/checkpoint_files.h"
+#include "pipe/state/checkpoint/checkpoint_files.h"
 #include "pipe/step/input/cache_tiers.h"
 #include "pipe/step/nonfinite.h"
 #include "pipe/step/stage/stage.h"
@@ -349,7 +349,7 @@ void fl_link_transition(fl_link *link, const fl_transition_parts *parts);
 /* The leader reports that a setting has taken effect. Threads: the training thread. */
 void fl_link_setting_done(fl_link *link, const fl_setting_done_report *report);
 
-/* Parts of checkpoints: pipe/state/checkpoint_files.h. Threads: any. */
+/* Parts of checkpoints: pipe/state/checkpoint/checkpoint_files.h. Threads: any. */
 void fl_link_checkpoint_file(fl_link *link, const fl_checkpoint_file_report *report);
 void fl_link_checkpoint_part(fl_link *link, const fl_checkpoint_part_report *report);
 

@@ -5,7 +5,7 @@
 #include "launcher/run/plan/preparation.h"
 #include "launcher/run/plan/resume.h"
 #include "launcher/run/runs/checkpoint_folder.h"
-#include "pipe/state/model_file.h"
+#include "pipe/state/weights/model_file.h"
 
 #include <limits.h>
 

@@ -5,7 +5,7 @@
 #include "device/flight/flight.h"
 #include "device/system/clock.h"
 #include "nn/optimizer.h"
-#include "pipe/state/snapshot_far.h"
+#include "pipe/state/snapshot/snapshot_far.h"
 
 /* ---- snapshots ---- */
 

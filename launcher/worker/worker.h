@@ -11,10 +11,10 @@
 #include "device/machine/survey.h"
 #include "launcher/worker/cores.h"
 #include "pipe/plan/capacity.h"
-#include "pipe/state/checkpoint_store.h"
-#include "pipe/state/init_weights.h"
-#include "pipe/state/model_file.h"
-#include "pipe/state/snapshot.h"
+#include "pipe/state/checkpoint/checkpoint_store.h"
+#include "pipe/state/snapshot/snapshot.h"
+#include "pipe/state/weights/init_weights.h"
+#include "pipe/state/weights/model_file.h"
 #include "pipe/step/input/activations.h"
 
 #include <frostline/plan.h>

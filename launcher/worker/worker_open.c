@@ -10,7 +10,7 @@
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "pipe/cost/learn.h"
-#include "pipe/state/checkpoint_source.h"
+#include "pipe/state/checkpoint/checkpoint_source.h"
 
 #include <string.h>
 

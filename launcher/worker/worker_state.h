@@ -10,9 +10,9 @@
 #include "launcher/worker/generation.h"
 #include "launcher/worker/kept_reports.h"
 #include "pipe/plan/evaluation.h"
-#include "pipe/state/checkpoint_writer.h"
+#include "pipe/state/checkpoint/checkpoint_writer.h"
 #include "pipe/state/migrate.h"
-#include "pipe/state/snapshot_writer.h"
+#include "pipe/state/snapshot/snapshot_writer.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* Where the state of layers comes from when workers begin: drawn numbers, a safetensors file
- * (pipe/state/init_weights.h), or a checkpoint (pipe/state/checkpoint_source.h). Each worker reads
- * the tensors of its own layers only, one at a time. */
+ * (pipe/state/weights/init_weights.h), or a checkpoint (pipe/state/checkpoint/checkpoint_source.h).
+ * Each worker reads the tensors of its own layers only, one at a time. */
 #ifndef FL_PIPE_STATE_STATE_SOURCE_H
 #define FL_PIPE_STATE_STATE_SOURCE_H
 

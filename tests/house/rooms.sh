@@ -28,7 +28,10 @@ autodp/.: device nn data autodp/net autodp/tls autodp/group autodp/nccl autodp/.
 pipe/cost: device nn data freeze cache autodp pipe/cost
 pipe/plan: device nn data freeze cache autodp pipe/cost pipe/plan
 pipe/measure: device nn data freeze cache autodp pipe/cost pipe/measure
-pipe/state: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state
+pipe/state/.: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state/.
+pipe/state/weights: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state/. pipe/state/weights
+pipe/state/checkpoint: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state/. pipe/state/weights pipe/state/checkpoint
+pipe/state/snapshot: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state/. pipe/state/weights pipe/state/checkpoint pipe/state/snapshot
 pipe/step/stage: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step/stage
 pipe/step/input: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step/stage pipe/step/input
 pipe/step/.: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step/stage pipe/step/input pipe/step/.

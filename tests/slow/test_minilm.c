@@ -4,7 +4,7 @@
  * tests/reference/make_minilm_reference.py, whose head has the commands; without them the test is
  * skipped. */
 #include "launcher/hf/hf_config.h"
-#include "pipe/state/init_weights.h"
+#include "pipe/state/weights/init_weights.h"
 #include "support/device/nn_rig.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 #include "control/controller/members/far.h"
 
-#include "pipe/state/model_file.h"
+#include "pipe/state/weights/model_file.h"
 
 fl_status fl_far_open_router(fl_controller *controller)
 {

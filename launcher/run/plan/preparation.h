@@ -19,7 +19,7 @@
 #include "launcher/worker/cores.h"
 #include "pipe/plan/capacity.h"
 #include "pipe/plan/planner.h"
-#include "pipe/state/init_weights.h"
+#include "pipe/state/weights/init_weights.h"
 #include "pipe/step/input/activations.h"
 
 #include <frostline/run.h>

@@ -6,7 +6,7 @@
 #include "launcher/job/job.h"
 #include "launcher/run/plan/run_dir.h"
 #include "launcher/run/runs/run_hold.h"
-#include "pipe/state/model_file.h"
+#include "pipe/state/weights/model_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

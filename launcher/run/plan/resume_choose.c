@@ -14,7 +14,7 @@
 #include "launcher/run/runs/checkpoint_folder.h"
 #include "nn/model.h"
 #include "pipe/plan/evaluation.h"
-#include "pipe/state/model_file.h"
+#include "pipe/state/weights/model_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #ifndef FL_LAUNCHER_RUN_RUNS_CHECKPOINT_FOLDER_H
 #define FL_LAUNCHER_RUN_RUNS_CHECKPOINT_FOLDER_H
 
-#include "pipe/state/checkpoint_store.h"
+#include "pipe/state/checkpoint/checkpoint_store.h"
 
 #include <frostline/job.h>
 

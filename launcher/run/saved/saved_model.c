@@ -11,7 +11,7 @@
 #include "device/text/plural.h"
 #include "launcher/run/runs/checkpoint_folder.h"
 #include "launcher/run/runs/runs.h"
-#include "pipe/state/model_file.h"
+#include "pipe/state/weights/model_file.h"
 
 #include <errno.h>
 #include <inttypes.h>

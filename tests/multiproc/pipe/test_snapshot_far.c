@@ -6,7 +6,7 @@
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
 #include "nn/model.h"
-#include "pipe/state/snapshot_writer.h"
+#include "pipe/state/snapshot/snapshot_writer.h"
 #include "support/folder.h"
 #include "support/ranks/far_ranks.h"
 

@@ -3,8 +3,8 @@
 #ifndef FL_TESTS_SUPPORT_DATA_SAVED_STATE_H
 #define FL_TESTS_SUPPORT_DATA_SAVED_STATE_H
 
-#include "pipe/state/checkpoint_source.h"
-#include "pipe/state/checkpoint_writer.h"
+#include "pipe/state/checkpoint/checkpoint_source.h"
+#include "pipe/state/checkpoint/checkpoint_writer.h"
 
 enum { SAVED_MOMENTS = 2, SAVED_WORKERS_MAX = 8, SAVED_FILES_MAX = 64 };
 

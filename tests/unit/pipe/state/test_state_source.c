@@ -4,8 +4,8 @@
 
 #include "device/async/async.h"
 #include "nn/model.h"
-#include "pipe/state/init_weights.h"
 #include "pipe/state/params.h"
+#include "pipe/state/weights/init_weights.h"
 #include "support/data/toy.h"
 #include "support/folder.h"
 
