@@ -152,7 +152,7 @@ static void move_door(fl__relay *r, const uint16_t ports[2])
 fl_status fl__relay_take_welcome(fl__relay *r, const fl_host_message *message)
 {
     const fl_host_welcome *welcome = &message->welcome;
-    if (r->joined || r->over) {
+    if (r->joined || r->over || r->held_number != 0) {
         return FL_OK;
     }
     if (r->job_bytes != welcome->job_bytes) {
@@ -214,10 +214,11 @@ void fl__relay_take_measure(fl__relay *r, const fl_host_message *message)
 
 /* ---- the wait for the head ---- */
 
-/* Once more: a head that was ending has not taken it. */
+/* Once more: a head that was ending has not taken it. A host that a signal ends does not join: it
+ * would count as lost. */
 static void ask_to_join(fl__relay *r, int64_t now_us)
 {
-    if (now_us - r->alive_us > JOIN_EVERY_US) {
+    if (r->held_number == 0 && now_us - r->alive_us > JOIN_EVERY_US) {
         fl__relay_send_join(r);
         r->alive_us = now_us;
     }

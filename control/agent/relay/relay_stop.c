@@ -6,7 +6,7 @@
  *
  * An engine sends Ctrl-C and SIGTERM to all of its tasks, the head included, and not at one moment.
  * Its tasks hold their end for a while, in which the head says that the run is over; a host that
- * leaves first would count as lost. */
+ * leaves first would count as lost. A host that has not joined does not do so any more. */
 #include "control/agent/relay/relay_state.h"
 #include "control/state/hosts.h"
 #include "device/errors/log.h"

@@ -198,13 +198,14 @@ static fl_status serve(const fl_args *args, const fl_run_hosts *h, fl_relay_end 
 
 static int exit_of_task(const fl_run_hosts *hosts, fl_status status, const fl_relay_end *end)
 {
-    bool done = status == FL_OK || (status == FL_ESTOPPED && end->joined);
-    if (done) {
+    if (status == FL_OK) {
         return end->joined ? FL_EXIT_DONE : fl_meeting_last_word(&hosts->meeting);
     }
     fl_complain("%s", fl_errmsg());
-    if (status == FL_ESTOPPED && end->signal_number == SIGTERM) {
-        return FL_EXIT_TERMINATED;
+    if (status == FL_ESTOPPED) {
+        return end->joined                      ? FL_EXIT_DONE
+               : end->signal_number == SIGTERM ? FL_EXIT_TERMINATED
+                                                : FL_EXIT_STOPPED;
     }
     return status == FL_EFAILED ? end->exit_code : fl_exit_of(status);
 }

@@ -133,6 +133,26 @@ static void test_signals__a_task_that_ends_early_is_noticed(void **state)
     end_first(h, 0, SIGKILL, KILLED, FAILED);
 }
 
+/* The head has begun to measure the links to the task that a signal ends, and stands still until
+ * the signal is there. Would catch: a task that joins in the second for which it holds its end, so
+ * that its host is lost a moment later, and ends without a word. */
+static void test_signals__a_task_that_is_measured_tells_its_end(void **state)
+{
+    static const int numbers[] = {SIGTERM, SIGINT};
+    const net_hosts *h = *state;
+    NET_NEED(h);
+    for (int i = 0; i < 2; i++) {
+        pid_t tasks[2] = {start_task(h, 0), start_task(h, 1)};
+        NET_AWAIT(net_hosts_log_has(h, "task-0.log", "measures the links between hosts"));
+        kill(tasks[0], SIGSTOP);
+        NET_AWAIT(net_hosts_child_of(tasks[1]) != 0);
+        kill(tasks[1], numbers[i]);
+        kill(tasks[0], SIGCONT);
+        NET_AWAIT(net_hosts_log_has(h, "task-1.log", "stopped by signal"));
+        expect_codes(h, tasks, FAILED, numbers[i] == SIGTERM ? TERMINATED : STOPPED);
+    }
+}
+
 /* Its host does not have the job. */
 static void test_signals__a_task_without_a_job_is_noticed(void **state)
 {
@@ -154,6 +174,7 @@ int main(void)
         TWO(test_signals__for_all_stop_the_run),
         TWO(test_signals__for_all_stop_a_start),
         TWO(test_signals__a_task_that_ends_early_is_noticed),
+        TWO(test_signals__a_task_that_is_measured_tells_its_end),
         TWO(test_signals__a_task_without_a_job_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
