@@ -1,12 +1,16 @@
 # `cpack -G DEB` in the build folder: one package of all that `cmake --install` installs. The program's
 # dependencies are what dpkg-shlibdeps finds; who links the library needs the -dev packages of
 # FL_LINK_LIBRARIES, which are suggested.
+include(FrostlinePrefix)
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME frostline)
 set(CPACK_PACKAGE_VERSION "${PROJECT_VERSION}")
 set(CPACK_PACKAGE_VENDOR Frostline)
 set(CPACK_PACKAGE_CONTACT "Frostline <frostline@example.org>")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+# By DESTDIR: the prefix that is written into files is /usr, not the folder that cpack fills.
+set(CPACK_SET_DESTDIR ON)
+set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -39,10 +43,12 @@ if(GZIP)
   install(FILES "${PROJECT_BINARY_DIR}/changelog.gz" RENAME changelog.Debian.gz DESTINATION ${doc})
 endif()
 install(FILES packaging/copyright DESTINATION ${doc})
-install(PROGRAMS packaging/smoke.sh RENAME smoke DESTINATION ${CMAKE_INSTALL_LIBDIR}/frostline)
-install(PROGRAMS packaging/service.sh RENAME service DESTINATION ${CMAKE_INSTALL_LIBDIR}/frostline)
-install(FILES packaging/frostline@.service packaging/frostline-agent@.service
-        DESTINATION lib/systemd/system)
+foreach(script IN ITEMS smoke service)
+  fl_install_with_prefix(PROGRAM packaging/${script}.sh ${CMAKE_INSTALL_LIBDIR}/frostline ${script})
+endforeach()
+foreach(unit IN ITEMS frostline@ frostline-agent@)
+  fl_install_with_prefix(FILE packaging/${unit}.service lib/systemd/system ${unit}.service)
+endforeach()
 
 # The package holds what is built already: cpack does not build the tests first.
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY TRUE)

@@ -3,7 +3,7 @@
 # nothing once the job is finished. A run that was cut off before its first checkpoint has nothing to
 # continue from: it is kept as run.TIME, and the job begins anew.
 set -eu
-frostline=${FROSTLINE:-/usr/bin/frostline}
+frostline=${FROSTLINE:-@FL_PREFIX@/@FL_BINDIR@/frostline}
 job=$1
 
 if [ -e run/job.yaml ] && tail -n 1 run/events.jsonl | grep -q '"event": *"run.finished"'; then

@@ -1,13 +1,13 @@
 #!/bin/bash
 # Whether an installed Frostline works: every part of the package is there, and a small job trains on
 # two workers, ends by SIGTERM, and continues. Needs no network and no data; takes some seconds.
-# PREFIX: where the package lies, if not in /usr.
+# PREFIX: where the package lies, if not in @FL_PREFIX@.
 set -euo pipefail
-prefix=${PREFIX:-/usr}
-frostline=$prefix/bin/frostline
+prefix=${PREFIX:-@FL_PREFIX@}
+frostline=$prefix/@FL_BINDIR@/frostline
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+export XDG_CACHE_HOME=$work/cache PKG_CONFIG_PATH=$prefix/@FL_LIBDIR@/pkgconfig
 
 fail() {
     echo "smoke: $*" >&2
@@ -26,7 +26,7 @@ else
     done
     [ -e "$prefix/share/doc/frostline/copyright" ] || fail "the documentation is missing"
 fi
-for file in share/bash-completion/completions/frostline lib/frostline/smoke include/frostline.h \
+for file in share/bash-completion/completions/frostline @FL_LIBDIR@/frostline/smoke include/frostline.h \
     lib/systemd/system/frostline@.service lib/systemd/system/frostline-agent@.service; do
     [ -e "$prefix/$file" ] || fail "not installed: $prefix/$file"
 done
@@ -67,7 +67,7 @@ mkdir -p "$work/service/run/checkpoints"
 cd "$work/service"
 touch run/job.yaml run/events.jsonl
 export FROSTLINE=$frostline
-"$prefix/lib/frostline/service" "$work/job.yaml" >begun 2>&1 &
+"$prefix/@FL_LIBDIR@/frostline/service" "$work/job.yaml" >begun 2>&1 &
 controller=$!
 until [ -s run/steps.jsonl ] || ! kill -0 $controller 2>/dev/null; do sleep 0.1; done
 kill -TERM $controller 2>/dev/null || true
@@ -75,9 +75,9 @@ status=0
 wait $controller || status=$?
 [ $status -eq 5 ] || [ $status -eq 0 ] || fail "the service ended with $status: $(cat begun)"
 compgen -G "run.*/job.yaml" >/dev/null || fail "the service did not keep the run without a checkpoint: $(cat begun)"
-"$prefix/lib/frostline/service" "$work/job.yaml" >continued 2>&1 ||
+"$prefix/@FL_LIBDIR@/frostline/service" "$work/job.yaml" >continued 2>&1 ||
     fail "the service does not continue its job: $(cat continued)"
-"$prefix/lib/frostline/service" "$work/job.yaml" >again || fail "a finished job is no success"
+"$prefix/@FL_LIBDIR@/frostline/service" "$work/job.yaml" >again || fail "a finished job is no success"
 grep -q 'the job is finished' again || fail "the service trained a finished job: $(cat again)"
 cd "$work"
 echo "smoke: the service began with exit code $status, continued, and left the finished job alone"

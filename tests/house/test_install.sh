@@ -30,6 +30,29 @@ for file in bin/frostline include/frostline.h include/frostline/run.h; do
 done
 "$prefix/bin/frostline" --version
 
+# Units and scripts name the program where it is once it is installed. DESTDIR holds the tree until it
+# is moved there.
+check_prefix() { # the prefix, and where its tree lies
+    local unit wanted given
+    for unit in frostline@ frostline-agent@; do
+        given=$(sed -nE 's/^ExecStart=([^ ]*) .*/\1/p' "$2/lib/systemd/system/$unit.service")
+        wanted=$1/bin/frostline
+        [ $unit = frostline-agent@ ] || wanted=$1/$lib/frostline/service
+        [ "$given" = "$wanted" ] || fail "$unit.service starts '$given', not '$wanted'"
+        [ -x "$2${given#"$1"}" ] || fail "$unit.service starts what is not installed: $given"
+    done
+    grep -q "$1/bin/frostline" "$2/$lib/frostline/service" || fail "the service starts another program"
+    if grep -rE '@FL_|/usr/(bin|lib)/frostline' "$2/lib/systemd" "$2/$lib/frostline"/s*; then
+        fail "the lines above name another prefix than $1"
+    fi
+}
+lib=$(sed -n 's/^CMAKE_INSTALL_LIBDIR:[A-Z]*=//p' "$build_dir/CMakeCache.txt")
+check_prefix "$prefix" "$prefix"
+"$prefix/$lib/frostline/service" missing.yaml >"$work/service.log" 2>&1 || true
+grep -q 'missing.yaml: cannot be opened' "$work/service.log" || fail "the service does not start: $(cat "$work/service.log")"
+DESTDIR=$work/staged cmake --install "$build_dir" --prefix /opt/frostline >"$work/staged.log"
+check_prefix /opt/frostline "$work/staged/opt/frostline"
+
 # The pages stand to each other as in the source tree, so that their links hold.
 doc_dir=$(dirname "$(find "$prefix" -name ARCHITECTURE.md)")
 cmp "$source_dir/README.md" "$doc_dir/README.md" || fail "the README is another page"
