@@ -203,9 +203,9 @@ static int exit_of_task(const fl_run_hosts *hosts, fl_status status, const fl_re
     }
     fl_complain("%s", fl_errmsg());
     if (status == FL_ESTOPPED) {
-        return end->joined                      ? FL_EXIT_DONE
+        return end->joined                     ? FL_EXIT_DONE
                : end->signal_number == SIGTERM ? FL_EXIT_TERMINATED
-                                                : FL_EXIT_STOPPED;
+                                               : FL_EXIT_STOPPED;
     }
     return status == FL_EFAILED ? end->exit_code : fl_exit_of(status);
 }
