@@ -47,8 +47,9 @@ static void test_gate_clock__asks_a_few_times_without_a_pause(void **state)
     assert_int_equal(fl__gate_between_pings_us(&w->gate), 250000);
 }
 
-/* How many lines the gate writes for this answer. */
-static int count_warnings(gate_with_host *w, int64_t wall_ns)
+/* How many lines the gate writes for this answer; each of them says that the host's date is there.
+ */
+static int count_warnings(gate_with_host *w, int64_t wall_ns, const char *where)
 {
     char text[1024];
     FILE *file = tmpfile();
@@ -63,6 +64,7 @@ static int count_warnings(gate_with_host *w, int64_t wall_ns)
     rewind(file);
     while (fgets(text, sizeof text, file) != NULL) {
         assert_non_null(strstr(text, "the time of day of host b"));
+        assert_non_null(strstr(text, where));
         lines++;
     }
     fclose(file);
@@ -72,10 +74,10 @@ static int count_warnings(gate_with_host *w, int64_t wall_ns)
 static void test_gate_clock__a_wrong_date_is_told_once(void **state)
 {
     gate_with_host *w = *state;
-    assert_int_equal(count_warnings(w, fl_now_wall_ns()), 0);
-    assert_int_equal(count_warnings(w, INT64_MIN), 1);
-    assert_int_equal(count_warnings(w, INT64_MAX), 0);
-    assert_int_equal(count_warnings(w, -1), 0);
+    assert_int_equal(count_warnings(w, fl_now_wall_ns(), ""), 0);
+    assert_int_equal(count_warnings(w, INT64_MIN, " years behind this host's"), 1);
+    assert_int_equal(count_warnings(w, INT64_MAX, ""), 0);
+    assert_int_equal(count_warnings(w, -1, ""), 0);
     assert_int_equal(w->remote[1].clock.n, 4);
     assert_true(w->remote[1].owes[FL_HOST_NEWS_CLOCK]);
 }

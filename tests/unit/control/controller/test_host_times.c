@@ -154,6 +154,25 @@ static void test_host_times__stay_when_the_run_goes_back(void **state)
     }
 }
 
+/* Would catch: a host that joined late because the run went back once more before it was there. */
+static void test_host_times__stay_although_a_host_has_not_joined_again(void **state)
+{
+    rig *r = *state;
+    live_once(r, FL_HOST_STATE_LOST);
+    end(r);
+    begin(r, &r->again, 12);
+    fl_host_again_take(&r->c);
+    turn(r);
+    end(r);
+    begin(r, &r->again, 12);
+    fl_host_again_take(&r->c);
+    r->records[C].state = FL_HOST_STATE_JOINED;
+    r->records[C].joined_us = fl_now_us();
+    turn(r);
+    expect_times(r, C, 1.0, 0.0, 0.0);
+    end(r);
+}
+
 static void test_host_times__of_a_host_that_comes_back_are_new(void **state)
 {
     rig *r = *state;
@@ -210,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG(test_host_times__stay_when_the_run_goes_back),
+        RIG(test_host_times__stay_although_a_host_has_not_joined_again),
         RIG(test_host_times__of_a_host_that_comes_back_are_new),
         RIG(test_host_times__a_drain_is_told_again_with_its_time),
         RIG(test_host_times__the_grid_before_a_drain_is_known_later),
