@@ -8,7 +8,7 @@
  * sizes and the largest micro-batches of a plan take to find.
  *
  * Times are of this thread's processor, so that a busy machine does not change them much. */
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/memory.h"
 #include "pipe/plan/capacity.h"
 #include "pipe/plan/planner.h"
 #include "support/data/ragged.h"

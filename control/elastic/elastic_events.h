@@ -3,7 +3,7 @@
 #ifndef FL_CONTROL_ELASTIC_ELASTIC_EVENTS_H
 #define FL_CONTROL_ELASTIC_ELASTIC_EVENTS_H
 
-#include "pipe/cost/learn.h"
+#include "pipe/cost/time/learn.h"
 #include "pipe/plan/tuner.h"
 
 typedef struct fl_elastic fl_elastic;

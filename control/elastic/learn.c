@@ -1,11 +1,11 @@
 /* Corrects the profile by the run's own times: gathers each worker's compute time of each step by
- * generation, and passes the times to pipe/cost/learn.h when a generation ends. */
+ * generation, and passes the times to pipe/cost/time/learn.h when a generation ends. */
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
 
 #include "device/system/alloc.h"
-#include "pipe/cost/cost_model.h"
 #include "pipe/cost/schedule.h"
+#include "pipe/cost/time/cost_model.h"
 #include "pipe/measure/quantile.h"
 
 enum { WARM_UP_STEPS = 2 };

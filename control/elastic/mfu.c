@@ -3,7 +3,7 @@
 #include "control/elastic/elastic.h"
 
 #include "autodp/sampler.h"
-#include "pipe/cost/flops.h"
+#include "pipe/cost/time/flops.h"
 
 #include <math.h>
 

@@ -11,7 +11,7 @@
 #include "autodp/split_work.h"
 #include "freeze/interval.h"
 #include "freeze/policy.h"
-#include "pipe/cost/learn.h"
+#include "pipe/cost/time/learn.h"
 #include "pipe/measure/quantile.h"
 
 #include <stdio.h>

@@ -28,7 +28,7 @@
 #include "launcher/run/run_parts.h"
 #include "launcher/run/start_stop.h"
 #include "nn/optimizer.h"
-#include "pipe/cost/learn.h"
+#include "pipe/cost/time/learn.h"
 
 #include <math.h>
 #include <signal.h>

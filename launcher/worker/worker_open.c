@@ -9,7 +9,7 @@
 #include "launcher/job/job.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
-#include "pipe/cost/learn.h"
+#include "pipe/cost/time/learn.h"
 #include "pipe/state/checkpoint/checkpoint_source.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
 /* The dry run of a model in a forked child: its shapes (nn/model.h) and its memory
- * (pipe/cost/memory.h). A layer that crashes, ends its process or does not return takes only the
- * child with it. */
+ * (pipe/cost/memory/memory.h). A layer that crashes, ends its process or does not return takes only
+ * the child with it. */
 #ifndef FL_PIPE_MEASURE_DRY_RUN_H
 #define FL_PIPE_MEASURE_DRY_RUN_H
 
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/memory.h"
 
 /* fl_model_check, then fl_memory_measure for one sample, within timeout_ms. No code of a layer or
  * of the loss runs in the calling process. memory    [layers of the model] out; unchanged on

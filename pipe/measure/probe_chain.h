@@ -5,8 +5,8 @@
 #define FL_PIPE_MEASURE_PROBE_CHAIN_H
 
 #include "nn/exec.h"
-#include "pipe/cost/batch_tables.h"
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/batch_tables.h"
+#include "pipe/cost/memory/memory.h"
 #include "pipe/measure/probe.h"
 
 /* One layer of the chain. */

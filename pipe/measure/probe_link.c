@@ -5,7 +5,7 @@
 #include "autodp/nccl/nccl.h"
 #include "autodp/split_work.h"
 #include "device/system/clock.h"
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/memory.h"
 #include "pipe/measure/probe.h"
 #include "pipe/measure/quantile.h"
 

@@ -5,7 +5,7 @@
 #define FL_PIPE_PLAN_BATCH_SPLIT_H
 
 #include "autodp/affinity.h"
-#include "pipe/cost/sample_sizes.h"
+#include "pipe/cost/memory/sample_sizes.h"
 
 /* One global batch: ids [n] in the sampler's order; copied where they are needed later. */
 typedef struct fl_global_batch {

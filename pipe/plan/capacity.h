@@ -4,8 +4,8 @@
 #ifndef FL_PIPE_PLAN_CAPACITY_H
 #define FL_PIPE_PLAN_CAPACITY_H
 
-#include "pipe/cost/extent.h"
-#include "pipe/cost/sample_sizes.h"
+#include "pipe/cost/memory/extent.h"
+#include "pipe/cost/memory/sample_sizes.h"
 #include "pipe/plan/store_map.h"
 
 #include <frostline/plan.h>

@@ -15,7 +15,7 @@
 #ifndef FL_PIPE_PLAN_DECISION_H
 #define FL_PIPE_PLAN_DECISION_H
 
-#include "pipe/cost/cache_warmup.h"
+#include "pipe/cost/time/cache_warmup.h"
 #include "pipe/plan/plan_change.h"
 #include "pipe/plan/worker_pool.h"
 

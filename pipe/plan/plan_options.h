@@ -2,7 +2,7 @@
 #ifndef FL_PIPE_PLAN_PLAN_OPTIONS_H
 #define FL_PIPE_PLAN_PLAN_OPTIONS_H
 
-#include "pipe/cost/cost_model.h"
+#include "pipe/cost/time/cost_model.h"
 
 #include <stddef.h>
 

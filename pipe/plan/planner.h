@@ -2,7 +2,7 @@
 #ifndef FL_PIPE_PLAN_PLANNER_H
 #define FL_PIPE_PLAN_PLANNER_H
 
-#include "pipe/cost/cost_model.h"
+#include "pipe/cost/time/cost_model.h"
 
 #include <frostline/plan.h>
 

@@ -2,8 +2,8 @@
 #ifndef FL_PIPE_PLAN_STAGE_SPLIT_H
 #define FL_PIPE_PLAN_STAGE_SPLIT_H
 
-#include "pipe/cost/cost_model.h"
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/memory.h"
+#include "pipe/cost/time/cost_model.h"
 
 /* What splits of any K, R and M need. */
 typedef struct fl_stage_split_tables {

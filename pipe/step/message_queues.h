@@ -3,7 +3,7 @@
 #define FL_PIPE_STEP_MESSAGE_QUEUES_H
 
 #include "autodp/group/group.h"
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/memory.h"
 
 /* The receiving end. Within a step the sizes of all messages are known beforehand. */
 typedef struct fl_recv_queue {

@@ -25,7 +25,9 @@ autodp/tls: device nn data autodp/net autodp/tls
 autodp/group: device nn data autodp/net autodp/group
 autodp/nccl: device nn data autodp/net autodp/group autodp/nccl
 autodp/.: device nn data autodp/net autodp/tls autodp/group autodp/nccl autodp/.
-pipe/cost: device nn data freeze cache autodp pipe/cost
+pipe/cost/.: device nn data freeze cache autodp pipe/cost/.
+pipe/cost/memory: device nn data freeze cache autodp pipe/cost/. pipe/cost/memory
+pipe/cost/time: device nn data freeze cache autodp pipe/cost/. pipe/cost/memory pipe/cost/time
 pipe/plan: device nn data freeze cache autodp pipe/cost pipe/plan
 pipe/measure: device nn data freeze cache autodp pipe/cost pipe/measure
 pipe/state/.: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state/.

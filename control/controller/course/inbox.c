@@ -20,7 +20,7 @@
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
-#include "pipe/cost/learn.h"
+#include "pipe/cost/time/learn.h"
 
 #include <errno.h>
 #include <stdio.h>

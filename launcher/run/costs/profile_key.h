@@ -5,7 +5,7 @@
 
 #include "autodp/nccl/trial.h"
 #include "device/machine/survey.h"
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/memory.h"
 
 #include <frostline/dataset.h>
 

@@ -22,7 +22,7 @@
 #include "launcher/run/plan/resume.h"
 #include "launcher/run/saved/saved_model.h"
 #include "nn/model.h"
-#include "pipe/cost/flops.h"
+#include "pipe/cost/time/flops.h"
 #include "pipe/measure/dry_run.h"
 
 #include <stdio.h>

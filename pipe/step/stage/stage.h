@@ -10,7 +10,7 @@
 #ifndef FL_PIPE_STEP_STAGE_STAGE_H
 #define FL_PIPE_STEP_STAGE_STAGE_H
 
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/memory.h"
 #include "pipe/state/params.h"
 
 typedef struct fl_stage fl_stage;

@@ -11,7 +11,7 @@
 #define FL_PIPE_STEP_STAGE_STAGE_STATE_H
 
 #include "nn/exec.h"
-#include "pipe/cost/batch_tables.h"
+#include "pipe/cost/memory/batch_tables.h"
 #include "pipe/step/stage/stage.h"
 
 typedef struct fl_stage_shape fl_stage_shape;

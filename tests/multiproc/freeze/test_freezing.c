@@ -2,7 +2,7 @@
  * as a pipeline of two. Would catch: a number of frozen blocks that differs from the policy's, a
  * plan that does not follow it, a lost step or sample, a decision that was not recorded. */
 #include "nn/model.h"
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/memory.h"
 #include "support/lines.h"
 #include "support/runs/scenario.h"
 

@@ -4,7 +4,7 @@
 #include "nn/model.h"
 
 #include "device/cpu/cpu.h"
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/memory.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  * controller is real, the run is only its numbers. */
 #include "control/elastic/elastic.h"
 #include "nn/model.h"
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/memory.h"
 #include "pipe/cost/plan.h"
 #include "support/data/toy.h"
 #include "support/folder.h"

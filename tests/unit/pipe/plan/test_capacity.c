@@ -2,7 +2,7 @@
  * most that a step or an evaluation of the run can hold, the bound is never less, and the memory
  * that is computed from them is never less than what is measured. */
 #include "autodp/sampler.h"
-#include "pipe/cost/memory_model.h"
+#include "pipe/cost/memory/memory_model.h"
 #include "pipe/plan/batch_split.h"
 #include "pipe/plan/capacity.h"
 #include "pipe/plan/evaluation.h"

@@ -1,6 +1,6 @@
 /* Plans for several hosts: prices by hand, layouts by table, and choices against every placement
  * that there is. */
-#include "pipe/cost/routes.h"
+#include "pipe/cost/time/routes.h"
 #include "pipe/plan/layouts.h"
 #include "pipe/plan/plan_change.h"
 #include "pipe/plan/planner.h"

@@ -1,8 +1,8 @@
 /* Tied parameters: which can be tied, their start, their gradient, and what freezes them. */
 #include "device/system/alloc.h"
 #include "nn/model.h"
-#include "pipe/cost/cost_model.h"
 #include "pipe/cost/plan.h"
+#include "pipe/cost/time/cost_model.h"
 #include "pipe/step/reduce.h"
 #include "pipe/step/stage/stage.h"
 #include "support/data/tied.h"

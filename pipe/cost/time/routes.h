@@ -1,6 +1,6 @@
 /* What a plan's messages and all-reduces cost on the devices that it uses. Pure. */
-#ifndef FL_PIPE_COST_ROUTES_H
-#define FL_PIPE_COST_ROUTES_H
+#ifndef FL_PIPE_COST_TIME_ROUTES_H
+#define FL_PIPE_COST_TIME_ROUTES_H
 
 #include "pipe/cost/cluster.h"
 

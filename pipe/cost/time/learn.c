@@ -1,8 +1,8 @@
-#include "pipe/cost/learn.h"
+#include "pipe/cost/time/learn.h"
 
 #include "device/system/alloc.h"
 #include "nn/model.h"
-#include "pipe/cost/cost_model.h"
+#include "pipe/cost/time/cost_model.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "pipe/cost/extent.h"
+#include "pipe/cost/memory/extent.h"
 
 #include <math.h>
 

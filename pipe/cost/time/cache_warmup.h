@@ -1,8 +1,8 @@
 /* How far the cache is filled with the output of the frozen blocks. After F changes, the first
  * epoch computes and stores the missing values; later epochs read them. A value that was stored
  * below a lower frost line enters behind its blocks. Pure. */
-#ifndef FL_PIPE_COST_CACHE_WARMUP_H
-#define FL_PIPE_COST_CACHE_WARMUP_H
+#ifndef FL_PIPE_COST_TIME_CACHE_WARMUP_H
+#define FL_PIPE_COST_TIME_CACHE_WARMUP_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* The dry run: every layer forward and backward on the null device, with arenas so large that their
  * peaks are what counts. No page stands behind memory that no layer touches. */
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/memory.h"
 
 #include "device/system/alloc.h"
 #include "nn/exec.h"

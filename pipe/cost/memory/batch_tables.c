@@ -1,4 +1,4 @@
-#include "pipe/cost/batch_tables.h"
+#include "pipe/cost/memory/batch_tables.h"
 
 #include <string.h>
 

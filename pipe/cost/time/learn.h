@@ -1,9 +1,9 @@
 /* Refinement of a profile by live steps. Pure: values to values; any thread. */
-#ifndef FL_PIPE_COST_LEARN_H
-#define FL_PIPE_COST_LEARN_H
+#ifndef FL_PIPE_COST_TIME_LEARN_H
+#define FL_PIPE_COST_TIME_LEARN_H
 
 #include "autodp/group/group.h"
-#include "pipe/cost/cost_model.h"
+#include "pipe/cost/time/cost_model.h"
 
 /* The compute time of one stage in a step, as measured on live steps. */
 typedef struct fl_live_stage {

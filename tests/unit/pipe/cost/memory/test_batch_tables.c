@@ -2,7 +2,7 @@
  * computes in host memory and on one that only gets copies, made as late as they may be. */
 #include "device/async/async.h"
 #include "device/system/alloc.h"
-#include "pipe/cost/batch_tables.h"
+#include "pipe/cost/memory/batch_tables.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

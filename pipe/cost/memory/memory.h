@@ -1,9 +1,9 @@
 /* The memory of a stage, counted before anything is allocated by running its layers on the null
  * device; the stage then allocates just that. */
-#ifndef FL_PIPE_COST_MEMORY_H
-#define FL_PIPE_COST_MEMORY_H
+#ifndef FL_PIPE_COST_MEMORY_MEMORY_H
+#define FL_PIPE_COST_MEMORY_MEMORY_H
 
-#include "pipe/cost/sample_sizes.h"
+#include "pipe/cost/memory/sample_sizes.h"
 
 #include <frostline/plan.h>
 

@@ -1,7 +1,7 @@
 /* How large micro-batches get, in samples and in tokens. Both count: of two micro-batches with the
  * same tokens, one may have a few long samples and the other many short ones. Pure values. */
-#ifndef FL_PIPE_COST_EXTENT_H
-#define FL_PIPE_COST_EXTENT_H
+#ifndef FL_PIPE_COST_MEMORY_EXTENT_H
+#define FL_PIPE_COST_MEMORY_EXTENT_H
 
 #include <stdint.h>
 

@@ -6,10 +6,10 @@
  *   4  then those of tied parameters                                    tie_end_us
  *   5  the commit point, and the slowest optimizer                      fl_cost_model_price
  */
-#include "pipe/cost/cost_model.h"
-#include "pipe/cost/cost_parts.h"
-#include "pipe/cost/routes.h"
 #include "pipe/cost/schedule.h"
+#include "pipe/cost/time/cost_model.h"
+#include "pipe/cost/time/cost_parts.h"
+#include "pipe/cost/time/routes.h"
 
 #include "nn/model.h"
 

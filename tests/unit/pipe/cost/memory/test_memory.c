@@ -1,7 +1,7 @@
 /* What the dry run counts against what a real execution on the CPU takes from arenas, and what is
  * put together from it. */
 #include "pipe/cost/layout.h"
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/memory.h"
 #include "pipe/cost/plan.h"
 
 #include "device/system/alloc.h"

@@ -3,7 +3,7 @@
  *   2  where they are not: the size of each                      record_all
  *   3  the lengths that occur, and what each is at every
  *      boundary between layers                                   find_lengths, follow_layers */
-#include "pipe/cost/sample_sizes.h"
+#include "pipe/cost/memory/sample_sizes.h"
 
 #include "data/view.h"
 #include "device/system/alloc.h"

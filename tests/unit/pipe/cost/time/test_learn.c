@@ -1,5 +1,5 @@
 /* What live steps do to a profile. */
-#include "pipe/cost/learn.h"
+#include "pipe/cost/time/learn.h"
 
 #include "nn/model.h"
 #include "support/data/toy.h"

@@ -1,8 +1,8 @@
 /* What kernels must know of a micro-batch beside its values: the key of its masks, the ids of its
  * samples, where each begins at every boundary between layers, and its targets. The host fills
  * these tables once a micro-batch; one copy brings them to the device. Threads: one. */
-#ifndef FL_PIPE_COST_BATCH_TABLES_H
-#define FL_PIPE_COST_BATCH_TABLES_H
+#ifndef FL_PIPE_COST_MEMORY_BATCH_TABLES_H
+#define FL_PIPE_COST_MEMORY_BATCH_TABLES_H
 
 #include "device/mirror.h"
 

@@ -1,9 +1,9 @@
 /* Parts of the cost model that both of its files use. n: samples of a micro-batch; times are
  * microseconds on the profile's device. Pure. */
-#ifndef FL_PIPE_COST_COST_PARTS_H
-#define FL_PIPE_COST_COST_PARTS_H
+#ifndef FL_PIPE_COST_TIME_COST_PARTS_H
+#define FL_PIPE_COST_TIME_COST_PARTS_H
 
-#include "pipe/cost/cost_model.h"
+#include "pipe/cost/time/cost_model.h"
 
 bool fl__cost_is_frozen(const fl_plan_input *input, int layer);
 

@@ -1,10 +1,10 @@
 /* The memory of layers as a function of the micro-batch, for a planner that asks about thousands of
  * micro-batches of samples of different length. It is measured once, with the shortest and with the
  * longest sample. */
-#ifndef FL_PIPE_COST_MEMORY_MODEL_H
-#define FL_PIPE_COST_MEMORY_MODEL_H
+#ifndef FL_PIPE_COST_MEMORY_MEMORY_MODEL_H
+#define FL_PIPE_COST_MEMORY_MEMORY_MODEL_H
 
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/memory.h"
 
 /* Of a micro-batch of UNIT samples; whole arena pieces, since UNIT pieces are a multiple of what an
  * arena rounds to. */

@@ -2,9 +2,9 @@
  * a table that answers for any run of layers in O(1). */
 #include "device/device.h"
 #include "nn/optimizer.h"
-#include "pipe/cost/batch_tables.h"
 #include "pipe/cost/layout.h"
-#include "pipe/cost/memory.h"
+#include "pipe/cost/memory/batch_tables.h"
+#include "pipe/cost/memory/memory.h"
 #include "pipe/cost/schedule.h"
 
 enum { PIECE_BYTES = 64 }; /* what an arena rounds to */

@@ -1,4 +1,4 @@
-#include "pipe/cost/flops.h"
+#include "pipe/cost/time/flops.h"
 #include "pipe/cost/plan.h"
 
 #include "nn/model.h"

@@ -1,10 +1,10 @@
 /* Model FLOPs: the operations that the mathematics of a step requires, whichever worker computes
  * them and however often; and what the devices could do in the same time. Pure. docs/traces.md has
  * the formula. */
-#ifndef FL_PIPE_COST_FLOPS_H
-#define FL_PIPE_COST_FLOPS_H
+#ifndef FL_PIPE_COST_TIME_FLOPS_H
+#define FL_PIPE_COST_TIME_FLOPS_H
 
-#include "pipe/cost/cost_model.h"
+#include "pipe/cost/time/cost_model.h"
 
 /* Operations of the matrix products of one optimizer step over `batch` samples, with F blocks
  * frozen. memory_one  [n_layers] of fl_memory_measure for one sample; where samples differ in

@@ -1,4 +1,4 @@
-#include "pipe/cost/memory_model.h"
+#include "pipe/cost/memory/memory_model.h"
 
 #include "device/system/alloc.h"
 

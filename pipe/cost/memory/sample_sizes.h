@@ -1,9 +1,9 @@
 /* The sizes of all samples of a run, asked for once before it starts: what micro-batches will hold
  * is computed from them. */
-#ifndef FL_PIPE_COST_SAMPLE_SIZES_H
-#define FL_PIPE_COST_SAMPLE_SIZES_H
+#ifndef FL_PIPE_COST_MEMORY_SAMPLE_SIZES_H
+#define FL_PIPE_COST_MEMORY_SAMPLE_SIZES_H
 
-#include "pipe/cost/extent.h"
+#include "pipe/cost/memory/extent.h"
 
 #include <frostline/dataset.h>
 #include <frostline/model.h>

@@ -1,5 +1,5 @@
 /* How far the cache is filled after the frost line moves. */
-#include "pipe/cost/cache_warmup.h"
+#include "pipe/cost/time/cache_warmup.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "pipe/cost/cache_warmup.h"
+#include "pipe/cost/time/cache_warmup.h"
 
 void fl_cache_warmup_move(fl_cache_warmup *w, int F, int64_t step, int64_t steps_per_epoch)
 {

@@ -1,7 +1,7 @@
 /* The operations of a step: what layers count on the null device against what is known of their
  * shapes, and what freezing and the cache take away. Would catch: a product that is not counted or
  * twice, the loss counted as a layer's, a gradient below the frost line. */
-#include "pipe/cost/flops.h"
+#include "pipe/cost/time/flops.h"
 
 #include "support/data/ragged.h"
 #include "support/data/toy.h"

@@ -1,10 +1,10 @@
 /* The predicted time of one optimizer step of a plan, from a profile. Pure. docs/planner.md
  * describes the model. */
-#ifndef FL_PIPE_COST_COST_MODEL_H
-#define FL_PIPE_COST_COST_MODEL_H
+#ifndef FL_PIPE_COST_TIME_COST_MODEL_H
+#define FL_PIPE_COST_TIME_COST_MODEL_H
 
 #include "pipe/cost/cluster.h"
-#include "pipe/cost/memory_model.h"
+#include "pipe/cost/memory/memory_model.h"
 #include "pipe/cost/plan.h"
 
 #include <frostline/plan.h>

@@ -1,4 +1,4 @@
-#include "pipe/cost/routes.h"
+#include "pipe/cost/time/routes.h"
 
 #include <math.h>
 #include <string.h>

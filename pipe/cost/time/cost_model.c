@@ -1,9 +1,9 @@
-#include "pipe/cost/cost_model.h"
+#include "pipe/cost/time/cost_model.h"
 
 #include "autodp/sampler.h"
 #include "autodp/split_work.h"
 #include "nn/model.h"
-#include "pipe/cost/cost_parts.h"
+#include "pipe/cost/time/cost_parts.h"
 
 #include <math.h>
 
