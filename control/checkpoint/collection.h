@@ -2,7 +2,7 @@
 #ifndef FL_CONTROL_CHECKPOINT_COLLECTION_H
 #define FL_CONTROL_CHECKPOINT_COLLECTION_H
 
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 #include "control/link/link.h"
 
 /* Tens of kilobytes. Zeroed: no report has arrived. */

@@ -11,7 +11,7 @@
 #ifndef FL_CONTROL_CHECKPOINT_COMMIT_H
 #define FL_CONTROL_CHECKPOINT_COMMIT_H
 
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 #include "pipe/state/checkpoint/checkpoint_store.h"
 
 #include <pthread.h>

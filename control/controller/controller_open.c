@@ -4,7 +4,7 @@
 
 #include "autodp/sampler.h"
 #include "control/agent/join/held_port.h"
-#include "control/checkpoint/record_place.h"
+#include "control/checkpoint/manifest/record_place.h"
 #include "control/controller/course/callbacks.h"
 #include "control/controller/course/record_begin.h"
 #include "control/controller/course/stop_answer.h"

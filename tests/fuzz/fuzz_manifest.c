@@ -1,8 +1,8 @@
 /* libFuzzer over the reader of checkpoints' manifests. The input is a manifest without its last
  * member: the hash, which the fuzzer would have to guess, is made here. A first byte of 0 leaves it
  * out. */
-#include "control/checkpoint/manifest.h"
-#include "control/checkpoint/manifest_members.h"
+#include "control/checkpoint/manifest/manifest.h"
+#include "control/checkpoint/manifest/manifest_members.h"
 #include "device/system/alloc.h"
 #include "pipe/cost/plan.h"
 

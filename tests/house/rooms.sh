@@ -51,7 +51,8 @@ control/agent/client: device nn data freeze cache autodp pipe control/link contr
 control/events: device nn data freeze cache autodp pipe control/link control/state control/agent control/events
 control/observe: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe
 control/elastic: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic
-control/checkpoint: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic control/checkpoint
+control/checkpoint/manifest: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic control/checkpoint/manifest
+control/checkpoint/.: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic control/checkpoint/manifest control/checkpoint/.
 control/socket: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic control/checkpoint control/socket
 control/controller/judge: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic control/checkpoint control/socket control/controller/judge
 control/controller/parts: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic control/checkpoint control/socket control/controller/judge control/controller/parts

@@ -1,6 +1,6 @@
 #include "control/controller/members/host_again.h"
 
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 #include "control/controller/parts/parts.h"
 #include "control/state/lasting.h"
 #include "device/system/clock.h"

@@ -1,6 +1,6 @@
 #include "launcher/run/joined/host_facts.h"
 
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 #include "device/random/random.h"
 #include "device/system/alloc.h"
 #include "launcher/run/model/plugin_file.h"

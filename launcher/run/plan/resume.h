@@ -14,7 +14,7 @@
 #ifndef FL_LAUNCHER_RUN_PLAN_RESUME_H
 #define FL_LAUNCHER_RUN_PLAN_RESUME_H
 
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 #include "control/events/resume_files.h"
 #include "launcher/job/schema.h"
 #include "launcher/run/plan/preparation.h"

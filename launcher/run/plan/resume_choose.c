@@ -4,7 +4,7 @@
 
 #include "autodp/ledger.h"
 #include "autodp/sampler.h"
-#include "control/checkpoint/record_place.h"
+#include "control/checkpoint/manifest/record_place.h"
 #include "control/checkpoint/snapshots.h"
 #include "control/state/early_stop.h"
 #include "device/errors/failure.h"

@@ -1,6 +1,6 @@
 #include "launcher/run/runs/checkpoint_folder.h"
 
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 #include "device/errors/failure.h"
 #include "device/system/folders.h"
 #include "launcher/job/schema.h"

@@ -1,6 +1,6 @@
 #include "launcher/run/runs/checkpoint_owner.h"
 
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 #include "device/system/alloc.h"
 #include "launcher/run/runs/run_hold.h"
 

@@ -1,6 +1,6 @@
 #include "launcher/run/saved/saved_checkpoint.h"
 
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 #include "device/machine/host_limits.h"
 #include "device/system/alloc.h"
 #include "device/text/plural.h"

@@ -1,6 +1,6 @@
 /* Interrupted runs that continue: on the same plan they are the uninterrupted run to the last bit,
  * on another one they agree with it; nothing is used twice or left out. */
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 #include "launcher/run/plan/resume.h"
 #include "support/data/toy.h"
 #include "support/lines.h"

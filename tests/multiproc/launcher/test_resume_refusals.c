@@ -1,6 +1,6 @@
 /* What `frostline run --resume` refuses: each with exit code 2, a message that says where, what was
  * found and what is allowed, and nothing changed on the disk. */
-#include "control/checkpoint/manifest_members.h"
+#include "control/checkpoint/manifest/manifest_members.h"
 #include "support/data/idx_files.h"
 #include "support/shell.h"
 

@@ -1,7 +1,7 @@
 /* A checkpoint is used as a model: frostline evaluate, predict and export. Would catch: a
  * checkpoint that is no model without the run around it, and one that is taken although it is not
  * the newest or not whole. */
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 #include "device/system/alloc.h"
 #include "support/lines.h"
 #include "support/runs/used.h"

@@ -2,7 +2,7 @@
 #ifndef FL_TESTS_SUPPORT_DATA_CHECKPOINTS_H
 #define FL_TESTS_SUPPORT_DATA_CHECKPOINTS_H
 
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 
 /* A valid checkpoint after `step` steps of a run with three layers on two workers, whose other
  * values depend on `seed`; free it with destroy_checkpoint. */

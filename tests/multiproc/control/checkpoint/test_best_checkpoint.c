@@ -1,7 +1,7 @@
 /* The checkpoint of the best evaluation. Would catch: one that is lost because the disk is slow, or
  * because the next checkpoint cannot be written; one that is removed as an old one; one of another
  * step than that of the evaluation. */
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 #include "device/system/alloc.h"
 #include "support/lines.h"
 #include "support/nap.h"

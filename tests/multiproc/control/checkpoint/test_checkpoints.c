@@ -1,7 +1,7 @@
 /* The checkpoints that runs write: when, what is in them, and what becomes of them when something
  * goes wrong. Would catch: a checkpoint that is not whole; one of a state that no run had; a run
  * that ends, hangs or stands still because of a checkpoint; an older checkpoint that is lost. */
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 #include "device/system/alloc.h"
 #include "support/lines.h"
 #include "support/runs/live_run.h"

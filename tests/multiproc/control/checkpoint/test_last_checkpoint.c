@@ -1,7 +1,7 @@
 /* A worker is lost while a run writes what it leaves: the last checkpoint and the trained weights.
  * Would catch: a stopped run that cannot be resumed although others had all weights; weights of a
  * layer that nobody wrote; a run that is complete, and goes back and repeats its steps. */
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 #include "device/system/alloc.h"
 #include "support/lines.h"
 #include "support/nap.h"

@@ -1,7 +1,7 @@
 /* The members of the controller's state as a checkpoint's manifest has them. A change here is a new
  * version of the manifest; manifest_read.c completes older ones. */
-#include "control/checkpoint/controller_state.h"
-#include "control/checkpoint/members.h"
+#include "control/checkpoint/manifest/controller_state.h"
+#include "control/checkpoint/manifest/members.h"
 
 /* A struct of another size has a member that these tables do not know. */
 _Static_assert(sizeof(fl_norms) == 24 + 3 * 8 * FL_MAX_LAYERS, "see above");

@@ -1,6 +1,6 @@
 /* The controller's state as a value: what is captured of live parts comes back in others, and what
  * had not taken effect at the step counts as not decided. */
-#include "control/checkpoint/controller_state.h"
+#include "control/checkpoint/manifest/controller_state.h"
 
 #include "device/system/alloc.h"
 #include "nn/model.h"

@@ -4,10 +4,10 @@
  * A decision that takes effect at this step or later counts as not made: the resumed run makes it
  * again, from the same inputs. A change of the plan that a person or the tuner asked for and that
  * was not committed is dropped. */
-#ifndef FL_CONTROL_CHECKPOINT_CONTROLLER_STATE_H
-#define FL_CONTROL_CHECKPOINT_CONTROLLER_STATE_H
+#ifndef FL_CONTROL_CHECKPOINT_MANIFEST_CONTROLLER_STATE_H
+#define FL_CONTROL_CHECKPOINT_MANIFEST_CONTROLLER_STATE_H
 
-#include "control/checkpoint/struct_json.h"
+#include "control/checkpoint/manifest/struct_json.h"
 #include "control/elastic/elastic.h"
 
 typedef struct fl_controller_state {

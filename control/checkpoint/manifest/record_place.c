@@ -1,4 +1,4 @@
-#include "control/checkpoint/record_place.h"
+#include "control/checkpoint/manifest/record_place.h"
 
 fl_runfiles_place fl_checkpoint_place(const fl_checkpoint *checkpoint)
 {

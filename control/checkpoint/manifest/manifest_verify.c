@@ -1,5 +1,5 @@
 /* Reads all files of a checkpoint: each thread takes the next file that no thread has taken. */
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 
 #include "device/errors/failure.h"
 #include "device/system/alloc.h"

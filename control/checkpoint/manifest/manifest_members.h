@@ -1,8 +1,8 @@
 /* The form of a manifest, for the files that write and read it. */
-#ifndef FL_CONTROL_CHECKPOINT_MANIFEST_MEMBERS_H
-#define FL_CONTROL_CHECKPOINT_MANIFEST_MEMBERS_H
+#ifndef FL_CONTROL_CHECKPOINT_MANIFEST_MANIFEST_MEMBERS_H
+#define FL_CONTROL_CHECKPOINT_MANIFEST_MANIFEST_MEMBERS_H
 
-#include "control/checkpoint/struct_json.h"
+#include "control/checkpoint/manifest/struct_json.h"
 
 #define FL__CHECKPOINT_FORMAT "frostline-checkpoint"
 

@@ -1,4 +1,4 @@
-#include "control/checkpoint/manifest.h"
+#include "control/checkpoint/manifest/manifest.h"
 
 #include "device/system/alloc.h"
 #include "support/data/checkpoints.h"

@@ -1,7 +1,7 @@
 /* Plain structs as JSON objects, by tables of their members: the same table writes a struct, reads
  * it, and checks what it read. Reading gives every value back to the last bit. */
-#ifndef FL_CONTROL_CHECKPOINT_STRUCT_JSON_H
-#define FL_CONTROL_CHECKPOINT_STRUCT_JSON_H
+#ifndef FL_CONTROL_CHECKPOINT_MANIFEST_STRUCT_JSON_H
+#define FL_CONTROL_CHECKPOINT_MANIFEST_STRUCT_JSON_H
 
 #include <frostline/status.h>
 

@@ -1,7 +1,7 @@
-#include "control/checkpoint/manifest_members.h"
+#include "control/checkpoint/manifest/manifest_members.h"
 
-#include "control/checkpoint/manifest.h"
-#include "control/checkpoint/members.h"
+#include "control/checkpoint/manifest/manifest.h"
+#include "control/checkpoint/manifest/members.h"
 
 static const fl_member cursor[] = {
     FL_M_COUNT(fl_cursor, epoch), FL_M_COUNT(fl_cursor, position), {0}};

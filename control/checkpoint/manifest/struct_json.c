@@ -1,4 +1,4 @@
-#include "control/checkpoint/struct_json.h"
+#include "control/checkpoint/manifest/struct_json.h"
 
 #include "device/system/alloc.h"
 

@@ -1,4 +1,4 @@
-#include "control/checkpoint/controller_state.h"
+#include "control/checkpoint/manifest/controller_state.h"
 
 #include <inttypes.h>
 #include <math.h>

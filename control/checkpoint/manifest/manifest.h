@@ -10,11 +10,11 @@
  *
  * A folder without manifest.json is no checkpoint: it is being written, or was abandoned. The last
  * member of the manifest is the xxh64 of all bytes before it. */
-#ifndef FL_CONTROL_CHECKPOINT_MANIFEST_H
-#define FL_CONTROL_CHECKPOINT_MANIFEST_H
+#ifndef FL_CONTROL_CHECKPOINT_MANIFEST_MANIFEST_H
+#define FL_CONTROL_CHECKPOINT_MANIFEST_MANIFEST_H
 
 #include "autodp/sampler.h"
-#include "control/checkpoint/controller_state.h"
+#include "control/checkpoint/manifest/controller_state.h"
 #include "pipe/state/checkpoint/checkpoint_files.h"
 
 #define FL_CHECKPOINT_FOLDER "checkpoints" /* in the run directory */

@@ -3,8 +3,8 @@
  *   ② format and version                     check_version, complete_version_2
  *   ③ each member: its type and its range    fl_struct_json_read
  *   ④ what members say of each other         check_files, check_agreement */
-#include "control/checkpoint/manifest.h"
-#include "control/checkpoint/manifest_members.h"
+#include "control/checkpoint/manifest/manifest.h"
+#include "control/checkpoint/manifest/manifest_members.h"
 
 #include "device/system/alloc.h"
 #include "pipe/cost/plan.h"

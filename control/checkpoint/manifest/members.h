@@ -1,9 +1,9 @@
-/* Short forms for tables of members (control/checkpoint/struct_json.h): FL_M_INT(fl_plan, K, 1,
- * 128) is the member K of an fl_plan, an int from 1 to 128. */
-#ifndef FL_CONTROL_CHECKPOINT_MEMBERS_H
-#define FL_CONTROL_CHECKPOINT_MEMBERS_H
+/* Short forms for tables of members (struct_json.h): FL_M_INT(fl_plan, K, 1, 128) is the member K
+ * of an fl_plan, an int from 1 to 128. */
+#ifndef FL_CONTROL_CHECKPOINT_MANIFEST_MEMBERS_H
+#define FL_CONTROL_CHECKPOINT_MANIFEST_MEMBERS_H
 
-#include "control/checkpoint/struct_json.h"
+#include "control/checkpoint/manifest/struct_json.h"
 
 #define FL_M_INT(of, name_, from, to)                                                              \
     {                                                                                              \

@@ -1,5 +1,5 @@
-#include "control/checkpoint/manifest.h"
-#include "control/checkpoint/manifest_members.h"
+#include "control/checkpoint/manifest/manifest.h"
+#include "control/checkpoint/manifest/manifest_members.h"
 
 #include "control/events/json.h"
 #include "device/random/random.h"
