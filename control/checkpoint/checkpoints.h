@@ -25,7 +25,7 @@
 #include "control/checkpoint/collection.h"
 #include "control/checkpoint/commit.h"
 #include "control/checkpoint/schedule.h"
-#include "control/state/checkpoint_sums.h"
+#include "control/state/sums/checkpoint_sums.h"
 
 enum { FL_CHECKPOINT_OUTCOMES = 8, FL_CHECKPOINT_OPEN = 2 };
 

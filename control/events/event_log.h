@@ -9,9 +9,9 @@
 #include "control/events/progress.h"
 #include "control/events/resume_files.h"
 #include "control/events/runfiles.h"
-#include "control/state/cache_sums.h"
 #include "control/state/run_facts.h"
-#include "control/state/run_times.h"
+#include "control/state/sums/cache_sums.h"
+#include "control/state/sums/run_times.h"
 
 #include <frostline/run.h>
 

@@ -3,8 +3,8 @@
 #define FL_CONTROL_EVENTS_EVENT_LOG_HOSTS_H
 
 #include "control/events/event_log.h"
-#include "control/state/host_record.h"
-#include "control/state/hosts.h"
+#include "control/state/hosts/host_record.h"
+#include "control/state/hosts/hosts.h"
 #include "control/state/lasting.h"
 
 /* The host has this state now.

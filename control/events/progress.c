@@ -1,6 +1,6 @@
 #include "control/events/progress.h"
 
-#include "control/state/checkpoint_sums.h"
+#include "control/state/sums/checkpoint_sums.h"
 #include "pipe/state/checkpoint/checkpoint_files.h"
 
 #include "device/system/clock.h"

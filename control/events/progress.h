@@ -4,7 +4,7 @@
 #define FL_CONTROL_EVENTS_PROGRESS_H
 
 #include "control/state/options.h"
-#include "control/state/run_stats.h"
+#include "control/state/sums/run_stats.h"
 
 #include <stdio.h>
 

@@ -7,7 +7,7 @@
 #ifndef FL_CONTROL_OBSERVE_METRICS_H
 #define FL_CONTROL_OBSERVE_METRICS_H
 
-#include "control/state/hosts.h"
+#include "control/state/hosts/hosts.h"
 #include "nn/loss.h"
 
 #include <frostline/status.h>

@@ -4,8 +4,8 @@
 #ifndef FL_CONTROL_STATE_LASTING_H
 #define FL_CONTROL_STATE_LASTING_H
 
-#include "control/state/host_record.h"
-#include "control/state/hosts.h"
+#include "control/state/hosts/host_record.h"
+#include "control/state/hosts/hosts.h"
 #include "control/state/run_view.h"
 
 /* Somebody wants the run to end after the step in flight. */

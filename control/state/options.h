@@ -3,12 +3,12 @@
 #define FL_CONTROL_STATE_OPTIONS_H
 
 #include "control/state/birth.h"
-#include "control/state/costs_origin.h"
-#include "control/state/host_facts.h"
-#include "control/state/host_links.h"
-#include "control/state/hosts.h"
+#include "control/state/hosts/costs_origin.h"
+#include "control/state/hosts/host_facts.h"
+#include "control/state/hosts/host_links.h"
+#include "control/state/hosts/hosts.h"
 #include "control/state/phase.h"
-#include "control/state/recovery_sums.h"
+#include "control/state/sums/recovery_sums.h"
 #include "pipe/plan/planner.h"
 #include "pipe/step/input/activations.h"
 

@@ -3,10 +3,10 @@
 #ifndef FL_CONTROL_STATE_RUN_FACTS_H
 #define FL_CONTROL_STATE_RUN_FACTS_H
 
-#include "control/state/host_record.h"
+#include "control/state/hosts/host_record.h"
 #include "control/state/options.h"
 #include "control/state/phase.h"
-#include "control/state/run_stats.h"
+#include "control/state/sums/run_stats.h"
 #include "control/state/worker.h"
 #include "device/flight/flight.h"
 

@@ -3,11 +3,11 @@
 #ifndef FL_CONTROL_STATE_RUN_VIEW_H
 #define FL_CONTROL_STATE_RUN_VIEW_H
 
-#include "control/state/cache_sums.h"
-#include "control/state/checkpoint_sums.h"
-#include "control/state/recovery_sums.h"
 #include "control/state/run_facts.h"
-#include "control/state/run_times.h"
+#include "control/state/sums/cache_sums.h"
+#include "control/state/sums/checkpoint_sums.h"
+#include "control/state/sums/recovery_sums.h"
+#include "control/state/sums/run_times.h"
 
 /* How far training has come. NAN: not known yet. */
 typedef struct fl_run_progress {

@@ -3,7 +3,7 @@
 #define FL_CONTROL_STATE_WORKER_H
 
 #include "control/link/wire.h"
-#include "control/state/graph_sums.h"
+#include "control/state/sums/graph_sums.h"
 #include "device/machine/survey.h"
 
 #include <sys/types.h>

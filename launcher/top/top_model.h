@@ -4,7 +4,7 @@
 #ifndef FL_LAUNCHER_TOP_TOP_MODEL_H
 #define FL_LAUNCHER_TOP_TOP_MODEL_H
 
-#include "control/state/hosts.h"
+#include "control/state/hosts/hosts.h"
 #include "launcher/top/top_series.h"
 #include "nn/loss.h"
 

@@ -6,7 +6,7 @@
 #include "autodp/sampler.h"
 #include "control/elastic/due_steps.h"
 #include "control/state/birth.h"
-#include "control/state/hosts.h"
+#include "control/state/hosts/hosts.h"
 #include "control/state/pass.h"
 #include "device/machine/survey.h"
 #include "launcher/worker/cores.h"

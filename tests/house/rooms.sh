@@ -39,7 +39,9 @@ pipe/step/input: device nn data freeze cache autodp pipe/cost pipe/plan pipe/sta
 pipe/step/.: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step/stage pipe/step/input pipe/step/.
 control/link/keys: device nn data freeze cache autodp pipe control/link/keys
 control/link/.: device nn data freeze cache autodp pipe control/link/keys control/link/.
-control/state: device nn data freeze cache autodp pipe control/link control/state
+control/state/sums: device nn data freeze cache autodp pipe control/link control/state/sums
+control/state/hosts: device nn data freeze cache autodp pipe control/link control/state/hosts
+control/state/.: device nn data freeze cache autodp pipe control/link control/state/sums control/state/hosts control/state/.
 control/agent/measure: device nn data freeze cache autodp pipe control/link control/state control/agent/measure
 control/agent/wire: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire
 control/agent/process: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/process

@@ -3,9 +3,9 @@
 #define FL_CONTROL_AGENT_CLIENT_HOST_NEWS_H
 
 #include "control/agent/wire/agent_wire.h"
-#include "control/state/host_record.h"
-#include "control/state/host_sight.h"
-#include "control/state/hosts.h"
+#include "control/state/hosts/host_record.h"
+#include "control/state/hosts/host_sight.h"
+#include "control/state/hosts/hosts.h"
 #include "control/state/worker.h"
 
 /* Take a frame HOST into hosts, of which the run may have n_workers ranks, and records [n_workers].

@@ -1,4 +1,4 @@
-/* The clocks of the other hosts, from their answers to PING: see control/state/host_clock.h. */
+/* The clocks of the other hosts, from their answers to PING (control/state/hosts/host_clock.h). */
 #include "control/agent/gate/gate_state.h"
 
 #include "device/errors/log.h"

@@ -2,7 +2,7 @@
 #ifndef FL_CONTROL_AGENT_JOIN_AWAITED_H
 #define FL_CONTROL_AGENT_JOIN_AWAITED_H
 
-#include "control/state/hosts.h"
+#include "control/state/hosts/hosts.h"
 
 enum {
     FL_AWAITED_TEXT = 640,

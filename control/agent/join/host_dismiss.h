@@ -4,7 +4,7 @@
 #define FL_CONTROL_AGENT_JOIN_HOST_DISMISS_H
 
 #include "control/agent/wire/agent_wire.h"
-#include "control/state/hosts.h"
+#include "control/state/hosts/hosts.h"
 
 /* Tell the agents of all hosts that are not absent how the run has ended, and why. Waits until each
  * has asked, two seconds at most; where the head cannot listen, they end by themselves later. */

@@ -2,7 +2,7 @@
 #ifndef FL_CONTROL_AGENT_JOIN_HOST_START_H
 #define FL_CONTROL_AGENT_JOIN_HOST_START_H
 
-#include "control/state/hosts.h"
+#include "control/state/hosts/hosts.h"
 #include "device/text/last_line.h"
 
 #include <stdbool.h>

@@ -7,7 +7,7 @@
 #ifndef FL_CONTROL_AGENT_MEASURE_HOST_MEASURE_H
 #define FL_CONTROL_AGENT_MEASURE_HOST_MEASURE_H
 
-#include "control/state/hosts.h"
+#include "control/state/hosts/hosts.h"
 
 #include <frostline/status.h>
 

@@ -8,8 +8,8 @@
 #ifndef FL_CONTROL_AGENT_MEASURE_HOST_PROBE_H
 #define FL_CONTROL_AGENT_MEASURE_HOST_PROBE_H
 
-#include "control/state/host_links.h"
-#include "control/state/hosts.h"
+#include "control/state/hosts/host_links.h"
+#include "control/state/hosts/hosts.h"
 
 enum {
     FL_HOST_PROBE_OPEN_MS = 5000,   /* for two hosts to connect */

@@ -14,9 +14,9 @@
 #include "control/agent/measure/flight_copy.h"
 #include "control/agent/measure/process_look.h"
 #include "control/agent/process/signals.h"
-#include "control/state/host_record.h"
-#include "control/state/host_sight.h"
-#include "control/state/hosts.h"
+#include "control/state/hosts/host_record.h"
+#include "control/state/hosts/host_sight.h"
+#include "control/state/hosts/hosts.h"
 #include "control/state/options.h"
 #include "device/machine/survey.h"
 

@@ -8,7 +8,7 @@
  * Its tasks hold their end for a while, in which the head says that the run is over; a host that
  * leaves first would count as lost. A host that has not joined does not do so any more. */
 #include "control/agent/relay/relay_state.h"
-#include "control/state/hosts.h"
+#include "control/state/hosts/hosts.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"
 

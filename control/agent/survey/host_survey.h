@@ -15,7 +15,7 @@
 
 #include "control/agent/measure/host_measure.h"
 #include "control/agent/measure/host_probe.h"
-#include "control/state/host_record.h"
+#include "control/state/hosts/host_record.h"
 #include "device/machine/machine_kind.h"
 
 /* What layers cost on hosts of other kinds. */

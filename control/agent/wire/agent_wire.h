@@ -12,8 +12,8 @@
 #include "control/agent/measure/process_look.h"
 #include "control/agent/measure/reach.h"
 #include "control/state/birth.h"
-#include "control/state/host_record.h"
-#include "control/state/hosts.h"
+#include "control/state/hosts/host_record.h"
+#include "control/state/hosts/hosts.h"
 #include "device/machine/machine_kind.h"
 #include "device/machine/survey.h"
 

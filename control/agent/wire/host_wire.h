@@ -11,8 +11,8 @@
 #include "control/agent/measure/host_probe.h"
 #include "control/agent/measure/reach.h"
 #include "control/agent/wire/agent_wire.h"
-#include "control/state/host_facts.h"
-#include "control/state/hosts.h"
+#include "control/state/hosts/host_facts.h"
+#include "control/state/hosts/hosts.h"
 #include "device/machine/machine_kind.h"
 
 #include <limits.h>

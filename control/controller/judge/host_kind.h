@@ -3,7 +3,7 @@
 #ifndef FL_CONTROL_CONTROLLER_JUDGE_HOST_KIND_H
 #define FL_CONTROL_CONTROLLER_JUDGE_HOST_KIND_H
 
-#include "control/state/costs_origin.h"
+#include "control/state/hosts/costs_origin.h"
 #include "device/machine/machine_kind.h"
 
 #include <frostline/job.h>

@@ -4,8 +4,8 @@
 #ifndef FL_CONTROL_CONTROLLER_WORKER_PAIRS_H
 #define FL_CONTROL_CONTROLLER_WORKER_PAIRS_H
 
-#include "control/state/host_sight.h"
-#include "control/state/hosts.h"
+#include "control/state/hosts/host_sight.h"
+#include "control/state/hosts/hosts.h"
 
 #include <frostline/job.h>
 

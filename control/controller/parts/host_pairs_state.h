@@ -2,7 +2,7 @@
 #ifndef FL_CONTROL_CONTROLLER_PARTS_HOST_PAIRS_STATE_H
 #define FL_CONTROL_CONTROLLER_PARTS_HOST_PAIRS_STATE_H
 
-#include "control/state/host_sight.h"
+#include "control/state/hosts/host_sight.h"
 
 typedef enum fl_host_pairs_state {
     FL_HOST_PAIRS_IDLE,

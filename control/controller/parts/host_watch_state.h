@@ -3,8 +3,8 @@
 #define FL_CONTROL_CONTROLLER_PARTS_HOST_WATCH_STATE_H
 
 #include "control/controller/judge/attempts.h"
-#include "control/state/host_record.h"
-#include "control/state/hosts.h"
+#include "control/state/hosts/host_record.h"
+#include "control/state/hosts/hosts.h"
 #include "control/state/lasting.h"
 #include "pipe/cost/cluster.h"
 #include "pipe/plan/planner.h"

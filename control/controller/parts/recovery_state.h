@@ -3,7 +3,7 @@
 #define FL_CONTROL_CONTROLLER_PARTS_RECOVERY_STATE_H
 
 #include "control/controller/judge/watch.h"
-#include "control/state/recovery_sums.h"
+#include "control/state/sums/recovery_sums.h"
 
 typedef enum fl_recovery_state {
     FL_RECOVERY_NONE,

@@ -3,7 +3,7 @@
 #ifndef FL_LAUNCHER_CLI_HOSTS_RUN_HOSTS_H
 #define FL_LAUNCHER_CLI_HOSTS_RUN_HOSTS_H
 
-#include "control/state/hosts.h"
+#include "control/state/hosts/hosts.h"
 #include "launcher/cli/cli.h"
 #include "launcher/engine/meeting.h"
 #include "launcher/job/cluster_file.h"

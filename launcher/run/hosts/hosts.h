@@ -2,7 +2,7 @@
 #ifndef FL_LAUNCHER_RUN_HOSTS_HOSTS_H
 #define FL_LAUNCHER_RUN_HOSTS_HOSTS_H
 
-#include "control/state/hosts.h"
+#include "control/state/hosts/hosts.h"
 #include "launcher/job/cluster_file.h"
 
 #include <frostline/job.h>

@@ -2,7 +2,7 @@
 #ifndef FL_LAUNCHER_RUN_JOINED_HOST_FACTS_H
 #define FL_LAUNCHER_RUN_JOINED_HOST_FACTS_H
 
-#include "control/state/host_facts.h"
+#include "control/state/hosts/host_facts.h"
 #include "launcher/run/plan/preparation.h"
 
 /* Of this host. p: checked. Of the weights to start from, names, shapes and the first and last

@@ -2,7 +2,7 @@
 #ifndef FL_LAUNCHER_RUN_MACHINE_JOB_DEMAND_H
 #define FL_LAUNCHER_RUN_MACHINE_JOB_DEMAND_H
 
-#include "control/state/hosts.h"
+#include "control/state/hosts/hosts.h"
 #include "device/machine/host_limits.h"
 
 #include <frostline/job.h>

@@ -4,7 +4,7 @@
 #include "autodp/sampler.h"
 #include "autodp/validation.h"
 #include "control/link/keys/zap_auth.h"
-#include "control/state/early_stop.h"
+#include "control/state/sums/early_stop.h"
 #include "data/loader.h"
 #include "device/cpu/cpu_kernels.h"
 #include "device/device.h"

@@ -6,7 +6,7 @@
 #include "autodp/sampler.h"
 #include "control/checkpoint/manifest/record_place.h"
 #include "control/checkpoint/snapshots.h"
-#include "control/state/early_stop.h"
+#include "control/state/sums/early_stop.h"
 #include "device/errors/failure.h"
 #include "device/machine/host_limits.h"
 #include "device/system/alloc.h"

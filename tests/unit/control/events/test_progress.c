@@ -1,7 +1,7 @@
 /* What the user reads. */
 #include "control/events/progress.h"
 
-#include "control/state/checkpoint_sums.h"
+#include "control/state/sums/checkpoint_sums.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* The losses of a run and what they cost, for reports. */
-#ifndef FL_CONTROL_STATE_RECOVERY_SUMS_H
-#define FL_CONTROL_STATE_RECOVERY_SUMS_H
+#ifndef FL_CONTROL_STATE_SUMS_RECOVERY_SUMS_H
+#define FL_CONTROL_STATE_SUMS_RECOVERY_SUMS_H
 
 #include <stdbool.h>
 #include <stdint.h>

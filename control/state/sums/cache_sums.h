@@ -1,6 +1,6 @@
 /* Sums of the workers' reports about the cache since the run began. */
-#ifndef FL_CONTROL_STATE_CACHE_SUMS_H
-#define FL_CONTROL_STATE_CACHE_SUMS_H
+#ifndef FL_CONTROL_STATE_SUMS_CACHE_SUMS_H
+#define FL_CONTROL_STATE_SUMS_CACHE_SUMS_H
 
 #include "control/link/link.h"
 

@@ -1,7 +1,7 @@
 /* When a run has lacked improvement for long enough. Would catch: an improvement that is counted
  * the wrong way round, a margin that is left out, a value that is not a number as the best one, a
  * patience that counts evaluations instead of steps. */
-#include "control/state/early_stop.h"
+#include "control/state/sums/early_stop.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,10 +1,10 @@
 /* The hosts of a run: where the workers are, and how their agents and links reach the head, which
  * is the host of the controller. A value that the controller, the agents and the workers share. */
-#ifndef FL_CONTROL_STATE_HOSTS_H
-#define FL_CONTROL_STATE_HOSTS_H
+#ifndef FL_CONTROL_STATE_HOSTS_HOSTS_H
+#define FL_CONTROL_STATE_HOSTS_HOSTS_H
 
 #include "autodp/net/curve.h"
-#include "control/state/host_sight.h"
+#include "control/state/hosts/host_sight.h"
 
 #include <frostline/plan.h>
 

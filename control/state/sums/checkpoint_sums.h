@@ -1,6 +1,6 @@
 /* The checkpoints of a run so far: for status, metrics and the summary. */
-#ifndef FL_CONTROL_STATE_CHECKPOINT_SUMS_H
-#define FL_CONTROL_STATE_CHECKPOINT_SUMS_H
+#ifndef FL_CONTROL_STATE_SUMS_CHECKPOINT_SUMS_H
+#define FL_CONTROL_STATE_SUMS_CHECKPOINT_SUMS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,9 +1,9 @@
 /* The controller's records about the hosts of a run. Times are fl_now_us; 0 means not yet. */
-#ifndef FL_CONTROL_STATE_HOST_RECORD_H
-#define FL_CONTROL_STATE_HOST_RECORD_H
+#ifndef FL_CONTROL_STATE_HOSTS_HOST_RECORD_H
+#define FL_CONTROL_STATE_HOSTS_HOST_RECORD_H
 
-#include "control/state/host_clock.h"
-#include "control/state/host_sight.h"
+#include "control/state/hosts/host_clock.h"
+#include "control/state/hosts/host_sight.h"
 #include "device/machine/machine_kind.h"
 
 #include <stdbool.h>

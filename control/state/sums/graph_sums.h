@@ -1,8 +1,8 @@
 /* What one worker has reported about captured work (CUDA graphs) since the run began. A worker
  * counts from zero in each generation, and so does a process that takes the place of a lost one:
  * the sums of the rank go on. What a lost worker did after its last report is not in them. */
-#ifndef FL_CONTROL_STATE_GRAPH_SUMS_H
-#define FL_CONTROL_STATE_GRAPH_SUMS_H
+#ifndef FL_CONTROL_STATE_SUMS_GRAPH_SUMS_H
+#define FL_CONTROL_STATE_SUMS_GRAPH_SUMS_H
 
 #include "control/link/link.h"
 

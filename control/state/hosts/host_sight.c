@@ -1,4 +1,4 @@
-#include "control/state/host_sight.h"
+#include "control/state/hosts/host_sight.h"
 
 #include <stdio.h>
 

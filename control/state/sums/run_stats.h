@@ -1,9 +1,9 @@
 /* Sums over the workers' reports: progress, speed, and when an epoch is over. Pure; no I/O. */
-#ifndef FL_CONTROL_CONTROLLER_RUN_STATS_H
-#define FL_CONTROL_CONTROLLER_RUN_STATS_H
+#ifndef FL_CONTROL_STATE_SUMS_RUN_STATS_H
+#define FL_CONTROL_STATE_SUMS_RUN_STATS_H
 
 #include "control/link/wire.h"
-#include "control/state/early_stop.h"
+#include "control/state/sums/early_stop.h"
 
 #include <frostline/run.h>
 

@@ -1,4 +1,4 @@
-#include "control/state/run_stats.h"
+#include "control/state/sums/run_stats.h"
 
 #include "pipe/plan/evaluation.h"
 

@@ -1,7 +1,7 @@
 /* What all hosts of a run must have alike. The head tells its own to each host that joins, which
  * compares before a worker starts. */
-#ifndef FL_CONTROL_STATE_HOST_FACTS_H
-#define FL_CONTROL_STATE_HOST_FACTS_H
+#ifndef FL_CONTROL_STATE_HOSTS_HOST_FACTS_H
+#define FL_CONTROL_STATE_HOSTS_HOST_FACTS_H
 
 #include <stdint.h>
 

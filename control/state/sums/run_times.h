@@ -1,8 +1,8 @@
 /* Sums of the workers' times: since the run began, and since the last epoch was reported. */
-#ifndef FL_CONTROL_STATE_RUN_TIMES_H
-#define FL_CONTROL_STATE_RUN_TIMES_H
+#ifndef FL_CONTROL_STATE_SUMS_RUN_TIMES_H
+#define FL_CONTROL_STATE_SUMS_RUN_TIMES_H
 
-#include "control/state/run_stats.h"
+#include "control/state/sums/run_stats.h"
 
 typedef struct fl_run_times {
     int n_workers;

@@ -1,4 +1,4 @@
-#include "control/state/graph_sums.h"
+#include "control/state/sums/graph_sums.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "control/state/early_stop.h"
+#include "control/state/sums/early_stop.h"
 
 #include "device/errors/failure.h"
 #include "pipe/plan/evaluation.h"

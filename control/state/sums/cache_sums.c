@@ -1,4 +1,4 @@
-#include "control/state/cache_sums.h"
+#include "control/state/sums/cache_sums.h"
 
 void fl_cache_sums_add(fl_cache_sums *sums, const fl_cache_report *report)
 {

@@ -1,7 +1,7 @@
 /* Which hosts of a run do not reach each other: as their agents have tried it, the answer to one
  * question of the controller; or as their workers have found it. */
-#ifndef FL_CONTROL_STATE_HOST_SIGHT_H
-#define FL_CONTROL_STATE_HOST_SIGHT_H
+#ifndef FL_CONTROL_STATE_HOSTS_HOST_SIGHT_H
+#define FL_CONTROL_STATE_HOSTS_HOST_SIGHT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "control/state/hosts.h"
+#include "control/state/hosts/hosts.h"
 
 #include <stdio.h>
 #include <string.h>

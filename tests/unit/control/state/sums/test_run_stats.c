@@ -1,6 +1,6 @@
 /* Where a run stands, from what its workers report. */
-#include "control/state/run_stats.h"
 #include "control/state/run_view.h"
+#include "control/state/sums/run_stats.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "control/state/costs_origin.h"
+#include "control/state/hosts/costs_origin.h"
 
 const char *fl_costs_origin_of_host(const fl_costs_origin *origin, const fl_cluster *cluster,
                                     const fl_host *host)

@@ -1,4 +1,4 @@
-#include "control/state/run_times.h"
+#include "control/state/sums/run_times.h"
 
 #include "device/system/alloc.h"
 

@@ -1,6 +1,6 @@
 /* Whether a run still improves, by its evaluations: train.metric, train.stop_after. Pure. */
-#ifndef FL_CONTROL_STATE_EARLY_STOP_H
-#define FL_CONTROL_STATE_EARLY_STOP_H
+#ifndef FL_CONTROL_STATE_SUMS_EARLY_STOP_H
+#define FL_CONTROL_STATE_SUMS_EARLY_STOP_H
 
 #include "control/link/wire.h"
 

@@ -1,8 +1,8 @@
 /* The origin of the costs by which plans are chosen, for events.jsonl and status. */
-#ifndef FL_CONTROL_STATE_COSTS_ORIGIN_H
-#define FL_CONTROL_STATE_COSTS_ORIGIN_H
+#ifndef FL_CONTROL_STATE_HOSTS_COSTS_ORIGIN_H
+#define FL_CONTROL_STATE_HOSTS_COSTS_ORIGIN_H
 
-#include "control/state/hosts.h"
+#include "control/state/hosts/hosts.h"
 #include "pipe/cost/cluster.h"
 
 #include <stdbool.h>

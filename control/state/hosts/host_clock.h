@@ -1,8 +1,8 @@
 /* The clock of another host against that of the head, from messages that go there and back. The
  * error of one is at most half of its round trip, and grows as the clocks drift apart. Of the last
  * ones, that with the smallest error counts. */
-#ifndef FL_CONTROL_STATE_HOST_CLOCK_H
-#define FL_CONTROL_STATE_HOST_CLOCK_H
+#ifndef FL_CONTROL_STATE_HOSTS_HOST_CLOCK_H
+#define FL_CONTROL_STATE_HOSTS_HOST_CLOCK_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* The clock of another host. Would catch: a delay of the network that is taken for an offset, the
  * sign of an offset or a drift, and samples that are kept for ever. */
-#include "control/state/host_clock.h"
+#include "control/state/hosts/host_clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

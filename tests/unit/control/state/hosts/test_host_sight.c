@@ -1,7 +1,7 @@
 /* Which host a run does without when hosts do not reach each other. Would catch: a choice that
  * depends on who answered first, the head left out, and the host that most others cannot reach kept
  * in the run. */
-#include "control/state/host_sight.h"
+#include "control/state/hosts/host_sight.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "control/state/host_clock.h"
+#include "control/state/hosts/host_clock.h"
 
 #include <stddef.h>
 

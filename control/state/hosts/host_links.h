@@ -1,6 +1,6 @@
 /* What was measured of the links between the hosts of a run. */
-#ifndef FL_CONTROL_STATE_HOST_LINKS_H
-#define FL_CONTROL_STATE_HOST_LINKS_H
+#ifndef FL_CONTROL_STATE_HOSTS_HOST_LINKS_H
+#define FL_CONTROL_STATE_HOSTS_HOST_LINKS_H
 
 #include "pipe/measure/far_link.h"
 
