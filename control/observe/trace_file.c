@@ -3,6 +3,7 @@
 #include "control/events/fields.h"
 #include "control/events/json.h"
 #include "device/system/alloc.h"
+#include "device/system/input_file.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -425,17 +426,38 @@ static fl_status read_events(const json_t *list, fl_trace_data *trace)
     return FL_OK;
 }
 
-fl_status fl_trace_read(const char *path, fl_trace_data *trace)
+/* The state of reading the file's text. */
+typedef struct trace_text {
+    fl_input in;
+    fl_status status;
+} trace_text;
+
+static size_t next_text(void *buffer, size_t capacity, void *context)
+{
+    trace_text *text = context;
+    size_t n = 0;
+    text->status = fl_input_read(&text->in, buffer, capacity, &n);
+    return text->status == FL_OK ? n : (size_t)-1;
+}
+
+static fl_status load_json(const char *path, json_t **root)
 {
     json_error_t error;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL) {
-        bool unread = json_error_code(&error) == json_error_cannot_open_file;
-        return unread ? fl_fail(FL_EIO, "%s: it cannot be read", path)
-                      : fl_fail(FL_EFORMAT,
-                                "%s:%d:%d: %s; a trace-A-B.json of a run directory expected", path,
-                                error.line, error.column, error.text);
+    trace_text text = {.status = FL_OK};
+    FL_TRY(fl_input_open(path, &text.in));
+    *root = json_load_callback(next_text, &text, JSON_REJECT_DUPLICATES, &error);
+    fl_input_close(&text.in);
+    if (*root != NULL || text.status != FL_OK) {
+        return text.status;
     }
+    return fl_fail(FL_EFORMAT, "%s:%d:%d: %s; a trace-A-B.json of a run directory expected", path,
+                   error.line, error.column, error.text);
+}
+
+fl_status fl_trace_read(const char *path, fl_trace_data *trace)
+{
+    json_t *root = NULL;
+    FL_TRY(load_json(path, &root));
     fl_status status = read_about(json_object_get(root, "frostline"), &trace->about);
     if (status == FL_OK) {
         status = read_hosts(json_object_get(json_object_get(root, "frostline"), "hosts"), trace);

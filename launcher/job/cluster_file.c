@@ -2,6 +2,7 @@
 
 #include "device/errors/failure.h"
 #include "device/system/alloc.h"
+#include "device/system/input_file.h"
 #include "device/text/size_text.h"
 #include "launcher/job/field.h"
 #include "launcher/job/host_keys.h"
@@ -363,26 +364,15 @@ fl_status fl_cluster_file_parse(const char *name, const char *text, size_t size_
     return status;
 }
 
-static fl_status read_stream(const char *path, FILE *file, fl_cluster_file *out)
-{
-    size_t capacity = FL_JOB_FILE_MAX + 1; /* one more detects a longer file */
-    void *text = NULL;
-    FL_TRY(fl_alloc(capacity, &text));
-    size_t length = fread(text, 1, capacity, file);
-    fl_status status = ferror(file)
-                           ? fl_fail(FL_EIO, "%s: cannot be read: %s", path, strerror(errno))
-                           : fl_cluster_file_parse(path, text, length, out);
-    fl_free(text);
-    return status;
-}
-
 fl_status fl_cluster_file_load(const char *path, fl_cluster_file *out)
 {
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return fl_fail(FL_EIO, "%s: cannot be opened: %s", path, strerror(errno));
+    size_t capacity = FL_JOB_FILE_MAX + 1, length = 0; /* one more detects a longer file */
+    void *text = NULL;
+    FL_TRY(fl_alloc(capacity, &text));
+    fl_status status = fl_input_load(path, text, capacity, &length);
+    if (status == FL_OK) {
+        status = fl_cluster_file_parse(path, text, length, out);
     }
-    fl_status status = read_stream(path, file, out);
-    fclose(file);
+    fl_free(text);
     return status;
 }

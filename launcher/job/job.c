@@ -3,10 +3,10 @@
 #include "launcher/job/text.h"
 
 #include "device/system/alloc.h"
+#include "device/system/input_file.h"
 #include "device/system/regular_file.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <string.h>
@@ -106,66 +106,49 @@ static fl_status parse_hosts(const char *name, const char *text, size_t size_byt
 typedef fl_status parse_job(const char *name, const char *text, size_t size_bytes,
                             const char *const *overrides, int n_overrides, fl_job *job);
 
-/* Fill text [capacity] from the file; *length is what there was, at most capacity. */
-static fl_status read_all(int fd, const char *path, char *text, size_t capacity, size_t *length)
+/* The first `capacity` bytes of a file that the program has written itself. */
+static fl_status load_kept(const char *path, void *text, size_t capacity, size_t *length)
 {
-    *length = 0;
-    while (*length < capacity) {
-        ssize_t n = read(fd, text + *length, capacity - *length);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0) {
-            return fl_fail(FL_EIO, "%s: cannot be read: %s", path, strerror(errno));
-        }
-        if (n == 0) {
-            break;
-        }
-        *length += (size_t)n;
+    const char *why = NULL;
+    int fd = fl_regular_file_open(AT_FDCWD, path, &why);
+    if (fd < 0) {
+        return fl_fail(FL_EIO, "%s: cannot be opened: %s", path, why);
     }
-    return FL_OK;
+    close(fd);
+    return fl_input_load(path, text, capacity, length);
 }
 
-/* Closes the file. why: it could not be opened */
-static fl_status load_file(int fd, const char *why, const char *path, parse_job *parse,
+typedef fl_status load_text(const char *path, void *text, size_t capacity, size_t *length);
+
+static fl_status load_file(const char *path, load_text *load, parse_job *parse,
                            const char *const *overrides, int n_overrides, fl_job *job)
 {
     size_t capacity = FL_JOB_FILE_MAX + 1, length = 0; /* one more detects a longer file */
     void *text = NULL;
-    if (fd < 0) {
-        return fl_fail(FL_EIO, "%s: cannot be opened: %s", path, why);
-    }
-    fl_status status = fl_alloc(capacity, &text);
-    if (status == FL_OK) {
-        status = read_all(fd, path, text, capacity, &length); /* ① */
-    }
+    FL_TRY(fl_alloc(capacity, &text));
+    fl_status status = load(path, text, capacity, &length); /* ① */
     if (status == FL_OK) {
         status = parse(path, text, length, overrides, n_overrides, job);
     }
-    close(fd);
     fl_free(text);
     return status;
 }
 
 fl_status fl_job_load(const char *path, const char *const *overrides, int n_overrides, fl_job *job)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    return load_file(fd, strerror(errno), path, fl_job_parse, overrides, n_overrides, job);
+    return load_file(path, fl_input_load, fl_job_parse, overrides, n_overrides, job);
 }
 
 fl_status fl_job_load_hosts(const char *path, const char *const *overrides, int n_overrides,
                             fl_job *job)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    return load_file(fd, strerror(errno), path, parse_hosts, overrides, n_overrides, job);
+    return load_file(path, fl_input_load, parse_hosts, overrides, n_overrides, job);
 }
 
 fl_status fl_job_load_kept(const char *path, const char *const *overrides, int n_overrides,
                            fl_job *job)
 {
-    const char *why = NULL;
-    int fd = fl_regular_file_open(AT_FDCWD, path, &why);
-    return load_file(fd, why, path, fl_job_parse, overrides, n_overrides, job);
+    return load_file(path, load_kept, fl_job_parse, overrides, n_overrides, job);
 }
 
 double fl_job_dropout(const fl_job *job)

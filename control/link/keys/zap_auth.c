@@ -7,6 +7,7 @@
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
+#include "device/system/input_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +17,14 @@
 
 enum { TELL_EVERY_US = 10000000 };
 
-enum { ALLOWED_MAX = 256, LINE_BYTES = 256, KEY_BYTES = 32, FRAME_MAX = 256, ANSWERS_A_TURN = 64 };
+enum {
+    ALLOWED_MAX = 256,
+    LINE_BYTES = 256,
+    FILE_BYTES = 128 * 1024,
+    KEY_BYTES = 32,
+    FRAME_MAX = 256,
+    ANSWERS_A_TURN = 64
+};
 
 #define DOMAIN_NAME "frostline"
 #define ZAP_ENDPOINT "inproc://zeromq.zap.01"
@@ -61,28 +69,65 @@ static bool next_line(FILE *file, char line[LINE_BYTES])
     return false;
 }
 
-static fl_status open_file(const char *path, bool secret, FILE **out)
+/* A file of keys in memory, since it may be a pipe. */
+typedef struct key_lines {
+    char text[FILE_BYTES + 1]; /* one more detects a longer file */
+    FILE *file;
+} key_lines;
+
+static fl_status load_text(const char *path, bool secret, char text[FILE_BYTES + 1], size_t *n)
 {
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return fl_fail(FL_EINVAL, "%s: %s", path, strerror(errno));
+    fl_input in;
+    if (fl_input_open(path, &in) != FL_OK) {
+        return fl_fail(FL_EINVAL, "%s", fl_errmsg());
     }
-    fl_status status = secret ? fl_key_file_check(fileno(file), path) : FL_OK;
+    fl_status status = secret ? fl_key_file_check(in.fd, path) : FL_OK;
+    if (status == FL_OK && fl_input_fill(&in, text, FILE_BYTES + 1, n) != FL_OK) {
+        status = fl_fail(FL_EINVAL, "%s", fl_errmsg());
+    }
+    fl_input_close(&in);
+    return status == FL_OK && *n > FILE_BYTES
+               ? fl_fail(FL_EINVAL, "%s: more than %d bytes found; allowed: a file of keys", path,
+                         FILE_BYTES)
+               : status;
+}
+
+static void close_lines(key_lines **lines)
+{
+    if (*lines != NULL && (*lines)->file != NULL) {
+        fclose((*lines)->file);
+    }
+    if (*lines != NULL) {
+        explicit_bzero((*lines)->text, sizeof(*lines)->text);
+    }
+    fl_free(*lines);
+    *lines = NULL;
+}
+
+static fl_status open_lines(const char *path, bool secret, key_lines **out)
+{
+    key_lines *lines = NULL;
+    size_t n = 0;
+    FL_TRY(fl_alloc(sizeof *lines, (void **)&lines));
+    fl_status status = load_text(path, secret, lines->text, &n);
+    if (status == FL_OK) {
+        lines->file = fmemopen(lines->text, n, "r");
+        status = lines->file == NULL ? fl_fail(FL_ENOMEM, "out of memory") : FL_OK;
+    }
     if (status != FL_OK) {
-        fclose(file);
-        return status;
+        close_lines(&lines);
     }
-    *out = file;
-    return FL_OK;
+    *out = lines;
+    return status;
 }
 
 fl_status fl_zap_auth_read_key(const char *path, bool secret, char key[FL_KEY_MAX])
 {
     char line[LINE_BYTES];
-    FILE *file = NULL;
-    FL_TRY(open_file(path, secret, &file));
-    bool found = next_line(file, line) && is_key(line);
-    fclose(file);
+    key_lines *lines = NULL;
+    FL_TRY(open_lines(path, secret, &lines));
+    bool found = next_line(lines->file, line) && is_key(line);
+    close_lines(&lines);
     if (!found) {
         return fl_fail(FL_EINVAL,
                        "%s: no key found; allowed: a line of 40 characters, as "
@@ -96,10 +141,10 @@ fl_status fl_zap_auth_read_key(const char *path, bool secret, char key[FL_KEY_MA
 static fl_status read_allowed(const char *path, fl_zap_auth *guard)
 {
     char line[LINE_BYTES];
-    FILE *file = NULL;
+    key_lines *lines = NULL;
     fl_status status = FL_OK;
-    FL_TRY(open_file(path, false, &file));
-    for (int n = 1; status == FL_OK && next_line(file, line); n++) {
+    FL_TRY(open_lines(path, false, &lines));
+    for (int n = 1; status == FL_OK && next_line(lines->file, line); n++) {
         if (!is_key(line) || guard->n_allowed == ALLOWED_MAX) {
             status = fl_fail(FL_EINVAL, "%s: key %d: %s", path, n,
                              is_key(line) ? "there are too many" : "not a key of 40 characters");
@@ -107,7 +152,7 @@ static fl_status read_allowed(const char *path, fl_zap_auth *guard)
             memcpy(guard->allowed[guard->n_allowed++], line, FL_KEY_MAX);
         }
     }
-    fclose(file);
+    close_lines(&lines);
     if (status == FL_OK && guard->n_allowed == 0) {
         status = fl_fail(FL_EINVAL, "%s: no key found, so no client could connect", path);
     }

@@ -1,6 +1,7 @@
 /* frostline manifest: a run on several hosts as objects of Kubernetes. */
 #include "device/errors/failure.h"
 #include "device/system/alloc.h"
+#include "device/system/input_file.h"
 #include "device/text/plural.h"
 #include "launcher/cli/hosts/agent_join.h"
 #include "launcher/cli/hosts/planned_hosts.h"
@@ -228,16 +229,9 @@ static void count_resources(const fl_job *job, fl_manifest *m)
 /* One byte more than a job may have detects a longer one. */
 static fl_status read_text(const char *path, char text[FL_JOB_FILE_MAX + 2], size_t *n)
 {
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return fl_fail(FL_EIO, "%s: cannot be opened: %s", path, strerror(errno));
-    }
-    *n = fread(text, 1, FL_JOB_FILE_MAX + 1, file);
-    bool good = ferror(file) == 0;
-    int error = errno;
+    FL_TRY(fl_input_load(path, text, FL_JOB_FILE_MAX + 1, n));
     text[*n] = '\0';
-    fclose(file);
-    return good ? FL_OK : fl_fail(FL_EIO, "%s: cannot be read: %s", path, strerror(error));
+    return FL_OK;
 }
 
 /* All or nothing goes to standard output. */

@@ -144,7 +144,7 @@ static void test_manifest_command__refuses(void **state)
                "devices: 1, profile: p}]'",
          "hosts: found 'p', which is in /work"},
         {"/nowhere/job.yaml --hosts 2", "/nowhere/job.yaml: cannot be opened"},
-        {"/ --hosts 2", "/: cannot be read: Is a directory"},
+        {"/ --hosts 2", "/: cannot be read: found a folder, allowed: a file, a pipe or a terminal"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         manifest(cases[i][0]);
