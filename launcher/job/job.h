@@ -74,9 +74,10 @@ void fl_job_warn_length(const fl_job *job, int64_t steps_per_epoch, int64_t n_st
  * value, or "" without a file. Returns text. */
 const char *fl_job_place(const fl_job *job, const char *path, char text[FL_PLACE_MAX]);
 
-/* Prefix the current failure (fl_fail_field) with the place where its field was set. If the field
- * has its default, use the first field that was set of those it was compared with. Returns
- * `status`. A failure that concerns no field stays as it is, so locating twice is harmless. */
+/* Prefix the current failure (fl_fail_field) with the place where its field was set, or one of
+ * those it was compared with: the first that --set or a program has set, as the file alone may be
+ * good; else the first that the file sets. Returns `status`. A failure that concerns no field stays
+ * as it is, so locating twice is harmless. */
 fl_status fl_job_locate(const fl_job *job, fl_status status) FL_MUST_CHECK;
 
 /* Fail with the most likely meaning of the unknown `name`. section: of the file, "" for its top;

@@ -22,24 +22,34 @@ const char *fl_job_place(const fl_job *job, const char *path, char text[FL_PLACE
     return text;
 }
 
-static bool is_written(const fl_job *job, const char *path)
+static int origin_of(const fl_job *job, const char *path)
 {
     int field = fl_schema_find(path);
-    return field >= 0 && job->origins.of[field].line != FL_ORIGIN_DEFAULT;
+    return field < 0 ? FL_ORIGIN_DEFAULT : job->origins.of[field].line;
+}
+
+/* The field of the failure that was set last: by --set or a program, which come after the file;
+ * else the first in the file. NULL: the failure concerns no field. */
+static const char *set_last(const fl_job *job)
+{
+    const char *in_file = NULL;
+    for (int i = 0; fl_failure_field(i) != NULL; i++) {
+        const char *field = fl_failure_field(i);
+        int line = origin_of(job, field);
+        if (line == FL_ORIGIN_OVERRIDE || line == FL_ORIGIN_PROGRAM) {
+            return field;
+        }
+        in_file = in_file == NULL && line != FL_ORIGIN_DEFAULT ? field : in_file;
+    }
+    return in_file == NULL ? fl_failure_field(0) : in_file;
 }
 
 fl_status fl_job_locate(const fl_job *job, fl_status status)
 {
-    const char *field = fl_failure_field(0);
+    const char *field = set_last(job);
     char place[FL_PLACE_MAX];
     if (status == FL_OK || field == NULL) {
         return status;
-    }
-    for (int i = 0; fl_failure_field(i) != NULL; i++) {
-        if (is_written(job, fl_failure_field(i))) {
-            field = fl_failure_field(i);
-            break;
-        }
     }
     return fl_fail(status, "%s%s", fl_job_place(job, field, place), fl_errmsg());
 }

@@ -362,6 +362,9 @@ fl_status fl_hosts_take_job(const fl_hosts *hosts, fl_job *job)
     FL_TRY(check_transport(hosts, job));
     FL_TRY(check_devices(job, last->first + last->n));
     FL_TRY(check_cache(hosts, job));
+    if (job->devices.count == FL_JOB_AUTO) { /* which no line of the job states from here on */
+        job->origins.of[fl_schema_find("devices.count")].line = FL_ORIGIN_DEFAULT;
+    }
     job->devices.count = last->first + last->n;
     return FL_OK;
 }

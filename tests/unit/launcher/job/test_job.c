@@ -241,6 +241,26 @@ static void test_job__a_failed_load_changes_nothing(void **state)
     assert_memory_equal(&job, &before, sizeof job);
 }
 
+/* `--set model.dim=63` was blamed on the line of model.heads in job.yaml, which is good alone. */
+static void test_job__a_failure_is_of_what_was_set_after_the_file(void **state)
+{
+    (void)state;
+    const char *text = "model: {dim: 64, heads: 4}\n";
+    const char *const dim[] = {"model.dim=63"}, *const heads[] = {"model.heads=5"};
+    fl_job job;
+    assert_int_equal(fl_job_parse("a.yaml", text, strlen(text), dim, 1, &job), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "--set model.dim=63: model.heads: found 4, allowed: a divisor "
+                                     "of model.dim 63");
+    assert_int_equal(fl_job_parse("a.yaml", text, strlen(text), heads, 1, &job), FL_EINVAL);
+    assert_string_equal(fl_errmsg(),
+                        "--set model.heads=5: model.heads: found 5, allowed: a divisor "
+                        "of model.dim 64");
+    job = parsed_job(text);
+    assert_int_equal(fl_job_set(&job, "model.dim", "63"), FL_OK);
+    assert_int_equal(fl_job_locate(&job, fl_job_check(&job)), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "model.heads: found 4, allowed: a divisor of model.dim 63");
+}
+
 /* Would catch: a place that is parsed out of a message's text, the place of another job, and a
  * place that is added twice. */
 static void test_job__locate_puts_the_place_before_a_failure_about_a_field(void **state)
@@ -304,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_job__overrides_come_after_the_file_and_the_last_one_counts),
         cmocka_unit_test(test_job__a_field_that_a_program_sets_has_no_other_place),
         cmocka_unit_test(test_job__a_failed_load_changes_nothing),
+        cmocka_unit_test(test_job__a_failure_is_of_what_was_set_after_the_file),
         cmocka_unit_test(test_job__locate_puts_the_place_before_a_failure_about_a_field),
         cmocka_unit_test(test_job__load_reads_files_and_says_why_it_cannot),
     };

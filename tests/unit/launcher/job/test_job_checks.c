@@ -79,8 +79,8 @@ static const struct {
      "freeze.policy gradnorm, which otherwise could freeze none"},
     {"freeze: {keep: 99}\n", NULL, NULL}, /* for a policy that there is not */
     {"freeze: {keep: 99}\n", "freeze.policy=stability",
-     "job.yaml:1:16: freeze.keep: found 99, allowed: at most 3 of the model's 4 blocks with "
-     "freeze.policy stability, which otherwise could freeze none"},
+     "--set freeze.policy=stability: freeze.keep: found 99, allowed: at most 3 of the model's 4 "
+     "blocks with freeze.policy stability, which otherwise could freeze none"},
     {"freeze: {keep: 3}\n", "freeze.policy=stability", NULL},
     {"freeze: {policy: schedule, list: [1, 2]}\n", NULL, NULL},
     {"freeze: {policy: schedule, list: [1, 3, 4]}\n", NULL,

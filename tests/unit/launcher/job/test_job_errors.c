@@ -180,7 +180,8 @@ static const broken overrides[] = {
     {"pipe.m=500",
      "--set pipe.m=500: pipe.m: found 500, allowed: at most 128, a replica's share of "
      "train.batch 128"},
-    {"model.dim=66", "job.yaml:1:26: model.heads: found 4, allowed: a divisor of model.dim 66"},
+    {"model.dim=66",
+     "--set model.dim=66: model.heads: found 4, allowed: a divisor of model.dim 66"},
 };
 
 static void test_job_errors__each_wrong_override_has_its_message(void **state)
