@@ -37,8 +37,8 @@ fi
 
 # A text that is not there, an llm.c that cannot be built, and jobs that are refused.
 code=0
-LLMC=$OUT_DIR/broken TEXT=/nowhere MEMORY=1MiB bench/gpu.sh python3 1 2 >"$OUT_DIR/printed" 2>&1 || code=$?
+LLMC=$OUT_DIR/broken TEXT=$OUT_DIR/no-text MEMORY=1MiB bench/gpu.sh python3 1 2 >"$OUT_DIR/printed" 2>&1 || code=$?
 [ $code = 1 ] || fail "exit code $code"
-expect "GPT-2 is left out: there is no /nowhere"
+expect "GPT-2 is left out: there is no $OUT_DIR/no-text"
 expect "llm.c was not built; see $OUT_DIR/llmc-build.log"
 expect "frostline failed on vit"
