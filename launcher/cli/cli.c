@@ -106,6 +106,18 @@ static int unknown_option(const fl_cli_command *command, const char *text)
     return FL_EXIT_BAD_INPUT;
 }
 
+/* An empty one would be the root folder as soon as something is put behind it. */
+static bool is_path(const fl_cli_option *option)
+{
+    static const char *const paths[] = {"FILE", "DIR", "PATH", "RUN"};
+    for (size_t i = 0; option->value != NULL && i < sizeof paths / sizeof *paths; i++) {
+        if (strcmp(option->value, paths[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Take argv[*at] and, where it needs one, the value after it. */
 static int take_option(const fl_cli_command *command, int argc, char **argv, int *at, fl_args *args)
 {
@@ -126,6 +138,11 @@ static int take_option(const fl_cli_command *command, int argc, char **argv, int
         }
         value = argv[++*at];
     }
+    if (value != NULL && value[0] == '\0' && is_path(option)) {
+        fl_complain("frostline %s: option %s: found an empty path, allowed: %s", command->name,
+                    option->name, option->value);
+        return FL_EXIT_BAD_INPUT;
+    }
     if (args->n_given == FL_ARGS_MAX) {
         fl_complain("frostline %s: more than %d options", command->name, FL_ARGS_MAX);
         return FL_EXIT_BAD_INPUT;
@@ -142,6 +159,11 @@ static int take_operand(const fl_cli_command *command, const char *text, fl_args
     if (args->n_operands >= most) {
         fl_complain("frostline %s: unexpected %s; see frostline %s --help", command->name,
                     fl_shown(text, strlen(text), shown), command->name);
+        return FL_EXIT_BAD_INPUT;
+    }
+    if (text[0] == '\0') { /* as of an option that is a path */
+        fl_complain("frostline %s: found an empty text, allowed: %s", command->name,
+                    command->operand);
         return FL_EXIT_BAD_INPUT;
     }
     args->operands[args->n_operands++] = text;

@@ -1,18 +1,10 @@
 #include "launcher/cli/output_path.h"
 
 #include "device/errors/failure.h"
+#include "device/system/file_kind.h"
 
 #include <string.h>
 #include <sys/stat.h>
-
-static const char *kind_of(mode_t mode)
-{
-    return S_ISDIR(mode)    ? "a folder"
-           : S_ISLNK(mode)  ? "a symbolic link"
-           : S_ISFIFO(mode) ? "a pipe"
-           : S_ISSOCK(mode) ? "a socket"
-                            : "a device";
-}
 
 fl_status fl_output_path_check(const char *name, const char *path)
 {
@@ -26,5 +18,19 @@ fl_status fl_output_path_check(const char *name, const char *path)
     }
     return fl_fail(FL_EINVAL,
                    "%s: %s is %s, which is left as it is; allowed: a regular file, or a new name",
-                   name, path, kind_of(what.st_mode));
+                   name, path, fl_file_kind(what.st_mode));
+}
+
+fl_status fl_output_folder_check(const char *name, const char *path)
+{
+    struct stat what;
+    if (strcmp(path, "-") == 0) {
+        return fl_fail(FL_EINVAL, "%s: found -; allowed: the path of a folder (./- for that name)",
+                       name);
+    }
+    if (stat(path, &what) != 0 || S_ISDIR(what.st_mode)) {
+        return FL_OK; /* making it reports any other problem */
+    }
+    return fl_fail(FL_EINVAL, "%s: %s is %s; allowed: a folder, or a new name", name, path,
+                   fl_file_kind(what.st_mode));
 }

@@ -1,6 +1,7 @@
 #include "launcher/pages/command_pages.h"
 
 #include "launcher/cli/output_path.h"
+#include "launcher/cli/run_output.h"
 #include "launcher/pages/completion.h"
 #include "launcher/pages/man_page.h"
 
@@ -9,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+
+enum { NAME_BYTES = 64 };
 
 /* Below DIR, as below /usr/share. */
 static const char man_folder[] = "man/man1";
@@ -22,87 +25,127 @@ static const struct {
     {"fish/vendor_completions.d", "frostline.fish", fl_completion_fish},
 };
 
-/* A file that is being written. */
+/* The files: the page of the program, one for each command, and the scripts. */
 typedef struct page_file {
-    char path[PATH_MAX];
-    FILE *out;
+    const fl_cli_command *const *commands;
+    int command, script; /* -1: it is no such file */
+    char path[PATH_MAX]; /* of the file */
+    size_t n_folder;     /* bytes of it that are its folder */
 } page_file;
 
-static fl_status fail_with_errno(const char *path)
+static int count_commands(const fl_cli_command *const *commands)
 {
-    return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+    int n = 0;
+    while (commands[n] != NULL) {
+        n++;
+    }
+    return n;
+}
+
+static int count_pages(const fl_cli_command *const *commands)
+{
+    return 1 + count_commands(commands) + (int)(sizeof scripts / sizeof *scripts);
+}
+
+static fl_status page_at(const fl_cli_command *const *commands, const char *dir, int i,
+                         page_file *p)
+{
+    int n_commands = count_commands(commands);
+    p->commands = commands;
+    p->script = i > n_commands ? i - n_commands - 1 : -1;
+    p->command = p->script < 0 ? i - 1 : -1;
+    const char *folder = p->script >= 0 ? scripts[p->script].folder : man_folder;
+    int n = snprintf(p->path, sizeof p->path, "%s/%s", dir, folder);
+    if (n < 0 || (size_t)n + NAME_BYTES > sizeof p->path) {
+        return fl_fail(FL_EIO, "%.64s...: the path is too long", dir);
+    }
+    p->n_folder = (size_t)n;
+    char *end = p->path + n;
+    if (p->script >= 0) {
+        snprintf(end, NAME_BYTES, "/%s", scripts[p->script].name);
+    } else if (p->command >= 0) {
+        snprintf(end, NAME_BYTES, "/frostline-%s.1", commands[p->command]->name);
+    } else {
+        snprintf(end, NAME_BYTES, "/frostline.1");
+    }
+    return FL_OK;
+}
+
+typedef fl_status use_folder(const char *path);
+
+/* Of the folder of a page and of all that it is in. */
+static fl_status use_folders(const page_file *p, use_folder *use)
+{
+    char part[PATH_MAX];
+    for (size_t i = 1; i <= p->n_folder; i++) {
+        if (p->path[i] == '/') {
+            snprintf(part, sizeof part, "%.*s", (int)i, p->path);
+            FL_TRY(use(part));
+        }
+    }
+    return FL_OK;
 }
 
 /* The folders have the mode of other folders, since other users read them. */
 static fl_status make_folder(const char *path)
 {
-    char part[PATH_MAX];
-    size_t n = strlen(path);
-    for (size_t i = 1; i <= n; i++) {
-        if (path[i] != '/' && path[i] != '\0') {
-            continue;
-        }
-        snprintf(part, sizeof part, "%.*s", (int)i, path);
-        if (mkdir(part, 0755) != 0 && errno != EEXIST) {
-            return fail_with_errno(part);
-        }
+    return mkdir(path, 0755) == 0 || errno == EEXIST
+               ? FL_OK
+               : fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+}
+
+static fl_status check_folder(const char *path)
+{
+    return fl_output_folder_check("cannot write", path);
+}
+
+static fl_status check_page(const page_file *p)
+{
+    FL_TRY(use_folders(p, check_folder));
+    return fl_output_path_check("cannot write", p->path);
+}
+
+static fl_status write_text(const void *context, FILE *out)
+{
+    const page_file *p = context;
+    if (p->script >= 0) {
+        scripts[p->script].write(p->commands, out);
+    } else if (p->command >= 0) {
+        fl_man_page_command(p->commands[p->command], out);
+    } else {
+        fl_man_page_program(p->commands, out);
+    }
+    return ferror(out) == 0 ? FL_OK : fl_fail(FL_EIO, "could not be written");
+}
+
+static fl_status write_page(const page_file *p)
+{
+    FL_TRY(use_folders(p, make_folder));
+    return fl_replace_file(p->path, write_text, p);
+}
+
+static fl_status for_each_page(const fl_cli_command *const *commands, const char *dir,
+                               fl_status (*use)(const page_file *p))
+{
+    page_file p;
+    for (int i = 0; i < count_pages(commands); i++) {
+        FL_TRY(page_at(commands, dir, i, &p));
+        FL_TRY(use(&p));
     }
     return FL_OK;
 }
 
-static fl_status open_file(const char *dir, const char *folder, const char *name, page_file *file)
+/* All files can be written, or none is. */
+static fl_status write_pages(const fl_cli_command *const *commands, const char *dir)
 {
-    int n = snprintf(file->path, sizeof file->path, "%s/%s", dir, folder);
-    if (n < 0 || (size_t)n + strlen(name) + 2 > sizeof file->path) {
-        return fl_fail(FL_EIO, "%.64s...: the path is too long", dir);
-    }
-    FL_TRY(make_folder(file->path));
-    snprintf(file->path + n, sizeof file->path - (size_t)n, "/%s", name);
-    FL_TRY(fl_output_path_check("cannot write", file->path));
-    file->out = fopen(file->path, "we");
-    return file->out == NULL ? fail_with_errno(file->path) : FL_OK;
-}
-
-static fl_status close_file(page_file *file)
-{
-    bool failed = ferror(file->out) != 0;
-    failed = fclose(file->out) != 0 || failed;
-    return failed ? fl_fail(FL_EIO, "%s: could not be written", file->path) : FL_OK;
-}
-
-static fl_status write_man_pages(const fl_cli_command *const *commands, const char *dir)
-{
-    page_file file = {.out = NULL};
-    char name[64];
-    FL_TRY(open_file(dir, man_folder, "frostline.1", &file));
-    fl_man_page_program(commands, file.out);
-    FL_TRY(close_file(&file));
-    for (int i = 0; commands[i] != NULL; i++) {
-        snprintf(name, sizeof name, "frostline-%s.1", commands[i]->name);
-        FL_TRY(open_file(dir, man_folder, name, &file));
-        fl_man_page_command(commands[i], file.out);
-        FL_TRY(close_file(&file));
-    }
-    return FL_OK;
-}
-
-static fl_status write_scripts(const fl_cli_command *const *commands, const char *dir)
-{
-    page_file file = {.out = NULL};
-    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
-        FL_TRY(open_file(dir, scripts[i].folder, scripts[i].name, &file));
-        scripts[i].write(commands, file.out);
-        FL_TRY(close_file(&file));
-    }
-    return FL_OK;
+    FL_TRY(fl_output_folder_check("DIR", dir));
+    FL_TRY(for_each_page(commands, dir, check_page));
+    return for_each_page(commands, dir, write_page);
 }
 
 static int run_pages(const fl_args *args)
 {
-    fl_status status = write_man_pages(args->commands, args->operand);
-    if (status == FL_OK) {
-        status = write_scripts(args->commands, args->operand);
-    }
+    fl_status status = write_pages(args->commands, args->operand);
     if (status != FL_OK) {
         fl_complain("frostline pages: %s", fl_errmsg());
     }

@@ -1,5 +1,6 @@
 /* frostline export: a run's curves for TensorBoard, or as tables; or a model. */
 #include "launcher/cli/cli.h"
+#include "launcher/cli/output_path.h"
 #include "launcher/cli/run_output.h"
 #include "launcher/cli/use_args.h"
 #include "launcher/report/export.h"
@@ -40,14 +41,9 @@ static fl_status check_format(const char *format)
 
 static fl_status make_folder(const char *path)
 {
-    struct stat what;
-    if (mkdir(path, 0755) != 0 && errno != EEXIST) {
-        return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
-    }
-    if (stat(path, &what) != 0 || !S_ISDIR(what.st_mode)) {
-        return fl_fail(FL_EINVAL, "--out: %s is not a folder", path);
-    }
-    return FL_OK;
+    return mkdir(path, 0755) == 0 || errno == EEXIST
+               ? FL_OK
+               : fl_fail(FL_EIO, "--out: %s: %s", path, strerror(errno));
 }
 
 typedef struct exported {
@@ -61,17 +57,36 @@ static fl_status write_file(const void *context, FILE *file)
     return e->write(e->report, file);
 }
 
+static fl_status path_of(const exported_file *file, const char *folder, char path[PATH_MAX])
+{
+    return snprintf(path, PATH_MAX, "%s/%s", folder, file->name) < PATH_MAX
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "--out: a path of more than %d bytes", PATH_MAX - 1);
+}
+
+/* All files of the format can be written, or none is. */
+static fl_status check_files(const char *format, const char *folder)
+{
+    char path[PATH_MAX];
+    for (int i = 0; i < N_FILES; i++) {
+        if (strcmp(files[i].format, format) == 0) {
+            FL_TRY(path_of(&files[i], folder, path));
+            FL_TRY(fl_output_path_check("cannot write", path));
+        }
+    }
+    return FL_OK;
+}
+
 static fl_status write_files(const fl_report *report, const char *format, const char *folder)
 {
     char path[PATH_MAX];
+    FL_TRY(check_files(format, folder));
     FL_TRY(make_folder(folder));
     for (int i = 0; i < N_FILES; i++) {
         if (strcmp(files[i].format, format) != 0) {
             continue;
         }
-        if (snprintf(path, sizeof path, "%s/%s", folder, files[i].name) >= (int)sizeof path) {
-            return fl_fail(FL_EINVAL, "--out: a path of more than %d bytes", PATH_MAX - 1);
-        }
+        FL_TRY(path_of(&files[i], folder, path));
         const exported e = {.report = report, .write = files[i].write};
         FL_TRY(fl_replace_file(path, write_file, &e));
         printf("%s\n", path);
@@ -90,6 +105,9 @@ static fl_status export_run(const char *name, const char *format, const char *ou
     format = format == NULL ? "tensorboard" : format;
     fl_job_defaults(&job);
     FL_TRY(check_format(format));
+    if (out != NULL) {
+        FL_TRY(fl_output_folder_check("--out", out));
+    }
     FL_TRY(fl_run_find_any(job.run.dir, name, &run));
     fl_status status = fl_report_read(&run, &report);
     if (status == FL_OK) {
@@ -116,6 +134,7 @@ static fl_status export_model(const fl_args *args, const char *folder)
         return fl_fail(FL_EINVAL, "--to exports the model, %s the curves; allowed: one of both",
                        fl_args_has(args, "--out") ? "--out" : "--format");
     }
+    FL_TRY(fl_output_folder_check("--to", folder));
     FL_TRY(fl_export_dtype_parse(dtype_name == NULL ? "fp32" : dtype_name, &dtype));
     FL_TRY(fl_saved_model_open(args->operand, checkpoint, &saved, &weights));
     fl_use_say_choice(&saved);

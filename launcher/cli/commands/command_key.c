@@ -1,5 +1,6 @@
 /* frostline key: a pair of keys for control sockets on a network. */
 #include "launcher/cli/cli.h"
+#include "launcher/cli/output_path.h"
 
 #include "control/link/keys/zap_auth.h"
 
@@ -8,45 +9,73 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
 
+static fl_status check_new(const char *path)
+{
+    struct stat what;
+    return lstat(path, &what) == 0
+               ? fl_fail(FL_EIO, "%s: exists already; a key is never overwritten", path)
+               : FL_OK; /* opening reports any other problem */
+}
+
+/* Leaves no file on failure. */
 static fl_status write_key(const char *path, mode_t mode, const char *key)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (fd < 0 && errno == EEXIST) {
-        return fl_fail(FL_EIO, "%s: exists already; a key is never overwritten", path);
-    }
     if (fd < 0) {
-        return fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+        return errno == EEXIST ? check_new(path) : fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
     }
     int n = dprintf(fd, "%s\n", key);
     if (close(fd) != 0 || n != FL_KEY_MAX) {
+        unlink(path);
         return fl_fail(FL_EIO, "%s: could not be written", path);
     }
     return FL_OK;
 }
 
+/* Both files or none. */
+static fl_status write_pair(const char *secret_path, const char *public_path)
+{
+    char public_key[FL_KEY_MAX], secret_key[FL_KEY_MAX];
+    FL_TRY(check_new(secret_path));
+    FL_TRY(check_new(public_path));
+    if (zmq_curve_keypair(public_key, secret_key) != 0) {
+        return fl_fail(FL_ENOTSUP, "this ZeroMQ has no CURVE");
+    }
+    fl_status status = write_key(secret_path, 0600, secret_key);
+    explicit_bzero(secret_key, sizeof secret_key);
+    FL_TRY(status);
+    status = write_key(public_path, 0644, public_key);
+    if (status != FL_OK) {
+        unlink(secret_path);
+    }
+    return status;
+}
+
+static fl_status make_keys(const char *path)
+{
+    char public_path[PATH_MAX];
+    if (strcmp(path, "-") == 0) {
+        return fl_output_path_check("FILE", path);
+    }
+    if (snprintf(public_path, sizeof public_path, "%s.pub", path) >= (int)sizeof public_path) {
+        return fl_fail(FL_EINVAL, "FILE: the path %.64s... is too long", path);
+    }
+    FL_TRY(write_pair(path, public_path));
+    printf("%s: the secret key\n%s: the public key\n", path, public_path);
+    return FL_OK;
+}
+
 static int run_key(const fl_args *args)
 {
-    char public_key[FL_KEY_MAX], secret_key[FL_KEY_MAX], path[PATH_MAX];
-    snprintf(path, sizeof path, "%s.pub", args->operand);
-    fl_status status = zmq_curve_keypair(public_key, secret_key) == 0
-                           ? FL_OK
-                           : fl_fail(FL_ENOTSUP, "this ZeroMQ has no CURVE");
-    if (status == FL_OK) {
-        status = write_key(args->operand, 0600, secret_key);
-    }
-    if (status == FL_OK) {
-        status = write_key(path, 0644, public_key);
-    }
-    explicit_bzero(secret_key, sizeof secret_key);
+    fl_status status = make_keys(args->operand);
     if (status != FL_OK) {
         fl_complain("%s", fl_errmsg());
-        return fl_exit_of(status);
     }
-    printf("%s: the secret key\n%s: the public key\n", args->operand, path);
-    return FL_EXIT_DONE;
+    return fl_exit_of(status);
 }
 
 const fl_cli_command fl_cli_command_key = {

@@ -7,6 +7,7 @@
 #include "launcher/cli/commands/run_continue.h"
 #include "launcher/cli/hosts/run_hosts.h"
 #include "launcher/cli/job_context.h"
+#include "launcher/cli/output_path.h"
 #include "launcher/job/job.h"
 #include "launcher/job/number.h"
 #include "launcher/run/plan/resume.h"
@@ -219,6 +220,11 @@ static int run_job(const fl_args *args)
 {
     fl_run_hosts hosts;
     sigset_t stops, before;
+    const char *run_dir = fl_args_value(args, "--run-dir");
+    if (run_dir != NULL && fl_output_folder_check("--run-dir", run_dir) != FL_OK) {
+        fl_complain("%s", fl_errmsg());
+        return FL_EXIT_BAD_INPUT;
+    }
     fl_signals_stops(&stops);
     sigprocmask(SIG_BLOCK, &stops, &before);
     fl_status status = fl_run_hosts_init(args, &hosts);

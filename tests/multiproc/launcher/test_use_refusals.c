@@ -22,7 +22,7 @@ static void test_use_refusals__refuses_bad_input(void **state)
     } cases[] = {
         {"", "evaluate nowhere", "nowhere: not found; allowed: a folder or file of weights"},
         {"", "evaluate data", "data: found neither model.safetensors nor"},
-        {"", "predict ''", ": not found; allowed"},
+        {"", "predict ''", "frostline predict: found an empty text, allowed: MODEL"},
         {"", "evaluate", "MODEL [JOB.yaml] is missing"},
         {"", "evaluate run job.yaml more", "unexpected more"},
         {"", "evaluate run nowhere.yaml", "nowhere.yaml: "},

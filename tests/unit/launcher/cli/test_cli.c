@@ -139,8 +139,9 @@ static void test_cli__export_writes_files_whole_or_not_at_all(void **state)
         {"export nothing",
          "nothing: not a run directory, nor the name of one of the 0 runs in runs\n"},
         {"export curves --format xlsx", "--format: found xlsx, allowed: tensorboard or csv\n"},
-        {"export curves --out a-file", "--out: a-file is not a folder\n"},
-        {"export curves --out no/where", "no/where: No such file or directory\n"},
+        {"export curves --out a-file",
+         "--out: a-file is a file; allowed: a folder, or a new name\n"},
+        {"export curves --out no/where", "--out: no/where: No such file or directory\n"},
     };
     run_command(cli_folder,
                 "mkdir -p curves runs && touch a-file && "
