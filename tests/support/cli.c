@@ -1,11 +1,14 @@
 #include "support/cli.h"
 
+#include "support/data/idx_files.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -35,6 +38,23 @@ void cli_run(const char *arguments)
     char command[4096];
     snprintf(command, sizeof command, FL_BINARY_DIR "/frostline %s", arguments);
     run_command(cli_folder, command, &cli_result);
+}
+
+void cli_must_run(const char *command)
+{
+    run_command(cli_folder, command, &cli_result);
+    if (cli_result.exit_code != 0) {
+        fail_msg("%s: exit code %d: %s", command, cli_result.exit_code, cli_result.err);
+    }
+}
+
+void cli_make_images(const char *name, int n_train)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", cli_folder, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+    write_split(path, "train", (uint32_t)n_train, 14, 14, 4);
+    write_split(path, "t10k", 20, 14, 14, 4);
 }
 
 void cli_save(const char *name, const char *text)

@@ -15,6 +15,13 @@ int cli_remove_folder(void **state);
 
 void cli_run(const char *arguments);
 
+/* Run a command of the shell there; it must succeed. */
+void cli_must_run(const char *command);
+
+/* A new folder there: n_train images of 14 x 14 pixels and 4 classes to train on, 20 to test with.
+ */
+void cli_make_images(const char *name, int n_train);
+
 /* A file of the folder. */
 void cli_save(const char *name, const char *text);
 

@@ -1,73 +1,44 @@
 /* The folders of checkpoints: which run one belongs to, and what is in it that is no checkpoint.
  * Would catch: a run that removes or overwrites checkpoints of another; a folder that blocks a run
  * for ever; a place named in the job that has no effect. */
-#include "support/data/idx_files.h"
-#include "support/shell.h"
+#include "support/cli.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <cmocka.h>
 
 #define PROGRAM FL_BINARY_DIR "/frostline"
+#define FILES "find . -type f ! -path ./before -exec sha1sum {} + | sort"
 
-static char *folder;
-static output result, refusal;
-
-static void must_run(const char *command)
-{
-    run_command(folder, command, &result);
-    if (result.exit_code != 0) {
-        fail_msg("%s: exit code %d: %s", command, result.exit_code, result.err);
-    }
-}
+static output refused;
 
 /* The command ends with exit code 2 and this text, and no file has changed. */
 static void must_refuse(const char *command, const char *text)
 {
-    must_run("find . -type f -exec sha1sum {} + | sort >../before");
-    run_command(folder, command, &refusal);
-    if (refusal.exit_code != 2 || strstr(refusal.err, text) == NULL) {
-        fail_msg("%s: exit code %d: %s", command, refusal.exit_code, refusal.err);
+    cli_must_run(FILES " >before");
+    run_command(cli_folder, command, &refused);
+    if (refused.exit_code != 2 || strstr(refused.err, text) == NULL) {
+        fail_msg("%s: exit code %d: %s", command, refused.exit_code, refused.err);
     }
-    must_run("find . -type f -exec sha1sum {} + | sort | diff ../before - && rm ../before");
+    cli_must_run(FILES " | diff before - && rm before");
 }
 
 static int make_job(void **state)
 {
-    char path[300];
-    (void)state;
-    folder = fresh_folder(FL_BINARY_DIR);
-    snprintf(path, sizeof path, "%s/work", folder);
-    assert_int_equal(mkdir(path, 0700), 0);
-    free(folder);
-    folder = strdup(path);
-    write_split(folder, "train", 100, 14, 14, 4);
-    write_split(folder, "t10k", 20, 14, 14, 4);
-    must_run("cat >job.yaml <<'END'\n"
-             "name: small\n"
-             "model: {blocks: 1, dim: 8, heads: 1, patch: 7}\n"
-             "data: {path: .}\n"
-             "train: {batch: 10, epochs: 2, evaluate: false, seed: 1}\n"
-             "devices: {count: 1}\n"
-             "pipe: {tune: false, profile: none}\n"
-             "checkpoint: {every: 10 steps}\n"
-             "END\n");
-    return 0;
-}
-
-static int remove_all(void **state)
-{
-    (void)state;
-    char command[320];
-    snprintf(command, sizeof command, "rm -rf '%s/..'", folder);
-    run_command(NULL, command, &result);
-    free(folder);
+    cli_make_folder(state);
+    cli_make_images("data", 100);
+    cli_must_run("cat >job.yaml <<'END'\n"
+                 "name: small\n"
+                 "model: {blocks: 1, dim: 8, heads: 1, patch: 7}\n"
+                 "data: {path: data}\n"
+                 "train: {batch: 10, epochs: 2, evaluate: false, seed: 1}\n"
+                 "devices: {count: 1}\n"
+                 "pipe: {tune: false, profile: none}\n"
+                 "checkpoint: {every: 10 steps}\n"
+                 "END\n");
     return 0;
 }
 
@@ -76,16 +47,18 @@ static int remove_all(void **state)
 static void test_folders__of_another_run_are_refused(void **state)
 {
     (void)state;
-    must_run("mkdir a b && " PROGRAM " run job.yaml --run-dir a/first --set checkpoint.dir=$PWD/S");
+    cli_must_run("mkdir a b && " PROGRAM
+                 " run job.yaml --run-dir a/first --set checkpoint.dir=$PWD/S");
     must_refuse(PROGRAM " run job.yaml --run-dir b/first --set checkpoint.dir=$PWD/S",
                 "checkpoint.dir: ");
-    assert_non_null(strstr(refusal.err, "/S/first has the checkpoints of the run "));
-    assert_non_null(strstr(refusal.err, "/a/first; name another folder"));
-    must_run(PROGRAM " run --resume a/first --set train.epochs=3");
-    must_run("mkdir -p d && cp -r a/first/checkpoints/. d/checkpoints && rm d/checkpoints/owner");
+    assert_non_null(strstr(refused.err, "/S/first has the checkpoints of the run "));
+    assert_non_null(strstr(refused.err, "/a/first; name another folder"));
+    cli_must_run(PROGRAM " run --resume a/first --set train.epochs=3");
+    cli_must_run(
+        "mkdir -p d && cp -r a/first/checkpoints/. d/checkpoints && rm d/checkpoints/owner");
     must_refuse(PROGRAM " run job.yaml --run-dir d",
                 "d/checkpoints has the checkpoints of the run");
-    must_run("rm -r a b d S");
+    cli_must_run("rm -r a b d S");
 }
 
 /* Would catch: an empty directory of a run for each start that failed, and the loss of a directory
@@ -95,26 +68,27 @@ static void test_folders__leave_no_run_directory_if_they_are_refused(void **stat
     (void)state;
     must_refuse(PROGRAM " run job.yaml --set checkpoint.dir=/dev/null/S",
                 "checkpoint.dir: cannot make /dev/null/S");
-    must_run("rmdir runs"); /* it is empty */
+    cli_must_run("rmdir runs"); /* it is empty */
     must_refuse(PROGRAM " run job.yaml --run-dir new/first --set checkpoint.dir=/dev/null/S",
                 "checkpoint.dir: cannot make /dev/null/S");
-    must_run("rmdir new && mkdir first");
+    cli_must_run("rmdir new && mkdir first");
     must_refuse(PROGRAM " run job.yaml --run-dir first --set checkpoint.dir=/dev/null/S",
                 "checkpoint.dir: cannot make /dev/null/S");
-    must_run("rmdir first");
+    cli_must_run("rmdir first");
 }
 
 /* A copy of the run directory has a link to the same folder; the run itself may move. */
 static void test_folders__follow_a_run_that_moves_and_no_copy(void **state)
 {
     (void)state;
-    must_run("mkdir a && " PROGRAM " run job.yaml --run-dir a/first --set checkpoint.dir=$PWD/S");
-    must_run("cp -r a/first a/copy");
+    cli_must_run("mkdir a && " PROGRAM
+                 " run job.yaml --run-dir a/first --set checkpoint.dir=$PWD/S");
+    cli_must_run("cp -r a/first a/copy");
     must_refuse(PROGRAM " run --resume a/copy --set train.epochs=3",
                 "has the checkpoints of the run ");
-    must_run("rm -r a/copy && mv a/first a/moved");
-    must_run(PROGRAM " run --resume a/moved --set train.epochs=3");
-    must_run("grep -q /a/moved S/first/owner && rm -r a S");
+    cli_must_run("rm -r a/copy && mv a/first a/moved");
+    cli_must_run(PROGRAM " run --resume a/moved --set train.epochs=3");
+    cli_must_run("grep -q /a/moved S/first/owner && rm -r a S");
 }
 
 /* Two that start at the same moment: one of them trains. */
@@ -122,7 +96,7 @@ static void test_folders__go_to_one_of_two_runs(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++) {
-        must_run(
+        cli_must_run(
             "mkdir a b\n" PROGRAM " run job.yaml --run-dir a/first --set checkpoint.dir=$PWD/S"
             " >a/log 2>&1 & " PROGRAM " run job.yaml --run-dir b/first"
             " --set checkpoint.dir=$PWD/S >b/log 2>&1; second=$?\n"
@@ -136,9 +110,9 @@ static void test_folders__go_to_one_of_two_runs(void **state)
 static void test_folders__that_stay_empty_are_removed(void **state)
 {
     (void)state;
-    must_run(PROGRAM " run job.yaml --run-dir a --set checkpoint.dir=$PWD/S"
-                     " --set checkpoint.every=none");
-    must_run("[ ! -e S/a ] && [ ! -L a/checkpoints ] && rm -r a S");
+    cli_must_run(PROGRAM " run job.yaml --run-dir a --set checkpoint.dir=$PWD/S"
+                         " --set checkpoint.every=none");
+    cli_must_run("[ ! -e S/a ] && [ ! -L a/checkpoints ] && rm -r a S");
 }
 
 /* ---- another place ---- */
@@ -146,20 +120,20 @@ static void test_folders__that_stay_empty_are_removed(void **state)
 static void test_folders__may_move(void **state)
 {
     (void)state;
-    must_run(PROGRAM " run job.yaml --run-dir first");
+    cli_must_run(PROGRAM " run job.yaml --run-dir first");
     must_refuse(PROGRAM " run --resume first --set train.epochs=3 --set checkpoint.dir=$PWD/T",
                 "to continue it with checkpoints elsewhere, move that folder to ");
-    must_run("mkdir T && mv first/checkpoints T/first");
+    cli_must_run("mkdir T && mv first/checkpoints T/first");
     must_refuse(PROGRAM " run --resume first --set train.epochs=3", "found no checkpoint in ");
     must_refuse(PROGRAM " run --resume first --set train.epochs=3 --set checkpoint.dir=$PWD/U",
                 "/U/first: no such folder");
-    must_run(PROGRAM " run --resume first --set train.epochs=3 --set checkpoint.dir=$PWD/T");
-    must_run("[ -L first/checkpoints ] && [ -e T/first/step-000000030/manifest.json ]");
-    must_run("mv T U");
+    cli_must_run(PROGRAM " run --resume first --set train.epochs=3 --set checkpoint.dir=$PWD/T");
+    cli_must_run("[ -L first/checkpoints ] && [ -e T/first/step-000000030/manifest.json ]");
+    cli_must_run("mv T U");
     must_refuse(PROGRAM " run --resume first --set train.epochs=4",
                 "/T/first, which is not there; if that folder was moved to DIR/NAME");
-    must_run(PROGRAM " run --resume first --set train.epochs=4 --set checkpoint.dir=$PWD/U");
-    must_run("[ -e U/first/step-000000040/manifest.json ] && rm -r first U");
+    cli_must_run(PROGRAM " run --resume first --set train.epochs=4 --set checkpoint.dir=$PWD/U");
+    cli_must_run("[ -e U/first/step-000000040/manifest.json ] && rm -r first U");
 }
 
 /* ---- what is in it beside checkpoints ---- */
@@ -168,19 +142,20 @@ static void test_folders__may_move(void **state)
 static void test_folders__keep_what_is_foreign(void **state)
 {
     (void)state;
-    must_run(PROGRAM " run job.yaml --run-dir x && cd x/checkpoints &&"
-                     " cp -r step-000000020 step-000000025 &&"
-                     " truncate -s 100 step-000000025/manifest.json && mkdir step-000000025/mine &&"
-                     " mkdir -p step-000000015/notes && mkdir ../../elsewhere &&"
-                     " echo text >../../elsewhere/manifest.json &&"
-                     " ln -s ../../elsewhere step-000000888");
-    must_run(PROGRAM " run --resume x --set train.epochs=3 2>err");
-    must_run("grep 'step-000000025: mine is no file of a checkpoint: it stays' err &&"
-             " grep 'step-000000015: notes is no file of a checkpoint: it stays' err &&"
-             " grep 'step-000000888 is not a folder of this run: it stays' err");
-    must_run("[ -d x/checkpoints/step-000000015/notes ] && [ -e elsewhere/manifest.json ] &&"
-             " [ -L x/checkpoints/step-000000888 ] &&"
-             " [ -e x/checkpoints/step-000000030/manifest.json ] && rm -r x elsewhere");
+    cli_must_run(PROGRAM
+                 " run job.yaml --run-dir x && cd x/checkpoints &&"
+                 " cp -r step-000000020 step-000000025 &&"
+                 " truncate -s 100 step-000000025/manifest.json && mkdir step-000000025/mine &&"
+                 " mkdir -p step-000000015/notes && mkdir ../../elsewhere &&"
+                 " echo text >../../elsewhere/manifest.json &&"
+                 " ln -s ../../elsewhere step-000000888");
+    cli_must_run(PROGRAM " run --resume x --set train.epochs=3 2>err");
+    cli_must_run("grep 'step-000000025: mine is no file of a checkpoint: it stays' err &&"
+                 " grep 'step-000000015: notes is no file of a checkpoint: it stays' err &&"
+                 " grep 'step-000000888 is not a folder of this run: it stays' err");
+    cli_must_run("[ -d x/checkpoints/step-000000015/notes ] && [ -e elsewhere/manifest.json ] &&"
+                 " [ -L x/checkpoints/step-000000888 ] &&"
+                 " [ -e x/checkpoints/step-000000030/manifest.json ] && rm -r x elsewhere");
 }
 
 #define TEST(name) cmocka_unit_test(test_folders__##name)
@@ -196,5 +171,5 @@ int main(void)
         TEST(may_move),
         TEST(keep_what_is_foreign),
     };
-    return cmocka_run_group_tests(tests, make_job, remove_all);
+    return cmocka_run_group_tests(tests, make_job, cli_remove_folder);
 }

@@ -2,78 +2,52 @@
  * script that runs the command on this machine, in a folder of its own. Would catch: a folder that
  * is looked at where ssh begins, and a host with another version that counts as one that ssh does
  * not reach. */
-#include "support/data/idx_files.h"
-#include "support/shell.h"
+#include "support/cli.h"
 
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <cmocka.h>
 
 #define PROGRAM FL_BINARY_DIR "/frostline"
 #define ASK "PATH=$PWD/bin:$PATH " PROGRAM " doctor job.yaml --hosts hosts.yaml --json "
 
-static char *folder;
-static output result;
-
-static void must_run(const char *command)
-{
-    run_command(folder, command, &result);
-    if (result.exit_code != 0) {
-        fail_msg("%s: exit code %d: %s", command, result.exit_code, result.err);
-    }
-}
-
 /* No links are measured: host a is not this machine. Host b has this version; host c has one that
  * does not know the option. */
 static int make_hosts(void **state)
 {
-    (void)state;
-    char path[300];
-    folder = fresh_folder(FL_BINARY_DIR);
-    snprintf(path, sizeof path, "%s/data", folder);
-    assert_int_equal(mkdir(path, 0700), 0);
-    write_split(path, "train", 200, 14, 14, 4);
-    write_split(path, "t10k", 20, 14, 14, 4);
-    must_run("mkdir bin there; cat >job.yaml <<'END'\n"
-             "name: small\n"
-             "model: {blocks: 2, dim: 8, heads: 1, patch: 7}\n"
-             "data: {path: data}\n"
-             "train: {batch: 10, epochs: 1}\n"
-             "devices: {count: 3}\n"
-             "pipe: {profile: none}\n"
-             "END\n"
-             "cat >hosts.yaml <<'END'\n"
-             "hosts:\n"
-             "  - {name: a, devices: 1, address: 192.0.2.1}\n"
-             "  - {name: b, devices: 1, address: 192.0.2.2}\n"
-             "  - {name: c, devices: 1, address: 192.0.2.3}\n"
-             "END\n"
-             "cat >bin/ssh <<'END'\n"
-             "#!/bin/sh\n"
-             "cd there\n"
-             "case \"$3 $4\" in\n"
-             "192.0.2.3*--runs*) echo 'frostline doctor: unknown option \"--runs\"; see frostline "
-             "doctor --help' >&2; exit 2 ;;\n"
-             "esac\n"
-             "exec sh -c \"$4\"\n"
-             "END\n"
-             "chmod 755 bin/ssh");
-    return 0;
-}
-
-static int remove_hosts(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    run_command(NULL, command, &result);
-    free(folder);
+    cli_make_folder(state);
+    cli_make_images("data", 200);
+    cli_must_run(
+        "mkdir bin there; cat >job.yaml <<'END'\n"
+        "name: small\n"
+        "model: {blocks: 2, dim: 8, heads: 1, patch: 7}\n"
+        "data: {path: data}\n"
+        "train: {batch: 10, epochs: 1}\n"
+        "devices: {count: 3}\n"
+        "pipe: {profile: none}\n"
+        "END\n"
+        "cat >hosts.yaml <<'END'\n"
+        "hosts:\n"
+        "  - {name: a, devices: 1, address: 192.0.2.1}\n"
+        "  - {name: b, devices: 1, address: 192.0.2.2}\n"
+        "  - {name: c, devices: 1, address: 192.0.2.3}\n"
+        "END\n"
+        "cat >bin/ssh <<'END'\n"
+        "#!/bin/sh\n"
+        "cd there\n"
+        "case \"$3 $4\" in\n"
+        "192.0.2.3*--runs*) echo 'frostline doctor: unknown option \"--runs\"; see frostline "
+        "doctor --help' >&2; exit 2 ;;\n"
+        "esac\n"
+        "exec sh -c \"$4\"\n"
+        "END\n"
+        "chmod 755 bin/ssh");
     return 0;
 }
 
@@ -100,10 +74,11 @@ static void expect_line(const char *options, size_t host, const char *verdict, c
 {
     char command[600];
     snprintf(command, sizeof command, ASK "%s >answer.json; cat answer.json", options);
-    run_command(folder, command, &result);
-    json_t *all = json_loads(result.out, 0, NULL);
+    run_command(cli_folder, command, &cli_result);
+    json_t *all = json_loads(cli_result.out, 0, NULL);
     if (!has_line(all, host, verdict, text)) {
-        fail_msg("host %zu has no '%s' with the verdict %s: %s", host, text, verdict, result.out);
+        fail_msg("host %zu has no '%s' with the verdict %s: %s", host, text, verdict,
+                 cli_result.out);
     }
     json_decref(all);
 }
@@ -112,9 +87,9 @@ static void test_doctor_hosts__looks_at_the_folder_of_the_job(void **state)
 {
     (void)state;
     char path[400];
-    snprintf(path, sizeof path, "%s/some/runs can be made", folder);
+    snprintf(path, sizeof path, "%s/some/runs can be made", cli_folder);
     expect_line("--set run.dir=some/runs", 1, "ok", path);
-    snprintf(path, sizeof path, "%s/my 'runs' can be made", folder);
+    snprintf(path, sizeof path, "%s/my 'runs' can be made", cli_folder);
     expect_line("--runs \"my 'runs'\"", 1, "ok", path);
     expect_line("--set run.dir=/proc/no/runs", 1, "error", "/proc");
 }
@@ -124,7 +99,7 @@ static void test_doctor_hosts__looks_at_the_folder_of_a_host_of_its_own(void **s
 {
     (void)state;
     char path[400];
-    snprintf(path, sizeof path, "%s/own can be made", folder);
+    snprintf(path, sizeof path, "%s/own can be made", cli_folder);
     expect_line("--set run.dir=own --set run.shared=false", 1, "ok", path);
 }
 
@@ -134,7 +109,7 @@ static void test_doctor_hosts__asks_another_version_without_the_folder(void **st
     char path[400];
     expect_line("--set run.dir=some/runs", 2, "warning",
                 "host c: version " FL_VERSION " does not check the run directory");
-    snprintf(path, sizeof path, "%s/there/runs can be made", folder);
+    snprintf(path, sizeof path, "%s/there/runs can be made", cli_folder);
     expect_line("--set run.dir=some/runs", 2, "ok", path);
 }
 
@@ -145,5 +120,5 @@ int main(void)
         cmocka_unit_test(test_doctor_hosts__looks_at_the_folder_of_a_host_of_its_own),
         cmocka_unit_test(test_doctor_hosts__asks_another_version_without_the_folder),
     };
-    return cmocka_run_group_tests(tests, make_hosts, remove_hosts);
+    return cmocka_run_group_tests(tests, make_hosts, cli_remove_folder);
 }

@@ -1,14 +1,16 @@
 /* What `frostline run --resume` refuses: each with exit code 2, a message that says where, what was
  * found and what is allowed, and nothing changed on the disk. */
 #include "control/checkpoint/manifest/manifest_members.h"
-#include "support/data/idx_files.h"
-#include "support/shell.h"
+#include "support/cli.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <cmocka.h>
@@ -20,59 +22,28 @@
 
 enum { MANIFEST_MAX = 1 << 18 };
 
-static char *folder;
-static output result;
-
-static void must_run(const char *command)
-{
-    run_command(folder, command, &result);
-    if (result.exit_code != 0) {
-        fail_msg("%s: exit code %d: %s", command, result.exit_code, result.err);
-    }
-}
-
-static void write_data(const char *name)
-{
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    assert_int_equal(mkdir(path, 0700), 0);
-    write_split(path, "train", 200, 14, 14, 4);
-    write_split(path, "t10k", 20, 14, 14, 4);
-}
-
 /* run: killed, with two checkpoints. finished: to its end. x is a copy that a case may damage. */
 static int make_runs(void **state)
 {
-    (void)state;
-    folder = fresh_folder(FL_BINARY_DIR);
-    write_data("data");
-    write_data("other");
-    must_run("printf '\\377' | dd of=other/train-images-idx3-ubyte bs=1 seek=300 conv=notrunc");
-    must_run("cat >job.yaml <<'END'\n"
-             "name: small\n"
-             "model: {blocks: 2, dim: 8, heads: 1, patch: 7}\n"
-             "data: {path: data}\n"
-             "train: {batch: 10, epochs: 100000, evaluate: false, seed: 1}\n"
-             "devices: {count: 2}\n"
-             "pipe: {tune: false, profile: none}\n"
-             "checkpoint: {every: 5 steps}\n"
-             "END\n");
-    must_run(PROGRAM
-             " run job.yaml --run-dir run >log 2>&1 & pid=$!\n"
-             "while [ \"$(ls run/checkpoints/*/manifest.json 2>/dev/null | wc -l)\" -lt 2 ]; do"
-             " kill -0 $pid || exit 1; sleep 0.02; done\n"
-             "kill -9 $pid; wait $pid || true");
-    must_run(PROGRAM " run job.yaml --run-dir finished --set train.epochs=1 >log 2>&1");
-    return 0;
-}
-
-static int remove_runs(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    run_command(NULL, command, &result);
-    free(folder);
+    cli_make_folder(state);
+    cli_make_images("data", 200);
+    cli_make_images("other", 200);
+    cli_must_run("printf '\\377' | dd of=other/train-images-idx3-ubyte bs=1 seek=300 conv=notrunc");
+    cli_must_run("cat >job.yaml <<'END'\n"
+                 "name: small\n"
+                 "model: {blocks: 2, dim: 8, heads: 1, patch: 7}\n"
+                 "data: {path: data}\n"
+                 "train: {batch: 10, epochs: 100000, evaluate: false, seed: 1}\n"
+                 "devices: {count: 2}\n"
+                 "pipe: {tune: false, profile: none}\n"
+                 "checkpoint: {every: 5 steps}\n"
+                 "END\n");
+    cli_must_run(PROGRAM
+                 " run job.yaml --run-dir run >log 2>&1 & pid=$!\n"
+                 "while [ \"$(ls run/checkpoints/*/manifest.json 2>/dev/null | wc -l)\" -lt 2 ]; do"
+                 " kill -0 $pid || exit 1; sleep 0.02; done\n"
+                 "kill -9 $pid; wait $pid || true");
+    cli_must_run(PROGRAM " run job.yaml --run-dir finished --set train.epochs=1 >log 2>&1");
     return 0;
 }
 
@@ -179,8 +150,8 @@ static char *read_text(const char *path, size_t *n)
 static void edit_manifest(const char *from, const char *to)
 {
     char path[600];
-    must_run("cd x; printf %s " NEWEST);
-    snprintf(path, sizeof path, "%s/x/%s", folder, result.out);
+    cli_must_run("cd x; printf %s " NEWEST);
+    snprintf(path, sizeof path, "%s/x/%s", cli_folder, cli_result.out);
     size_t n = 0;
     char *text = read_text(path, &n), *at = strstr(text, from);
     if (at == NULL) {
@@ -213,7 +184,7 @@ static void refuse(const refusal *r)
     char command[2048];
     snprintf(command, sizeof command, "rm -rf x; cp -a run x; cd x; { %s; } 2>/dev/null",
              r->damage == NULL ? "true" : r->damage);
-    must_run(command);
+    cli_must_run(command);
     if (r->from != NULL) {
         edit_manifest(r->from, r->to);
     }
@@ -221,11 +192,11 @@ static void refuse(const refusal *r)
              LIST " >before; " PROGRAM " %s; code=$?; " LIST " >after; "
                   "cmp before after >&2; exit $code",
              r->arguments);
-    run_command(folder, command, &result);
-    if (result.exit_code != 2 || strstr(result.err, r->says) == NULL ||
-        strstr(result.err, "before after differ") != NULL) {
+    run_command(cli_folder, command, &cli_result);
+    if (cli_result.exit_code != 2 || strstr(cli_result.err, r->says) == NULL ||
+        strstr(cli_result.err, "before after differ") != NULL) {
         fail_msg("%s; %s: exit code %d, no \"%s\" in: %s", r->damage == NULL ? "" : r->damage,
-                 r->arguments, result.exit_code, r->says, result.err);
+                 r->arguments, cli_result.exit_code, r->says, cli_result.err);
     }
 }
 
@@ -241,14 +212,15 @@ static void test_resume__refuses_what_cannot_continue(void **state)
 static void test_resume__replaces_pipes_and_links_in_the_place_of_its_files(void **state)
 {
     (void)state;
-    must_run("rm -rf x; cp -a run x; cd x; rm -f summary.txt; echo mine >../other.txt;"
-             "mkfifo summary.txt; ln -s ../other.txt job.yaml.part; "
-             "rm -f model/config.json; mkdir -p model; mkfifo model/config.json");
-    must_run("timeout 60 " PROGRAM " " RUN " --set train.epochs=20000 >log 2>&1 & echo $! >pid; "
-             "until " PROGRAM " ctl x status; do kill -0 $! || exit 1; sleep 0.02; done; " PROGRAM
-             " ctl x checkpoint && " PROGRAM " ctl x stop; wait $!; [ $? = 130 ]");
-    must_run("grep -q mine other.txt; cd x; [ -f summary.txt ] && [ ! -p summary.txt ] && "
-             "[ -f model/config.json ] && [ ! -L job.yaml ]");
+    cli_must_run("rm -rf x; cp -a run x; cd x; rm -f summary.txt; echo mine >../other.txt;"
+                 "mkfifo summary.txt; ln -s ../other.txt job.yaml.part; "
+                 "rm -f model/config.json; mkdir -p model; mkfifo model/config.json");
+    cli_must_run(
+        "timeout 60 " PROGRAM " " RUN " --set train.epochs=20000 >log 2>&1 & echo $! >pid; "
+        "until " PROGRAM " ctl x status; do kill -0 $! || exit 1; sleep 0.02; done; " PROGRAM
+        " ctl x checkpoint && " PROGRAM " ctl x stop; wait $!; [ $? = 130 ]");
+    cli_must_run("grep -q mine other.txt; cd x; [ -f summary.txt ] && [ ! -p summary.txt ] && "
+                 "[ -f model/config.json ] && [ ! -L job.yaml ]");
 }
 
 /* One directory, one run. */
@@ -257,20 +229,21 @@ static void test_resume__refuses_a_run_that_another_process_has(void **state)
     (void)state;
     char path[600];
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    must_run("rm -rf x; cp -a run x");
-    snprintf(path, sizeof path, "%s/x/job.yaml", folder);
+    cli_must_run("rm -rf x; cp -a run x");
+    snprintf(path, sizeof path, "%s/x/job.yaml", cli_folder);
     int fd = open(path, O_RDWR | O_CLOEXEC);
     assert_int_equal(fcntl(fd, F_SETLK, &whole), 0);
-    run_command(folder, PROGRAM " " RUN, &result);
+    run_command(cli_folder, PROGRAM " " RUN, &cli_result);
     close(fd);
-    assert_int_equal(result.exit_code, 2);
-    assert_non_null(strstr(result.err, "--resume: x: the run is starting; `frostline ctl x stop`"));
-    must_run(PROGRAM " " RUN " >log 2>&1 & echo $! >pid; until " PROGRAM " ctl x status; do"
-                     " kill -0 $! || exit 1; sleep 0.02; done");
-    run_command(folder, PROGRAM " " RUN, &result);
-    assert_int_equal(result.exit_code, 2);
-    assert_non_null(strstr(result.err, "--resume: x: the run still trains"));
-    must_run("kill -9 $(cat pid)");
+    assert_int_equal(cli_result.exit_code, 2);
+    assert_non_null(
+        strstr(cli_result.err, "--resume: x: the run is starting; `frostline ctl x stop`"));
+    cli_must_run(PROGRAM " " RUN " >log 2>&1 & echo $! >pid; until " PROGRAM " ctl x status; do"
+                         " kill -0 $! || exit 1; sleep 0.02; done");
+    run_command(cli_folder, PROGRAM " " RUN, &cli_result);
+    assert_int_equal(cli_result.exit_code, 2);
+    assert_non_null(strstr(cli_result.err, "--resume: x: the run still trains"));
+    cli_must_run("kill -9 $(cat pid)");
 }
 
 #define UNTIL_LIVE                                                                                 \
@@ -281,15 +254,17 @@ static void test_resume__refuses_a_run_that_another_process_has(void **state)
 static void test_resume__a_run_whose_workers_changed_is_not_repeated(void **state)
 {
     (void)state;
-    must_run("rm -rf x y; " PROGRAM " run job.yaml --run-dir x --set checkpoint.every=none >log "
-             "2>&1 & pid=$!; " UNTIL_LIVE "set -e; " PROGRAM " ctl x drain 1; " PROGRAM
-             " ctl x checkpoint; kill -9 $pid; wait $pid || true");
-    must_run(PROGRAM " " RUN " >log 2>&1 & pid=$!; " UNTIL_LIVE PROGRAM " ctl x stop; wait $pid;"
-                     " [ $? = 130 ]");
-    run_command(folder, PROGRAM " run --replay x --run-dir y", &result);
-    assert_int_equal(result.exit_code, 2);
-    assert_non_null(strstr(result.err, " after worker 1 had left: only a run with the same"));
-    must_run("[ ! -e y ]");
+    cli_must_run("rm -rf x y; " PROGRAM
+                 " run job.yaml --run-dir x --set checkpoint.every=none >log "
+                 "2>&1 & pid=$!; " UNTIL_LIVE "set -e; " PROGRAM " ctl x drain 1; " PROGRAM
+                 " ctl x checkpoint; kill -9 $pid; wait $pid || true");
+    cli_must_run(PROGRAM " " RUN " >log 2>&1 & pid=$!; " UNTIL_LIVE PROGRAM
+                         " ctl x stop; wait $pid;"
+                         " [ $? = 130 ]");
+    run_command(cli_folder, PROGRAM " run --replay x --run-dir y", &cli_result);
+    assert_int_equal(cli_result.exit_code, 2);
+    assert_non_null(strstr(cli_result.err, " after worker 1 had left: only a run with the same"));
+    cli_must_run("[ ! -e y ]");
 }
 
 /* Would catch: a run that was killed as it began to grow longer, or before its model had its name,
@@ -297,14 +272,14 @@ static void test_resume__a_run_whose_workers_changed_is_not_repeated(void **stat
 static void test_resume__completes_a_finished_run_without_a_model(void **state)
 {
     (void)state;
-    must_run("rm -rf x; cp -a finished x; rm x/model/model.safetensors x/summary.txt; " PROGRAM
-             " " RUN " >log 2>&1");
-    must_run("cmp x/model/model.safetensors finished/model/model.safetensors; cd x; "
-             "[ -f summary.txt ] && [ \"$(grep -c '\"run.finished\"' events.jsonl)\" = 1 ] && "
-             "tail -n 1 events.jsonl | grep -q '\"run.finished\"'");
-    run_command(folder, PROGRAM " " RUN, &result);
-    assert_int_equal(result.exit_code, 2);
-    assert_non_null(strstr(result.err, "the run has finished all of its 20 steps"));
+    cli_must_run("rm -rf x; cp -a finished x; rm x/model/model.safetensors x/summary.txt; " PROGRAM
+                 " " RUN " >log 2>&1");
+    cli_must_run("cmp x/model/model.safetensors finished/model/model.safetensors; cd x; "
+                 "[ -f summary.txt ] && [ \"$(grep -c '\"run.finished\"' events.jsonl)\" = 1 ] && "
+                 "tail -n 1 events.jsonl | grep -q '\"run.finished\"'");
+    run_command(cli_folder, PROGRAM " " RUN, &cli_result);
+    assert_int_equal(cli_result.exit_code, 2);
+    assert_non_null(strstr(cli_result.err, "the run has finished all of its 20 steps"));
 }
 
 /* ssh does not reach the other host: before the plan is chosen, where links are measured, or after
@@ -312,8 +287,9 @@ static void test_resume__completes_a_finished_run_without_a_model(void **state)
 static void fail_to_start_on_hosts(const char *links)
 {
     char command[600];
-    must_run("rm -rf x bin; cp -a finished x; mkdir bin; printf '#!/bin/sh\nexit 255\n' >bin/ssh; "
-             "chmod 755 bin/ssh");
+    cli_must_run(
+        "rm -rf x bin; cp -a finished x; mkdir bin; printf '#!/bin/sh\nexit 255\n' >bin/ssh; "
+        "chmod 755 bin/ssh");
     snprintf(command, sizeof command,
              "cat >hosts.yaml <<'END'\n"
              "hosts:\n"
@@ -321,19 +297,21 @@ static void fail_to_start_on_hosts(const char *links)
              "  - {name: b, devices: 1, address: 127.0.0.2}\n"
              "%sEND\n",
              links);
-    must_run(command);
-    run_command(folder,
+    cli_must_run(command);
+    run_command(cli_folder,
                 "PATH=$PWD/bin:$PATH " PROGRAM " " RUN
                 " --set train.epochs=3 --hosts hosts.yaml --ssh",
-                &result);
-    if (result.exit_code != 3 || strstr(result.err, "ssh, which was to start its agent") == NULL) {
-        fail_msg("exit code %d: %s", result.exit_code, result.err);
+                &cli_result);
+    if (cli_result.exit_code != 3 ||
+        strstr(cli_result.err, "ssh, which was to start its agent") == NULL) {
+        fail_msg("exit code %d: %s", cli_result.exit_code, cli_result.err);
     }
-    must_run("for f in model/model.safetensors model/config.json $(cd finished; find checkpoints/"
-             "step-* -type f); do cmp x/$f finished/$f || exit 1; done; [ ! -e x/hosts.key ]");
-    must_run(PROGRAM " " RUN " --set train.epochs=3 --set devices.count=2 >log 2>&1 && "
-                     "tail -n 1 x/events.jsonl | grep -q '\"run.finished\"' && "
-                     "! cmp -s x/model/model.safetensors finished/model/model.safetensors");
+    cli_must_run(
+        "for f in model/model.safetensors model/config.json $(cd finished; find checkpoints/"
+        "step-* -type f); do cmp x/$f finished/$f || exit 1; done; [ ! -e x/hosts.key ]");
+    cli_must_run(PROGRAM " " RUN " --set train.epochs=3 --set devices.count=2 >log 2>&1 && "
+                         "tail -n 1 x/events.jsonl | grep -q '\"run.finished\"' && "
+                         "! cmp -s x/model/model.safetensors finished/model/model.safetensors");
 }
 
 static void test_resume__a_start_that_fails_costs_no_model_and_no_checkpoint(void **state)
@@ -350,18 +328,18 @@ static void test_resume__refuses_a_run_of_another_user(void **state)
     const char *nobody =
         geteuid() == 0 ? "setpriv --reuid 65534 --regid 65534 --clear-groups " : "";
     char command[700];
-    must_run("rm -rf x; cp -a run x; chmod 755 .");
+    cli_must_run("rm -rf x; cp -a run x; chmod 755 .");
     snprintf(command, sizeof command, "%s" PROGRAM " --version", nobody);
-    run_command(folder, command, &result);
-    if (result.exit_code != 0) {
+    run_command(cli_folder, command, &cli_result);
+    if (cli_result.exit_code != 0) {
         skip();
     }
     snprintf(command, sizeof command,
              "chmod 555 x; %s" PROGRAM " " RUN "; code=$?; chmod 755 x; exit $code", nobody);
-    run_command(folder, command, &result);
-    assert_int_equal(result.exit_code, 2);
-    if (strstr(result.err, "ermission denied") == NULL) {
-        fail_msg("%s", result.err);
+    run_command(cli_folder, command, &cli_result);
+    assert_int_equal(cli_result.exit_code, 2);
+    if (strstr(cli_result.err, "ermission denied") == NULL) {
+        fail_msg("%s", cli_result.err);
     }
 }
 
@@ -376,5 +354,5 @@ int main(void)
         cmocka_unit_test(test_resume__completes_a_finished_run_without_a_model),
         cmocka_unit_test(test_resume__refuses_a_run_of_another_user),
     };
-    return cmocka_run_group_tests(tests, make_runs, remove_runs);
+    return cmocka_run_group_tests(tests, make_runs, cli_remove_folder);
 }

@@ -1,13 +1,12 @@
 /* What a start of `frostline run --resume` leaves that fails, or is killed, before all workers are
  * ready: the run directory as it was. */
-#include "support/data/idx_files.h"
-#include "support/shell.h"
+#include "support/cli.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -15,59 +14,34 @@
 #define UNTIL(condition) "until " condition "; do kill -0 $pid || exit 1; sleep 0.02; done; "
 #define LIST(state) PROGRAM " list . --json | grep -q '\"state\": \"" state "\"'"
 
-static char *folder;
-static output result;
-
-static void must_run(const char *command)
-{
-    run_command(folder, command, &result);
-    if (result.exit_code != 0) {
-        fail_msg("%s: exit code %d: %s", command, result.exit_code, result.err);
-    }
-}
-
 /* x: finished; y: stopped at a step. ssh reaches no host: bin/ssh is what ssh does instead. */
 static int make_runs(void **state)
 {
-    (void)state;
-    char path[300];
-    folder = fresh_folder(FL_BINARY_DIR);
-    snprintf(path, sizeof path, "%s/data", folder);
-    assert_int_equal(mkdir(path, 0700), 0);
-    write_split(path, "train", 200, 14, 14, 4);
-    write_split(path, "t10k", 20, 14, 14, 4);
-    must_run("mkdir bin; cat >job.yaml <<'END'\n"
-             "name: small\n"
-             "model: {blocks: 2, dim: 8, heads: 1, patch: 7}\n"
-             "data: {path: data}\n"
-             "train: {batch: 10, epochs: 1, evaluate: false, seed: 1, hash_weights: 5}\n"
-             "devices: {count: 2}\n"
-             "pipe: {tune: false, profile: none}\n"
-             "checkpoint: {every: 5 steps}\n"
-             "END\n"
-             "cat >hosts.yaml <<'END'\n"
-             "hosts:\n"
-             "  - {name: a, devices: 1, address: 127.0.0.1}\n"
-             "  - {name: b, devices: 1, address: 127.0.0.2}\n"
-             "links:\n"
-             "  between_hosts: {latency_us: 50, bandwidth: 1GiB}\n"
-             "END\n");
-    must_run(PROGRAM " run job.yaml --run-dir runs/x >log 2>&1");
-    must_run(PROGRAM
-             " run job.yaml --run-dir runs/y --set train.epochs=100000 >log 2>&1 & pid=$!; " UNTIL(
-                 "[ -e runs/y/checkpoints/best ] || ls runs/y/checkpoints/*/manifest.json"
-                 " >dev 2>&1") PROGRAM " ctl runs/y stop >log 2>&1; wait $pid; [ $? = 130 ]");
-    must_run("cp -a runs before");
-    return 0;
-}
-
-static int remove_runs(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    run_command(NULL, command, &result);
-    free(folder);
+    cli_make_folder(state);
+    cli_make_images("data", 200);
+    cli_must_run("mkdir bin; cat >job.yaml <<'END'\n"
+                 "name: small\n"
+                 "model: {blocks: 2, dim: 8, heads: 1, patch: 7}\n"
+                 "data: {path: data}\n"
+                 "train: {batch: 10, epochs: 1, evaluate: false, seed: 1, hash_weights: 5}\n"
+                 "devices: {count: 2}\n"
+                 "pipe: {tune: false, profile: none}\n"
+                 "checkpoint: {every: 5 steps}\n"
+                 "END\n"
+                 "cat >hosts.yaml <<'END'\n"
+                 "hosts:\n"
+                 "  - {name: a, devices: 1, address: 127.0.0.1}\n"
+                 "  - {name: b, devices: 1, address: 127.0.0.2}\n"
+                 "links:\n"
+                 "  between_hosts: {latency_us: 50, bandwidth: 1GiB}\n"
+                 "END\n");
+    cli_must_run(PROGRAM " run job.yaml --run-dir runs/x >log 2>&1");
+    cli_must_run(
+        PROGRAM
+        " run job.yaml --run-dir runs/y --set train.epochs=100000 >log 2>&1 & pid=$!; " UNTIL(
+            "[ -e runs/y/checkpoints/best ] || ls runs/y/checkpoints/*/manifest.json"
+            " >dev 2>&1") PROGRAM " ctl runs/y stop >log 2>&1; wait $pid; [ $? = 130 ]");
+    cli_must_run("cp -a runs before");
     return 0;
 }
 
@@ -77,9 +51,9 @@ static void expect_unchanged(const char *run)
     char command[300];
     snprintf(command, sizeof command,
              "diff -r -x 'worker-*.log' -x hosts.key -x '*.part' before/%s runs/%s", run, run);
-    run_command(folder, command, &result);
-    if (result.exit_code != 0) {
-        fail_msg("%s has changed: %s", run, result.out);
+    run_command(cli_folder, command, &cli_result);
+    if (cli_result.exit_code != 0) {
+        fail_msg("%s has changed: %s", run, cli_result.out);
     }
 }
 
@@ -88,7 +62,7 @@ static void write_ssh(const char *does)
     char command[200];
     snprintf(command, sizeof command, "printf '#!/bin/sh\\n%s\\n' >bin/ssh; chmod 755 bin/ssh",
              does);
-    must_run(command);
+    cli_must_run(command);
 }
 
 #define RESUME(run)                                                                                \
@@ -103,17 +77,17 @@ static void test_resume__a_start_that_fails_leaves_the_directory_as_it_was(void 
     static const char *const runs[] = {"x", "y"};
     write_ssh("exit 255");
     for (int i = 0; i < 2; i++) {
-        run_command(folder, i == 0 ? RESUME("x") : RESUME("y"), &result);
-        if (result.exit_code != 3 ||
-            strstr(result.err, "ssh, which was to start its agent") == NULL) {
-            fail_msg("exit code %d: %s", result.exit_code, result.err);
+        run_command(cli_folder, i == 0 ? RESUME("x") : RESUME("y"), &cli_result);
+        if (cli_result.exit_code != 3 ||
+            strstr(cli_result.err, "ssh, which was to start its agent") == NULL) {
+            fail_msg("exit code %d: %s", cli_result.exit_code, cli_result.err);
         }
         expect_unchanged(runs[i]);
     }
-    must_run("[ ! -e runs/x/job.yaml.part ] && [ ! -e runs/x/hosts.key ]");
-    run_command(folder, PROGRAM " run --resume runs/x", &result);
-    assert_int_equal(result.exit_code, 2);
-    assert_non_null(strstr(result.err, "the run has finished all of its 20 steps"));
+    cli_must_run("[ ! -e runs/x/job.yaml.part ] && [ ! -e runs/x/hosts.key ]");
+    run_command(cli_folder, PROGRAM " run --resume runs/x", &cli_result);
+    assert_int_equal(cli_result.exit_code, 2);
+    assert_non_null(strstr(cli_result.err, "the run has finished all of its 20 steps"));
 }
 
 /* Would catch: a run that `frostline list` shows as lost because a start was killed that has not
@@ -122,19 +96,20 @@ static void test_resume__a_start_that_is_killed_leaves_the_directory_as_it_was(v
 {
     (void)state;
     write_ssh("echo >>called; exec sleep 600");
-    must_run(
+    cli_must_run(
         "rm -f called; " RESUME("x") " >log 2>&1 & pid=$!; " UNTIL("[ -e called ]")
 
             "cd runs; code=0; " LIST("starting") " || code=1; kill -9 $pid; wait $pid; exit $code");
     expect_unchanged("x");
-    must_run("cd runs; " LIST("finished"));
-    must_run("rm -f called; " RESUME("y") " >log 2>&1 & pid=$!; " UNTIL(
+    cli_must_run("cd runs; " LIST("finished"));
+    cli_must_run("rm -f called; " RESUME("y") " >log 2>&1 & pid=$!; " UNTIL(
         "[ -e called ]") "kill -9 $pid; wait $pid; true");
     expect_unchanged("y");
-    must_run("cd runs; " LIST("stopped") " && ! " LIST("lost"));
-    must_run(PROGRAM " run --resume runs/x --set train.epochs=2 --set devices.count=2 >log 2>&1; "
-                     "[ ! -e runs/x/job.yaml.part ] && grep -q 'epochs: 2$' runs/x/job.yaml && "
-                     "grep -q '\"run.resumed\"' runs/x/events.jsonl && " PROGRAM " ledger runs/x");
+    cli_must_run("cd runs; " LIST("stopped") " && ! " LIST("lost"));
+    cli_must_run(PROGRAM
+                 " run --resume runs/x --set train.epochs=2 --set devices.count=2 >log 2>&1; "
+                 "[ ! -e runs/x/job.yaml.part ] && grep -q 'epochs: 2$' runs/x/job.yaml && "
+                 "grep -q '\"run.resumed\"' runs/x/events.jsonl && " PROGRAM " ledger runs/x");
 }
 
 int main(void)
@@ -143,5 +118,5 @@ int main(void)
         cmocka_unit_test(test_resume__a_start_that_fails_leaves_the_directory_as_it_was),
         cmocka_unit_test(test_resume__a_start_that_is_killed_leaves_the_directory_as_it_was),
     };
-    return cmocka_run_group_tests(tests, make_runs, remove_runs);
+    return cmocka_run_group_tests(tests, make_runs, cli_remove_folder);
 }

@@ -1,14 +1,13 @@
 /* Weights that `model.init`, `frostline evaluate`, `predict` and `export` refuse: each with exit
  * code 2, a message that says where, what was found and what is allowed, and nothing changed on the
  * disk. What a damaged or unreadable folder of weights holds would otherwise be trained on. */
-#include "support/data/idx_files.h"
-#include "support/shell.h"
+#include "support/cli.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -17,48 +16,22 @@
 #define INIT "run job.yaml --run-dir new --set model.init="
 #define SAVED "x/checkpoints/step-000000020"
 
-static char *folder;
-static output result;
-
-static void must_run(const char *command)
-{
-    run_command(folder, command, &result);
-    if (result.exit_code != 0) {
-        fail_msg("%s: exit code %d: %s", command, result.exit_code, result.err);
-    }
-}
-
 /* run: 20 steps, a model and a checkpoint; wide: of another model. x is a copy of run. */
 static int make_runs(void **state)
 {
-    (void)state;
-    char path[300];
-    folder = fresh_folder(FL_BINARY_DIR);
-    snprintf(path, sizeof path, "%s/data", folder);
-    assert_int_equal(mkdir(path, 0700), 0);
-    write_split(path, "train", 200, 14, 14, 4);
-    write_split(path, "t10k", 20, 14, 14, 4);
-    must_run("cat >job.yaml <<'END'\n"
-             "name: small\n"
-             "model: {blocks: 2, dim: 8, heads: 1, patch: 7}\n"
-             "data: {path: data}\n"
-             "train: {batch: 10, epochs: 1, evaluate: false, seed: 1}\n"
-             "devices: {count: 2, memory: 64MiB}\n"
-             "pipe: {tune: false, profile: none}\n"
-             "END\n");
-    must_run(PROGRAM "run job.yaml --run-dir run >log 2>&1");
-    must_run(PROGRAM "run job.yaml --run-dir wide --set model.dim=16 >log 2>&1");
-    must_run("cp -a run x; chmod -R a+rX .");
-    return 0;
-}
-
-static int remove_runs(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    run_command(NULL, command, &result);
-    free(folder);
+    cli_make_folder(state);
+    cli_make_images("data", 200);
+    cli_must_run("cat >job.yaml <<'END'\n"
+                 "name: small\n"
+                 "model: {blocks: 2, dim: 8, heads: 1, patch: 7}\n"
+                 "data: {path: data}\n"
+                 "train: {batch: 10, epochs: 1, evaluate: false, seed: 1}\n"
+                 "devices: {count: 2, memory: 64MiB}\n"
+                 "pipe: {tune: false, profile: none}\n"
+                 "END\n");
+    cli_must_run(PROGRAM "run job.yaml --run-dir run >log 2>&1");
+    cli_must_run(PROGRAM "run job.yaml --run-dir wide --set model.dim=16 >log 2>&1");
+    cli_must_run("cp -a run x; chmod -R a+rX .");
     return 0;
 }
 
@@ -121,16 +94,16 @@ static void refuse(const refusal *r)
     char command[2048];
     snprintf(command, sizeof command,
              "chmod -R u+rwX x; rm -rf x; cp -a run x; cd x; { %s; } >/dev/null 2>&1", r->damage);
-    must_run(command);
+    cli_must_run(command);
     snprintf(command, sizeof command,
              LIST " >before; %s" PROGRAM "%s; code=$?; " LIST " >after; cmp before after >&2; "
                   "exit $code",
              other_user, r->arguments);
-    run_command(folder, command, &result);
-    if (result.exit_code != 2 || strstr(result.err, r->says) == NULL ||
-        strstr(result.err, "before after differ") != NULL) {
+    run_command(cli_folder, command, &cli_result);
+    if (cli_result.exit_code != 2 || strstr(cli_result.err, r->says) == NULL ||
+        strstr(cli_result.err, "before after differ") != NULL) {
         fail_msg("%s; %s: exit code %d, no \"%s\" in: %s", r->damage, r->arguments,
-                 result.exit_code, r->says, result.err);
+                 cli_result.exit_code, r->says, cli_result.err);
     }
 }
 
@@ -165,8 +138,8 @@ static void test_weights__refuses_what_it_may_not_read_or_write(void **state)
     char command[300];
     other_user = "setpriv --reuid 65534 --regid 65534 --clear-groups ";
     snprintf(command, sizeof command, "chmod 755 .; %s" PROGRAM "--version", other_user);
-    run_command(folder, command, &result);
-    if (result.exit_code != 0) {
+    run_command(cli_folder, command, &cli_result);
+    if (cli_result.exit_code != 0) {
         skip();
     }
     for (size_t i = 0; i < sizeof closed / sizeof *closed; i++) {
@@ -180,5 +153,5 @@ int main(void)
         cmocka_unit_test(test_weights__refuses_what_does_not_fit_or_is_damaged),
         cmocka_unit_test(test_weights__refuses_what_it_may_not_read_or_write),
     };
-    return cmocka_run_group_tests(tests, make_runs, remove_runs);
+    return cmocka_run_group_tests(tests, make_runs, cli_remove_folder);
 }
