@@ -2,7 +2,7 @@
 
 #include "control/agent/process/signals.h"
 #include "device/errors/failure.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>

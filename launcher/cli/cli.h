@@ -2,7 +2,7 @@
 #ifndef FL_LAUNCHER_CLI_CLI_H
 #define FL_LAUNCHER_CLI_CLI_H
 
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include <frostline/status.h>
 

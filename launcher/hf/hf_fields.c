@@ -1,6 +1,6 @@
 /* Single fields of config.json. */
 #include "launcher/hf/hf_family.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include <inttypes.h>
 #include <math.h>

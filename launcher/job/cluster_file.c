@@ -5,11 +5,11 @@
 #include "device/system/input_file.h"
 #include "device/text/size_text.h"
 #include "launcher/job/field.h"
-#include "launcher/job/host_keys.h"
 #include "launcher/job/job.h"
 #include "launcher/job/list.h"
 #include "launcher/job/node.h"
-#include "launcher/job/number.h"
+#include "launcher/job/schema/host_keys.h"
+#include "launcher/job/text/number.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -2,8 +2,8 @@
 #include "launcher/job/field.h"
 #include "launcher/job/files.h"
 #include "launcher/job/list.h"
-#include "launcher/job/number.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/number.h"
+#include "launcher/job/text/text.h"
 
 #include <stdio.h>
 #include <string.h>

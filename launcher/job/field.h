@@ -2,7 +2,7 @@
 #ifndef FL_LAUNCHER_JOB_FIELD_H
 #define FL_LAUNCHER_JOB_FIELD_H
 
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 
 /* A unit and how many of the base unit it is. A table rises and ends in a NULL name. */
 typedef struct fl__unit {

@@ -2,8 +2,8 @@
 #include "device/text/plain_name.h"
 #include "device/text/utf8.h"
 #include "launcher/job/field.h"
-#include "launcher/job/number.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/number.h"
+#include "launcher/job/text/text.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "device/text/plain_name.h"
 #include "launcher/job/field.h"
 #include "launcher/job/list.h"
-#include "launcher/job/number.h"
+#include "launcher/job/text/number.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* A job file: ① bytes -> ② screened -> ③ fields -> ④ overrides -> ⑤ checks between fields. */
 #include "launcher/job/job.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include "device/system/alloc.h"
 #include "device/system/input_file.h"

@@ -2,7 +2,7 @@
 #ifndef FL_LAUNCHER_JOB_JOB_H
 #define FL_LAUNCHER_JOB_JOB_H
 
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 
 enum { FL_JOB_FILE_MAX = 128 * 1024, FL_NAMES_MAX = 1024 };
 

@@ -4,8 +4,8 @@
 #include "control/observe/metrics_http.h"
 #include "device/device.h"
 #include "device/errors/failure.h"
-#include "launcher/job/host_keys.h"
 #include "launcher/job/job.h"
+#include "launcher/job/schema/host_keys.h"
 
 #include <frostline/plan.h>
 

@@ -1,7 +1,7 @@
 /* Refuses bad input before a job file is interpreted: ① bytes, ② the stream of YAML events. */
 #include "device/text/utf8.h"
 #include "launcher/job/job.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include <string.h>
 #include <yaml.h>

@@ -1,7 +1,7 @@
 /* Checks of a job against the model, the devices and the length of its run. */
 #include "freeze/interval.h"
 #include "launcher/job/job.h"
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 
 #include "device/errors/failure.h"
 #include "device/errors/log.h"

@@ -1,6 +1,6 @@
 /* Suggests the field that an unknown name most likely means. */
 #include "launcher/job/job.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include <string.h>
 

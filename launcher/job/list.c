@@ -1,7 +1,7 @@
 /* Lists: from values to text, and checks. list_read.c reads them. */
 #include "launcher/job/list.h"
 #include "launcher/job/field.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include <assert.h>
 #include <inttypes.h>

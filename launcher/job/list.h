@@ -3,7 +3,7 @@
 #ifndef FL_LAUNCHER_JOB_LIST_H
 #define FL_LAUNCHER_JOB_LIST_H
 
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 
 #include <yaml.h>
 

@@ -3,7 +3,7 @@
 #define FL_LAUNCHER_JOB_NODE_H
 
 #include "launcher/job/field.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include <yaml.h>
 

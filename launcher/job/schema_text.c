@@ -1,5 +1,5 @@
 /* Texts from the table of fields: the resolved job, the reference file, the docs page. */
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "launcher/report/export.h"
 
-#include "launcher/job/number.h"
+#include "launcher/job/text/number.h"
 #include "launcher/report/tfevents.h"
 
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 
 #include "device/system/alloc.h"
 #include "device/text/utf8.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include <assert.h>
 #include <math.h>

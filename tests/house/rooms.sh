@@ -63,7 +63,9 @@ control/controller/faults: device nn data freeze cache autodp pipe control/link 
 control/controller/report: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic control/checkpoint control/socket control/controller/judge control/controller/parts control/controller/faults control/controller/report
 control/controller/course: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic control/checkpoint control/socket control/controller/judge control/controller/parts control/controller/members control/controller/faults control/controller/course
 control/controller/.: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic control/checkpoint control/socket control/controller/judge control/controller/parts control/controller/members control/controller/faults control/controller/report control/controller/course control/controller/.
-launcher/job: device nn data freeze cache autodp pipe control launcher/job
+launcher/job/text: device nn data freeze cache autodp pipe control launcher/job/text
+launcher/job/schema: device nn data freeze cache autodp pipe control launcher/job/text launcher/job/schema
+launcher/job/.: device nn data freeze cache autodp pipe control launcher/job/text launcher/job/schema launcher/job/.
 launcher/hf: device nn launcher/job launcher/hf
 launcher/worker: device nn data freeze cache autodp pipe control launcher/job launcher/worker
 launcher/engine: device launcher/engine

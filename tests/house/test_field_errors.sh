@@ -3,9 +3,9 @@
 # the words of a message is never found in the job's file.
 set -uo pipefail
 cd "$1" || exit 1
-paths=$(grep -ohE '\.path = "[a-z]+\.[a-z_]+"' launcher/job/schema_*.c | grep -oE '"[^"]*"' | tr -d '"' | sort -u)
+paths=$(grep -ohE '\.path = "[a-z]+\.[a-z_]+"' launcher/job/schema/schema_*.c | grep -oE '"[^"]*"' | tr -d '"' | sort -u)
 if [ "$(wc -l <<<"$paths")" -lt 40 ]; then
-    echo "only a few fields found in launcher/job/schema_*.c: this test looks in the wrong place"
+    echo "only a few fields found in launcher/job/schema/schema_*.c: this test looks in the wrong place"
     exit 1
 fi
 pattern=$(paste -sd '|' <<<"${paths//./\\.}")

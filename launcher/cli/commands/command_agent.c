@@ -2,7 +2,7 @@
 #include "control/link/keys/zap_auth.h"
 #include "device/text/plain_name.h"
 #include "launcher/cli/hosts/agent_join.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/hosts/host_names.h"
 #include "launcher/run/hosts/hosts.h"

@@ -11,7 +11,7 @@
 #include "device/system/child.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/job_context.h"
-#include "launcher/job/number.h"
+#include "launcher/job/text/number.h"
 
 #include <frostline/check.h>
 

@@ -5,7 +5,7 @@
 #include "launcher/cli/cli.h"
 #include "launcher/cli/ctl/ctl_place.h"
 #include "launcher/cli/ctl/ctl_show.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 #include "launcher/run/runs/runs.h"
 
 #include "device/system/clock.h"

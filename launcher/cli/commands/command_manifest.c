@@ -9,8 +9,8 @@
 #include "launcher/cli/manifest/manifest.h"
 #include "launcher/cli/manifest/manifest_check.h"
 #include "launcher/job/job.h"
-#include "launcher/job/number.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/number.h"
+#include "launcher/job/text/text.h"
 
 #include <ctype.h>
 #include <errno.h>

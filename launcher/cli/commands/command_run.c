@@ -9,7 +9,7 @@
 #include "launcher/cli/job_context.h"
 #include "launcher/cli/output_path.h"
 #include "launcher/job/job.h"
-#include "launcher/job/number.h"
+#include "launcher/job/text/number.h"
 #include "launcher/run/plan/resume.h"
 #include "launcher/run/run.h"
 #include "launcher/run/runs/recording_job.h"

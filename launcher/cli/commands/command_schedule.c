@@ -2,8 +2,8 @@
 #include "device/system/alloc.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/commands/draw.h"
-#include "launcher/job/schema.h"
-#include "launcher/job/text.h"
+#include "launcher/job/schema/schema.h"
+#include "launcher/job/text/text.h"
 
 #include <inttypes.h>
 #include <langinfo.h>

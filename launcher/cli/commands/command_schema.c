@@ -1,7 +1,7 @@
 /* frostline schema */
 #include "launcher/cli/cli.h"
 #include "launcher/job/job.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "device/system/alloc.h"
 #include "launcher/cli/cli.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include <errno.h>
 #include <inttypes.h>

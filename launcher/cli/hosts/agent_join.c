@@ -1,6 +1,6 @@
 #include "launcher/cli/hosts/agent_join.h"
 
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/hosts/hosts.h"
 #include "launcher/run/joined/joined.h"

@@ -1,7 +1,7 @@
 #include "launcher/cli/manifest/manifest_check.h"
 
 #include "device/errors/failure.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include <ctype.h>
 #include <regex.h>

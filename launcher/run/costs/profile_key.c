@@ -6,7 +6,7 @@
 #include "device/random/random.h"
 #include "device/system/program.h"
 #include "launcher/job/job.h"
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 #include "nn/model.h"
 
 #include <inttypes.h>

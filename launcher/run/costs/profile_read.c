@@ -4,7 +4,7 @@
  *   ③ the numbers, each in its range              read_numbers */
 #include "launcher/job/job.h"
 #include "launcher/job/node.h"
-#include "launcher/job/number.h"
+#include "launcher/job/text/number.h"
 #include "launcher/run/costs/profile_fields.h"
 #include "launcher/run/costs/profile_file.h"
 

@@ -1,5 +1,5 @@
 #include "device/system/folders.h"
-#include "launcher/job/number.h"
+#include "launcher/job/text/number.h"
 #include "launcher/run/costs/profile_fields.h"
 #include "launcher/run/costs/profile_file.h"
 

@@ -1,6 +1,6 @@
 #include "launcher/run/hosts/host_address.h"
 
-#include "launcher/job/address.h"
+#include "launcher/job/text/address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
 #include "device/system/alloc.h"
 #include "device/text/plural.h"
 #include "launcher/job/job.h"
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 #include "launcher/run/model/job_data.h"
 
 #include <inttypes.h>

@@ -6,7 +6,7 @@
 
 #include "device/system/alloc.h"
 #include "device/system/regular_file.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 #include "nn/model.h"
 
 #include <frostline/plan.h>

@@ -15,7 +15,7 @@
 #include "device/text/plural.h"
 #include "freeze/interval.h"
 #include "launcher/job/job.h"
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 #include "launcher/run/machine/job_demand.h"
 #include "launcher/run/machine/open_files.h"
 #include "launcher/run/plan/kinds.h"

@@ -16,7 +16,7 @@
 
 #include "control/checkpoint/manifest/manifest.h"
 #include "control/events/resume_files.h"
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 #include "launcher/run/plan/preparation.h"
 #include "launcher/run/runs/runs.h"
 #include "launcher/worker/worker.h"

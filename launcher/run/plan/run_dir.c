@@ -4,7 +4,7 @@
 #include "device/system/folders.h"
 #include "device/system/regular_file.h"
 #include "launcher/job/job.h"
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 #include "launcher/run/runs/run_hold.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "device/errors/failure.h"
 #include "device/system/alloc.h"
 #include "launcher/job/job.h"
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 
 #include <limits.h>
 #include <stdio.h>

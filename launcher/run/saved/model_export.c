@@ -12,7 +12,7 @@
 #include "device/system/regular_file.h"
 #include "launcher/hf/hf_files.h"
 #include "launcher/job/job.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 #include "launcher/run/saved/export_list.h"
 #include "nn/tensor_copy.h"
 

@@ -11,7 +11,7 @@
 #include "device/errors/failure.h"
 #include "device/system/alloc.h"
 #include "launcher/job/job.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 #include "launcher/run/saved/saved_build.h"
 #include "launcher/run/saved/use_view.h"
 

@@ -1,6 +1,6 @@
 /* The address of a host as a user writes it. Pure: no name server is asked. */
-#ifndef FL_LAUNCHER_JOB_ADDRESS_H
-#define FL_LAUNCHER_JOB_ADDRESS_H
+#ifndef FL_LAUNCHER_JOB_TEXT_ADDRESS_H
+#define FL_LAUNCHER_JOB_TEXT_ADDRESS_H
 
 #include <frostline/status.h>
 

@@ -1,7 +1,7 @@
-#include "launcher/job/host_keys.h"
+#include "launcher/job/schema/host_keys.h"
 
 #include "device/text/plural.h"
-#include "launcher/job/address.h"
+#include "launcher/job/text/address.h"
 
 #include <frostline/plan.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/job/number.h"
+#include "launcher/job/text/number.h"
 
 #include <errno.h>
 #include <locale.h>

@@ -1,6 +1,6 @@
 /* Numbers in the notation of job files. */
-#ifndef FL_LAUNCHER_JOB_NUMBER_H
-#define FL_LAUNCHER_JOB_NUMBER_H
+#ifndef FL_LAUNCHER_JOB_TEXT_NUMBER_H
+#define FL_LAUNCHER_JOB_TEXT_NUMBER_H
 
 #include <stdbool.h>
 #include <stddef.h>

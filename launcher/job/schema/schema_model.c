@@ -1,6 +1,6 @@
 /* The fields of a job itself, and of its sections model and data. */
-#include "launcher/job/host_keys.h"
-#include "launcher/job/schema_table.h"
+#include "launcher/job/schema/host_keys.h"
+#include "launcher/job/schema/schema_table.h"
 
 #include <frostline/plan.h>
 

@@ -1,9 +1,9 @@
 /* The parts of the table of fields, in their order; schema.c joins them. Choices have the order of
  * their enums in frostline/job.h and frostline/dataset.h. */
-#ifndef FL_LAUNCHER_JOB_SCHEMA_TABLE_H
-#define FL_LAUNCHER_JOB_SCHEMA_TABLE_H
+#ifndef FL_LAUNCHER_JOB_SCHEMA_SCHEMA_TABLE_H
+#define FL_LAUNCHER_JOB_SCHEMA_SCHEMA_TABLE_H
 
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 
 #include <stddef.h>
 

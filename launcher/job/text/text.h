@@ -1,6 +1,6 @@
 /* Text from outside: which characters it may contain, and how a message shows it. */
-#ifndef FL_LAUNCHER_JOB_TEXT_H
-#define FL_LAUNCHER_JOB_TEXT_H
+#ifndef FL_LAUNCHER_JOB_TEXT_TEXT_H
+#define FL_LAUNCHER_JOB_TEXT_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

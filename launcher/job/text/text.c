@@ -1,4 +1,4 @@
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include "device/text/utf8.h"
 

@@ -1,7 +1,7 @@
 /* The table of every field of a job. It drives the parser, the defaults, the reference file, the
  * page docs/job.md, the messages, and the resolved job that a run keeps. */
-#ifndef FL_LAUNCHER_JOB_SCHEMA_H
-#define FL_LAUNCHER_JOB_SCHEMA_H
+#ifndef FL_LAUNCHER_JOB_SCHEMA_SCHEMA_H
+#define FL_LAUNCHER_JOB_SCHEMA_SCHEMA_H
 
 #include <frostline/job.h>
 

@@ -1,6 +1,6 @@
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 
-#include "launcher/job/schema_table.h"
+#include "launcher/job/schema/schema_table.h"
 
 #include <assert.h>
 

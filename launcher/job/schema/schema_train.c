@@ -1,5 +1,5 @@
 /* The fields of the sections train and devices. */
-#include "launcher/job/schema_table.h"
+#include "launcher/job/schema/schema_table.h"
 
 #include <frostline/plan.h>
 

@@ -1,8 +1,8 @@
 /* What an entry of `hosts` may have, in a job and in a file of hosts, and how it is checked. */
-#ifndef FL_LAUNCHER_JOB_HOST_KEYS_H
-#define FL_LAUNCHER_JOB_HOST_KEYS_H
+#ifndef FL_LAUNCHER_JOB_SCHEMA_HOST_KEYS_H
+#define FL_LAUNCHER_JOB_SCHEMA_HOST_KEYS_H
 
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 
 /* Items are fl_job_host. A file of hosts may leave the address out, and has FL_MAX_WORKERS hosts at
  * most. */

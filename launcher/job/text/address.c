@@ -1,7 +1,7 @@
-#include "launcher/job/address.h"
+#include "launcher/job/text/address.h"
 
 #include "device/errors/failure.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

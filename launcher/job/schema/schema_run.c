@@ -1,5 +1,5 @@
 /* The fields of the sections fault, checkpoint, trace, control and run. */
-#include "launcher/job/schema_table.h"
+#include "launcher/job/schema/schema_table.h"
 
 static const fl_field fields[] = {
     {.path = "fault.detect",

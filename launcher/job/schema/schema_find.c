@@ -1,5 +1,5 @@
 /* Fields and sections by their names. */
-#include "launcher/job/schema.h"
+#include "launcher/job/schema/schema.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 
 #include "device/text/utf8.h"
 #include "launcher/job/job.h"
-#include "launcher/job/text.h"
+#include "launcher/job/text/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
