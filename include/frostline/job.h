@@ -129,6 +129,9 @@ typedef struct fl_job_origins {
         int line, column;    /* from 1; line 0: nowhere, the default; -1: an override;
                               * -2: fl_job_set */
     } of[FL_JOB_FIELDS_MAX]; /* by the field's place in the table of fields */
+    struct {
+        int line, column;
+    } host[FL_JOB_HOSTS_MAX]; /* of each entry of hosts, where a file has them; line 0: nowhere */
 } fl_job_origins;
 
 /* model.dropout auto */

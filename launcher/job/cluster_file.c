@@ -11,9 +11,7 @@
 #include "launcher/job/schema/host_keys.h"
 #include "launcher/job/text/number.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -198,24 +196,23 @@ fl_status fl_cluster_file_refuse(const fl_cluster_file *file, int host, const ch
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (file->path[0] == '\0') {
+    if (file->line[host] == 0) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("hosts"), "entry %d, %s: %s", host + 1, key,
                              text);
     }
-    return fl_fail(FL_EINVAL, "%s:%d:%d: hosts: entry %d, %s: %s", file->path, file->line[host],
-                   file->column[host], host + 1, key, text);
+    return fl_fail(FL_EINVAL, "%s:%d:%d: hosts: entry %d, %s: %s", file->written_in,
+                   file->line[host], file->column[host], host + 1, key, text);
 }
 
-/* Agents have one; names are for a job. */
-static fl_status check_address(int entry, const char *text)
+/* Those that were read so far. */
+static fl__hosts_before hosts_before(const fl_cluster_file *file)
 {
-    unsigned char bytes[sizeof(struct in_addr)];
-    char shown[FL_SHOWN_MAX];
-    return text[0] == '\0' || inet_pton(AF_INET, text, bytes) == 1
-               ? FL_OK
-               : fl_fail(FL_EINVAL,
-                         "entry %d, address: found %s, allowed: an IPv4 address, as 10.0.0.1",
-                         entry, fl_shown(text, strlen(text), shown));
+    return (fl__hosts_before){.name = file->name[0],
+                              .address = file->address[0],
+                              .name_stride = sizeof file->name[0],
+                              .address_stride = sizeof file->address[0],
+                              .n = file->cluster.n_hosts,
+                              .n_devices = file->cluster.n_devices};
 }
 
 static fl_status read_host(cluster_reader *r, const yaml_node_t *node)
@@ -224,15 +221,9 @@ static fl_status read_host(cluster_reader *r, const yaml_node_t *node)
     fl_job_host host = {.devices = 0};
     const yaml_node_t *culprit = node;
     int i = out->cluster.n_hosts;
-    const fl__hosts_before before = {.name = out->name[0],
-                                     .address = out->address[0],
-                                     .name_stride = sizeof out->name[0],
-                                     .address_stride = sizeof out->address[0],
-                                     .n = i,
-                                     .n_devices = out->cluster.n_devices};
+    const fl__hosts_before before = hosts_before(out);
     fl_status status = fl_list_read_item(&fl__hosts_of_file, r->document, node, i, &host, &culprit);
     FL_TRY(at(r, culprit, "hosts", status));
-    FL_TRY(at(r, node, "hosts", check_address(i + 1, host.address)));
     FL_TRY(at(r, node, "hosts", fl__host_check(&host, &before)));
     out->line[i] = (int)node->start_mark.line + 1;
     out->column[i] = (int)node->start_mark.column + 1;
@@ -253,7 +244,13 @@ static fl_status read_hosts(cluster_reader *r, const yaml_node_t *list)
          item < list->data.sequence.items.top; item++) {
         FL_TRY(read_host(r, yaml_document_get_node(r->document, *item)));
     }
-    return FL_OK;
+    const fl__hosts_before all = hosts_before(r->out);
+    int near = 0;
+    fl_status status = fl__hosts_check_near(&all, &near);
+    return status == FL_OK
+               ? FL_OK
+               : at(r, yaml_document_get_node(r->document, list->data.sequence.items.start[near]),
+                    "hosts", status);
 }
 
 /* ---- links ---- */
@@ -347,6 +344,7 @@ fl_status fl_cluster_file_parse(const char *name, const char *text, size_t size_
     yaml_document_t document;
     fl_cluster_file_init(out);
     snprintf(out->path, sizeof out->path, "%s", name);
+    snprintf(out->written_in, sizeof out->written_in, "%s", name);
     FL_TRY(fl_job_screen(name, text, size_bytes));
     if (!yaml_parser_initialize(&parser)) {
         return fl_fail(FL_ENOMEM, "%s: out of memory", name);

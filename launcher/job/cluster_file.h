@@ -35,7 +35,9 @@ typedef struct fl_cluster_file {
     char profile[FL_MAX_WORKERS][FL_HOST_PROFILE_MAX]; /* file with costs of layers there; "": the
                                                           plan's own profile has them */
     bool has_speed[FL_MAX_WORKERS];                    /* whether the host's speed was given */
-    int line[FL_MAX_WORKERS], column[FL_MAX_WORKERS];  /* of each host in the file, from 1 */
+    char written_in[FL_TEXT_MAX];                      /* the file that has them, or the job's */
+    int line[FL_MAX_WORKERS], column[FL_MAX_WORKERS];  /* of each host there, from 1; line 0: no
+                                                          file has it */
 } fl_cluster_file;
 
 /* Read the file. FL_EIO: it cannot be read; FL_EINVAL with "file:line:column: field: found ...,
@@ -57,7 +59,7 @@ const char *fl_cluster_file_stated(const fl_cluster_file *file, int host,
                                    char text[FL_HOST_STATED_MAX]);
 
 /* Fail because of a host's value, FL_EINVAL: "hosts.yaml:3:5: hosts: entry 2, KEY: ...", or, of
- * hosts from a job, as a failure of its field `hosts`. */
+ * hosts that no file has, as a failure of the job's field `hosts`. */
 fl_status fl_cluster_file_refuse(const fl_cluster_file *file, int host, const char *key,
                                  const char *format, ...) FL_PRINTF(4, 5) FL_MUST_CHECK;
 

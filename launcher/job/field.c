@@ -125,6 +125,9 @@ fl_status fl__field_take(const fl_field *field, const char *text, size_t length,
         out->interval.ms = -1;
         return FL_OK;
     }
+    if (field->address != FL_ADDRESS_NONE && length <= fl__field_longest_name(field)) {
+        FL_TRY(fl_address_check(copy, field->address));
+    }
     bool good = fl__field_read(field, copy, length, out);
     bool needs_plain = field->type == FL_FIELD_INTEGER || field->type == FL_FIELD_NUMBER ||
                        field->type == FL_FIELD_BOOLEAN;

@@ -286,9 +286,11 @@ const char *fl_field_allowed(const fl_field *field, char text[FL_FIELD_ALLOWED_M
     char least[32], most[32], range[80];
     switch (field->type) {
     case FL_FIELD_TEXT:
-        snprintf(rest, left, "%s%s1 to %zu " FL_PLAIN_NAME_RULE,
-                 field->unit == NULL ? "" : field->unit, field->unit == NULL ? "" : ": ",
-                 fl__field_longest_name(field));
+        snprintf(rest, left, "1 to %zu " FL_PLAIN_NAME_RULE, fl__field_longest_name(field));
+        if (field->address != FL_ADDRESS_NONE) {
+            snprintf(rest, left, "%s, at most %zu characters", field->unit,
+                     fl__field_longest_name(field));
+        }
         break;
     case FL_FIELD_PATH:
         snprintf(rest, left, "a path of 1 to %d bytes", FL_TEXT_MAX - 1);

@@ -74,6 +74,13 @@ void fl_job_warn_length(const fl_job *job, int64_t steps_per_epoch, int64_t n_st
  * value, or "" without a file. Returns text. */
 const char *fl_job_place(const fl_job *job, const char *path, char text[FL_PLACE_MAX]);
 
+/* Where an entry of hosts, from 0, is in the job's file, from 1; false: no file has it. */
+bool fl_job_host_place(const fl_job *job, int64_t host, int *line, int *column);
+
+/* Make the current failure, "entry 2, ...", one of that entry of hosts: with its place in the file,
+ * or as a failure of the field. Returns FL_EINVAL. */
+fl_status fl_job_refuse_host(const fl_job *job, int64_t host) FL_MUST_CHECK;
+
 /* Prefix the current failure (fl_fail_field) with the place where its field was set, or one of
  * those it was compared with: the first that --set or a program has set, as the file alone may be
  * good; else the first that the file sets. Returns `status`. A failure that concerns no field stays

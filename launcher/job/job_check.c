@@ -420,11 +420,12 @@ fl_status fl_job_check_hosts(const fl_job *job)
                                .address_stride = sizeof job->hosts[0]};
     for (; before.n < job->n_hosts; before.n++) {
         if (fl__host_check(&job->hosts[before.n], &before) != FL_OK) {
-            return fl_fail_field(FL_EINVAL, FL_FIELDS("hosts"), "%s", fl_errmsg());
+            return fl_job_refuse_host(job, before.n);
         }
         before.n_devices += job->hosts[before.n].devices;
     }
-    return FL_OK;
+    int near = 0;
+    return fl__hosts_check_near(&before, &near) == FL_OK ? FL_OK : fl_job_refuse_host(job, near);
 }
 
 fl_status fl_job_check(const fl_job *job)

@@ -33,6 +33,17 @@ static fl_status once(const job_reader *r, const yaml_node_t *key, const char *f
     return at(r, key, field, fl_fail(FL_EINVAL, "repeated, it stands in line %d already", line));
 }
 
+/* Messages about one host name its place. */
+static void note_hosts(job_reader *r, const yaml_node_t *list)
+{
+    const yaml_node_item_t *items = list->data.sequence.items.start;
+    for (int64_t i = 0; i < r->job->n_hosts; i++) {
+        const yaml_node_t *node = yaml_document_get_node(r->document, items[i]);
+        r->job->origins.host[i].line = (int)node->start_mark.line + 1;
+        r->job->origins.host[i].column = (int)node->start_mark.column + 1;
+    }
+}
+
 static fl_status read_field(job_reader *r, int index, const yaml_node_t *key,
                             const yaml_node_t *value)
 {
@@ -44,6 +55,9 @@ static fl_status read_field(job_reader *r, int index, const yaml_node_t *key,
     if (field->type == FL_FIELD_LIST && value->type == YAML_SEQUENCE_NODE) {
         const yaml_node_t *culprit = value;
         fl_status status = fl_list_read(field, r->document, value, r->job, &culprit);
+        if (status == FL_OK && strcmp(field->path, "hosts") == 0) {
+            note_hosts(r, value);
+        }
         return at(r, culprit, field->path, status);
     }
     if (field->type == FL_FIELD_FILES && value->type == YAML_MAPPING_NODE) {

@@ -53,3 +53,21 @@ fl_status fl_job_locate(const fl_job *job, fl_status status)
     }
     return fl_fail(status, "%s%s", fl_job_place(job, field, place), fl_errmsg());
 }
+
+bool fl_job_host_place(const fl_job *job, int64_t host, int *line, int *column)
+{
+    const fl_job_origins *origins = &job->origins;
+    bool in_file = origins->of[fl_schema_find("hosts")].line > 0 && host < FL_JOB_HOSTS_MAX &&
+                   origins->host[host].line > 0;
+    *line = in_file ? origins->host[host].line : 0;
+    *column = in_file ? origins->host[host].column : 0;
+    return in_file;
+}
+
+fl_status fl_job_refuse_host(const fl_job *job, int64_t host)
+{
+    int line, column;
+    return fl_job_host_place(job, host, &line, &column)
+               ? fl_within(FL_EINVAL, "%s:%d:%d: hosts", job->origins.file, line, column)
+               : fl_fail_field(FL_EINVAL, FL_FIELDS("hosts"), "%s", fl_errmsg());
+}

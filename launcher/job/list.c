@@ -231,7 +231,13 @@ static fl_status check_value(const fl_field *key, bool is_required, const char *
     const char *text = text_of(key, &value, buffer);
     bool is_word = key->word != NULL && strcmp(text, key->word) == 0;
     bool may_be_absent = !is_required && is_absent(key, &value);
-    if (is_word || may_be_absent || fl__field_read(key, text, strlen(text), &unused)) {
+    if (is_word || may_be_absent) {
+        return FL_OK;
+    }
+    if (key->address != FL_ADDRESS_NONE) {
+        FL_TRY(fl_address_check(text, key->address));
+    }
+    if (fl__field_read(key, text, strlen(text), &unused)) {
         return FL_OK;
     }
     return fl_fail(FL_EINVAL, "found %s, allowed: %s",

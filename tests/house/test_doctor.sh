@@ -106,7 +106,7 @@ expect "a profile that is stated and not there" 2 '^error +job +stated.yaml:3:5:
 expect "the link between two hosts" 0 '^ok +links +1 pair measured; the worst of each: [0-9]+ us' \
     env PATH="$work/bin:$PATH" "$program" doctor --hosts two.yaml
 sed '/^links:/,$d; s/127.0.0.2/fd00::2/' two.yaml >six.yaml
-expect "an IPv6 address" 2 "address: found 'fd00::2', allowed: an IPv4 address, as 10.0.0.1 .no IPv6." \
+expect "an IPv6 address" 2 "address: found fd00::2, an IPv6 address; allowed: the IPv4 address of one host" \
     "$program" doctor --hosts six.yaml
 expect "no such file of hosts" 2 'none.yaml: cannot be opened' "$program" doctor --hosts none.yaml
 rm -r bin endless.yaml hosts.yaml two.yaml stated.yaml six.yaml wrong.yaml

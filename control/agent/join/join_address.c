@@ -1,5 +1,7 @@
 #include "control/agent/join/join_address.h"
 
+#include "device/text/ip_address.h"
+
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +10,7 @@
 static bool has_address(const fl_host_join *join, const char *address)
 {
     uint32_t wanted;
-    if (inet_pton(AF_INET, address, &wanted) != 1 || strncmp(address, "127.", 4) == 0) {
+    if (inet_pton(AF_INET, address, &wanted) != 1 || fl_ip_is_loopback(address)) {
         return true; /* not an IPv4 address: nothing is known of it */
     }
     bool found = join->n_own == 0;
@@ -26,20 +28,16 @@ const char *fl_join_address(const fl_host *host, const fl_host_join *join)
                                                                          : host->address;
 }
 
-static bool is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0;
-}
-
 bool fl_join_is_reachable(const fl_hosts *hosts, const fl_host_join *join, const char *address,
                           char why[FL_HOST_TEXT_MAX + 1])
 {
-    const char *wrong = NULL;
-    if (strcmp(address, "0.0.0.0") == 0 ||
-        (is_loopback(address) && !is_loopback(hosts->host[0].address))) {
-        wrong = "leads other hosts to themselves";
-    } else if (join->n_own < FL_HOST_OWN_MAX && !has_address(join, address)) {
-        wrong = "is no address of a network interface of the host";
+    const char *wrong = fl_ip_fault(address);
+    bool is_near = fl_ip_is_loopback(address) && !fl_ip_is_loopback(hosts->host[0].address);
+    bool is_other = join->n_own < FL_HOST_OWN_MAX && !has_address(join, address);
+    if (wrong == NULL && is_near) {
+        wrong = "which leads other hosts to themselves";
+    } else if (wrong == NULL && is_other) {
+        wrong = "which is no address of a network interface of the host";
     }
     if (wrong != NULL) {
         snprintf(why, FL_HOST_TEXT_MAX + 1,

@@ -2,6 +2,7 @@
 #include "control/link/keys/zap_auth.h"
 #include "device/text/plain_name.h"
 #include "launcher/cli/hosts/agent_join.h"
+#include "launcher/job/text/address.h"
 #include "launcher/job/text/text.h"
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/hosts/host_names.h"
@@ -55,7 +56,7 @@ static fl_status refuse_join(const char *join)
 static fl_status read_join(const fl_args *args, char head[HEAD_MAX])
 {
     const char *join = fl_args_value(args, "--join");
-    char text[HEAD_MAX], address[FL_ADDRESS_TEXT];
+    char text[HEAD_MAX];
     if (join == NULL || fl_args_value(args, "--key") == NULL) {
         return fl_fail(FL_EINVAL, "frostline agent: %s is missing; see frostline agent --help",
                        join == NULL ? "--join ADDRESS" : "--key FILE");
@@ -65,12 +66,8 @@ static fl_status read_join(const fl_args *args, char head[HEAD_MAX])
     }
     snprintf(head, HEAD_MAX, "%s", text + strlen("tcp://"));
     *strrchr(head, ':') = '\0';
-    bool is_number = strspn(head, "0123456789.*[]:") == strlen(head);
-    if (is_number &&
-        (fl_own_address_resolve(head, address) != FL_OK || fl_own_address_is_wildcard(address))) {
-        return refuse_join(join);
-    }
-    return FL_OK;
+    fl_status status = fl_address_check(head, FL_ADDRESS_OR_NAME);
+    return status == FL_OK ? FL_OK : fl_within(status, "--join");
 }
 
 /* Of this host, at which its workers listen; "": not given. */

@@ -5,6 +5,7 @@
 #include "launcher/cli/hosts/planned_hosts.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/job/cluster_file.h"
+#include "launcher/run/hosts/host_names.h"
 #include "launcher/run/run.h"
 
 #include <stdio.h>
@@ -321,6 +322,7 @@ static fl_status show_job(const fl_args *args, fl_job_context *w)
 {
     fl_planned_hosts *of_job = NULL;
     FL_TRY(fl_planned_hosts_make(NULL, &w->job, &of_job));
+    fl_host_names_warn(&w->job);
     fl_status status = of_job == NULL ? show_plans(args, w, NULL, NULL)
                                       : show_plans(args, w, &of_job->file, &of_job->hosts);
     fl_free(of_job);

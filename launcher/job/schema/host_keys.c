@@ -18,10 +18,10 @@
         .path = "name", .type = FL_FIELD_TEXT, .offset = AT(name), .most = FL_JOB_HOST_TEXT - 1,   \
         .doc = "The host's name in the run."                                                       \
     }
-#define ADDRESS(what)                                                                              \
+#define ADDRESS(kind, what)                                                                        \
     {                                                                                              \
-        .path = "address", .type = FL_FIELD_TEXT, .unit = (what), .offset = AT(address),           \
-        .most = FL_JOB_HOST_TEXT - 1,                                                              \
+        .path = "address", .type = FL_FIELD_TEXT, .address = (kind), .unit = (what),               \
+        .offset = AT(address), .most = FL_JOB_HOST_TEXT - 1,                                       \
         .doc = "Its IPv4 address, or a name that resolves to it: for ssh, and for the other "      \
                "hosts."                                                                            \
     }
@@ -58,10 +58,11 @@
                "speed, a run measures a host of another kind than the first one."                  \
     }
 
-static const fl_field of_job[] = {NAME, ADDRESS("an IPv4 address or a name that has one (no IPv6)"),
-                                  DEVICES, OPTIONAL};
-static const fl_field of_file[] = {NAME, DEVICES, ADDRESS("an IPv4 address, as 10.0.0.1 (no IPv6)"),
-                                   OPTIONAL};
+static const fl_field of_job[] = {
+    NAME, ADDRESS(FL_ADDRESS_OR_NAME, "an IPv4 address or a name that has one (no IPv6)"), DEVICES,
+    OPTIONAL};
+static const fl_field of_file[] = {
+    NAME, DEVICES, ADDRESS(FL_ADDRESS_ALONE, "an IPv4 address, as 10.0.0.1 (no IPv6)"), OPTIONAL};
 
 const fl_list fl__hosts_of_job = {.least = 2,
                                   .capacity = FL_JOB_HOSTS_MAX,
@@ -98,9 +99,6 @@ fl_status fl__host_check(const fl_job_host *host, const fl__hosts_before *before
                        "entry %d, address: found %s twice, allowed: addresses that differ", entry,
                        host->address);
     }
-    if (fl_address_check_host(host->address) != FL_OK) {
-        return fl_fail(FL_EINVAL, "entry %d, address: %s", entry, fl_errmsg());
-    }
     if (host->sockets > host->devices) {
         return fl_fail(FL_EINVAL, "entry %d, sockets: found %d, allowed: at most its %s", entry,
                        host->sockets, fl_count(host->devices, "device", devices));
@@ -110,4 +108,15 @@ fl_status fl__host_check(const fl_job_host *host, const fl__hosts_before *before
                : fl_fail(FL_EINVAL,
                          "entry %d, devices: found %d devices up to here, allowed: at most %d",
                          entry, before->n_devices + host->devices, FL_MAX_WORKERS);
+}
+
+fl_status fl__hosts_check_near(const fl__hosts_before *all, int *entry)
+{
+    int near = fl_address_find_near(all->address, all->address_stride, all->n);
+    if (near < 0) {
+        return FL_OK;
+    }
+    const char *address = all->address + (size_t)near * all->address_stride;
+    *entry = near;
+    return fl_within(fl_address_refuse_near(address, address), "entry %d, address", near + 1);
 }

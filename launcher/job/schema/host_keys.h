@@ -21,4 +21,8 @@ typedef struct fl__hosts_before {
  * with "entry 2, name: found ..., allowed: ...". Pure. */
 fl_status fl__host_check(const fl_job_host *host, const fl__hosts_before *before) FL_MUST_CHECK;
 
+/* Hosts reach each other: none has a loopback address, or all have one, and are one machine.
+ * FL_EINVAL as above; *entry: which one, from 0. Names are not known here. Pure. */
+fl_status fl__hosts_check_near(const fl__hosts_before *all, int *entry) FL_MUST_CHECK;
+
 #endif

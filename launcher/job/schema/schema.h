@@ -3,6 +3,8 @@
 #ifndef FL_LAUNCHER_JOB_SCHEMA_SCHEMA_H
 #define FL_LAUNCHER_JOB_SCHEMA_SCHEMA_H
 
+#include "launcher/job/text/address.h"
+
 #include <frostline/job.h>
 
 #include <stdio.h>
@@ -56,7 +58,8 @@ typedef struct fl_field {
     const char *const *choices; /* ended by NULL */
     int n_offered; /* the first of them, which a job file may have; the others stand in the record
                       of a run only; 0: all */
-    const fl_list *list; /* of a list: its items */
+    const fl_list *list;     /* of a list: its items */
+    fl_address_kind address; /* of a text: FL_ADDRESS_NONE if it is no address of a host */
     fl_field_resume resume;
     const char *doc; /* one sentence */
 } fl_field;

@@ -4,11 +4,27 @@
 
 #include <frostline/status.h>
 
-/* Whether this is a name, or an IPv4 address of four decimal numbers: a resolver also takes "10.1",
- * and reads "010.77.1.1" as octal. FL_EINVAL, "found TEXT, allowed: ...". */
-fl_status fl_address_check_form(const char *text) FL_MUST_CHECK;
+#include <stddef.h>
 
-/* The same, and no address of many hosts: a multicast one, or 255.255.255.255. */
-fl_status fl_address_check_host(const char *text) FL_MUST_CHECK;
+/* What a text may be. */
+typedef enum fl_address_kind {
+    FL_ADDRESS_NONE, /* it is no address */
+    FL_ADDRESS_OR_NAME,
+    FL_ADDRESS_ALONE,
+} fl_address_kind;
+
+/* Whether this is an IPv4 address that a host may have (device/text/ip_address.h), as four decimal
+ * numbers, because a resolver also takes "10.1" and reads "010.77.1.1" as octal; or, with
+ * FL_ADDRESS_OR_NAME, a name. FL_EINVAL, "found TEXT, ...; allowed: ...". */
+fl_status fl_address_check(const char *text, fl_address_kind kind) FL_MUST_CHECK;
+
+/* Of the addresses of several hosts, the first one that leads every host to itself, where another
+ * one does not; -1: there is none. Names count as neither.
+ * address  of n hosts, each `stride` bytes after the one before */
+int fl_address_find_near(const char *address, size_t stride, int n);
+
+/* FL_EINVAL, "found GIVEN (ADDRESS), which leads other hosts to themselves; ...", for such a host
+ * whose address is written as `given`. */
+fl_status fl_address_refuse_near(const char *given, const char *address);
 
 #endif

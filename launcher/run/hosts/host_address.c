@@ -1,5 +1,7 @@
 #include "launcher/run/hosts/host_address.h"
 
+#include "device/errors/failure.h"
+#include "device/text/ip_address.h"
 #include "launcher/job/text/address.h"
 
 #include <arpa/inet.h>
@@ -20,7 +22,7 @@ fl_status fl_host_address(const char *name, char address[FL_ADDRESS_TEXT])
 {
     const struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
     struct addrinfo *found = NULL;
-    FL_TRY(fl_address_check_form(name));
+    FL_TRY(fl_address_check(name, FL_ADDRESS_OR_NAME));
     int error = getaddrinfo(name, NULL, &hints, &found);
     if (error != 0) {
         return fl_fail(FL_EINVAL, "%s: no IPv4 address: %s", name,
@@ -30,7 +32,8 @@ fl_status fl_host_address(const char *name, char address[FL_ADDRESS_TEXT])
     memcpy(&in, found->ai_addr, sizeof in);
     freeaddrinfo(found);
     inet_ntop(AF_INET, &in.sin_addr, address, FL_ADDRESS_TEXT);
-    return FL_OK;
+    fl_status status = fl_address_check(address, FL_ADDRESS_ALONE);
+    return status == FL_OK ? FL_OK : fl_within(status, "%s", name);
 }
 
 /* A socket for datagrams has an address of its own once it has a destination. */
@@ -90,7 +93,7 @@ bool fl_host_address_is_own(const char *address)
 
 bool fl_host_address_is_loopback(const char *address)
 {
-    return strncmp(address, "127.", 4) == 0;
+    return fl_ip_is_loopback(address);
 }
 
 /* The first IPv4 address of this interface, or of any but the loopback one. */

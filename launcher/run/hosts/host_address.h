@@ -10,7 +10,7 @@
 enum { FL_ADDRESS_TEXT = 16 }; /* "255.255.255.255" */
 
 /* The IPv4 address of a host: of its name, or the text itself if it is one. FL_EINVAL, "NAME: why"
- * if it has none, and for an address in another form than four decimal numbers. May ask name
+ * if it has none, and for one that no host may have (launcher/job/text/address.h). May ask name
  * servers, whose time-outs it waits for. */
 fl_status fl_host_address(const char *name, char address[FL_ADDRESS_TEXT]) FL_MUST_CHECK;
 

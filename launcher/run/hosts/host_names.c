@@ -37,3 +37,16 @@ fl_status fl_host_names_await(const char *const *names, int n, int64_t timeout_m
     }
     return FL_OK;
 }
+
+void fl_host_names_warn(const fl_job *job)
+{
+    char address[FL_ADDRESS_TEXT];
+    for (int64_t i = 0; i < job->n_hosts; i++) {
+        if (fl_host_address(job->hosts[i].address, address) != FL_OK) {
+            fl_log(FL_LOG_WARN,
+                   "host %s: %s; a plan does not need the address of a host, and a run does",
+                   job->hosts[i].name, fl_errmsg());
+            return;
+        }
+    }
+}

@@ -27,8 +27,10 @@
 void fl_hosts_of_job(const fl_job *job, fl_cluster_file *out)
 {
     fl_cluster_file_init(out);
+    snprintf(out->written_in, sizeof out->written_in, "%s", job->origins.file);
     for (int64_t i = 0; i < job->n_hosts; i++) {
         fl_cluster_file_add(out, &job->hosts[i]);
+        (void)fl_job_host_place(job, i, &out->line[i], &out->column[i]);
     }
 }
 
@@ -81,13 +83,8 @@ static fl_status refuse_own(const fl_cluster_file *file, const char *source, int
                             const char *address)
 {
     const char *given = file->address[i];
-    bool same = strcmp(given, address) == 0;
-    fl_status status =
-        i == 0 ? fl_own_address_check(given, address, false)
-               : fl_fail(FL_EINVAL,
-                         "found %s%s%s%s, which leads other hosts to themselves; allowed: its "
-                         "address in the network of the hosts",
-                         given, same ? "" : " (", same ? "" : address, same ? "" : ")");
+    fl_status status = i == 0 ? fl_own_address_check(given, address, false)
+                              : fl_address_refuse_near(given, address);
     return status == FL_OK ? FL_OK : refuse_address(file, source, i);
 }
 
@@ -100,13 +97,7 @@ static fl_status take_address(const fl_cluster_file *file, const char *source, i
                                       "found nothing, allowed: an IPv4 address, as 10.0.0.1, "
                                       "which a run needs of each host");
     }
-    if (fl_own_address_resolve(file->address[i], address) != FL_OK) {
-        return refuse_address(file, source, i);
-    }
-    if (fl_own_address_is_wildcard(address)) {
-        return refuse_own(file, source, i, address);
-    }
-    if (fl_address_check_host(address) != FL_OK) {
+    if (fl_host_address(file->address[i], address) != FL_OK) {
         return refuse_address(file, source, i);
     }
     snprintf(host->address, sizeof host->address, "%s", address);
@@ -175,24 +166,18 @@ static fl_status check_first(const fl_cluster_file *file, const char *source, co
             snprintf(own, sizeof own, "; this host is %s", host->name);
         }
     }
-    return within_source(source, fl_fail(FL_EINVAL,
-                                         "the first host, %s, has the address %s, which this host "
-                                         "has not%s; allowed: frostline run on the first host",
-                                         head->name, head->address, own));
+    fl_status status = fl_fail(FL_EINVAL,
+                               "the first host, %s, has the address %s, which this host has not%s; "
+                               "allowed: frostline run on the first host",
+                               head->name, head->address, own);
+    return status == FL_OK ? FL_OK : refuse_address(file, source, 0);
 }
 
 /* Hosts reach each other: none has a loopback address, or all have one, and are one machine. */
 static fl_status check_reach(const fl_cluster_file *file, const char *source, const fl_hosts *hosts)
 {
-    int loopback = -1, n = 0;
-    for (int i = hosts->n - 1; i >= 0; i--) {
-        bool is_one = fl_host_address_is_loopback(hosts->host[i].address);
-        loopback = is_one ? i : loopback;
-        n += is_one;
-    }
-    return n == 0 || n == hosts->n
-               ? FL_OK
-               : refuse_own(file, source, loopback, hosts->host[loopback].address);
+    int near = fl_address_find_near(hosts->host[0].address, sizeof hosts->host[0], hosts->n);
+    return near < 0 ? FL_OK : refuse_own(file, source, near, hosts->host[near].address);
 }
 
 /* Names may have the same address. */
@@ -299,8 +284,8 @@ fl_status fl_hosts_make(const fl_cluster_file *file, const fl_hosts_source *sour
         FL_TRY(take_address(file, source->name, i, out));
     }
     FL_TRY(source->key == NULL ? make_keys(out) : read_head_keys(source->key, out));
-    FL_TRY(check_first(file, source->name, out));
     FL_TRY(check_reach(file, source->name, out));
+    FL_TRY(check_first(file, source->name, out));
     FL_TRY(check_differ(file, source->name, out));
     FL_TRY(check_others(file, source->name, out));
     return source->listen == NULL ? choose_endpoints(source->name, out)

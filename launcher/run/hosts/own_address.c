@@ -1,5 +1,7 @@
 #include "launcher/run/hosts/own_address.h"
 
+#include "device/text/ip_address.h"
+
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -8,26 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define WILDCARD "0.0.0.0"
-
 enum { LIST_BYTES = 400, GIVEN_MAX = 80 };
-
-bool fl_own_address_is_wildcard(const char *address)
-{
-    return strcmp(address, WILDCARD) == 0;
-}
-
-fl_status fl_own_address_resolve(const char *given, char address[FL_ADDRESS_TEXT])
-{
-    static const char *const all[] = {"*", "[::]", "::"};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (strcmp(given, all[i]) == 0) {
-            memcpy(address, WILDCARD, sizeof WILDCARD);
-            return FL_OK;
-        }
-    }
-    return fl_host_address(given, address);
-}
 
 /* The IPv4 address of this entry; false: it has none, or its interface is down. */
 static bool read_entry(const struct ifaddrs *entry, char address[FL_ADDRESS_TEXT])
@@ -73,7 +56,7 @@ static bool has_interface(const struct ifaddrs *all, const char *address)
 static const char *shown_address(const char *given, const char *address,
                                  char shown[GIVEN_MAX + FL_ADDRESS_TEXT + 8])
 {
-    bool same = fl_own_address_is_wildcard(address) || strcmp(given, address) == 0;
+    bool same = strcmp(given, address) == 0;
     int n = snprintf(shown, GIVEN_MAX + FL_ADDRESS_TEXT + 8, "%.*s", GIVEN_MAX, given);
     if (!same) {
         snprintf(shown + n, FL_ADDRESS_TEXT + 8, " (%s)", address);
@@ -119,26 +102,46 @@ fl_status fl_own_address_check_other(const char *given, const char *address)
     return status;
 }
 
-fl_status fl_own_address_check(const char *given, const char *address, bool near)
+/* The addresses of this host that would do. why: to follow "found ADDRESS, " */
+static fl_status refuse_address(const struct ifaddrs *all, const char *given, const char *address,
+                                const char *why, bool near)
 {
     char list[LIST_BYTES], shown[GIVEN_MAX + FL_ADDRESS_TEXT + 8];
+    list_addresses(all, near, list);
+    return fl_fail(FL_EINVAL, "found %s, %s; allowed: %s", shown_address(given, address, shown),
+                   why, list);
+}
+
+fl_status fl_own_address_resolve(const char *given, char address[FL_ADDRESS_TEXT])
+{
+    const char *fault = fl_ip_fault(given);
+    struct ifaddrs *all = NULL;
+    if (fault == NULL) {
+        return fl_host_address(given, address);
+    }
+    if (getifaddrs(&all) != 0) {
+        return fl_host_address(given, address); /* the same, without a list */
+    }
+    fl_status status = refuse_address(all, given, given, fault, false);
+    freeifaddrs(all);
+    return status;
+}
+
+fl_status fl_own_address_check(const char *given, const char *address, bool near)
+{
     struct ifaddrs *all = NULL;
     const char *why = NULL;
     if (getifaddrs(&all) != 0) {
         all = NULL; /* nothing is known of interfaces: a socket at the address decides */
     }
-    if (fl_own_address_is_wildcard(address)) {
-        why = "means every address of this host, and leads other hosts to themselves";
-    } else if (!has_interface(all, address)) {
-        why = "is no address of a network interface of this host";
+    if (!has_interface(all, address)) {
+        why = "which is no address of a network interface of this host";
     } else if (!near && fl_host_address_is_loopback(address)) {
-        why = "leads other hosts to themselves";
+        why = "which leads other hosts to themselves";
     }
-    list_addresses(all, near, list);
+    fl_status status = why == NULL ? FL_OK : refuse_address(all, given, address, why, near);
     if (all != NULL) {
         freeifaddrs(all);
     }
-    return why == NULL ? FL_OK
-                       : fl_fail(FL_EINVAL, "found %s, which %s; allowed: %s",
-                                 shown_address(given, address, shown), why, list);
+    return status;
 }

@@ -7,16 +7,12 @@
 
 #include <stdbool.h>
 
-/* As fl_host_address, which asks name servers; the texts that mean every address of a host, as "*"
- * and
- * "[::]", become 0.0.0.0. */
+/* As fl_host_address, which asks name servers. An address that no host may have, as "*" or "[::]",
+ * is refused with those of this host that would do. */
 fl_status fl_own_address_resolve(const char *given, char address[FL_ADDRESS_TEXT]) FL_MUST_CHECK;
 
-/* Whether this is 0.0.0.0, which means every address of the host that uses it. Pure. */
-bool fl_own_address_is_wildcard(const char *address);
-
-/* FL_EINVAL, with what was found and the addresses of this host that would do, if `address` is the
- * wildcard, is no address of an interface of this host, or is a loopback one.
+/* FL_EINVAL, with what was found and the addresses of this host that would do, if `address` is no
+ * address of an interface of this host, or is a loopback one.
  * given  as the user wrote it: the address itself, or a name for it
  * near   the other hosts are this machine, too: a loopback address leads them here */
 fl_status fl_own_address_check(const char *given, const char *address, bool near) FL_MUST_CHECK;

@@ -130,8 +130,8 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
         const char *arguments, *text;
     } cases[] = {
         {"run " NET_JOB "--hosts far.yaml",
-         "--hosts: the first host, a, has the address 192.0.2.1, which this host has not; this "
-         "host is b; allowed: frostline run on the first host"},
+         "far.yaml:2:5: hosts: entry 1, address: the first host, a, has the address 192.0.2.1, "
+         "which this host has not; allowed: frostline run on the first host"},
         {"run " NET_JOB "--hosts far.yaml --listen tcp://127.0.0.1:5570",
          "the first host, a, has the address 192.0.2.1, which this host has not"},
         {"run " NET_JOB "--hosts hosts.yaml --listen tcp://192.0.2.1:5570",
@@ -140,18 +140,30 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
          "near.yaml:2:5: hosts: entry 1, address: found 127.0.0.1, which leads other hosts to "
          "themselves; allowed: "},
         {"run " NET_JOB "--hosts back.yaml --listen tcp://127.0.0.1:5570",
-         "entry 2, address: found 0.0.0.0, which leads other hosts to themselves; allowed: its "
-         "address in"},
+         "entry 2, address: found 0.0.0.0, which means every address of a host; allowed: "},
         {"run " NET_JOB "--hosts any.yaml --listen tcp://127.0.0.1:5570",
-         "entry 1, address: found 0.0.0.0, which means every address of this host, and leads other "
-         "hosts to "
+         "any.yaml:2:36: hosts: entry 1, address: found 0.0.0.0, which means every address of a "
+         "host; allowed: the IPv4 address of one host"},
+        {"plan " NET_JOB "--cluster any.yaml",
+         "any.yaml:2:36: hosts: entry 1, address: found 0.0.0.0, which means every address of a "
+         "host; allowed: the IPv4 address of one host"},
+        {"plan " NET_JOB "--cluster near.yaml",
+         "near.yaml:2:5: hosts: entry 1, address: found 127.0.0.1, which leads other hosts to "
          "themselves; allowed: "},
+        {"plan " NET_JOB "--set 'hosts=[{name: a, address: 10.0.0.1, devices: 1}, "
+         "{name: b, address: 127.0.0.2, devices: 1}]'",
+         "hosts: entry 2, address: found 127.0.0.2, which leads other hosts to themselves"},
+        {"validate " NET_JOB "--set 'hosts=[{name: a, address: 127.0.0.1, devices: 1}, "
+         "{name: b, address: b.invalid, devices: 1}]'",
+         "hosts: entry 2, address: b.invalid: no IPv4 address"},
         {"run " NET_JOB "--hosts hosts.yaml --listen tcp://0.0.0.0:5570",
-         "--listen: found 0.0.0.0, which means every address of this host"},
+         "--listen: found 0.0.0.0, which means every address of a host; allowed: "},
         {"run " NET_JOB "--hosts hosts.yaml --listen 'tcp://*:5570'",
-         "--listen: found *, which means every address of this host"},
+         "--listen: found *, which means every address of a host"},
         {"run " NET_JOB "--hosts hosts.yaml --listen 'tcp://[::]:5570'",
-         "--listen: found [::], which means every address of this host"},
+         "--listen: found [::], which means every address of a host"},
+        {"run " NET_JOB "--hosts hosts.yaml --listen tcp://240.0.0.1:5570",
+         "--listen: found 240.0.0.1, an address of 240.0.0.0/4 (class E), which no host has"},
         {"run " NET_JOB "--set 'hosts=[{name: a, address: 127.0.0.1, devices: 1}, "
          "{name: b, address: localhost, devices: 1}]'",
          "hosts: entry 2, address: found 127.0.0.1, which host a has, too"},
@@ -163,7 +175,7 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
          "hosts: entry 1, address: a.invalid: no IPv4 address"},
         {"run " NET_JOB "--set 'hosts=[{name: a, address: 127.0.0.1, devices: 1}, "
          "{name: b, address: \"fd00::2\", devices: 1}]'",
-         "address: found 'fd00::2', allowed: an IPv4 address or a name that has one (no IPv6)"},
+         "address: found fd00::2, an IPv6 address; allowed: the IPv4 address of one host"},
         {"run " NET_JOB "--hosts large.yaml --listen tcp://127.0.0.1:5570",
          "large.yaml:3:5: hosts: entry 2, memory: found 1.0 PiB, allowed: at most devices.memory"},
         {"run " NET_JOB "--hosts bare.yaml --listen tcp://127.0.0.1:5570",
@@ -175,12 +187,13 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
          "address: found 'localhost', allowed: an IPv4 address"},
         {"run " NET_JOB "--hosts octal.yaml --listen tcp://127.0.0.1:5570", "octal.yaml:3:"},
         {"run " NET_JOB "--hosts many.yaml --listen tcp://127.0.0.1:5570",
-         "many.yaml:3:5: hosts: entry 2, address: found 224.0.0.1, a multicast address"},
+         "many.yaml:3:36: hosts: entry 2, address: found 224.0.0.1, a multicast address"},
         {"run " NET_JOB "--hosts hosts.yaml --listen tcp://0127.0.0.1:5570",
          "--listen: found '0127.0.0.1', allowed: four decimal numbers"},
         {"agent --join tcp://127.0.0.1:5570 --key none --address 127.1",
          "--address: found '127.1', allowed: four decimal numbers"},
-        {"agent --join tcp://127.1:5570 --key keys", "with the head's address"},
+        {"agent --join tcp://127.1:5570 --key keys",
+         "--join: found '127.1', allowed: four decimal numbers"},
         {"run " NET_JOB "--ssh", "--ssh: an option of --hosts, which is missing"},
         {"run " NET_JOB "--hosts hosts.yaml --listen 127.0.0.1", "allowed: tcp://ADDRESS:PORT"},
         {"run " NET_JOB "--hosts none.yaml --listen tcp://127.0.0.1:5570",
@@ -207,9 +220,11 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
          "address, and PORT from 1 to 65534"},
         {"agent --join tcp://127.0.0.1:0 --key keys", "PORT from 1 to 65534"},
         {"agent --join tcp://127.0.0.1 --key keys", "PORT from 1 to 65534"},
-        {"agent --join tcp://0.0.0.0:5570 --key keys", "with the head's address"},
-        {"agent --join 'tcp://*:5570' --key keys", "with the head's address"},
-        {"agent --join 'tcp://[::1]:5570' --key keys", "with the head's address"},
+        {"agent --join tcp://0.0.0.0:5570 --key keys",
+         "--join: found 0.0.0.0, which means every address of a host; allowed: the IPv4"},
+        {"agent --join 'tcp://*:5570' --key keys", "--join: found *, which means every address"},
+        {"agent --join 'tcp://[::1]:5570' --key keys", "--join: found [::1], an IPv6 loopback"},
+        {"agent --join tcp://239.1.1.1:5570 --key keys", "--join: found 239.1.1.1, a multicast"},
         /* the keys come last: they may be typed */
         {"agent --join tcp://127.0.0.1:5570 --key none --devices 0", "--devices: found '0'"},
         {"agent --join tcp://127.0.0.1:5570 --key none --wait 0", "--wait: found '0'"},
@@ -217,9 +232,11 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
          "--address: found 192.0.2.1, which is no address of a network interface of this host; "
          "allowed: 127.0.0.1 (lo)"},
         {"agent --join tcp://127.0.0.1:5570 --key none --address 0.0.0.0",
-         "--address: found 0.0.0.0, which means every address of this host"},
+         "--address: found 0.0.0.0, which means every address of a host; allowed: "},
         {"agent --join tcp://127.0.0.1:5570 --key none --address '::'",
-         "--address: found ::, which means every address of this host"},
+         "--address: found ::, which means every address of a host"},
+        {"agent --join tcp://127.0.0.1:5570 --key none --address 0.1.2.3",
+         "--address: found 0.1.2.3, an address of 0.0.0.0/8, which no host has; allowed: "},
         {"agent --join tcp://192.0.2.1:5570 --key keys --address 127.0.0.1",
          "--address: found 127.0.0.1, which leads other hosts to themselves; allowed: "},
         {"agent --join tcp://127.0.0.1:5570 --key none --address b.invalid",
@@ -244,7 +261,8 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
                         "sed 's/127.0.0.2/localhost/' hosts.yaml > name.yaml && "
                         "sed 's/127.0.0.2/0127.0.0.2/' hosts.yaml > octal.yaml && "
                         "sed 's/127.0.0.2/224.0.0.1/' hosts.yaml > many.yaml && "
-                        "sed 's/127.0.0.1/192.0.2.1/' hosts.yaml > far.yaml && "
+                        "sed 's/127.0.0.[12]/192.0.2.1/; s/b, devices: 1, address: 192.0.2.1/b, "
+                        "devices: 1, address: 198.51.100.2/' hosts.yaml > far.yaml && "
                         "sed 's/127.0.0.2/192.0.2.1/' hosts.yaml > near.yaml && "
                         "sed 's/127.0.0.1/0.0.0.0/' hosts.yaml > any.yaml && "
                         "sed 's/127.0.0.2/0.0.0.0/' hosts.yaml > back.yaml && "
@@ -258,6 +276,24 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
             fail_msg("%s: exit code %d, %s", cases[i].arguments, said.exit_code, said.err);
         }
     }
+}
+
+/* Would catch: a plan that cannot be made where the names of the hosts are not known, and one that
+ * says nothing of them. */
+static void test_hosts_refused__a_plan_needs_no_names(void **state)
+{
+    net_hosts *h = *state;
+    run_command(h->dir,
+                "'" FL_BINARY_DIR "/frostline' plan " NET_JOB
+                "--set pipe.profile=none --set 'hosts=[{name: a, address: a.invalid, devices: 1}, "
+                "{name: b, address: b.invalid, devices: 1}]'",
+                &said);
+    if (said.exit_code != 0) {
+        fail_msg("exit code %d: %s", said.exit_code, said.err);
+    }
+    assert_non_null(strstr(said.out, "host b: "));
+    assert_non_null(strstr(said.err, "host a: a.invalid: no IPv4 address"));
+    assert_null(strstr(said.err, "b.invalid"));
 }
 
 static int make_two(void **state)
@@ -276,6 +312,9 @@ static void test_hosts_refused__an_address_is_of_one_host(void **state)
         {NULL, "224.0.0.1", "entry 2, address: found 224.0.0.1, a multicast address; allowed"},
         {NULL, "255.255.255.255", "entry 2, address: found 255.255.255.255, a broadcast address"},
         {"224.0.0.1", "192.0.2.1", "entry 1, address: found 224.0.0.1, a multicast address"},
+        {"192.0.2.1", "10.9.8.1",
+         "entry 1, address: the first host, a, has the address 192.0.2.1, which this host has not; "
+         "this host is b; allowed: frostline run on the first host"},
         {"10.9.8.255", "192.0.2.1",
          "entry 1, address: found 10.9.8.255, which is no address of a network interface of this "
          "host; allowed: "},
@@ -389,6 +428,7 @@ int main(void)
         LOOPBACK(test_hosts_refused__strangers_are_refused),
         LOOPBACK(test_hosts_refused__a_stale_key_is_read_again),
         LOOPBACK(test_hosts_refused__bad_input_is_refused),
+        LOOPBACK(test_hosts_refused__a_plan_needs_no_names),
         cmocka_unit_test_setup_teardown(test_hosts_refused__an_address_is_of_one_host, make_two,
                                         net_hosts_tear_down),
         LOOPBACK(test_hosts_refused__the_loopback_interface_is_no_network),

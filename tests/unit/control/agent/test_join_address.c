@@ -57,10 +57,11 @@ static void test_join_address__others_reach_the_host_there(void **state)
         {"10.0.0.1", "10.0.0.2", {.n_own = 2, .own = {0x7f000001, OLD}}, NULL},
         {"10.0.0.1", "10.0.0.2", {.n_own = 0}, NULL}, /* it says nothing of its addresses */
         {"127.0.0.1", "127.0.0.2", {.n_own = 1, .own = {0x7f000001}}, NULL},
-        {"10.0.0.1", "10.0.0.9", {.n_own = 1, .own = {OLD}}, "10.0.0.9, is no address of"},
-        {"10.0.0.1", "127.0.0.2", {.n_own = 1, .own = {OLD}}, "127.0.0.2, leads other hosts"},
-        {"10.0.0.1", "0.0.0.0", {.n_own = 1, .own = {OLD}}, "0.0.0.0, leads other hosts"},
-        {"127.0.0.1", "0.0.0.0", {.n_own = 0}, "0.0.0.0, leads other hosts"},
+        {"10.0.0.1", "10.0.0.9", {.n_own = 1, .own = {OLD}}, "10.0.0.9, which is no address of"},
+        {"10.0.0.1", "127.0.0.2", {.n_own = 1, .own = {OLD}}, "127.0.0.2, which leads other hosts"},
+        {"10.0.0.1", "0.0.0.0", {.n_own = 1, .own = {OLD}}, "0.0.0.0, which means every address"},
+        {"10.0.0.1", "240.0.0.1", {.n_own = 0}, "240.0.0.1, an address of 240.0.0.0/4"},
+        {"127.0.0.1", "0.0.0.0", {.n_own = 0}, "0.0.0.0, which means every address"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         static fl_hosts hosts;

@@ -102,9 +102,14 @@ static const struct {
     {"hosts: [{name: a, devices: 1}, {name: a, devices: 1}]\n" LINKS,
      "c.yaml:1:32: hosts: entry 2, name: found a twice, allowed: names that differ"},
     {"hosts: [{name: a, devices: 1, address: 'fd00::2'}]\n",
-     "c.yaml:1:40: hosts: entry 1, address: found 'fd00::2', allowed: an IPv4 address, as 10.0.0.1 "
-     "(no "
-     "IPv6): 1 to"},
+     "c.yaml:1:40: hosts: entry 1, address: found fd00::2, an IPv6 address; allowed: the IPv4 "
+     "address of one host"},
+    {"hosts: [{name: a, devices: 1, address: b.example}]\n",
+     "c.yaml:1:40: hosts: entry 1, address: found 'b.example', allowed: an IPv4 address, as "},
+    {"hosts: [{name: a, devices: 1, address: 10.0.0.1}, {name: b, devices: 1, address: 127.0.0.2}]"
+     "\n",
+     "c.yaml:1:51: hosts: entry 2, address: found 127.0.0.2, which leads other hosts to "
+     "themselves; allowed: its address in the network of the hosts"},
     {"hosts: [{name: a, devices: 1000}, {name: b, devices: 25}]\n" LINKS,
      "c.yaml:1:35: hosts: entry 2, devices: found 1025 devices up to here, allowed: at most 1024"},
     {TWO "links: 3\n", "c.yaml:2:8: links: found '3', allowed: a mapping with within_socket"},

@@ -165,11 +165,17 @@ static void test_job__hosts_differ_and_have_sockets_for_their_devices(void **sta
     (void)state;
     static const char *const bad[][2] = {
         {"hosts:\n- {name: a, address: b, devices: 1}\n- {name: a, address: c, devices: 1}\n",
-         "hosts: entry 2, name: found a twice, allowed: names that differ"},
+         "j:3:3: hosts: entry 2, name: found a twice, allowed: names that differ"},
         {"hosts:\n- {name: a, address: b, devices: 1}\n- {name: b, address: b, devices: 1}\n",
          "hosts: entry 2, address: found b twice"},
         {TWO_HOSTS("224.0.0.1"), "hosts: entry 2, address: found 224.0.0.1, a multicast address; "
-                                 "allowed: the address of one host"},
+                                 "allowed: the IPv4 address of one host"},
+        {TWO_HOSTS("240.0.0.1"), "j:3:22: hosts: entry 2, address: found 240.0.0.1, an address of "
+                                 "240.0.0.0/4 (class E), which no host has; allowed: "},
+        {TWO_HOSTS("'::1'"), "j:3:22: hosts: entry 2, address: found ::1, an IPv6 loopback"},
+        {"hosts:\n- {name: a, address: 127.0.0.1, devices: 1}\n- {name: b, address: 10.0.0.2, "
+         "devices: 1}\n",
+         "j:2:3: hosts: entry 1, address: found 127.0.0.1, which leads other hosts to themselves"},
         {TWO_HOSTS("239.255.255.255"), "a multicast address"},
         {TWO_HOSTS("255.255.255.255"), "found 255.255.255.255, a broadcast address"},
         {TWO_HOSTS("010.77.1.1"),
@@ -180,7 +186,7 @@ static void test_job__hosts_differ_and_have_sockets_for_their_devices(void **sta
         {TWO_HOSTS("0x0a.1.1.1"), "found '0x0a.1.1.1', allowed: four decimal numbers"},
         {"hosts:\n- {name: b, address: c, devices: 1}\n- {name: a, address: b, devices: 2, "
          "sockets: 3}\n",
-         "hosts: entry 2, sockets: found 3, allowed: at most its 2 devices"},
+         "j:3:3: hosts: entry 2, sockets: found 3, allowed: at most its 2 devices"},
         {"hosts:\n- {name: a, address: b, devices: 1024}\n- {name: c, address: d, devices: 1}\n",
          "hosts: entry 2, devices: found 1025 devices up to here, allowed: at most 1024"},
     };
