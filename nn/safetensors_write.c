@@ -1,4 +1,5 @@
 /* A file's layout from the names and shapes of its tensors, and the writing of single ones. */
+#include "device/errors/io_status.h"
 #include "device/system/alloc.h"
 #include "nn/safetensors_dtype.h"
 
@@ -135,7 +136,7 @@ fl_status fl_st_layout_create(const fl_st_layout *layout, int fd, const char *pa
 {
     int error = posix_fallocate(fd, 0, (off_t)layout->total_bytes);
     if (error != 0) {
-        return fl_fail(FL_EIO, "%s: no room for %lld bytes: %s", path,
+        return fl_fail(fl_io_status(error), "%s: no room for %lld bytes: %s", path,
                        (long long)layout->total_bytes, strerror(error));
     }
     return write_at(fd, path, layout->header, (size_t)layout->header_bytes, 0);

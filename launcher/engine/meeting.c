@@ -1,5 +1,6 @@
 #include "launcher/engine/meeting.h"
 
+#include "device/errors/io_status.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"
 #include "device/system/folders.h"
@@ -40,14 +41,16 @@ fl_status fl_meeting_open(const char *parent, const fl_engine_task *task, fl_mee
     *out = (fl_meeting){.rank = task->rank, .n = task->n, .lock_fd = -1};
     errno = fl_folders_make(parent, failed);
     if (errno != 0) {
-        return fl_fail(FL_EIO, "%s: cannot make %s: %s", task->engine, failed, strerror(errno));
+        return fl_fail(fl_io_status(errno), "%s: cannot make %s: %s", task->engine, failed,
+                       strerror(errno));
     }
     int n = snprintf(out->dir, sizeof out->dir, "%s/" FL_MEETING_FOLDER "%s", parent, task->start);
     if (n < 0 || n >= PATH_MAX - FL__MEETING_NAME) {
         return fl_fail(FL_EINVAL, "%s: the path of the run directory is too long", task->engine);
     }
     if ((mkdir(out->dir, 0700) != 0 && errno != EEXIST) || lstat(out->dir, &info) != 0) {
-        return fl_fail(FL_EIO, "%s: cannot make %s: %s", task->engine, out->dir, strerror(errno));
+        return fl_fail(fl_io_status(errno), "%s: cannot make %s: %s", task->engine, out->dir,
+                       strerror(errno));
     }
     if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
         return fl_fail(FL_EINVAL,

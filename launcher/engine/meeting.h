@@ -45,11 +45,11 @@ typedef struct fl_meeting_host {
 } fl_meeting_host;
 
 /* Make or open the folder of this start in `parent`, which is made, too, and lock this task's file.
- * FL_EIO; FL_EINVAL if the folder is another user's, or others may enter it. */
+ * fl_io_status; FL_EINVAL if the folder is another user's, or others may enter it. */
 fl_status fl_meeting_open(const char *parent, const fl_engine_task *task,
                           fl_meeting *out) FL_MUST_CHECK;
 
-/* Say what this task's host is. FL_EIO. */
+/* Say what this task's host is. fl_io_status. */
 fl_status fl_meeting_enter(const fl_meeting *m, const fl_meeting_host *self) FL_MUST_CHECK;
 
 /* This task is done with the folder. */
@@ -66,7 +66,7 @@ fl_status fl_meeting_gather(const fl_meeting *m, const fl_engine_task *task, int
 /* Whether another task has ended, as far as this host can know it. */
 bool fl_meeting_has_lost(const char *dir, int rank);
 
-/* Let the others join at this endpoint; the file of keys is there. FL_EIO. */
+/* Let the others join at this endpoint; the file of keys is there. fl_io_status. */
 fl_status fl_meeting_announce(const char *dir, const char *endpoint) FL_MUST_CHECK;
 
 /* The head has ended: tell those that still wait, for a few seconds at most, or remove the folder

@@ -1,5 +1,6 @@
 #include "launcher/engine/meeting_files.h"
 
+#include "device/errors/io_status.h"
 #include "launcher/engine/meeting_tidy.h"
 
 #include <errno.h>
@@ -47,8 +48,17 @@ fl_status fl__meeting_write(const char *dir, const char *name, const char *text)
     int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     size_t n = strlen(text);
     bool good = fd >= 0 && write(fd, text, n) == (ssize_t)n;
-    good = fd >= 0 && close(fd) == 0 && good && rename(part, path) == 0;
-    return good ? FL_OK : fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+    int error = good ? 0 : errno;
+    if (fd >= 0 && close(fd) != 0 && good) {
+        good = false;
+        error = errno;
+    }
+    if (good && rename(part, path) == 0) {
+        return FL_OK;
+    }
+    error = good ? errno : error;
+    (void)unlink(part);
+    return fl_fail(fl_io_status(error), "cannot write %s: %s", path, strerror(error));
 }
 
 bool fl__meeting_read(const char *dir, const char *name, char text[FL__MEETING_TEXT])

@@ -18,7 +18,8 @@ void fl__meeting_name_task(int rank, char name[FL__MEETING_NAME]);
 void fl__meeting_name_left(int rank, char name[FL__MEETING_NAME]);
 void fl__meeting_name_lock(int rank, char name[FL__MEETING_NAME]);
 
-/* The file gets its name when it is whole. FL_EIO. */
+/* The file gets its name when it is whole; nothing is left of one that cannot be written.
+ * fl_io_status. */
 fl_status fl__meeting_write(const char *dir, const char *name, const char *text) FL_MUST_CHECK;
 
 /* False while it is not there. */
@@ -26,10 +27,10 @@ bool fl__meeting_read(const char *dir, const char *name, char text[FL__MEETING_T
 
 bool fl__meeting_has(const char *dir, const char *name);
 
-/* It may be gone, or was never written. */
 /* Whether somebody has removed the folder itself. */
 bool fl__meeting_is_gone(const char *dir);
 
+/* It may be gone, or was never written. */
 void fl__meeting_remove(const char *dir, const char *name);
 
 /* Between two looks: a file system on a network is asked no more often. */

@@ -199,9 +199,10 @@ static int run_or_continue(const fl_args *args, fl_run_hosts *hosts)
 static int run_task(const fl_args *args, fl_run_hosts *hosts)
 {
     fl_signals_hold_stops();
-    if (fl_run_hosts_meet(args, hosts) != FL_OK) {
+    fl_status status = fl_run_hosts_meet(args, hosts);
+    if (status != FL_OK) {
         fl_complain("%s", fl_errmsg());
-        return FL_EXIT_BAD_INPUT;
+        return fl_exit_of(status);
     }
     if (hosts->task.rank > 0) {
         return fl_run_hosts_serve(args, hosts);

@@ -193,6 +193,7 @@ static fl_status serve(const fl_args *args, const fl_run_hosts *h, fl_relay_end 
     fl_status status = find_parent(args, job, parent);
     status = status == FL_OK ? fl_engine_host_enter(args, job, h) : status;
     fl_free(job);
+    end->exit_code = fl_exit_of(status); /* of a task that cannot meet the others */
     return status == FL_OK ? join_head(h, grace_ms, end) : status;
 }
 

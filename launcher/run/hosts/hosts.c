@@ -3,6 +3,7 @@
 #include "control/link/keys/key_file.h"
 #include "control/link/keys/zap_auth.h"
 #include "device/errors/failure.h"
+#include "device/errors/io_status.h"
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/text/plural.h"
@@ -380,11 +381,16 @@ static fl_status write_key(const fl_hosts *hosts, int dir_fd, const char *name)
 {
     int fd = openat(dir_fd, KEY_PART, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) {
-        return fl_fail(FL_EIO, KEY_PART ": %s", strerror(errno));
+        return fl_fail(fl_io_status(errno), KEY_PART ": %s", strerror(errno));
     }
     bool good = dprintf(fd, AGENTS_KEYS, hosts->keys.server, hosts->keys.secret) > 0;
     good = close(fd) == 0 && good && renameat(dir_fd, KEY_PART, dir_fd, name) == 0;
-    return good ? FL_OK : fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
+    if (!good) {
+        int error = errno;
+        (void)unlinkat(dir_fd, KEY_PART, 0);
+        return fl_fail(fl_io_status(error), "%s: %s", name, strerror(error));
+    }
+    return FL_OK;
 }
 
 /* For tasks that an engine has started. */

@@ -1,6 +1,7 @@
 #include "launcher/run/plan/run_dir.h"
 
 #include "device/errors/failure.h"
+#include "device/errors/io_status.h"
 #include "device/system/folders.h"
 #include "device/system/regular_file.h"
 #include "launcher/job/job.h"
@@ -23,8 +24,9 @@
 /* given: by --run-dir; otherwise the path comes from the job's run.dir. */
 static fl_status fail_dir(bool given, const char *what, const char *path)
 {
-    return given ? fl_fail(FL_EIO, "--run-dir: %s%s: %s", what, path, strerror(errno))
-                 : fl_fail_field(FL_EIO, FL_FIELDS("run.dir"), "%s%s: %s", what, path,
+    fl_status status = fl_io_status(errno);
+    return given ? fl_fail(status, "--run-dir: %s%s: %s", what, path, strerror(errno))
+                 : fl_fail_field(status, FL_FIELDS("run.dir"), "%s%s: %s", what, path,
                                  strerror(errno));
 }
 
@@ -58,7 +60,7 @@ static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
             break;
         }
     }
-    return fl_fail_field(FL_EIO, FL_FIELDS("run.dir"), "cannot make %s: %s", path, strerror(errno));
+    return fail_dir(false, "cannot make ", path);
 }
 
 /* The directory that the user names must not hold a run. */
@@ -116,7 +118,7 @@ static fl_status write_job(const fl_preparation *p, int fd, const char *name)
     const fl_job *job = p->job;
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     if (file == NULL) {
-        return fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
+        return fl_fail(fl_io_status(errno), "%s: %s", name, strerror(errno));
     }
     if (job->model.kind == FL_MODEL_PROGRAM) {
         describe_program(p, file);
@@ -128,13 +130,17 @@ static fl_status write_job(const fl_preparation *p, int fd, const char *name)
         good = false;
         error = errno;
     }
-    return good ? FL_OK : fl_fail(FL_EIO, "%s: %s", name, strerror(error));
+    return good ? FL_OK : fl_fail(fl_io_status(error), "%s: %s", name, strerror(error));
 }
 
 fl_status fl_run_dir_write_job(const fl_preparation *p, int dir_fd)
 {
     int fd = openat(dir_fd, JOB_NAME, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    return write_job(p, fd, JOB_NAME);
+    fl_status status = write_job(p, fd, JOB_NAME);
+    if (status != FL_OK && fd >= 0) {
+        (void)unlinkat(dir_fd, JOB_NAME, 0);
+    }
+    return status;
 }
 
 void fl_run_dir_forget_job(int dir_fd)
@@ -175,7 +181,7 @@ fl_status fl_run_dir_replace_job(int dir_fd)
 {
     return renameat(dir_fd, PART_NAME, dir_fd, JOB_NAME) == 0 && fsync(dir_fd) == 0
                ? FL_OK
-               : fl_fail(FL_EIO, JOB_NAME ": %s", strerror(errno));
+               : fl_fail(fl_io_status(errno), JOB_NAME ": %s", strerror(errno));
 }
 
 void fl_run_dir_drop_job(int dir_fd)

@@ -2,6 +2,7 @@
 
 #include "control/checkpoint/manifest/manifest.h"
 #include "device/errors/failure.h"
+#include "device/errors/io_status.h"
 #include "device/system/folders.h"
 #include "launcher/job/schema/schema.h"
 #include "launcher/run/runs/checkpoint_owner.h"
@@ -17,7 +18,7 @@
 
 static fl_status fail_dir(const char *what, const char *path)
 {
-    return fl_fail_field(FL_EIO, FL_FIELDS("checkpoint.dir"), "%s%s: %s", what, path,
+    return fl_fail_field(fl_io_status(errno), FL_FIELDS("checkpoint.dir"), "%s%s: %s", what, path,
                          strerror(errno));
 }
 

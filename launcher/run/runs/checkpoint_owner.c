@@ -1,6 +1,7 @@
 #include "launcher/run/runs/checkpoint_owner.h"
 
 #include "control/checkpoint/manifest/manifest.h"
+#include "device/errors/io_status.h"
 #include "device/system/alloc.h"
 #include "launcher/run/runs/run_hold.h"
 
@@ -58,7 +59,7 @@ static bool is_used_by_another(int folder_fd, const char *owner, const char *run
 
 static fl_status fail_file(const char *folder, int error)
 {
-    return fl_fail(FL_EIO, "%s/" OWNER_FILE ": %s", folder, strerror(error));
+    return fl_fail(fl_io_status(error), "%s/" OWNER_FILE ": %s", folder, strerror(error));
 }
 
 static fl_status refuse_used(const char *folder, const char *owner)

@@ -1,5 +1,6 @@
 #include "pipe/state/weights/model_file.h"
 
+#include "device/errors/io_status.h"
 #include "device/system/alloc.h"
 #include "device/system/regular_file.h"
 #include "nn/model.h"
@@ -76,7 +77,8 @@ static fl_status make_file(fl_model_file *file, int run_fd, bool replaces)
 {
     struct stat st;
     if (mkdirat(run_fd, FL_MODEL_FOLDER, 0700) != 0 && errno != EEXIST) {
-        return fl_fail(FL_EIO, "cannot make the folder %s: %s", FL_MODEL_FOLDER, strerror(errno));
+        return fl_fail(fl_io_status(errno), "cannot make the folder %s: %s", FL_MODEL_FOLDER,
+                       strerror(errno));
     }
     if (!replaces && fstatat(run_fd, FL_MODEL_PATH, &st, AT_SYMLINK_NOFOLLOW) == 0) {
         return fl_fail(FL_EIO, "%s is there already; name another run directory", FL_MODEL_PATH);
@@ -98,7 +100,7 @@ static fl_status make_file(fl_model_file *file, int run_fd, bool replaces)
                              "%s is there already: of a run that was killed, or of another "
                              "one that begins; remove it, or name another run directory",
                              PART_PATH)
-                   : fl_fail(FL_EIO, "cannot make %s: %s", PART_PATH, strerror(errno));
+                   : fl_fail(fl_io_status(errno), "cannot make %s: %s", PART_PATH, strerror(errno));
     }
     return fl_st_layout_create(&file->layout, file->fd, PART_PATH);
 }
@@ -113,8 +115,8 @@ static fl_status write_config(const fl_model_file *file, const char *text)
         close(fd);
     }
     return good ? FL_OK
-                : fl_fail(FL_EIO, "cannot write %s/%s: %s", FL_MODEL_FOLDER, FL_MODEL_CONFIG_FILE,
-                          strerror(error));
+                : fl_fail(fl_io_status(error), "cannot write %s/%s: %s", FL_MODEL_FOLDER,
+                          FL_MODEL_CONFIG_FILE, strerror(error));
 }
 
 /* What fl_model_file_create and fl_model_file_join have alike. */

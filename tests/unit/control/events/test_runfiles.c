@@ -3,17 +3,16 @@
 
 #include "device/errors/log.h"
 #include "support/folder.h"
+#include "support/small_disk.h"
 
 #include <fcntl.h>
 #include <math.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -123,43 +122,19 @@ static void test_runfiles__leaves_no_half_line_on_a_full_disk(void **state)
     assert_non_null(strstr(text + whole, "\"text\": \"three\"}\n"));
 }
 
-static void fill_disk(const char *folder)
-{
-    char path[96], block[4096] = {0};
-    snprintf(path, sizeof path, "%s/ballast", folder);
-    int fd = open(path, O_WRONLY | O_CREAT, 0600);
-    while (write(fd, block, sizeof block) > 0) {
-    }
-    close(fd);
-}
-
-/* A small disk of this process alone, where the kernel lets a user make one. */
-static bool mount_small(const char *folder)
-{
-    uid_t uid = geteuid();
-    bool alone = unshare(uid == 0 ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) == 0;
-    FILE *map = alone && uid != 0 ? fopen("/proc/self/uid_map", "w") : NULL;
-    if (map != NULL) {
-        fprintf(map, "0 %u 1", (unsigned)uid);
-        fclose(map);
-    }
-    return alone && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-           mount("small", folder, "tmpfs", 0, "size=512k") == 0;
-}
-
 /* Returns an exit code: 77 is "not possible here". */
 static int fill_and_end(const char *folder)
 {
     fl_runfiles files;
     char text[8192] = "", gap[256], line[512];
-    if (!mount_small(folder)) {
+    if (!small_disk_mount(folder, "size=512k")) {
         return 77;
     }
     int dir = open(folder, O_RDONLY | O_DIRECTORY);
     if (dir < 0 || fl_runfiles_open(&files, dir) != FL_OK) {
         return 1;
     }
-    fill_disk(folder);
+    small_disk_fill(folder);
     memset(line, 'x', sizeof line - 1);
     line[sizeof line - 1] = 0;
     for (int i = 0; i < 1000; i++) {

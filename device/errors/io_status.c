@@ -1,0 +1,16 @@
+#include "device/errors/io_status.h"
+
+#include <errno.h>
+#include <stddef.h>
+
+fl_status fl_io_status(int error)
+{
+    static const int passing[] = {ENOSPC, EDQUOT, EIO,       ENOMEM,   ENFILE,
+                                  EAGAIN, ESTALE, EREMOTEIO, ETIMEDOUT};
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+        if (passing[i] == error) {
+            return FL_EFAILED;
+        }
+    }
+    return FL_EIO;
+}

@@ -1,0 +1,14 @@
+/* The status of a failed call of the system, by what a scheduler has to know: whether the same
+ * command may succeed later. */
+#ifndef FL_DEVICE_ERRORS_IO_STATUS_H
+#define FL_DEVICE_ERRORS_IO_STATUS_H
+
+#include <frostline/status.h>
+
+/* FL_EFAILED: a file system is full or answers no more, or the machine has no room, which passes
+ * without a change of the job; FL_EIO: everything else, as a folder that may not be written.
+ * error     errno
+ * Threads   pure; any */
+fl_status fl_io_status(int error);
+
+#endif
