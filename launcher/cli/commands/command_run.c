@@ -13,6 +13,7 @@
 #include "launcher/run/plan/resume.h"
 #include "launcher/run/run.h"
 #include "launcher/run/runs/recording_job.h"
+#include "launcher/run/runs/run_ending.h"
 #include "launcher/run/runs/runs.h"
 
 #include <inttypes.h>
@@ -175,13 +176,34 @@ static int run_or_resume(const fl_args *args, fl_run_hosts *hosts)
     return finish_run(status, &result);
 }
 
+/* A scheduler may start the run again while the process before this one ends it. */
+static void await_former(const fl_args *args, fl_run_hosts *hosts)
+{
+    char path[PATH_MAX];
+    bool is_task = hosts->task.engine != NULL; /* else a signal ends this process at once */
+    const char *dir = fl_args_has(args, "--continue") ? fl_args_value(args, "--run-dir")
+                      : fl_args_has(args, "--resume") &&
+                              fl_run_find_dir(fl_args_value(args, "--resume"), path) == FL_OK
+                          ? path
+                          : NULL;
+    if (dir != NULL) {
+        hosts->stopped_by =
+            fl_run_await_end(dir, FL_RUN_ENDING_MS, is_task ? fl_signals_take_stop : NULL);
+    }
+}
+
 static int run_or_continue(const fl_args *args, fl_run_hosts *hosts)
 {
     fl_run_begin begin = FL_RUN_BEGIN_NEW;
     fl_args resume;
-    if (fl_args_has(args, "--continue") && fl_run_continue_look(args, &begin) != FL_OK) {
+    await_former(args, hosts);
+    if (hosts->stopped_by != 0) {
+        return FL_EXIT_STOPPED;
+    }
+    fl_status status = fl_args_has(args, "--continue") ? fl_run_continue_look(args, &begin) : FL_OK;
+    if (status != FL_OK) {
         fl_complain("%s", fl_errmsg());
-        return FL_EXIT_BAD_INPUT;
+        return fl_exit_of(status);
     }
     if (begin == FL_RUN_BEGIN_OVER) {
         fl_log(FL_LOG_INFO, "--continue: the run in %s has finished",

@@ -81,6 +81,9 @@ static fl_status look_at_run(const char *dir, fl_run_begin *out)
         *out = FL_RUN_BEGIN_NEW;
         return move_aside(dir);
     }
+    if (!has_events(dir)) {
+        return fl_fail(FL_EBUSY, "--continue: another process starts the run in %s", dir);
+    }
     FL_TRY(fl_alloc(sizeof *entry, (void **)&entry));
     fl_status status = fl_run_look(dir, entry);
     fl_run_state state = entry->state;

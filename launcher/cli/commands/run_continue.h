@@ -11,7 +11,7 @@ typedef enum fl_run_begin {
 } fl_run_begin;
 
 /* Check the options, and what the directory of --run-dir holds. A run without a checkpoint gives
- * way: its directory gets another name. FL_EINVAL, FL_EIO. */
+ * way: its directory gets another name. FL_EINVAL, FL_EIO; FL_EBUSY: another process starts it. */
 fl_status fl_run_continue_look(const fl_args *args, fl_run_begin *out) FL_MUST_CHECK;
 
 /* The command line of --resume for what `args` says: the same overrides. resume: its option. */

@@ -31,7 +31,7 @@ static fl_status check_over(const char *run_dir, fl_run_state *ended)
     }
     return !fl_run_state_lives(*ended)
                ? FL_OK
-               : fl_fail(FL_EINVAL, "--resume: %s: the run %s; `frostline ctl %s stop` ends it",
+               : fl_fail(FL_EBUSY, "--resume: %s: the run %s; `frostline ctl %s stop` ends it",
                          run_dir,
                          *ended == FL_RUN_LIVE       ? "still trains"
                          : *ended == FL_RUN_STARTING ? "is starting"

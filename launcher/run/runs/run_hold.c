@@ -75,7 +75,7 @@ fl_status fl_run_take(int dir_fd, int *held_fd)
         return FL_OK;
     }
     close(fd);
-    return fl_fail(FL_EINVAL, HELD_FILE " is locked: another process trains or resumes this run");
+    return fl_fail(FL_EBUSY, HELD_FILE " is locked: another process trains or resumes this run");
 }
 
 /* Whether this process has job.yaml open, as the one that holds the run: to open and to close it

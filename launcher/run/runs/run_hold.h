@@ -12,7 +12,7 @@
  * descriptor that is returned (-1: there is none). job.yaml must be there. */
 int fl_run_hold(int dir_fd);
 
-/* The same, and make sure of it: FL_EINVAL if another process holds the run, FL_EIO if job.yaml
+/* The same, and make sure of it: FL_EBUSY if another process holds the run, FL_EIO if job.yaml
  * cannot be opened. The process must not open and close the file again: that would release it. */
 fl_status fl_run_take(int dir_fd, int *held_fd) FL_MUST_CHECK;
 

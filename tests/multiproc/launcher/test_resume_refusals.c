@@ -235,13 +235,13 @@ static void test_resume__refuses_a_run_that_another_process_has(void **state)
     assert_int_equal(fcntl(fd, F_SETLK, &whole), 0);
     run_command(cli_folder, PROGRAM " " RUN, &cli_result);
     close(fd);
-    assert_int_equal(cli_result.exit_code, 2);
+    assert_int_equal(cli_result.exit_code, 3);
     assert_non_null(
         strstr(cli_result.err, "--resume: x: the run is starting; `frostline ctl x stop`"));
     cli_must_run(PROGRAM " " RUN " >log 2>&1 & echo $! >pid; until " PROGRAM " ctl x status; do"
                          " kill -0 $! || exit 1; sleep 0.02; done");
     run_command(cli_folder, PROGRAM " " RUN, &cli_result);
-    assert_int_equal(cli_result.exit_code, 2);
+    assert_int_equal(cli_result.exit_code, 3);
     assert_non_null(strstr(cli_result.err, "--resume: x: the run still trains"));
     cli_must_run("kill -9 $(cat pid)");
 }

@@ -1,12 +1,16 @@
 /* What a start of `frostline run --resume` leaves that fails, or is killed, before all workers are
- * ready: the run directory as it was. */
+ * ready: the run directory as it was; and what it does while another process has the run. */
 #include "support/cli.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -112,11 +116,77 @@ static void test_resume__a_start_that_is_killed_leaves_the_directory_as_it_was(v
                  "grep -q '\"run.resumed\"' runs/x/events.jsonl && " PROGRAM " ledger runs/x");
 }
 
+/* Hold the run as the process that has trained it, and ends it. */
+static int hold_run(const char *name)
+{
+    char path[400], command[200];
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    snprintf(path, sizeof path, "%s/runs/%s/job.yaml", cli_folder, name);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(fcntl(fd, F_SETLK, &whole), 0);
+    snprintf(command, sizeof command,
+             "f=runs/%s/events.jsonl; [ ! -e $f ] || "
+             "sed -i 's/\"controller_pid\": [0-9]*/\"controller_pid\": %d/' $f",
+             name, (int)getpid());
+    cli_must_run(command);
+    return fd;
+}
+
+#define WAITS "grep -q 'waits up to 60 s for the process that ends the run' "
+
+/* Would catch: a run that a scheduler starts again a moment too early, and never again after exit
+ * code 2. */
+static void test_resume__waits_for_a_process_that_ends_the_run(void **state)
+{
+    (void)state;
+    cli_must_run("rm -rf runs/x; cp -a before/x runs/x");
+    int fd = hold_run("x");
+    cli_must_run(PROGRAM " run --resume runs/x --set train.epochs=2 >held.log 2>&1 & pid=$!; "
+                         "echo $pid >pid; " UNTIL(WAITS "held.log") "true");
+    close(fd);
+    cli_must_run("while kill -0 $(cat pid) 2>/dev/null; do sleep 0.02; done; "
+                 "grep -q 'epochs: 2$' runs/x/job.yaml && " PROGRAM " ledger runs/x");
+}
+
+/* Its directory goes with it, and the run begins. */
+static void test_resume__continue_waits_for_a_start_that_ends(void **state)
+{
+    (void)state;
+    cli_must_run("mkdir runs/z; cp job.yaml runs/z");
+    int fd = hold_run("z");
+    cli_must_run(PROGRAM " run job.yaml --run-dir runs/z --continue >continued.log 2>&1 & pid=$!; "
+                         "echo $pid >pid; " UNTIL(WAITS "continued.log") "rm -r runs/z");
+    close(fd);
+    cli_must_run("while kill -0 $(cat pid) 2>/dev/null; do sleep 0.02; done; " PROGRAM
+                 " ledger runs/z");
+}
+
+/* Would catch: an end by which a scheduler never starts the run again. */
+static void test_resume__a_run_that_trains_is_to_be_tried_again(void **state)
+{
+    (void)state;
+    cli_must_run("rm -rf runs/y; cp -a before/y runs/y; sed -i '/run.stop/d' runs/y/events.jsonl");
+    int fd = hold_run("y");
+    static const char *const commands[] = {PROGRAM " run --resume runs/y",
+                                           PROGRAM " run job.yaml --run-dir runs/y --continue"};
+    for (int i = 0; i < 2; i++) {
+        run_command(cli_folder, commands[i], &cli_result);
+        assert_int_equal(cli_result.exit_code, 3);
+        assert_non_null(strstr(cli_result.err, "--resume: runs/y: the run "));
+        assert_null(strstr(cli_result.err, "waits up to"));
+    }
+    close(fd);
+    cli_must_run("rm -rf runs/y; cp -a before/y runs/y");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resume__a_start_that_fails_leaves_the_directory_as_it_was),
         cmocka_unit_test(test_resume__a_start_that_is_killed_leaves_the_directory_as_it_was),
+        cmocka_unit_test(test_resume__waits_for_a_process_that_ends_the_run),
+        cmocka_unit_test(test_resume__continue_waits_for_a_start_that_ends),
+        cmocka_unit_test(test_resume__a_run_that_trains_is_to_be_tried_again),
     };
     return cmocka_run_group_tests(tests, make_runs, cli_remove_folder);
 }
