@@ -24,6 +24,9 @@ static fl_status open_dir(const fl_preparation *p, const char *run_dir, fl_run_f
         f->made_dir = run_dir == NULL || access(run_dir, F_OK) != 0;
         return fl_run_dir_open(p->job, run_dir, f->path, &f->dir_fd);
     }
+    if (!fl_resume_goes_back(p)) {
+        fl_hosts_remove_key(p->resume->dir_fd); /* of a head that was killed */
+    }
     snprintf(f->path, sizeof f->path, "%s", p->resume->dir);
     f->dir_fd = fcntl(p->resume->dir_fd, F_DUPFD_CLOEXEC, 0);
     return f->dir_fd >= 0 ? FL_OK : fl_fail(FL_EIO, "%s: %s", f->path, strerror(errno));

@@ -2,10 +2,12 @@
 
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
+#include "launcher/run/hosts/hosts.h"
 #include "launcher/run/plan/resume.h"
 #include "launcher/run/runs/run_hold.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,6 +30,16 @@ static fl_status check_options(const fl_args *args)
                                            : FL_OK;
 }
 
+/* Keys of a head that was killed: the run does not continue in this folder. */
+static void forget_keys(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        fl_hosts_remove_key(fd);
+        close(fd);
+    }
+}
+
 /* Under DIR-1, DIR-2, ... */
 static fl_status move_aside(const char *dir)
 {
@@ -38,6 +50,7 @@ static fl_status move_aside(const char *dir)
             return fl_fail(FL_EINVAL, "--run-dir: the path is longer than %zu bytes", sizeof aside);
         }
         if (access(aside, F_OK) != 0 && rename(dir, aside) == 0) {
+            forget_keys(aside);
             fl_log(FL_LOG_WARN,
                    "--continue: the run in %s has no checkpoint: it is now %s, and the "
                    "run begins again",

@@ -414,6 +414,7 @@ fl_status fl_hosts_write_key(const fl_hosts *hosts, int dir_fd)
 void fl_hosts_remove_key(int dir_fd)
 {
     (void)unlinkat(dir_fd, FL_HOSTS_KEY_FILE, 0); /* it may have been removed */
+    (void)unlinkat(dir_fd, KEY_PART, 0);          /* of a head that was killed */
 }
 
 static bool is_key(const char *text)
