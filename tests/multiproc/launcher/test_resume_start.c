@@ -7,9 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -167,15 +165,15 @@ static void test_resume__continue_waits_for_a_start_that_ends(void **state)
 static void test_resume__keys_of_a_killed_head_are_removed(void **state)
 {
     (void)state;
-    must_run("rm -rf runs/x runs/y; cp -a before/x runs/x; touch runs/x/hosts.key; " PROGRAM
-             " run --resume runs/x --set train.epochs=2 >log 2>&1; [ ! -e runs/x/hosts.key ]");
+    cli_must_run("rm -rf runs/x runs/y; cp -a before/x runs/x; touch runs/x/hosts.key; " PROGRAM
+                 " run --resume runs/x --set train.epochs=2 >log 2>&1; [ ! -e runs/x/hosts.key ]");
     write_ssh("exit 255");
-    must_run("cp -a before/y runs/y; touch runs/y/hosts.key.part runs/y/hosts.key; " RESUME(
+    cli_must_run("cp -a before/y runs/y; touch runs/y/hosts.key.part runs/y/hosts.key; " RESUME(
         "y") " >log 2>&1; [ $? = 3 ] && [ ! -e runs/y/hosts.key ] && [ ! -e "
              "runs/y/hosts.key.part ]");
-    must_run("mkdir w; cp job.yaml w; touch w/hosts.key; " PROGRAM
-             " run job.yaml --run-dir w --continue >log 2>&1 && [ -e w-1/job.yaml ] && "
-             "[ ! -e w-1/hosts.key ]");
+    cli_must_run("mkdir w; cp job.yaml w; touch w/hosts.key; " PROGRAM
+                 " run job.yaml --run-dir w --continue >log 2>&1 && [ -e w-1/job.yaml ] && "
+                 "[ ! -e w-1/hosts.key ]");
 }
 
 /* Would catch: an end by which a scheduler never starts the run again. */
