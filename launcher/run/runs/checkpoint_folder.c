@@ -83,6 +83,7 @@ static fl_status open_new(const fl_job *job, const char *run_dir, int dir_fd, in
     char path[PATH_MAX], failed[PATH_MAX];
     bool elsewhere = job->checkpoint.dir[0] != '\0';
     FL_TRY(folder_path(job, run_dir, path));
+    bool made = access(path, F_OK) != 0;
     errno = fl_folders_make(path, failed);
     if (errno != 0) {
         return fail_dir("cannot make ", failed);
@@ -95,8 +96,14 @@ static fl_status open_new(const fl_job *job, const char *run_dir, int dir_fd, in
         refuse_folder(job, fl_checkpoint_owner_take(fd, path, run_dir, true, owner_fd));
     if (status == FL_OK && elsewhere) {
         status = link_folder(path, dir_fd);
+        if (status != FL_OK) {
+            (void)fl_checkpoint_owner_forget(fd);
+        }
     }
     close(fd);
+    if (status != FL_OK && made) {
+        (void)rmdir(path);
+    }
     return status;
 }
 

@@ -73,6 +73,22 @@ static fl_status make_layout(fl_model_file *file)
     return status;
 }
 
+static fl_status open_part(fl_model_file *file)
+{
+    file->fd = openat(file->folder_fd, PART_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file->fd >= 0) {
+        return FL_OK;
+    }
+    int error = errno;
+    unlinkat(file->run_fd, FL_MODEL_FOLDER, AT_REMOVEDIR); /* unless there is something in it */
+    return error == EEXIST
+               ? fl_fail(FL_EIO,
+                         "%s is there already: of a run that was killed, or of another one that "
+                         "begins; remove it, or name another run directory",
+                         PART_PATH)
+               : fl_fail(fl_io_status(error), "cannot make %s: %s", PART_PATH, strerror(error));
+}
+
 static fl_status make_file(fl_model_file *file, int run_fd, bool replaces)
 {
     struct stat st;
@@ -93,15 +109,7 @@ static fl_status make_file(fl_model_file *file, int run_fd, bool replaces)
     if (replaces) {
         unlinkat(file->folder_fd, PART_FILE, 0); /* of a controller that was killed */
     }
-    file->fd = openat(file->folder_fd, PART_FILE, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (file->fd < 0) {
-        return errno == EEXIST
-                   ? fl_fail(FL_EIO,
-                             "%s is there already: of a run that was killed, or of another "
-                             "one that begins; remove it, or name another run directory",
-                             PART_PATH)
-                   : fl_fail(fl_io_status(errno), "cannot make %s: %s", PART_PATH, strerror(errno));
-    }
+    FL_TRY(open_part(file));
     return fl_st_layout_create(&file->layout, file->fd, PART_PATH);
 }
 
