@@ -1,11 +1,13 @@
 #include "launcher/engine/meeting.h"
 
+#include "device/errors/failure.h"
 #include "device/errors/io_status.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"
 #include "device/system/folders.h"
 #include "launcher/engine/meeting_files.h"
 #include "launcher/engine/meeting_life.h"
+#include "launcher/engine/meeting_start.h"
 #include "launcher/engine/meeting_tidy.h"
 
 #include <errno.h>
@@ -34,6 +36,31 @@ static void forget_former(const fl_meeting *m)
     }
 }
 
+static fl_status fail_if_gone(const char *dir, fl_status status)
+{
+    return fl__meeting_is_gone(dir) ? fl_fail(FL_EPEER, "%s was removed before the run began", dir)
+                                    : status;
+}
+
+static fl_status begin_in(fl_meeting *m, const char *parent)
+{
+    if (m->rank == 0) {
+        FL_TRY(fl__meeting_draw(m));
+    }
+    m->lock_fd = fl_meeting_hold(m);
+    if (m->lock_fd >= 0 || fl_meeting_life(m, m->rank) != FL_TASK_LIVES) {
+        forget_former(m);
+    }
+    if (m->rank != 0) {
+        (void)fl__meeting_look(m);
+        return FL_OK;
+    }
+    fl_status status = fl__meeting_begin(m);
+    FL_TRY(status == FL_OK ? FL_OK : fail_if_gone(m->dir, status));
+    fl_meeting_tidy(parent, m->dir);
+    return FL_OK;
+}
+
 fl_status fl_meeting_open(const char *parent, const fl_engine_task *task, fl_meeting *out)
 {
     char failed[PATH_MAX];
@@ -58,42 +85,50 @@ fl_status fl_meeting_open(const char *parent, const fl_engine_task *task, fl_mee
                        "with mode 0700",
                        task->engine, out->dir);
     }
-    out->lock_fd = fl_meeting_hold(out->dir, task->rank);
-    if (out->lock_fd >= 0) {
-        forget_former(out);
-    }
-    if (task->rank == 0) {
-        fl_meeting_tidy(parent, out->dir);
+    fl_status status = begin_in(out, parent);
+    if (status != FL_OK) {
+        fl_failure failure;
+        fl_failure_keep(&failure, status);
+        fl_meeting_leave(out);
+        return fl_failure_raise(&failure);
     }
     return FL_OK;
 }
 
-fl_status fl_meeting_enter(const fl_meeting *m, const fl_meeting_host *self)
+fl_status fl_meeting_enter(fl_meeting *m, const fl_meeting_host *self)
 {
-    char text[FL__MEETING_TEXT], name[FL__MEETING_NAME];
-    snprintf(text, sizeof text, "%s %s %d\n", self->name, self->address, self->n_devices);
-    fl__meeting_name_task(m->rank, name);
-    return fl__meeting_write(m->dir, name, text);
+    m->self = *self;
+    fl_status status = fl__meeting_tell(m, m->start);
+    if (status == FL_OK && m->rank != 0) {
+        (void)fl__meeting_look(m);
+    }
+    return status == FL_OK ? FL_OK : fail_if_gone(m->dir, status);
 }
 
 fl_status fl_meeting_announce(const char *dir, const char *endpoint)
 {
-    return fl__meeting_write(dir, FL__MEETING_JOIN, endpoint);
+    fl_status status = fl__meeting_write(dir, FL__MEETING_JOIN, endpoint);
+    return status == FL_OK ? FL_OK : fail_if_gone(dir, status);
 }
 
-/* A task that has not joined ends when the folder is gone. */
+/* A task that has not joined ends when the folder is gone. All tasks have come to this start, so
+ * that nothing is left of those before. */
 bool fl_meeting_has_lost(const char *dir, int rank)
 {
-    return fl__meeting_is_gone(dir) || fl_meeting_life(dir, rank) == FL_TASK_HAS_ENDED;
+    fl_meeting m = {.rank = 0, .lock_fd = -1};
+    snprintf(m.dir, sizeof m.dir, "%s", dir);
+    fl__meeting_read_start(dir, m.start);
+    return fl__meeting_is_gone(dir) || fl_meeting_life(&m, rank) >= FL_TASK_MAY_HAVE_ENDED;
 }
 
 /* ---- the end ---- */
 
-static bool have_others_ended(const fl_meeting *m)
+/* All have ended, or may have. */
+static bool have_others(const fl_meeting *m, fl_task_life ended)
 {
     bool all = true;
     for (int i = 0; i < m->n && all; i++) {
-        all = i == m->rank || fl_meeting_life(m->dir, i) == FL_TASK_HAS_ENDED;
+        all = i == m->rank || fl_meeting_life(m, i) >= ended;
     }
     return all;
 }
@@ -106,12 +141,17 @@ void fl_meeting_end(const fl_meeting *m, int exit_code)
         fl_meeting_clear(m->dir);
         return;
     }
+    if (fl__meeting_is_gone(m->dir)) { /* nobody waits there any more */
+        return;
+    }
     snprintf(text, sizeof text, "%d\n", exit_code);
     if (fl__meeting_write(m->dir, FL__MEETING_OVER, text) != FL_OK) {
         fl_log(FL_LOG_WARN, "%s", fl_errmsg()); /* the others wait for as long as they may */
     }
     for (int64_t until_us = fl_deadline_us(LEAVE_MS);
-         fl_left_ms(until_us) > 0 && !have_others_ended(m); fl__meeting_nap()) {
+         fl_left_ms(until_us) > 0 && !fl__meeting_is_gone(m->dir) &&
+         !have_others(m, FL_TASK_MAY_HAVE_ENDED);
+         fl__meeting_nap()) {
     }
     if (began) { /* all tasks have come */
         fl_meeting_clear(m->dir);
@@ -124,12 +164,15 @@ void fl_meeting_leave(const fl_meeting *m)
 {
     char name[FL__MEETING_NAME];
     fl__meeting_name_left(m->rank, name);
-    if (access(m->dir, F_OK) == 0 && fl__meeting_write(m->dir, name, "") != FL_OK) {
+    bool is_told = access(m->dir, F_OK) != 0 ||
+                   fl__meeting_write(m->dir, name, m->start) == FL_OK ||
+                   fl__meeting_write(m->dir, name, "") == FL_OK; /* without room */
+    if (!is_told) {
         fl_log(FL_LOG_DEBUG, "%s", fl_errmsg()); /* the last task may remove the folder now */
     }
     fl__meeting_name_task(m->rank, name);
     fl__meeting_remove(m->dir, name);
-    if (have_others_ended(m)) {
+    if (have_others(m, FL_TASK_HAS_ENDED)) { /* else one may be late, which looks for a word */
         fl_meeting_clear(m->dir);
     }
     if (m->lock_fd >= 0) {
@@ -139,7 +182,7 @@ void fl_meeting_leave(const fl_meeting *m)
 
 void fl_meeting_abandon(const fl_meeting *m)
 {
-    if (fl_meeting_life(m->dir, 0) != FL_TASK_LIVES) {
+    if (fl_meeting_life(m, 0) != FL_TASK_LIVES) {
         fl_meeting_clear(m->dir);
     }
 }

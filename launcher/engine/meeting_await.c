@@ -4,6 +4,7 @@
 #include "device/system/clock.h"
 #include "launcher/engine/meeting_files.h"
 #include "launcher/engine/meeting_life.h"
+#include "launcher/engine/meeting_start.h"
 #include "launcher/engine/meeting_tidy.h"
 
 #include <dirent.h>
@@ -36,49 +37,71 @@ static fl_status fail_with(int code)
 }
 
 /* The head may say its last word, and remove the folder, between two looks. */
-fl_status fl_meeting_check_head(const char *dir, int *exit_code)
+static fl_status fail_removed(const char *dir, int *exit_code)
+{
+    *exit_code = GONE_CODE;
+    return fl_fail(FL_EFAILED, "the head has ended before the run began, and removed %s", dir);
+}
+
+fl_status fl_meeting_check_head(const fl_meeting *m, int *exit_code)
 {
     char left[FL__MEETING_NAME];
-    if (read_last_word(dir, exit_code)) {
+    if (read_last_word(m->dir, exit_code)) {
         return fail_with(*exit_code);
     }
-    bool is_gone = fl__meeting_is_gone(dir);
-    bool has_ended = !is_gone && fl_meeting_life(dir, 0) == FL_TASK_HAS_ENDED;
-    if (has_ended && read_last_word(dir, exit_code)) {
+    bool is_gone = fl__meeting_is_gone(m->dir);
+    bool has_ended = !is_gone && fl_meeting_life(m, 0) >= FL_TASK_MAY_HAVE_ENDED;
+    if (has_ended && read_last_word(m->dir, exit_code)) {
         return fail_with(*exit_code);
     }
     if (!is_gone && !has_ended) {
         return FL_OK;
     }
-    *exit_code = GONE_CODE;
-    if (!has_ended || fl__meeting_is_gone(dir)) {
-        return fl_fail(FL_EFAILED, "the head has ended before the run began, and removed %s", dir);
+    if (!has_ended || fl__meeting_is_gone(m->dir)) {
+        return fail_removed(m->dir, exit_code);
     }
+    *exit_code = GONE_CODE;
     fl__meeting_name_left(0, left);
-    return fl__meeting_has(dir, left)
+    return fl__meeting_has(m->dir, left)
                ? fl_fail(FL_EFAILED, "the head has ended before the run began, and could not write "
                                      "with which exit code")
                : fl_fail(FL_EFAILED, "the head was killed before the run began");
 }
 
-/* A head that has ended, and that this task has not seen alive, may be of a start before whose
- * tasks were killed: this start's may come yet. */
-static bool may_come_yet(const char *dir, int64_t until_us, bool *has_lived)
+/* A head that has ended, and that this task has not seen alive, may be of a start before: this
+ * start's may come yet. */
+static bool may_come_yet(const fl_meeting *m, fl_head_sight sight, int64_t until_us)
 {
-    fl_task_life life = fl_meeting_life(dir, 0);
-    *has_lived = *has_lived || life == FL_TASK_LIVES;
-    return life == FL_TASK_HAS_ENDED && !*has_lived && fl_left_ms(until_us) > 0 &&
-           !fl__meeting_has(dir, FL__MEETING_OVER);
+    if (sight != FL_HEAD_HAS_COME || m->start[0] != '\0') {
+        return sight == FL_HEAD_NOT_COME;
+    }
+    bool has_ended = fl__meeting_has(m->dir, FL__MEETING_OVER) ||
+                     fl_meeting_life(m, 0) >= FL_TASK_MAY_HAVE_ENDED;
+    return has_ended && fl_left_ms(until_us) > 0;
+}
+
+/* *waits: for a head that may come. FL_EFAILED if this start's has ended. */
+static fl_status look_at_head(fl_meeting *m, int64_t until_us, bool *waits, int *exit_code)
+{
+    if (fl__meeting_is_gone(m->dir)) {
+        return fail_removed(m->dir, exit_code);
+    }
+    *waits = may_come_yet(m, fl__meeting_look(m), until_us);
+    return *waits ? FL_OK : fl_meeting_check_head(m, exit_code);
 }
 
 /* ---- a task that has ended, and a head of which nothing is known ---- */
 
-static bool has_any_left(const char *dir)
+/* Of this start, as far as this task can know it. */
+static bool has_any_left(const fl_meeting *m)
 {
     bool any = false;
-    DIR *folder = opendir(dir);
+    char start[FL_MEETING_ID];
+    DIR *folder = opendir(m->dir);
     for (const struct dirent *e; folder != NULL && (e = readdir(folder)) != NULL;) {
-        any = any || strncmp(e->d_name, FL_MEETING_LEFT, strlen(FL_MEETING_LEFT)) == 0;
+        any = any || (strncmp(e->d_name, FL_MEETING_LEFT, strlen(FL_MEETING_LEFT)) == 0 &&
+                      fl_meeting_read_left(m->dir, e->d_name, start) &&
+                      fl_meeting_end_in(m, start) != FL_TASK_NOT_KNOWN);
     }
     if (folder != NULL) {
         closedir(folder);
@@ -88,9 +111,9 @@ static bool has_any_left(const char *dir)
 
 /* The run does not begin without a task that has left. A head that lives says so soon. *until_us:
  * when it should have said it; 0: no task has left. */
-static fl_status check_others(const char *dir, int64_t *until_us, int *exit_code)
+static fl_status check_others(const fl_meeting *m, int64_t *until_us, int *exit_code)
 {
-    bool waits = fl_meeting_life(dir, 0) == FL_TASK_NOT_KNOWN && has_any_left(dir);
+    bool waits = fl_meeting_life(m, 0) == FL_TASK_NOT_KNOWN && has_any_left(m);
     if (!waits) {
         *until_us = 0;
         return FL_OK;
@@ -120,16 +143,15 @@ static fl_status check_stop(int (*stop)(void), int64_t *until_us, int *number)
                : fl_fail(FL_ESTOPPED, "stopped by signal %d before the run began", *number);
 }
 
-fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms, int (*stop)(void),
+fl_status fl_meeting_await(fl_meeting *m, int64_t timeout_ms, int (*stop)(void),
                            char endpoint[FL_MEETING_ENDPOINT], int *exit_code)
 {
     char text[FL__MEETING_TEXT];
     int number = 0;
     int64_t until_us = fl_deadline_us(timeout_ms), sign_us = fl_deadline_us(SIGN_MS);
     int64_t stop_us = 0, word_us = 0;
-    for (bool has_lived = false; fl_left_ms(until_us) > 0; fl__meeting_nap()) {
-        bool waits = may_come_yet(m->dir, sign_us, &has_lived);
-        FL_TRY(waits ? FL_OK : fl_meeting_check_head(m->dir, exit_code));
+    for (bool waits = true; fl_left_ms(until_us) > 0; fl__meeting_nap()) {
+        FL_TRY(look_at_head(m, number == 0 ? sign_us : 0, &waits, exit_code));
         fl_status status = check_stop(stop, &stop_us, &number);
         if (status != FL_OK) {
             *exit_code = number;
@@ -140,7 +162,7 @@ fl_status fl_meeting_await(const fl_meeting *m, int64_t timeout_ms, int (*stop)(
             memcpy(endpoint, text, FL_MEETING_ENDPOINT);
             return FL_OK;
         }
-        FL_TRY(check_others(m->dir, &word_us, exit_code));
+        FL_TRY(check_others(m, &word_us, exit_code));
     }
     return fl_fail(FL_EDEADLINE,
                    "no sign of the head in %s for %lld s; is it on a file system that all hosts "
@@ -152,8 +174,7 @@ int fl_meeting_last_word(const fl_meeting *m)
 {
     int code = GONE_CODE;
     for (int64_t until_us = fl_deadline_us(WORD_MS);
-         fl_left_ms(until_us) > 0 && fl_meeting_check_head(m->dir, &code) == FL_OK;
-         fl__meeting_nap()) {
+         fl_left_ms(until_us) > 0 && fl_meeting_check_head(m, &code) == FL_OK; fl__meeting_nap()) {
     }
     return code;
 }

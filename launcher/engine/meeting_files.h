@@ -9,6 +9,7 @@
 
 #define FL__MEETING_JOIN "join"
 #define FL__MEETING_OVER "over"
+#define FL__MEETING_START "start"
 #define FL__MEETING_LOCKS "locks"
 
 enum { FL__MEETING_TEXT = 256, FL__MEETING_NAME = 32, FL__MEETING_PATH = PATH_MAX + 32 };

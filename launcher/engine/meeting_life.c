@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BOOT_ID = 40, PLACE = 96 };
+enum { BOOT_ID = 40, PLACE = 96, LOCK_TEXT = 160 };
 
 /* ---- where a task is ---- */
 
@@ -36,7 +36,7 @@ static void find_place(int fd, char place[PLACE])
     if (boot[0] == '\0' || fstat(fd, &info) != 0) {
         snprintf(place, PLACE, NOWHERE);
     } else {
-        snprintf(place, PLACE, "machine %s, file system %llx\n", boot,
+        snprintf(place, PLACE, "machine %s, file system %016llx\n", boot,
                  (unsigned long long)info.st_dev);
     }
 }
@@ -55,22 +55,53 @@ static int open_lock(const char *dir, const char *name, int more)
     return fits ? open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | more, 0600) : -1;
 }
 
-int fl_meeting_hold(const char *dir, int rank)
+#define START "start "
+#define NO_START "--------------------------------" /* as long: a lock is overwritten */
+
+void fl_meeting_mark(int lock_fd, const char *start)
+{
+    char text[LOCK_TEXT], place[PLACE];
+    if (lock_fd < 0) {
+        return;
+    }
+    find_place(lock_fd, place);
+    int n =
+        snprintf(text, sizeof text, "%s" START "%s\n", place, start[0] == '\0' ? NO_START : start);
+    bool good = pwrite(lock_fd, text, (size_t)n, 0) == n && ftruncate(lock_fd, n) == 0;
+    if (!good || fdatasync(lock_fd) != 0) { /* its end is not noticed, then */
+        fl_log(FL_LOG_DEBUG, "the lock of a task: %s", strerror(errno));
+    }
+}
+
+/* Of the text of a lock: where its task is, and of which start. Either may be "". */
+static void read_mark(int fd, char place[PLACE], char start[FL_MEETING_ID])
+{
+    char text[LOCK_TEXT];
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    bool whole_line = n > 0 && text[n - 1] == '\n';
+    text[whole_line ? n : 0] = '\0';
+    size_t end = strcspn(text, "\n") + whole_line;
+    snprintf(place, PLACE, "%.*s", (int)(end < PLACE ? end : 0), text);
+    const char *mark = text + end;
+    bool has_start = strncmp(mark, START, strlen(START)) == 0 &&
+                     strncmp(mark + strlen(START), NO_START, strlen(NO_START)) != 0;
+    const char *named = has_start ? mark + strlen(START) : "";
+    snprintf(start, FL_MEETING_ID, "%.*s", (int)strcspn(named, "\n"), named);
+}
+
+int fl_meeting_hold(fl_meeting *m)
 {
     char name[FL__MEETING_NAME], place[PLACE];
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    fl__meeting_name_lock(rank, name);
-    int fd = open_lock(dir, name, O_CREAT);
+    fl__meeting_name_lock(m->rank, name);
+    int fd = open_lock(m->dir, name, O_CREAT);
     if (fd >= 0 && fcntl(fd, F_SETLK, &whole) != 0) {
         close(fd);
         return -1;
     }
     if (fd >= 0) {
-        find_place(fd, place);
-        bool good = pwrite(fd, place, strlen(place), 0) == (ssize_t)strlen(place);
-        if (!good || fdatasync(fd) != 0) { /* its end is not noticed, then */
-            fl_log(FL_LOG_DEBUG, "%s/%s: %s", dir, name, strerror(errno));
-        }
+        read_mark(fd, place, m->former);
+        fl_meeting_mark(fd, m->start);
     }
     return fd;
 }
@@ -78,8 +109,9 @@ int fl_meeting_hold(const char *dir, int rank)
 /* What is known of a lock. */
 typedef struct lock_look {
     bool known, held;
-    char own[PLACE];   /* the place of this process */
-    char place[PLACE]; /* of the task that has or had it; "": none has written it */
+    char own[PLACE];           /* the place of this process */
+    char place[PLACE];         /* of the task that has or had it; "": none has written it */
+    char start[FL_MEETING_ID]; /* of the same */
 } lock_look;
 
 /* A task writes its place once it has the lock: so the place is read first, and then a lock that is
@@ -95,9 +127,7 @@ static lock_look look_at(const char *dir, int rank)
         look.known = errno == ENOENT;
         return look;
     }
-    ssize_t n = pread(fd, look.place, sizeof look.place - 1, 0);
-    bool whole_line = n > 0 && look.place[n - 1] == '\n';
-    look.place[whole_line ? n : 0] = '\0';
+    read_mark(fd, look.place, look.start);
     look.known = fcntl(fd, F_GETLK, &whole) == 0;
     look.held = look.known && whole.l_type != F_UNLCK;
     find_place(fd, look.own);
@@ -113,11 +143,34 @@ bool fl_meeting_may_have_head(const char *dir)
 
 /* ---- lives, has ended, or not known ---- */
 
-static bool has_left(const char *dir, int rank)
+bool fl_meeting_read_left(const char *dir, const char *name, char start[FL_MEETING_ID])
 {
-    char name[FL__MEETING_NAME];
+    char text[FL__MEETING_TEXT];
+    bool left = fl__meeting_read(dir, name, text);
+    snprintf(start, FL_MEETING_ID, "%.*s", FL_MEETING_ID - 1, left ? text : "");
+    return left;
+}
+
+fl_task_life fl_meeting_end_in(const fl_meeting *m, const char *start)
+{
+    if (start[0] == '\0') {
+        return FL_TASK_MAY_HAVE_ENDED;
+    }
+    if (m->start[0] == '\0') {
+        return strcmp(start, m->former) == 0 ? FL_TASK_NOT_KNOWN : FL_TASK_MAY_HAVE_ENDED;
+    }
+    return strcmp(start, m->start) == 0 ? FL_TASK_HAS_ENDED : FL_TASK_NOT_KNOWN;
+}
+
+/* A note in a folder where no head was before is of this start. */
+static fl_task_life look_for_note(const fl_meeting *m, int rank)
+{
+    char name[FL__MEETING_NAME], start[FL_MEETING_ID];
     fl__meeting_name_left(rank, name);
-    return fl__meeting_has(dir, name);
+    if (!fl_meeting_read_left(m->dir, name, start)) {
+        return FL_TASK_NOT_KNOWN;
+    }
+    return m->is_first ? FL_TASK_HAS_ENDED : fl_meeting_end_in(m, start);
 }
 
 static void note_reach(const char *dir, const lock_look *look)
@@ -129,19 +182,21 @@ static void note_reach(const char *dir, const lock_look *look)
     }
 }
 
-fl_task_life fl_meeting_life(const char *dir, int rank)
+fl_task_life fl_meeting_life(const fl_meeting *m, int rank)
 {
-    if (has_left(dir, rank)) {
-        return FL_TASK_HAS_ENDED;
+    fl_task_life life = look_for_note(m, rank);
+    if (life != FL_TASK_NOT_KNOWN) {
+        return life;
     }
-    lock_look look = look_at(dir, rank);
+    lock_look look = look_at(m->dir, rank);
     if (look.held) {
-        note_reach(dir, &look);
+        note_reach(m->dir, &look);
         return FL_TASK_LIVES;
     }
     if (!look.known || look.place[0] == '\0') {
         return FL_TASK_NOT_KNOWN;
     }
-    bool reaches = is_same_place(look.place, look.own) || fl__meeting_has(dir, FL__MEETING_LOCKS);
-    return reaches ? FL_TASK_HAS_ENDED : FL_TASK_NOT_KNOWN;
+    bool reaches =
+        is_same_place(look.place, look.own) || fl__meeting_has(m->dir, FL__MEETING_LOCKS);
+    return reaches ? fl_meeting_end_in(m, look.start) : FL_TASK_NOT_KNOWN;
 }

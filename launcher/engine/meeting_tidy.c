@@ -18,8 +18,8 @@ enum { TIMES = 20 };
 
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {FL__MEETING_JOIN, FL__MEETING_OVER, FL__MEETING_LOCKS,
-                                        FL_MEETING_KEYS, FL_MEETING_HEAD};
+    static const char *const names[] = {FL__MEETING_JOIN, FL__MEETING_OVER,  FL__MEETING_LOCKS,
+                                        FL_MEETING_KEYS,  FL__MEETING_START, FL_MEETING_HEAD};
     size_t n = strcspn(name, ".");
     bool part = name[n] == '\0' || strcmp(name + n, ".part") == 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

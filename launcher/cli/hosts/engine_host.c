@@ -134,7 +134,7 @@ static fl_status count_devices(const fl_job *job, const fl_engine_task *task, in
     return status == FL_OK ? FL_OK : fl_within(status, "host %s", task->host);
 }
 
-fl_status fl_engine_host_enter(const fl_args *args, const fl_job *job, const fl_run_hosts *h)
+fl_status fl_engine_host_enter(const fl_args *args, const fl_job *job, fl_run_hosts *h)
 {
     fl_meeting_host self = {.n_devices = 0};
     FL_TRY(fl_job_locate(job, count_devices(job, &h->task, &self.n_devices)));
@@ -147,8 +147,7 @@ fl_status fl_engine_host_enter(const fl_args *args, const fl_job *job, const fl_
 
 /* ---- ③ ---- */
 
-static fl_status await_head(const fl_run_hosts *h, char endpoint[FL_MEETING_ENDPOINT],
-                            int *exit_code)
+static fl_status await_head(fl_run_hosts *h, char endpoint[FL_MEETING_ENDPOINT], int *exit_code)
 {
     int code = 0;
     fl_status status =
@@ -164,26 +163,25 @@ static fl_status check_head(void *context, int *exit_code)
     return fl_meeting_check_head(context, exit_code);
 }
 
-static fl_status join_head(const fl_run_hosts *h, int64_t grace_ms, fl_relay_end *end)
+static fl_status join_head(fl_run_hosts *h, int64_t grace_ms, fl_relay_end *end)
 {
-    char endpoint[FL_MEETING_ENDPOINT], path[PATH_MAX + 16], meeting[PATH_MAX];
+    char endpoint[FL_MEETING_ENDPOINT], path[PATH_MAX + 16];
     fl_curve_keys keys;
     FL_TRY(await_head(h, endpoint, &end->exit_code));
-    snprintf(meeting, sizeof meeting, "%s", h->meeting.dir);
-    snprintf(path, sizeof path, "%s/" FL_MEETING_KEYS, meeting);
+    snprintf(path, sizeof path, "%s/" FL_MEETING_KEYS, h->meeting.dir);
     FL_TRY(fl_hosts_read_key(path, &keys));
     const fl_agent_host host = {.name = h->task.host,
                                 .address = "",
                                 .n_devices = 1,
                                 .hold_ms = FL_MEETING_HOLD_MS,
                                 .check_head = check_head,
-                                .head_context = meeting};
+                                .head_context = &h->meeting};
     fl_status status = fl_agent_join(endpoint, &keys, &host, grace_ms, end);
     explicit_bzero(&keys, sizeof keys);
     return status;
 }
 
-static fl_status serve(const fl_args *args, const fl_run_hosts *h, fl_relay_end *end)
+static fl_status serve(const fl_args *args, fl_run_hosts *h, fl_relay_end *end)
 {
     char parent[PATH_MAX];
     int64_t grace_ms = 0;
@@ -213,7 +211,7 @@ static int exit_of_task(const fl_run_hosts *hosts, fl_status status, const fl_re
 
 /* The engine ends with the highest code of all tasks, and mpirun ends all tasks after the first
  * that is not 0: a host that has left must not count as the run's failure. */
-int fl_run_hosts_serve(const fl_args *args, const fl_run_hosts *hosts)
+int fl_run_hosts_serve(const fl_args *args, fl_run_hosts *hosts)
 {
     fl_relay_end end = {.exit_code = 0};
     fl_status status = serve(args, hosts, &end);

@@ -7,6 +7,6 @@
 
 /* Enter the meeting with this host's name, address and number of devices. FL_EINVAL, FL_EIO. */
 fl_status fl_engine_host_enter(const fl_args *args, const fl_job *job,
-                               const fl_run_hosts *h) FL_MUST_CHECK;
+                               fl_run_hosts *h) FL_MUST_CHECK;
 
 #endif

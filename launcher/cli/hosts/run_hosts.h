@@ -32,7 +32,7 @@ fl_status fl_run_hosts_meet(const fl_args *args, fl_run_hosts *hosts) FL_MUST_CH
 
 /* As another task than the head: serve the run until it is over. Returns the exit code: 0, too, for
  * a host that has left the run, which the head's own code tells. */
-int fl_run_hosts_serve(const fl_args *args, const fl_run_hosts *hosts);
+int fl_run_hosts_serve(const fl_args *args, fl_run_hosts *hosts);
 
 /* As the head: tell the tasks that still wait that it has ended. */
 void fl_run_hosts_end(const fl_run_hosts *hosts, int exit_code);

@@ -63,11 +63,12 @@ static bool has_file(const net_hosts *h, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* A host that leaves before the run ends has lost its worker. */
+/* A host that leaves before the run ends has lost its worker. After a task was killed that had not
+ * seen the other one, the folder may stay. */
 static void expect_codes(const net_hosts *h, pid_t tasks[2], int head, int other)
 {
     int codes[2] = {net_hosts_await_exit(&tasks[0]), net_hosts_await_exit(&tasks[1])};
-    bool is_left = has_file(h, "");
+    bool is_left = head != KILLED && other != KILLED && has_file(h, "");
     bool is_told = (head != STOPPED && head != TERMINATED) || other == 0 ||
                    net_hosts_log_has(h, "task-0.log", "stopped before the training began");
     int n_lost = other == 0 ? net_hosts_n_events(h, "worker.lost", "") : 0; /* of a run */
@@ -76,7 +77,8 @@ static void expect_codes(const net_hosts *h, pid_t tasks[2], int head, int other
         fail_msg("%s\nexit codes %d and %d, not %d and %d, lost: %d%s", net_hosts_said(), codes[0],
                  codes[1], head, other, n_lost, is_left ? "; the folder stays" : "");
     }
-    assert_true(net_hosts_shell("rm -rf %s/run %s/task-*.log", h->dir, h->dir));
+    assert_true(
+        net_hosts_shell("rm -rf %s/run %s/.start-9-0-0 %s/task-*.log", h->dir, h->dir, h->dir));
 }
 
 /* The signal comes to the other task first: it waits for the head, which has it a moment later. */
@@ -153,6 +155,41 @@ static void test_signals__a_task_that_is_measured_tells_its_end(void **state)
     }
 }
 
+/* Both tasks of a start are killed, and another start has its name. */
+static void test_signals__a_start_with_the_name_of_a_killed_one_runs(void **state)
+{
+    const net_hosts *h = *state;
+    NET_NEED(h);
+    pid_t tasks[2] = {start_task(h, 0), start_task(h, 1)};
+    NET_AWAIT(net_hosts_n_steps(h) > 0);
+    for (int i = 0; i < 2; i++) {
+        kill(tasks[i], SIGKILL);
+        assert_int_equal(net_hosts_await_exit(&tasks[i]), KILLED);
+    }
+    assert_true(net_hosts_shell("rm -rf %s/run", h->dir));
+    assert_true(has_file(h, "lock-1"));
+    tasks[0] = start_task(h, 0);
+    NET_AWAIT(net_hosts_shell("! grep -q $(cat %s/.start-9-0-0/start) %s/.start-9-0-0/lock-1 && "
+                              "grep -q $(cat %s/.start-9-0-0/start) %s/.start-9-0-0/task-0",
+                              h->dir, h->dir, h->dir, h->dir)); /* it looks for the other one */
+    tasks[1] = start_task(h, 1);
+    NET_AWAIT(net_hosts_n_steps(h) > 0);
+    kill(tasks[0], SIGTERM);
+    expect_codes(h, tasks, TERMINATED, 0);
+}
+
+/* While the head still loads its data. */
+static void test_signals__a_folder_that_is_removed_ends_the_head(void **state)
+{
+    const net_hosts *h = *state;
+    NET_NEED(h);
+    pid_t head = start_task(h, 0);
+    NET_AWAIT(has_file(h, "head"));
+    assert_true(net_hosts_shell("rm -rf %s/.start-9-0-0", h->dir));
+    assert_int_equal(net_hosts_await_exit(&head), FAILED);
+    assert_true(net_hosts_log_has(h, "task-0.log", "was removed before the run began"));
+}
+
 /* Its host does not have the job. */
 static void test_signals__a_task_without_a_job_is_noticed(void **state)
 {
@@ -175,6 +212,8 @@ int main(void)
         TWO(test_signals__for_all_stop_a_start),
         TWO(test_signals__a_task_that_ends_early_is_noticed),
         TWO(test_signals__a_task_that_is_measured_tells_its_end),
+        TWO(test_signals__a_start_with_the_name_of_a_killed_one_runs),
+        TWO(test_signals__a_folder_that_is_removed_ends_the_head),
         TWO(test_signals__a_task_without_a_job_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,8 @@
 #include "support/hosts/meeting_tasks.h"
 
+#include "launcher/engine/meeting_tidy.h"
+
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -34,19 +37,29 @@ int meeting_terminated(void)
 
 static void move_elsewhere(const fl_meeting *m)
 {
-    static const char place[] = "machine elsewhere, file system 1\n";
-    if (ftruncate(m->lock_fd, 0) != 0 ||
-        pwrite(m->lock_fd, place, sizeof place - 1, 0) != sizeof place - 1) {
+    char text[128];
+    int n = snprintf(text, sizeof text, "machine elsewhere, file system 1\nstart %s\n", m->start);
+    if (ftruncate(m->lock_fd, 0) != 0 || pwrite(m->lock_fd, text, (size_t)n, 0) != n) {
         _exit(NO_MEETING);
     }
 }
 
-static void come(const fl_meeting *m)
+static void come(fl_meeting *m)
 {
     fl_meeting_host self = {.n_devices = m->rank + 1};
     snprintf(self.name, sizeof self.name, "n%d", m->rank + 1);
     snprintf(self.address, sizeof self.address, "10.0.0.%d", m->rank + 1);
     if (fl_meeting_enter(m, &self) != FL_OK) {
+        _exit(NO_MEETING);
+    }
+}
+
+static void lead(const fl_meeting *m, const fl_engine_task *task)
+{
+    fl_meeting_host hosts[MEETING_TASKS];
+    int number = 0;
+    if (fl_meeting_gather(m, task, MEETING_WAIT_MS, meeting_no_stop, hosts, &number) != FL_OK ||
+        fl_meeting_announce(m->dir, MEETING_ENDPOINT) != FL_OK) {
         _exit(NO_MEETING);
     }
 }
@@ -67,6 +80,9 @@ static _Noreturn void play(const char *parent, int rank, int n, meeting_part par
         come(&m);
     }
     (void)!write(ready, "", 1);
+    if (part == MEETING_LEADS) {
+        lead(&m, &task);
+    }
     if (part != MEETING_AWAITS) {
         for (;;) {
             pause();
@@ -74,7 +90,7 @@ static _Noreturn void play(const char *parent, int rank, int n, meeting_part par
     }
     fl_status status = fl_meeting_await(&m, MEETING_WAIT_MS, meeting_no_stop, endpoint, &code);
     fl_meeting_leave(&m);
-    bool joins = status == FL_OK && strcmp(endpoint, "tcp://10.0.0.1:5570") == 0;
+    bool joins = status == FL_OK && strcmp(endpoint, MEETING_ENDPOINT) == 0;
     _exit(status == FL_EFAILED ? code : joins ? MEETING_JOINS : NO_END);
 }
 
@@ -106,6 +122,26 @@ int meeting_exit(pid_t pid)
     int how;
     assert_int_equal(waitpid(pid, &how, 0), pid);
     return WIFEXITED(how) ? WEXITSTATUS(how) : -1;
+}
+
+void meeting_await_start(const char *parent, int rank)
+{
+    char path[PATH_MAX], text[256];
+    fl_engine_task task = meeting_task(rank, MEETING_TASKS);
+    snprintf(path, sizeof path, "%s/" FL_MEETING_FOLDER "%s/lock-%d", parent, task.start, rank);
+    for (int i = 0; i < MEETING_WAIT_MS; i++) {
+        FILE *file = fopen(path, "r");
+        assert_non_null(file);
+        size_t n = fread(text, 1, sizeof text - 1, file);
+        fclose(file);
+        text[n] = '\0';
+        const char *start = strstr(text, "start ");
+        if (start != NULL && start[strlen("start ")] != '-') {
+            return;
+        }
+        (void)poll(NULL, 0, 1);
+    }
+    fail_msg("task %d has not seen the head", rank);
 }
 
 void meeting_write(const char *dir, const char *name, const char *text)

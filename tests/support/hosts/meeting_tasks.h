@@ -7,7 +7,9 @@
 
 #include <sys/types.h>
 
-enum { MEETING_WAIT_MS = 20000, MEETING_JOINS = 97 };
+#define MEETING_ENDPOINT "tcp://10.0.0.1:5570"
+
+enum { MEETING_WAIT_MS = 20000, MEETING_JOINS = 97, MEETING_TASKS = 3 };
 
 /* A task of Slurm, of n tasks on n1, n2, n3. */
 fl_engine_task meeting_task(int rank, int n);
@@ -21,7 +23,9 @@ typedef enum meeting_part {
     MEETING_STAYS_ELSEWHERE, /* the same, as of another machine */
     MEETING_COMES,           /* says which host it has, and lives until it is killed */
     MEETING_AWAITS, /* waits for the head: ends with its code, or with MEETING_JOINS once it
-                       has the endpoint "tcp://10.0.0.1:5570" */
+                       has MEETING_ENDPOINT */
+    MEETING_LEADS,  /* the head: gathers all tasks, announces MEETING_ENDPOINT, and lives until it
+                       is killed */
 } meeting_part;
 
 /* Start the process of a task; returns once it has its lock, and has said which host it has. */
@@ -32,6 +36,9 @@ void meeting_kill(pid_t pid);
 
 /* The exit code with which it ends; -1: it was killed. */
 int meeting_exit(pid_t pid);
+
+/* Wait until the task has seen that the head lives. */
+void meeting_await_start(const char *parent, int rank);
 
 /* A file in the folder. */
 void meeting_write(const char *dir, const char *name, const char *text);

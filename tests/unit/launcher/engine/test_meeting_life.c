@@ -25,7 +25,7 @@ static void open_task(const char *parent, int rank, int n, fl_meeting *m)
     assert_true(m->lock_fd >= 0);
 }
 
-static void come(const fl_meeting *m)
+static void come(fl_meeting *m)
 {
     fl_meeting_host self = {.name = "n1", .address = "10.0.0.1", .n_devices = 1};
     assert_int_equal(fl_meeting_enter(m, &self), FL_OK);
@@ -38,13 +38,13 @@ static void test_life__a_task_of_this_machine_is_known(void **state)
     fl_meeting m;
     make_folder(dir);
     open_task(dir, 0, 3, &m);
-    assert_int_equal(fl_meeting_life(m.dir, 1), FL_TASK_NOT_KNOWN);
+    assert_int_equal(fl_meeting_life(&m, 1), FL_TASK_NOT_KNOWN);
     meeting_write(m.dir, "lock-1", ""); /* as between its file and its lock */
-    assert_int_equal(fl_meeting_life(m.dir, 1), FL_TASK_NOT_KNOWN);
+    assert_int_equal(fl_meeting_life(&m, 1), FL_TASK_NOT_KNOWN);
     pid_t task = meeting_start(dir, 1, 3, MEETING_STAYS);
-    assert_int_equal(fl_meeting_life(m.dir, 1), FL_TASK_LIVES);
+    assert_int_equal(fl_meeting_life(&m, 1), FL_TASK_LIVES);
     meeting_kill(task);
-    assert_int_equal(fl_meeting_life(m.dir, 1), FL_TASK_HAS_ENDED);
+    assert_int_equal(fl_meeting_life(&m, 1), FL_TASK_HAS_ENDED);
     assert_int_equal(remove_folder(dir), 0);
 }
 
@@ -58,15 +58,15 @@ static void test_life__a_task_of_another_machine_is_known_once_locks_reach(void 
     open_task(dir, 0, 3, &m);
     meeting_kill(meeting_start(dir, 1, 3, MEETING_STAYS_ELSEWHERE));
     pid_t near = meeting_start(dir, 2, 3, MEETING_STAYS);
-    assert_int_equal(fl_meeting_life(m.dir, 2), FL_TASK_LIVES);
-    assert_int_equal(fl_meeting_life(m.dir, 1), FL_TASK_NOT_KNOWN);
+    assert_int_equal(fl_meeting_life(&m, 2), FL_TASK_LIVES);
+    assert_int_equal(fl_meeting_life(&m, 1), FL_TASK_NOT_KNOWN);
     meeting_kill(near);
-    pid_t far = meeting_start(dir, 2, 3, MEETING_STAYS_ELSEWHERE);
-    assert_int_equal(fl_meeting_life(m.dir, 1), FL_TASK_NOT_KNOWN);
-    assert_int_equal(fl_meeting_life(m.dir, 2), FL_TASK_LIVES);
-    assert_int_equal(fl_meeting_life(m.dir, 1), FL_TASK_HAS_ENDED);
+    pid_t far = meeting_start(dir, 3, 4, MEETING_STAYS_ELSEWHERE);
+    assert_int_equal(fl_meeting_life(&m, 1), FL_TASK_NOT_KNOWN);
+    assert_int_equal(fl_meeting_life(&m, 3), FL_TASK_LIVES);
+    assert_int_equal(fl_meeting_life(&m, 1), FL_TASK_HAS_ENDED);
     meeting_kill(far);
-    assert_int_equal(fl_meeting_life(m.dir, 2), FL_TASK_HAS_ENDED);
+    assert_int_equal(fl_meeting_life(&m, 3), FL_TASK_HAS_ENDED);
     assert_int_equal(remove_folder(dir), 0);
 }
 
@@ -79,7 +79,7 @@ static void test_life__a_task_that_says_it_leaves_has_ended(void **state)
     open_task(dir, 0, 2, &m);
     pid_t task = meeting_start(dir, 1, 2, MEETING_STAYS);
     meeting_write(m.dir, "left-1", "");
-    assert_int_equal(fl_meeting_life(m.dir, 1), FL_TASK_HAS_ENDED);
+    assert_int_equal(fl_meeting_life(&m, 1), FL_TASK_HAS_ENDED);
     meeting_kill(task);
     assert_int_equal(remove_folder(dir), 0);
 }
@@ -153,7 +153,7 @@ static void test_life__a_late_task_finds_a_killed_head(void **state)
     }
     assert_int_equal(meeting_exit(late[0]), 3);
     assert_int_equal(meeting_exit(late[1]), 3);
-    assert_int_equal(rmdir(dir), 0); /* the last one has removed their folder */
+    assert_int_equal(remove_folder(dir), 0);
 }
 
 /* ---- leftovers ---- */
@@ -240,15 +240,15 @@ static void test_life__a_task_that_joins_finds_the_end(void **state)
     open_task(dir, 1, 2, &m);
     pid_t head = meeting_start(dir, 0, 2, MEETING_STAYS);
     meeting_write(m.dir, "join", "tcp://10.0.0.1:5570");
-    assert_int_equal(fl_meeting_check_head(m.dir, &code), FL_OK);
+    assert_int_equal(fl_meeting_check_head(&m, &code), FL_OK);
     meeting_write(m.dir, "over", "5\n");
-    assert_int_equal(fl_meeting_check_head(m.dir, &code), FL_EFAILED);
+    assert_int_equal(fl_meeting_check_head(&m, &code), FL_EFAILED);
     assert_int_equal(code, 5);
     meeting_kill(head);
-    assert_int_equal(fl_meeting_check_head(m.dir, &code), FL_EFAILED);
+    assert_int_equal(fl_meeting_check_head(&m, &code), FL_EFAILED);
     assert_int_equal(code, 5); /* it has said so before */
     assert_int_equal(remove_folder(m.dir), 0);
-    assert_int_equal(fl_meeting_check_head(m.dir, &code), FL_EFAILED);
+    assert_int_equal(fl_meeting_check_head(&m, &code), FL_EFAILED);
     assert_int_equal(code, 3);
     assert_int_equal(remove_folder(dir), 0);
 }
@@ -275,6 +275,7 @@ static void test_life__a_signal_for_all_ends_the_head_first(void **state)
     make_folder(dir);
     open_task(dir, 1, 2, &m);
     stopped_dir = m.dir;
+    meeting_write(m.dir, "start", "0123456789abcdef0123456789abcdef");
     assert_int_equal(fl_meeting_await(&m, MEETING_WAIT_MS, stop_all, endpoint, &code), FL_EFAILED);
     assert_int_equal(code, 130);
     assert_int_equal(remove_folder(dir), 0);
