@@ -205,7 +205,7 @@ static void test_host_resume__lives_while_it_waits_for_a_host(void **state)
     snprintf(command, sizeof command, "top %s/run", h->dir);
     expect_said(h, command, 3, "recovering: the run goes back after a loss");
     snprintf(command, sizeof command, "run --resume %s/run", h->dir);
-    expect_said(h, command, 2, "the run goes back after a loss");
+    expect_said(h, command, 3, "the run goes back after a loss");
     kill(h->host[1].agent, SIGCONT);
     snprintf(command, sizeof command, "ctl %s/run stop", h->dir);
     expect_said(h, command, 0, "");
