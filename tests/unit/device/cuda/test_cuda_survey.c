@@ -168,8 +168,9 @@ static void test_survey__refuses_a_file_that_is_no_plugin(void **state)
 {
     (void)state;
     char line[400];
-    refused("/nowhere/plugin.so",
-            "devices.kind: FROSTLINE_CUDA_PLUGIN: /nowhere/plugin.so: No such file or directory");
+    refused(
+        "/proc/nowhere/plugin.so",
+        "devices.kind: FROSTLINE_CUDA_PLUGIN: /proc/nowhere/plugin.so: No such file or directory");
     refused("no-such-plugin.so",
             "devices.kind: FROSTLINE_CUDA_PLUGIN: no-such-plugin.so: No such file or directory");
     refused(FL_SOURCE_DIR "/LICENSE",
