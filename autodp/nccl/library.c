@@ -91,6 +91,10 @@ fl_status fl_nccl_load(fl_nccl *out)
 {
     const char *file = fl_nccl_file();
     fl_nccl nccl = {0};
+    struct stat what;
+    if (stat(file, &what) == 0 && !S_ISREG(what.st_mode)) { /* dlopen waits at a pipe */
+        return fl_fail(FL_ENOTSUP, "NCCL cannot be loaded: %s: not a regular file", file);
+    }
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL); /* it bears no unloading: it has threads */
     if (library == NULL) {
         return fl_fail(FL_ENOTSUP, "NCCL cannot be loaded: %s", dlerror());

@@ -17,7 +17,8 @@ int fl_regular_file_open(int dir_fd, const char *path, const char **why)
         return fd;
     }
     if (why != NULL) {
-        *why = known ? "not a regular file" : strerror(errno);
+        *why =
+            known || errno == ENXIO ? "not a regular file" : strerror(errno); /* ENXIO: a socket */
     }
     if (fd >= 0) {
         close(fd);

@@ -81,6 +81,8 @@ static void test_nccl_load__refuses_a_file_that_is_not_nccl(void **state)
     load("/nowhere/libnccl.so.2", "", text);
     assert_int_equal(strncmp(text, "NCCL cannot be loaded: /nowhere/libnccl.so.2: ", 46), 0);
     assert_null(strchr(text, '\n'));
+    load("/proc", "", text); /* a pipe would make dlopen wait */
+    assert_string_equal(text, "NCCL cannot be loaded: /proc: not a regular file");
 }
 
 static int cuda_of(const char *text)
