@@ -7,6 +7,7 @@
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/hosts/host_names.h"
 #include "launcher/run/hosts/hosts.h"
+#include "launcher/run/hosts/key_read.h"
 #include "launcher/run/hosts/key_wait.h"
 #include "launcher/run/hosts/own_address.h"
 
@@ -155,6 +156,10 @@ static fl_status read_options(const fl_args *args, agent_options *o)
 static fl_status read_keys(const fl_args *args, int64_t wait_ms, fl_curve_keys *keys)
 {
     const char *path = fl_args_value(args, "--key");
+    if (strcmp(path, "-") == 0) {
+        fl_status status = fl_hosts_read_key_input(STDIN_FILENO, wait_ms, keys);
+        return status == FL_OK ? FL_OK : fl_within(status, "--key -");
+    }
     fl_status status = fl_host_key_await(path, wait_ms);
     if (status == FL_OK) {
         status = fl_hosts_read_key(path, keys);

@@ -3,6 +3,7 @@
 #include "launcher/job/text/text.h"
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/hosts/hosts.h"
+#include "launcher/run/hosts/key_read.h"
 #include "launcher/run/joined/joined.h"
 #include "launcher/run/joined/joined_measure.h"
 

@@ -17,6 +17,7 @@
 #include "launcher/job/job.h"
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/hosts/hosts.h"
+#include "launcher/run/hosts/key_read.h"
 #include "launcher/run/hosts/own_address.h"
 #include "launcher/run/runs/runs.h"
 

@@ -1,6 +1,5 @@
 #include "launcher/run/hosts/hosts.h"
 
-#include "control/link/keys/key_file.h"
 #include "control/link/keys/zap_auth.h"
 #include "device/errors/failure.h"
 #include "device/errors/io_status.h"
@@ -13,6 +12,7 @@
 #include "launcher/job/text/address.h"
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/hosts/host_names.h"
+#include "launcher/run/hosts/key_read.h"
 #include "launcher/run/hosts/own_address.h"
 
 #include <errno.h>
@@ -35,7 +35,11 @@ void fl_hosts_of_job(const fl_job *job, fl_cluster_file *out)
     }
 }
 
-static fl_status read_head_keys(const char *path, fl_hosts *out);
+static fl_status read_head_keys(const char *path, fl_hosts *out)
+{
+    fl_status status = fl_hosts_read_head_key(path, &out->keys, out->secret);
+    return status == FL_OK ? FL_OK : fl_within(status, "--key");
+}
 
 static fl_status make_keys(fl_hosts *out)
 {
@@ -415,72 +419,4 @@ void fl_hosts_remove_key(int dir_fd)
 {
     (void)unlinkat(dir_fd, FL_HOSTS_KEY_FILE, 0); /* it may have been removed */
     (void)unlinkat(dir_fd, KEY_PART, 0);          /* of a head that was killed */
-}
-
-static bool is_key(const char *text)
-{
-    unsigned char bytes[32];
-    return strlen(text) == FL_CURVE_KEY - 1 && zmq_z85_decode(bytes, text) != NULL;
-}
-
-/* The next line that is neither empty nor a comment is a key. */
-static bool read_line(FILE *file, char key[FL_CURVE_KEY])
-{
-    char line[256];
-    while (fgets(line, sizeof line, file) != NULL) {
-        line[strcspn(line, "\r\n")] = '\0';
-        if (line[0] == '#' || line[0] == '\0') {
-            continue;
-        }
-        bool good = is_key(line);
-        memcpy(key, line, good ? FL_CURVE_KEY : 0);
-        explicit_bzero(line, sizeof line);
-        return good;
-    }
-    return false;
-}
-
-/* head: the secret key of the head, which has to be there, too; NULL: none is wanted. */
-static bool read_lines(FILE *file, fl_curve_keys *out, char *head)
-{
-    char public_key[FL_CURVE_KEY];
-    return read_line(file, out->server) && read_line(file, out->secret) &&
-           zmq_curve_public(out->public_key, out->secret) == 0 &&
-           (head == NULL || (read_line(file, head) && zmq_curve_public(public_key, head) == 0 &&
-                             strcmp(public_key, out->server) == 0));
-}
-
-static fl_status read_file(const char *path, fl_curve_keys *out, char *head)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
-    if (file == NULL) {
-        return fl_fail(FL_EINVAL, "%s: %s", path, strerror(errno));
-    }
-    fl_status status = fl_key_file_check(fd, path);
-    bool good = status == FL_OK && read_lines(file, out, head);
-    fclose(file);
-    if (status != FL_OK) {
-        return status;
-    }
-    return good ? FL_OK
-                : fl_fail(FL_EINVAL, "%s: no keys found; allowed: the file %s", path,
-                          head == NULL ? FL_HOSTS_KEY_FILE " of a run directory"
-                                       : "head.key of a Secret that frostline manifest wrote");
-}
-
-fl_status fl_hosts_read_key(const char *path, fl_curve_keys *out)
-{
-    if (strcmp(path, "-") != 0) {
-        return read_file(path, out, NULL);
-    }
-    return read_lines(stdin, out, NULL) /* as ssh passes it on */
-               ? FL_OK
-               : fl_fail(FL_EINVAL, "no keys found on standard input");
-}
-
-static fl_status read_head_keys(const char *path, fl_hosts *out)
-{
-    fl_status status = read_file(path, &out->keys, out->secret);
-    return status == FL_OK ? FL_OK : fl_within(status, "--key");
 }

@@ -55,8 +55,4 @@ fl_status fl_hosts_write_key(const fl_hosts *hosts, int dir_fd) FL_MUST_CHECK;
 /* The run is over: nobody can join it any more. */
 void fl_hosts_remove_key(int dir_fd);
 
-/* Read such a file, or "-": standard input. FL_EINVAL, "PATH: what is wrong": others may read it,
- * or it holds no keys. */
-fl_status fl_hosts_read_key(const char *path, fl_curve_keys *out) FL_MUST_CHECK;
-
 #endif

@@ -13,7 +13,7 @@ enum { LOOK_MS = 200 };
 
 static bool is_missing(const char *path)
 {
-    return strcmp(path, "-") != 0 && access(path, F_OK) != 0 && errno == ENOENT;
+    return access(path, F_OK) != 0 && errno == ENOENT;
 }
 
 fl_status fl_host_key_await(const char *path, int64_t timeout_ms)

@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-/* Wait until there is a file of this path; "-", standard input, is there. The log says once for
- * what it waits, and for how long. A path that cannot be looked up is left to whoever reads it.
+/* Wait until there is a file of this path; The log says once for what it waits, and for how
+ * long. A path that cannot be looked up is left to whoever reads it.
  * FL_EDEADLINE: no such file in time. */
 fl_status fl_host_key_await(const char *path, int64_t timeout_ms) FL_MUST_CHECK;
 

@@ -2,6 +2,7 @@
 
 #include "device/system/alloc.h"
 #include "launcher/run/hosts/hosts.h"
+#include "launcher/run/hosts/key_read.h"
 
 #include <errno.h>
 #include <fcntl.h>

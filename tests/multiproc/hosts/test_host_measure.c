@@ -7,6 +7,7 @@
 
 #include "control/agent/wire/host_wire.h"
 #include "launcher/run/hosts/hosts.h"
+#include "launcher/run/hosts/key_read.h"
 
 #include <setjmp.h>
 #include <signal.h>
