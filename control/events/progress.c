@@ -5,6 +5,7 @@
 
 #include "device/system/clock.h"
 #include "device/text/plural.h"
+#include "device/text/shell_text.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -337,15 +338,17 @@ static const char *host_options(const fl_controller_options *options)
 static void suggest_longer(FILE *out, const fl_controller_options *options, bool continues,
                            const char *how, const char *set)
 {
-    const char *run_dir = options->run_dir, *hosts = host_options(options);
+    const char *hosts = host_options(options);
+    char run[FL_SHELL_PATH_BYTES];
+    fl_shell_shown(options->run_dir, run, sizeof run);
     if (continues) {
         fprintf(out, "  train longer   %s:\n                 frostline run --resume %s%s \\\n", how,
-                run_dir, hosts);
+                run, hosts);
     } else {
         fprintf(out,
                 "  train longer   from the first step, %s:\n"
                 "                 frostline run %s/job.yaml%s \\\n",
-                how, run_dir, hosts);
+                how, run, hosts);
     }
     fprintf(out, "                     --set %s\n", set);
 }
@@ -354,7 +357,8 @@ static void summary_of_training_again(FILE *out, const fl_controller_options *op
                                       const fl_run_result *result, const fl_progress_end *end)
 {
     const fl_job *job = options->job;
-    const char *dir = options->run_dir;
+    char run[FL_SHELL_PATH_BYTES];
+    const char *dir = fl_shell_shown(options->run_dir, run, sizeof run);
     fl_status status = end->status;
     bool continues = can_continue(end->checkpoints);
     char set[64];
@@ -379,8 +383,10 @@ static void summary_of_training_again(FILE *out, const fl_controller_options *op
 static void summary_of_what_next(FILE *out, const fl_controller_options *options,
                                  const fl_run_result *result, const fl_progress_end *end)
 {
-    fprintf(out, "  as a page      frostline report %s\n", options->run_dir);
-    fprintf(out, "  the proof      frostline ledger %s\n", options->run_dir);
+    char run[FL_SHELL_PATH_BYTES];
+    fl_shell_shown(options->run_dir, run, sizeof run);
+    fprintf(out, "  as a page      frostline report %s\n", run);
+    fprintf(out, "  the proof      frostline ledger %s\n", run);
     if (options->plan->K > 1) {
         fprintf(out, "  the schedule   frostline schedule --schedule %s -k %d -m %d\n",
                 fl_schedule_text(options->plan->schedule), options->plan->K, options->plan->M);

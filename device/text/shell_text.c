@@ -1,5 +1,10 @@
 #include "device/text/shell_text.h"
 
+#include "device/text/utf8.h"
+
+#include <stdio.h>
+#include <string.h>
+
 static void put_char(fl_shell_text *w, char c)
 {
     if (w->used + 1 < w->size_bytes) {
@@ -16,9 +21,9 @@ void fl_shell_text_put(fl_shell_text *w, const char *text)
 }
 
 /* A single quote in the word becomes '\''. */
-void fl_shell_text_word(fl_shell_text *w, const char *word)
+static void put_quoted(fl_shell_text *w, const char *word)
 {
-    fl_shell_text_put(w, " '");
+    put_char(w, '\'');
     for (; *word != '\0'; word++) {
         if (*word == '\'') {
             fl_shell_text_put(w, "'\\''");
@@ -27,6 +32,12 @@ void fl_shell_text_word(fl_shell_text *w, const char *word)
         }
     }
     put_char(w, '\'');
+}
+
+void fl_shell_text_word(fl_shell_text *w, const char *word)
+{
+    put_char(w, ' ');
+    put_quoted(w, word);
 }
 
 void fl_shell_text_cd(fl_shell_text *w, const char *folder)
@@ -41,4 +52,77 @@ bool fl_shell_text_end(fl_shell_text *w)
     bool fits = w->used < w->size_bytes;
     w->text[fits ? w->used : w->size_bytes - 1] = '\0';
     return fits;
+}
+
+/* ---- for a user ---- */
+
+/* Some shells read a leading ~ or = as the beginning of something else. */
+static bool is_plain(const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
+                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "0123456789_@%+=:,./-";
+    return word[0] != '\0' && word[0] != '=' && word[strspn(word, plain)] == '\0';
+}
+
+/* Characters that control a terminal, end a line, or change the direction in which one is read. */
+static bool is_harmless(uint32_t code)
+{
+    bool controls = code < 0x20 || (code >= 0x7F && code < 0xA0);
+    bool turns = code == 0x200E || code == 0x200F || (code >= 0x2028 && code <= 0x202E) ||
+                 (code >= 0x2066 && code <= 0x2069);
+    return !controls && !turns;
+}
+
+/* The bytes of the harmless character there; 0: none begins there. */
+static size_t harmless_bytes(const char *text)
+{
+    uint32_t code = 0;
+    size_t size = fl_utf8_next(text, strlen(text), &code);
+    return size > 0 && is_harmless(code) ? size : 0;
+}
+
+static bool all_harmless(const char *word)
+{
+    size_t size = 1;
+    while (*word != '\0' && size > 0) {
+        size = harmless_bytes(word);
+        word += size;
+    }
+    return size > 0;
+}
+
+/* A quote or a backslash is escaped by its number, too: a shell that does not know $'...' sees a
+ * word in single quotes. */
+static void put_escaped(fl_shell_text *w, const char *word)
+{
+    fl_shell_text_put(w, "$'");
+    while (*word != '\0') {
+        size_t size = *word == '\'' || *word == '\\' ? 0 : harmless_bytes(word);
+        if (size == 0) {
+            char octal[8];
+            snprintf(octal, sizeof octal, "\\%03o", (unsigned)(unsigned char)*word++);
+            fl_shell_text_put(w, octal);
+        }
+        for (; size > 0; size--) {
+            put_char(w, *word++);
+        }
+    }
+    put_char(w, '\'');
+}
+
+const char *fl_shell_shown(const char *word, char *shown, size_t size_bytes)
+{
+    fl_shell_text w = {.text = shown, .size_bytes = size_bytes};
+    if (is_plain(word)) {
+        fl_shell_text_put(&w, word);
+    } else if (all_harmless(word)) {
+        put_quoted(&w, word);
+    } else {
+        put_escaped(&w, word);
+    }
+    if (!fl_shell_text_end(&w)) {
+        snprintf(shown, size_bytes, "...");
+    }
+    return shown;
 }

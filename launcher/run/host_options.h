@@ -4,7 +4,8 @@
 
 #include "launcher/run/plan/preparation.h"
 
-enum { FL_HOST_OPTIONS_BYTES = FL_TEXT_MAX + FL_HOSTS_ENDPOINT_MAX + 32 };
+/* Each character of a name takes four at most, as a shell reads it. */
+enum { FL_HOST_OPTIONS_BYTES = 4 * (FL_TEXT_MAX + FL_HOSTS_ENDPOINT_MAX) + 48 };
 
 /* The options that give the run its hosts, " --hosts FILE --listen ADDRESS"; "": those of its job
  * need none, nor do those of an engine, whose tasks are started again. Returns text. */

@@ -4,6 +4,7 @@
 #include "device/errors/failure.h"
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
+#include "device/text/shell_text.h"
 #include "launcher/run/host_options.h"
 #include "launcher/run/model/model_config.h"
 #include "launcher/run/runs/checkpoint_folder.h"
@@ -90,18 +91,21 @@ static const char *engine_text(const fl_run_losses *l)
 static void tell_lost(const fl_run_losses *l, const char *why, const char *why_not, const char *dir,
                       const char *options)
 {
-    char path[PATH_MAX], lost[FL_FAILURE_TEXT_MAX + 80] = "it has no checkpoint";
+    char path[PATH_MAX], run[FL_SHELL_PATH_BYTES], again[FL_SHELL_PATH_BYTES];
+    char lost[FL_FAILURE_TEXT_MAX + 80] = "it has no checkpoint";
     if (why_not[0] != '\0') {
         snprintf(lost, sizeof lost, "it has no checkpoint, and its snapshot in memory is lost: %s",
                  why_not);
     }
     fl_log(FL_LOG_WARN, "%s; %s; `frostline run %s/job.yaml%s --run-dir %s`%s begins it again", why,
-           lost, dir, options, free_dir(dir, path), engine_text(l));
+           lost, fl_shell_shown(dir, run, sizeof run), options,
+           fl_shell_shown(free_dir(dir, path), again, sizeof again), engine_text(l));
 }
 
 void fl_return_end_keep(fl_run_losses *l, const fl_preparation *p, const char *dir, const char *why)
 {
     char why_not[FL_FAILURE_TEXT_MAX], options[FL_HOST_OPTIONS_BYTES], made[160] = "";
+    char run[FL_SHELL_PATH_BYTES];
     int64_t before = fl_returns_checkpoint(dir, INT64_MAX);
     save_snapshot(l, p, dir, before, why_not, sizeof why_not);
     int64_t step = fl_returns_checkpoint(dir, INT64_MAX);
@@ -124,5 +128,6 @@ void fl_return_end_keep(fl_run_losses *l, const fl_preparation *p, const char *d
                (long long)l->kept.checkpoint->step, why_not);
     }
     fl_log(FL_LOG_WARN, "%s; %s`frostline run --resume %s%s`%s continues the run from step %lld",
-           why, made, dir, options, engine_text(l), (long long)step);
+           why, made, fl_shell_shown(dir, run, sizeof run), options, engine_text(l),
+           (long long)step);
 }

@@ -63,6 +63,7 @@ const char *fl_host_start_awaited(const fl_hosts *hosts, const char *run_dir, in
                                   char text[FL_HOST_AWAITED_TEXT])
 {
     char others[FL_COUNT_BYTES], names[FL_AWAITED_TEXT];
+    char run[PATH_MAX], agents[4 * FL_HOSTS_ENDPOINT_MAX];
     char how[FL_HOST_AWAITED_TEXT] = ", whose agents ssh starts";
     bool awaited[FL_MAX_WORKERS] = {false};
     int n = 0;
@@ -76,10 +77,11 @@ const char *fl_host_start_awaited(const fl_hosts *hosts, const char *run_dir, in
         snprintf(how, sizeof how, ", the other tasks of this start");
     } else if (!hosts->by_ssh) {
         snprintf(how, sizeof how,
-                 ": frostline agent --join %s --key %.4000s/" FL_HOSTS_KEY_FILE " --name %s",
-                 hosts->agents, run_dir, name_of_one(hosts, awaited));
+                 ": frostline agent --join %s --key %s/" FL_HOSTS_KEY_FILE " --name %s",
+                 fl_shell_shown(hosts->agents, agents, sizeof agents),
+                 fl_shell_shown(run_dir, run, sizeof run), name_of_one(hosts, awaited));
     }
-    snprintf(text, FL_HOST_AWAITED_TEXT, "waits for %s%.4350s; it waits %lld s at most, for %s",
+    snprintf(text, FL_HOST_AWAITED_TEXT, "waits for %s%.4750s; it waits %lld s at most, for %s",
              fl_count(n, "other host", others), how, (long long)limit_ms / 1000,
              fl_awaited_names(hosts, awaited, names));
     return text;

@@ -16,6 +16,7 @@
 #include "control/controller/parts/parts.h"
 #include "control/events/worker_log.h"
 #include "device/errors/log.h"
+#include "device/text/shell_text.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -62,6 +63,7 @@ static void say_what_next(const fl_controller *controller, char *what, size_t si
     const fl_controller_options *o = controller->options;
     const fl_return_choice *back = &controller->shutdown.phase.back;
     const fl_checkpoint_sums *sums = &controller->checkpoints.sums;
+    char run[1024];
     size_t n = strlen(what);
     if (back->returns || controller->pass.o != NULL) {
         return;
@@ -70,10 +72,12 @@ static void say_what_next(const fl_controller *controller, char *what, size_t si
         n += (size_t)snprintf(what + n, size_bytes - n, "; %s", back->why_not);
     }
     if (sums->any && o->job->model.kind != FL_MODEL_PROGRAM && n < size_bytes) {
-        snprintf(what + n, size_bytes - n,
-                 "; `frostline run --resume %.300s%s` continues it from its checkpoint of step "
-                 "%" PRId64,
-                 o->run_dir, o->host_options == NULL ? "" : o->host_options, sums->last_step);
+        int more = snprintf(what + n, size_bytes - n,
+                            "; `frostline run --resume %s%s` continues it from its checkpoint of "
+                            "step %" PRId64,
+                            fl_shell_shown(o->run_dir, run, sizeof run),
+                            o->host_options == NULL ? "" : o->host_options, sums->last_step);
+        what[n] = (size_t)more < size_bytes - n ? what[n] : '\0'; /* no part of a command */
     }
 }
 
@@ -130,7 +134,7 @@ void fl_losses_explain(fl_controller *controller)
     }
     const fl_worker_birth *birth = controller->options->birth;
     lost->ready = lost->ready || lost->steps > (birth == NULL ? 0 : birth->step);
-    char what[FL_WIRE_TEXT_MAX + 2048], more[TAIL_BYTES + PATH_MAX + 128];
+    char what[FL_WIRE_TEXT_MAX + 4096], more[TAIL_BYTES + PATH_MAX + 128];
     size_t n_first = put_first_loss(controller, what, sizeof what);
     fl_watch_text(lost, controller->shutdown.loss, controller->shutdown.lost_us, what + n_first,
                   sizeof what - n_first);

@@ -9,6 +9,7 @@
 #include "device/errors/log.h"
 #include "device/system/clock.h"
 #include "device/text/plural.h"
+#include "device/text/shell_text.h"
 
 #include <stdio.h>
 #include <sys/wait.h>
@@ -272,12 +273,13 @@ bool fl_joining_want(fl_controller *controller, int n, int64_t now_us)
         n_coming += j->state != FL_JOINING_NONE;
     }
     if (n_coming < n && controller->facts.hosts != NULL && can_join(controller)) {
-        char devices[FL_COUNT_BYTES];
+        char devices[FL_COUNT_BYTES], run[FL_SHELL_PATH_BYTES], agents[4 * FL_HOSTS_ENDPOINT_MAX];
         return fl_fail(FL_EINVAL,
                        "the hosts of this run lack %s; frostline agent --join %s --key "
                        "%s/" FL_HOSTS_KEY_FILE " --name NAME adds a host",
-                       fl_count(n - n_coming, "device", devices), controller->facts.hosts->agents,
-                       controller->options->run_dir) == FL_OK;
+                       fl_count(n - n_coming, "device", devices),
+                       fl_shell_shown(controller->facts.hosts->agents, agents, sizeof agents),
+                       fl_shell_shown(controller->options->run_dir, run, sizeof run)) == FL_OK;
     }
     return n_coming >= n || fl_fail(FL_EINVAL, "this run starts no worker again") == FL_OK;
 }

@@ -3,6 +3,7 @@
 #include "control/checkpoint/commit.h"
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
+#include "device/text/shell_text.h"
 #include "launcher/job/job.h"
 #include "launcher/run/plan/run_dir.h"
 #include "launcher/run/runs/run_hold.h"
@@ -21,6 +22,7 @@
 
 static fl_status check_over(const char *run_dir, fl_run_state *ended)
 {
+    char run[FL_SHELL_PATH_BYTES];
     fl_run_entry *entry = NULL;
     FL_TRY(fl_alloc(sizeof *entry, (void **)&entry));
     fl_status status = fl_run_look(run_dir, entry);
@@ -36,7 +38,7 @@ static fl_status check_over(const char *run_dir, fl_run_state *ended)
                          *ended == FL_RUN_LIVE       ? "still trains"
                          : *ended == FL_RUN_STARTING ? "is starting"
                                                      : "goes back after a loss",
-                         run_dir);
+                         fl_shell_shown(run_dir, run, sizeof run));
 }
 
 static fl_status read_job(fl_resume *r)

@@ -10,6 +10,7 @@
 #include "device/errors/failure.h"
 #include "device/machine/host_limits.h"
 #include "device/system/alloc.h"
+#include "device/text/shell_text.h"
 #include "launcher/job/job.h"
 #include "launcher/run/runs/checkpoint_folder.h"
 #include "nn/model.h"
@@ -241,7 +242,7 @@ static fl_status add_refused(fl_resume *r, int64_t step)
 
 static fl_status found_none(const fl_resume *r)
 {
-    char target[PATH_MAX];
+    char target[PATH_MAX], job[FL_SHELL_PATH_BYTES];
     bool is_job = r->before.model.kind != FL_MODEL_PROGRAM;
     fl_checkpoint_folder_missing(r->dir, target);
     if (target[0] != '\0') {
@@ -254,7 +255,8 @@ static fl_status found_none(const fl_resume *r)
     return fl_fail(FL_EINVAL,
                    "--resume: %s: found no checkpoint in %s: nothing of the run was kept%s%s%s",
                    r->dir, r->checkpoints, is_job ? "; `frostline run " : "",
-                   is_job ? r->job_path : "", is_job ? "` starts it anew" : "");
+                   is_job ? fl_shell_shown(r->job_path, job, sizeof job) : "",
+                   is_job ? "` starts it anew" : "");
 }
 
 static fl_status none_is_good(const fl_resume *r)

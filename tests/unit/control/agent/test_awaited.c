@@ -76,6 +76,10 @@ static void test_awaited__has_the_command_and_the_time(void **state)
         fl_host_start_awaited(hosts, "/r", FL_AWAITED_JOIN_MS, text),
         "waits for 1 other host: frostline agent --join tcp://10.0.0.1:5570 --key /r/hosts.key "
         "--name h2; it waits 600 s at most, for h2 (10.0.0.3)");
+    assert_string_equal(
+        fl_host_start_awaited(hosts, "it's $(my) run", FL_AWAITED_JOIN_MS, text),
+        "waits for 1 other host: frostline agent --join tcp://10.0.0.1:5570 --key "
+        "'it'\\''s $(my) run'/hosts.key --name h2; it waits 600 s at most, for h2 (10.0.0.3)");
     hosts->again = true;
     assert_string_equal(
         fl_host_start_awaited(hosts, "/r", FL_AWAITED_AGAIN_MS, text),
