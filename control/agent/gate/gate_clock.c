@@ -17,7 +17,7 @@ static const int64_t APART_NS = INT64_C(3000000000);
 
 int64_t fl__gate_between_pings_us(const fl__gate *g)
 {
-    int64_t us = g->hosts->silence_ms * 1000 / ALIVES;
+    int64_t us = g->hosts->detect_ms * 1000 / ALIVES;
     for (int i = 1; i < g->hosts->n; i++) {
         const fl__remote_host *r = &g->remote[i];
         if (r->state == FL__HOST_JOINED && r->n_first_pings < FL__GATE_FIRST_PINGS) {

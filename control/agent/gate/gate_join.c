@@ -69,7 +69,7 @@ static void welcome_host(fl__gate *g, int i)
     const char *job = g->o->job_text;
     message.welcome.job_bytes =
         job == NULL ? send_job_file(g, &g->remote[i]) : send_job_text(g, &g->remote[i], job);
-    message.welcome.silence_ms = FL_HOST_PATIENCE * g->hosts->silence_ms;
+    message.welcome.silence_ms = FL_HOST_PATIENCE * g->hosts->detect_ms;
     message.welcome.continues = g->o->continues || late;
     message.welcome.from_snapshot = g->o->from_snapshot && !late;
     message.welcome.state_step = late ? -1 : g->o->state_step;

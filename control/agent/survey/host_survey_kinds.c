@@ -27,7 +27,7 @@ static void order_costs(fl__survey *s, int i)
                                      .host = *host_of(s, i),
                                      .job_bytes = (int64_t)o->job_bytes,
                                      .all_ms = o->all_ms,
-                                     .silence_ms = FL_HOST_PATIENCE * s->o->hosts->silence_ms}};
+                                     .silence_ms = FL_HOST_PATIENCE * s->o->hosts->detect_ms}};
     snprintf(m.measure.run_dir, sizeof m.measure.run_dir, "%s", s->o->run_dir);
     snprintf(m.measure.cwd, sizeof m.measure.cwd, "%s", o->cwd);
     for (size_t at = 0; at < o->job_bytes; at += FL_HOST_JOB_PIECE) {
@@ -103,7 +103,7 @@ static int count_awaited(const fl__survey *s)
 /* A host asks to join three times a second, whatever its processors compute. */
 fl_status fl__survey_check_presence(fl__survey *s)
 {
-    int64_t silence_us = s->o->hosts->silence_ms * 1000, now_us = fl_now_us();
+    int64_t silence_us = s->o->hosts->detect_ms * 1000, now_us = fl_now_us();
     for (int i = 1; i < s->out->n; i++) {
         fl__survey_host *h = &s->host[i];
         if (h->joined && now_us - h->heard_us > silence_us) {

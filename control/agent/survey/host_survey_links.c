@@ -59,7 +59,7 @@ static void order_all(fl__survey *s)
     o->number = (uint64_t)fl_now_ns();
     o->pair_ms = PAIR_MS;
     o->all_ms = fl_host_probe_ms(fl_host_probe_rounds(o->n), PAIR_MS);
-    o->silence_ms = FL_HOST_PATIENCE * s->o->hosts->silence_ms;
+    o->silence_ms = FL_HOST_PATIENCE * s->o->hosts->detect_ms;
     snprintf(o->links, sizeof o->links, "%s", s->o->hosts->links);
     memcpy(o->ports, s->o->hosts->ports, sizeof o->ports);
     memcpy(s->out->ports, o->ports, sizeof o->ports);

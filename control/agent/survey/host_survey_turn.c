@@ -102,7 +102,7 @@ static bool may_take_over(fl__survey *s, int i, const fl_host_peer *from, bool *
         return true;
     }
     *refused = fl_join_rival_is_refused(&h->rival, from, h->heard_us, now_us);
-    return !*refused && now_us - h->heard_us > s->o->hosts->silence_ms * 1000;
+    return !*refused && now_us - h->heard_us > s->o->hosts->detect_ms * 1000;
 }
 
 /* A host that the run knows. */

@@ -8,7 +8,8 @@ static const fl_field fields[] = {
      .initial = "5s",
      .least = 100,
      .most = HOUR,
-     .doc = "A worker that is silent for this long is lost."},
+     .doc = "Within this time, a worker or a host that has fallen silent counts as lost, and the "
+            "others go on."},
     {.path = "fault.deadline",
      .type = FL_FIELD_DURATION,
      .offset = AT(fault.deadline_ms),

@@ -257,7 +257,7 @@ fl_status fl_hosts_place(const fl_cluster_file *file, const char *source, const 
     const fl_cluster *c = &file->cluster;
     memset(out, 0, sizeof *out);
     out->n = c->n_hosts;
-    out->silence_ms = job->fault.detect_ms;
+    out->detect_ms = job->fault.detect_ms;
     out->apart = !job->run.shared;
     fl_job_ports(job, out->ports);
     if (c->n_hosts < 2) {

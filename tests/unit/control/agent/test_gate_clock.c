@@ -25,7 +25,7 @@ static int make_gate(void **state)
     gate_with_host *w = calloc(1, sizeof *w);
     assert_non_null(w);
     w->hosts.n = 2;
-    w->hosts.silence_ms = 60000;
+    w->hosts.detect_ms = 60000;
     snprintf(w->hosts.host[1].name, sizeof w->hosts.host[1].name, "b");
     w->remote[1].state = FL__HOST_JOINED;
     w->gate = (fl__gate){.hosts = &w->hosts, .remote = w->remote};

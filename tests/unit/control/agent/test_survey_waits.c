@@ -33,7 +33,7 @@ static fl_status survey(int64_t all_ms, int *stopped)
     assert_non_null(found);
     hosts->n = 1;
     hosts->host[0].n = 1;
-    hosts->silence_ms = LONG_MS;
+    hosts->detect_ms = LONG_MS;
     snprintf(hosts->agents, sizeof hosts->agents, "tcp://127.0.0.1:*");
     snprintf(hosts->links, sizeof hosts->links, "tcp://127.0.0.1:*");
     assert_int_equal(zmq_curve_keypair(hosts->keys.server, hosts->secret), 0);
