@@ -43,6 +43,10 @@ enum {
     MORE_FILES = HELD + 200,
 };
 
+/* Where the head listens. Host b has this address, too: there, the relay listens at it, so that the
+ * agent and its workers, which the head tells where it listens, all connect to the relay. */
+#define HEAD_AT "10.213.99.1"
+
 /* What the processes of the test share. */
 typedef struct shared {
     atomic_int n_records; /* what was really sent, by connection */
@@ -59,18 +63,25 @@ static shared *map_shared(void)
     return memory;
 }
 
-/* A child of the test on host i. */
-static pid_t fork_on(const net_hosts *h, int i)
+/* The sockets of this process are those of host i from now on. */
+static void enter_host(const net_hosts *h, int i)
 {
     char path[64];
     snprintf(path, sizeof path, "/run/netns/%s", h->host[i].space);
+    int space = open(path, O_RDONLY | O_CLOEXEC);
+    if (space < 0 || setns(space, CLONE_NEWNET) != 0) {
+        _exit(127);
+    }
+    close(space);
+}
+
+/* A child of the test on host i. */
+static pid_t fork_on(const net_hosts *h, int i)
+{
     pid_t pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        int space = open(path, O_RDONLY | O_CLOEXEC);
-        if (space < 0 || setns(space, CLONE_NEWNET) != 0) {
-            _exit(127);
-        }
+        enter_host(h, i);
         signal(SIGPIPE, SIG_IGN);
     }
     assert_true(pid >= 0);
@@ -89,7 +100,7 @@ static int connect_to(const char *address, int port)
     return fd;
 }
 
-/* ---- a relay between agent and head, which keeps what goes to the head ---- */
+/* ---- a relay between host b and the head, which keeps what goes to the head ---- */
 
 typedef struct relayed {
     int near, far, record; /* record -1: it is not kept */
@@ -110,18 +121,17 @@ static bool pass_on(int from, int to, shared *s, int record)
 
 static int listen_at(int port)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    inet_pton(AF_INET, HEAD_AT, &at.sin_addr);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     return bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 16) == 0 ? fd : -1;
 }
 
-static void take_connection(shared *s, int listener, int port, const char *head, relayed *r)
+static void take_connection(shared *s, int listener, int port, relayed *r)
 {
     r->near = accept(listener, NULL, NULL);
-    r->far = connect_to(head, port);
+    r->far = connect_to(HEAD_AT, port);
     int record = atomic_load(&s->n_records);
     r->record = record < MOST_RECORDS ? record : -1;
     if (r->record >= 0) {
@@ -130,7 +140,8 @@ static void take_connection(shared *s, int listener, int port, const char *head,
     }
 }
 
-static _Noreturn void run_relay(shared *s, const char *head)
+/* It listens on host b, and connects from host c, where the address is that of the head. */
+static _Noreturn void run_relay(const net_hosts *h, shared *s)
 {
     enum { MOST = 64 };
     relayed list[MOST];
@@ -139,6 +150,7 @@ static _Noreturn void run_relay(shared *s, const char *head)
     for (int i = 0; i < N_PORTS; i++) {
         look[i] = (struct pollfd){.fd = listen_at(PORT + i), .events = POLLIN};
     }
+    enter_host(h, 2);
     for (;;) {
         for (int i = 0; i < n; i++) {
             look[N_PORTS + 2 * i] = (struct pollfd){.fd = list[i].near, .events = POLLIN};
@@ -162,7 +174,7 @@ static _Noreturn void run_relay(shared *s, const char *head)
                 place++;
             }
             if (look[i].revents != 0 && place < MOST) {
-                take_connection(s, look[i].fd, PORT + i, head, &list[place]);
+                take_connection(s, look[i].fd, PORT + i, &list[place]);
                 n = place == n ? n + 1 : n;
             }
         }
@@ -315,14 +327,25 @@ static bool has_ended(pid_t child)
     return waitid(P_PID, (id_t)child, &how, WEXITED | WNOHANG | WNOWAIT) != 0 || how.si_pid != 0;
 }
 
-/* The agent of host b joins by way of the relay, which is on its own host. */
-static void start_recorded_agent(net_hosts *h)
+/* What connects to HEAD_AT reaches the relay on host b, and the head elsewhere. */
+static void lead_by_the_relay(net_hosts *h)
 {
-    char arguments[NET_HOSTS_TEXT];
-    NET_AWAIT(net_hosts_shell("test -s %s/run/hosts.key", h->dir));
-    snprintf(arguments, sizeof arguments,
-             "agent --join tcp://127.0.0.1:%d --key %s/run/hosts.key --name b", PORT, h->dir);
-    h->host[1].agent = net_hosts_start(h, 1, "b.log", arguments);
+    const char *head = h->host[0].address;
+    assert_true(net_hosts_shell("ip -n %s addr add " HEAD_AT "/32 dev lo && "
+                                "ip -n %s addr add " HEAD_AT "/32 dev lo && "
+                                "ip -n %s route add " HEAD_AT "/32 via %s",
+                                h->host[0].space, h->host[1].space, h->host[2].space, head));
+    snprintf(h->host[0].address, sizeof h->host[0].address, HEAD_AT);
+}
+
+/* How many connections to this port were recorded, with what was sent. */
+static int n_recorded(const shared *s, int port)
+{
+    int n = 0, n_records = atomic_load(&s->n_records);
+    for (int i = 0; i < n_records; i++) {
+        n += atomic_load(&s->port[i]) == port && atomic_load(&s->n_bytes[i]) > 0;
+    }
+    return n;
 }
 
 static void test_hosts_hostile__strangers_change_nothing(void **state)
@@ -340,16 +363,17 @@ static void test_hosts_hostile__strangers_change_nothing(void **state)
     }
     shared *s = map_shared();
     net_hosts_write_file(&h, "ab"); /* host c is the stranger's */
+    lead_by_the_relay(&h);
     pid_t relay = fork_on(&h, 1);
     if (relay == 0) {
-        run_relay(s, h.host[0].address);
+        run_relay(&h, s);
     }
     snprintf(job, sizeof job,
              NET_JOB "--set train.max_steps=%d --set train.epochs=10 --set elastic.enabled=false "
                      "--set pipe.k=1 --set autodp.r=2 --set pipe.m=1",
              steps);
     net_hosts_start_head(&h, job);
-    start_recorded_agent(&h);
+    net_hosts_start_agent(&h, 1);
     await_training(&h);
     read_public_key(&h, key);
     int files = net_hosts_n_files(h.head), most_files = files;
@@ -370,9 +394,10 @@ static void test_hosts_hostile__strangers_change_nothing(void **state)
     assert_int_equal(waitpid(stranger, &how, WNOHANG), 0); /* it still tries */
     kill(stranger, SIGKILL);
     waitpid(stranger, &how, 0);
-    print_message("%d connections (%d refused by the system), %d recorded; files %d, at most %d; "
-                  "memory %ld MiB, at most %ld\n",
-                  n, atomic_load(&s->n_refused), atomic_load(&s->n_records), files, most_files, mib,
+    int of_agent = n_recorded(s, PORT), of_workers = n_recorded(s, PORT + 1);
+    print_message("%d connections (%d refused by the system), recorded: %d of the agent, %d of "
+                  "workers; files %d, at most %d; memory %ld MiB, at most %ld\n",
+                  n, atomic_load(&s->n_refused), of_agent, of_workers, files, most_files, mib,
                   most_mib);
     h.n = 2;
     net_hosts_expect(&h, 0);
@@ -380,7 +405,7 @@ static void test_hosts_hostile__strangers_change_nothing(void **state)
     kill(relay, SIGKILL);
     waitpid(relay, NULL, 0);
     assert_true(n >= needed);
-    assert_true(atomic_load(&s->n_records) >= 1);
+    assert_true(of_agent >= 1 && of_workers >= 1);
     assert_true(most_files <= files + MORE_FILES);
     assert_true(most_mib <= mib + MORE_MIB);
     assert_int_equal(net_hosts_n_events(&h, "worker.lost", ""), 0);
