@@ -37,6 +37,7 @@ struct fl_agent {
     int wait_status; /* of the agent, once it is lost */
     int64_t n_dropped[FL__AGENT_DROPS]; /* frames */
     bool awaits_hosts;                  /* that join */
+    int dir_fd;                         /* the run directory, borrowed */
     fl_flight *flight;                  /* borrowed */
     int n_near;      /* the ranks below are of this host, and record into `flight` themselves */
     fl_hosts *hosts; /* borrowed; NULL: this one alone */

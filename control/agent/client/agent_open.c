@@ -2,6 +2,7 @@
 #include "control/agent/client/agent_client_state.h"
 
 #include "control/agent/gate/gate.h"
+#include "control/agent/join/wait_record.h"
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/system/child.h"
@@ -90,6 +91,7 @@ fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers, fl_
     *agent = (fl_agent){.socket = -1,
                         .alive_fd = -1,
                         .awaits_hosts = options->hosts != NULL,
+                        .dir_fd = options->dir_fd,
                         .flight = options->flight,
                         .n_near =
                             options->hosts == NULL ? options->n_workers : options->hosts->host[0].n,
@@ -101,6 +103,9 @@ fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers, fl_
     fl_status status = fl_alloc_array(n, sizeof *agent->requests, (void **)&agent->requests);
     if (status == FL_OK) {
         status = fl_alloc_array(n, sizeof *children, (void **)&children);
+    }
+    if (agent->awaits_hosts) {
+        fl_wait_record_clear(agent->dir_fd); /* of a head that was killed */
     }
     if (status == FL_OK) {
         status = fork_agent(options, agent, children);
@@ -192,6 +197,9 @@ void fl_agent_close(fl_agent **agent, fl_agent_ending ending)
                a->hosts == NULL ? "the agent, the parent of the workers"
                                 : "the gate, which ends the agents of all hosts");
         fl__agent_bury(a);
+    }
+    if (a->awaits_hosts) {
+        fl_wait_record_clear(a->dir_fd);
     }
     release_agent(agent);
 }

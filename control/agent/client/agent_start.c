@@ -2,6 +2,7 @@
 #include "control/agent/client/agent_client_state.h"
 
 #include "control/agent/join/awaited.h"
+#include "control/agent/join/wait_record.h"
 #include "control/agent/process/signals.h"
 #include "device/system/clock.h"
 
@@ -15,10 +16,12 @@ enum {
     SIGNAL_MS = 200,       /* between two looks whether the user has given up waiting for them */
 };
 
-/* The controller takes signals later: those of a wait for hosts are pending. */
-static bool is_given_up(void)
+/* The controller takes signals later: those of a wait for hosts are pending. A client that ends the
+ * wait leaves its request in the run directory. */
+static bool is_given_up(const fl_agent *agent)
 {
-    return fl_signals_pending_stop() != 0;
+    return fl_signals_pending_stop() != 0 ||
+           (agent->awaits_hosts && fl_wait_record_is_stopped(agent->dir_fd));
 }
 
 /* Whether the agent has something to report before the deadline. */
@@ -26,7 +29,7 @@ static bool await_report(const fl_agent *agent, int64_t deadline_us, const char 
 {
     bool readable = false, given_up = false;
     while (agent->awaits_hosts && !readable && !given_up && fl_left_ms(deadline_us) > 0) {
-        given_up = is_given_up();
+        given_up = is_given_up(agent);
         readable = !given_up && fl__agent_wait_readable(agent->socket, fl_deadline_us(SIGNAL_MS));
     }
     *why = given_up ? "stopped before all hosts had joined" : "the agent does not answer";
@@ -73,7 +76,7 @@ static fl_status await_processes(fl_agent *agent, int64_t deadline_us)
         }
         bool waits = w->spawn_error == 0 && !fl_agent_is_lost(agent, lost, sizeof lost) &&
                      await_report(agent, deadline_us, &why);
-        if (!waits && why != lost && is_given_up()) {
+        if (!waits && why != lost && is_given_up(agent)) {
             return fl_fail(FL_ESTOPPED, "%s", why);
         }
         if (!waits) {
@@ -90,7 +93,7 @@ static bool send_spawn(fl_agent *agent, const fl_agent_frame *frame, int64_t dea
 {
     while (!fl__agent_send(agent, frame)) {
         struct pollfd item = {.fd = agent->socket, .events = POLLIN | POLLOUT};
-        if (agent->is_lost || is_given_up() || fl_left_ms(deadline_us) == 0) {
+        if (agent->is_lost || is_given_up(agent) || fl_left_ms(deadline_us) == 0) {
             return false;
         }
         (void)poll(&item, 1, SIGNAL_MS);

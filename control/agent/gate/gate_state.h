@@ -6,6 +6,7 @@
 #include "control/agent/join/host_socket.h"
 #include "control/agent/join/host_start.h"
 #include "control/agent/join/join_claim.h"
+#include "control/agent/join/wait_record.h"
 #include "control/agent/process/agent.h"
 #include "control/agent/wire/agent_wire.h"
 
@@ -72,6 +73,7 @@ typedef struct fl__gate {
     fl_host_socket socket;
     char run_dir[PATH_MAX], cwd[PATH_MAX];
     fl_awaited_clock awaited; /* since the gate began to wait for hosts */
+    fl_wait_record record;    /* what clients read of that wait */
     int64_t turned_us;        /* the end of the loop's last turn */
     int64_t looked_us;        /* at the tasks of an engine that are to join */
     int64_t alive_us;         /* when the hosts heard of the head last */
@@ -100,7 +102,8 @@ bool fl__gate_send_to_host(const fl__gate *g, const fl_host_peer *to,
 bool fl__gate_send_frame_to_host(const fl__gate *g, const fl__remote_host *r, const void *bytes,
                                  size_t n);
 
-/* From time to time, say which of them have not joined; give one up that comes too late. */
+/* Record which of them have not joined, and say so from time to time; give one up that comes too
+ * late. */
 void fl__gate_tell_awaited(fl__gate *g, int64_t now_us);
 void fl__gate_check_awaited(fl__gate *g, int i, int64_t now_us);
 

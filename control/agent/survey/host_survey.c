@@ -9,6 +9,7 @@
 #include "device/system/clock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,14 +62,26 @@ static void note_silent(fl__survey *s)
 }
 
 /* From time to time: for whom it still waits. */
-static void tell_wait(const fl__survey *s, fl_awaited_clock *clock)
+static void tell_wait(fl__survey *s, fl_awaited_clock *clock)
 {
     bool awaited[FL_MAX_WORKERS] = {false};
     for (int i = 1; i < s->out->n; i++) {
         awaited[i] = !s->o->hosts->host[i].absent && !s->host[i].joined && !s->host[i].gone;
     }
+    if (s->record_fd >= 0) {
+        fl_wait_record_note(&s->record, s->record_fd, s->o->hosts, awaited, s->o->join_ms);
+        s->stopped = fl_wait_record_is_stopped(s->record_fd) ? SIGINT : s->stopped;
+    }
     if (!s->o->quiet) {
         fl_awaited_tell(clock, s->o->hosts, awaited, s->o->join_ms, fl_now_us());
+    }
+}
+
+static void end_record(fl__survey *s)
+{
+    if (s->record_fd >= 0) {
+        fl_wait_record_clear(s->record_fd);
+        close(s->record_fd);
     }
 }
 
@@ -77,10 +90,12 @@ static fl_status gather_hosts(fl__survey *s)
     int64_t until_us = fl_deadline_us(s->o->join_ms);
     fl_awaited_clock clock;
     fl_awaited_begin(&clock, fl_now_us());
+    s->record_fd = s->o->recorded ? open(s->o->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     while (s->stopped == 0 && awaits_hosts(s) && fl_left_ms(until_us) > 0) {
         fl__survey_turn(s);
         tell_wait(s, &clock);
     }
+    end_record(s);
     int i = s->stopped != 0 ? 0 : find_missing(s);
     const fl_host *host = &s->o->hosts->host[i];
     if (i == 0) {

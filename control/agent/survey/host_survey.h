@@ -44,7 +44,8 @@ typedef struct fl_host_survey_options {
     bool dismiss;                       /* agents end: nothing follows */
     struct fl_host_starter *starters;   /* out [hosts->n]: of agents that ssh started and that stay,
                                            after FL_OK; without dismiss */
-    bool quiet;                         /* nothing is said, and what agents say is not shown */
+    bool recorded; /* clients find in run_dir for whom it waits, and may end that wait there */
+    bool quiet;    /* nothing is said, and what agents say is not shown */
 } fl_host_survey_options;
 
 typedef struct fl_host_survey {

@@ -5,6 +5,7 @@
 #include "launcher/cli/cli.h"
 #include "launcher/cli/ctl/ctl_place.h"
 #include "launcher/cli/ctl/ctl_show.h"
+#include "launcher/cli/ctl/ctl_wait.h"
 #include "launcher/job/text/text.h"
 #include "launcher/run/runs/runs.h"
 
@@ -281,15 +282,44 @@ typedef struct target {
     const fl_args *args;
     bool as_json;
     bool at_once; /* status: a run that goes back is told as such, and not awaited */
+    bool stops;   /* stop: a run that waits for its hosts takes no request */
     int64_t timeout_ms;
 } target;
 
-static fl_status open_link(const target *t, bool events, int64_t deadline_us,
+/* *ended: the run has ended because of that, and there is no link. */
+static fl_status open_link(const target *t, bool events, int64_t deadline_us, bool *ended,
                            fl_ctl_client_link **link)
 {
     fl_ctl_place place;
-    FL_TRY(fl_ctl_place_await(t->args, t->name, t->at_once, deadline_us, &place));
-    return fl_ctl_place_open(&place, events, link);
+    fl_ctl_patience patience = t->at_once ? FL_CTL_TELL_BACK
+                               : t->stops ? FL_CTL_TELL_WAITS
+                                          : FL_CTL_PATIENT;
+    *ended = false;
+    fl_status status = fl_ctl_place_await(t->args, t->name, patience, deadline_us, &place);
+    while (t->stops && status == FL_EBUSY && place.waits && !*ended) {
+        FL_TRY(fl_ctl_wait_end(place.path, deadline_us, ended));
+        if (!*ended) {
+            status = fl_ctl_place_await(t->args, t->name, patience, deadline_us, &place);
+        }
+    }
+    FL_TRY(*ended ? FL_OK : status);
+    return *ended ? FL_OK : fl_ctl_place_open(&place, events, link);
+}
+
+/* The reply that the run itself would have sent. */
+static int show_ended(const target *t, const char *request)
+{
+    if (t->as_json) {
+        json_t *asked = json_loads(request, 0, NULL);
+        const char *id = json_string_value(json_object_get(asked, "id"));
+        printf("{\"v\": %d, \"id\": \"%s\", \"ok\": true, "
+               "\"result\": {\"waited_for\": \"hosts\"}}\n",
+               FL_CTL_VERSION, id);
+        json_decref(asked);
+    } else {
+        printf("stopped while it waited for its hosts\n");
+    }
+    return FL_EXIT_DONE;
 }
 
 /* A run that goes back after a loss gives no answer. It may do so after the connection was made, so
@@ -313,7 +343,11 @@ static int ask_run(const target *t, const char *request)
     fl_ctl_client_link *link = NULL;
     const char *reply = NULL;
     int64_t deadline_us = fl_deadline_us(t->timeout_ms);
-    fl_status status = open_link(t, false, deadline_us, &link);
+    bool ended = false;
+    fl_status status = open_link(t, false, deadline_us, &ended, &link);
+    if (ended) {
+        return show_ended(t, request);
+    }
     if (status == FL_OK) {
         status = t->at_once ? ask_at_once(link, request, deadline_us, &reply)
                             : fl_ctl_client_insist(link, request, fl_left_ms(deadline_us), &reply);
@@ -357,8 +391,8 @@ static int watch_events(const target *t)
     fl_ctl_client_link *link = NULL;
     const char *line = NULL;
     int64_t sequence = 0, before = 0;
-    bool last = false;
-    fl_status status = open_link(t, true, fl_deadline_us(t->timeout_ms), &link);
+    bool last = false, ended;
+    fl_status status = open_link(t, true, fl_deadline_us(t->timeout_ms), &ended, &link);
     while (status == FL_OK && !last) {
         status = fl_ctl_client_event(link, FOREVER_MS, &line, &sequence);
         if (status == FL_OK) {
@@ -392,6 +426,7 @@ static int run_words(target *t, const char *const *words, int n)
 {
     const fl_ctl_command *c = fl_ctl_command_find(words[0]);
     t->at_once = strcmp(words[0], "status") == 0;
+    t->stops = strcmp(words[0], "stop") == 0;
     json_t *args = c == NULL ? NULL : args_of(c, words + 1, n - 1);
     if (c == NULL) {
         return watch_events(t);

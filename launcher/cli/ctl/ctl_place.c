@@ -1,5 +1,6 @@
 #include "launcher/cli/ctl/ctl_place.h"
 
+#include "control/agent/join/wait_record.h"
 #include "device/errors/failure.h"
 #include "device/system/clock.h"
 #include "launcher/run/runs/runs.h"
@@ -28,6 +29,7 @@ fl_status fl_ctl_place_find(const fl_args *args, const char *name, fl_ctl_place 
 {
     fl_run_entry run;
     fl_job job;
+    char waits[FL_WAIT_TEXT];
     *place = (fl_ctl_place){.key = fl_args_value(args, "--key"),
                             .server = fl_args_value(args, "--server")};
     place->far = name != NULL && strncmp(name, "tcp://", strlen("tcp://")) == 0;
@@ -36,21 +38,31 @@ fl_status fl_ctl_place_find(const fl_args *args, const char *name, fl_ctl_place 
     }
     fl_job_defaults(&job);
     fl_status status = fl_run_find(job.run.dir, name, &run);
+    if (status == FL_OK || status == FL_EBUSY) {
+        snprintf(place->path, sizeof place->path, "%s", run.path);
+    }
     place->goes_back = status == FL_EBUSY && run.state == FL_RUN_RECOVERING;
-    FL_TRY(status);
-    snprintf(place->path, sizeof place->path, "%s", run.path);
-    return FL_OK;
+    place->waits = status == FL_EBUSY && fl_wait_record_text(run.path, waits)[0] != '\0';
+    return status;
 }
 
-fl_status fl_ctl_place_await(const fl_args *args, const char *name, bool at_once,
+static bool is_awaited(fl_status status, const fl_ctl_place *place, fl_ctl_patience patience)
+{
+    bool told = patience == FL_CTL_TELL_BACK    ? place->goes_back || place->waits
+                : patience == FL_CTL_TELL_WAITS ? place->waits
+                                                : false;
+    return status == FL_EBUSY && !told;
+}
+
+fl_status fl_ctl_place_await(const fl_args *args, const char *name, fl_ctl_patience patience,
                              int64_t deadline_us, fl_ctl_place *place)
 {
     fl_status status = fl_ctl_place_find(args, name, place);
-    while (status == FL_EBUSY && !(at_once && place->goes_back) && fl_left_ms(deadline_us) > 0) {
+    while (is_awaited(status, place, patience) && fl_left_ms(deadline_us) > 0) {
         nanosleep(&(struct timespec){0, AGAIN_MS * 1000000L}, NULL);
         status = fl_ctl_place_find(args, name, place);
     }
-    if (status == FL_EBUSY && !(at_once && place->goes_back)) {
+    if (is_awaited(status, place, patience)) {
         char why[FL_MESSAGE_MAX];
         snprintf(why, sizeof why, "%s", fl_errmsg());
         return fl_fail(FL_EBUSY, "%s, or with a longer --timeout", why);

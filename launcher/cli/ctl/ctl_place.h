@@ -10,7 +10,8 @@
 typedef struct fl_ctl_place {
     char path[PATH_MAX]; /* of the run directory; of a far run its tcp:// address */
     bool far;
-    bool goes_back;           /* it was not found, because it goes back after a loss */
+    bool goes_back;           /* it does not answer, because it goes back after a loss */
+    bool waits;               /* it does not answer, and waits for its hosts; it has a path then */
     const char *key, *server; /* of a far run: files; borrowed from the command line */
 } fl_ctl_place;
 
@@ -21,9 +22,15 @@ typedef struct fl_ctl_place {
 fl_status fl_ctl_place_find(const fl_args *args, const char *name,
                             fl_ctl_place *place) FL_MUST_CHECK;
 
-/* The same, but wait until the deadline for a run that does not answer yet; at_once: not for one
- * that goes back. */
-fl_status fl_ctl_place_await(const fl_args *args, const char *name, bool at_once,
+/* Which runs that do not answer yet are not awaited. */
+typedef enum fl_ctl_patience {
+    FL_CTL_PATIENT,    /* all are */
+    FL_CTL_TELL_BACK,  /* one that goes back, and one that waits for its hosts: it can be told */
+    FL_CTL_TELL_WAITS, /* one that waits for its hosts: that can be ended */
+} fl_ctl_patience;
+
+/* The same, but wait until the deadline for a run that does not answer yet. */
+fl_status fl_ctl_place_await(const fl_args *args, const char *name, fl_ctl_patience patience,
                              int64_t deadline_us, fl_ctl_place *place) FL_MUST_CHECK;
 
 /* As fl_ctl_client_open and fl_ctl_client_open_far. */

@@ -1,5 +1,6 @@
 #include "launcher/run/hosts/hosts.h"
 
+#include "control/agent/join/wait_record.h"
 #include "control/link/keys/zap_auth.h"
 #include "device/errors/failure.h"
 #include "device/errors/io_status.h"
@@ -419,4 +420,5 @@ void fl_hosts_remove_key(int dir_fd)
 {
     (void)unlinkat(dir_fd, FL_HOSTS_KEY_FILE, 0); /* it may have been removed */
     (void)unlinkat(dir_fd, KEY_PART, 0);          /* of a head that was killed */
+    fl_wait_record_clear(dir_fd);
 }

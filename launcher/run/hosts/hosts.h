@@ -52,7 +52,7 @@ fl_status fl_hosts_print_keys(char agents[FL_HOSTS_KEYS_TEXT],
  */
 fl_status fl_hosts_write_key(const fl_hosts *hosts, int dir_fd) FL_MUST_CHECK;
 
-/* The run is over: nobody can join it any more. */
+/* The run is over: nobody can join it any more. The record of its wait for hosts goes as well. */
 void fl_hosts_remove_key(int dir_fd);
 
 #endif

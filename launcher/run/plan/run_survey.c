@@ -88,6 +88,7 @@ static fl_status survey_with(fl_preparation *p, const char *run_dir, const char 
                                             .starters = p->starters,
                                             .n_ranks = p->n_ranks,
                                             .run_dir = run_dir,
+                                            .recorded = true,
                                             .join_ms = FL_AWAITED_JOIN_MS,
                                             .links = links_are_wanted(p),
                                             .measuring = kinds ? &measuring : NULL,

@@ -3,6 +3,7 @@
 #include "device/system/alloc.h"
 #include "device/system/regular_file.h"
 #include "launcher/run/runs/run_hold.h"
+#include "launcher/run/runs/run_starting.h"
 #include "nn/loss.h"
 
 #include <errno.h>
@@ -212,8 +213,8 @@ static bool has_run(int dir, pid_t holder, char *buffer)
 
 /* ---- the run ---- */
 
-/* The events show no end of the run. */
-static void look_without_end(const char *path, int dir, char *buffer, fl_run_entry *entry)
+/* The events show no end of the run, or there are none: it may have written none so far. */
+static fl_status look_without_end(const char *path, int dir, char *buffer, fl_run_entry *entry)
 {
     pid_t holder = 0;
     bool live = fl_run_is_live(path);
@@ -221,12 +222,16 @@ static void look_without_end(const char *path, int dir, char *buffer, fl_run_ent
         entry->state = live                           ? FL_RUN_LIVE
                        : has_run(dir, holder, buffer) ? FL_RUN_RECOVERING
                                                       : FL_RUN_STARTING;
-    } else {
-        read_events(dir, buffer, entry); /* it may have ended since they were read */
+    } else if (!read_events(dir, buffer, entry)) { /* it may have ended since they were read */
+        return fl_fail(FL_EINVAL, "%s: holds no run: there is no events.jsonl", path);
+    }
+    if (fl_run_state_lives(entry->state) && entry->started[0] == '\0') {
+        fl_run_starting_read(path, entry);
     }
     if (fl_run_state_lives(entry->state) || entry->state == FL_RUN_LOST) {
         read_steps(dir, buffer, entry);
     }
+    return FL_OK;
 }
 
 /* The events show an end. A process that resumes the run leaves them as they are until its workers
@@ -261,11 +266,8 @@ fl_status fl_run_look(const char *path, fl_run_entry *entry)
     const char *slash = strrchr(entry->path, '/');
     snprintf(entry->name, sizeof entry->name, "%s", slash == NULL ? entry->path : slash + 1);
     fl_status status = fl_alloc(LINE_MAX_BYTES, &buffer);
-    if (status == FL_OK && !read_events(dir, buffer, entry)) {
-        status = fl_fail(FL_EINVAL, "%s: holds no run: there is no events.jsonl", path);
-    }
-    if (status == FL_OK && entry->state == FL_RUN_LOST) {
-        look_without_end(path, dir, buffer, entry);
+    if (status == FL_OK && (!read_events(dir, buffer, entry) || entry->state == FL_RUN_LOST)) {
+        status = look_without_end(path, dir, buffer, entry);
     } else if (status == FL_OK) {
         look_after_end(path, dir, buffer, entry);
     }

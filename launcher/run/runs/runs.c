@@ -1,6 +1,8 @@
 #include "launcher/run/runs/runs.h"
 
+#include "control/agent/join/wait_record.h"
 #include "device/system/alloc.h"
+#include "device/text/shell_text.h"
 #include "launcher/run/runs/returning.h"
 
 #include <frostline/job.h>
@@ -73,19 +75,34 @@ static bool is_meant(const fl_run_entry *entry, const char *name)
 
 fl_status fl_run_fail_recovering(const char *path, const char *name)
 {
-    char known[FL_RETURNING_TEXT];
+    char known[FL_RETURNING_TEXT], waits[FL_WAIT_TEXT];
     fl_run_returning(path, known);
+    fl_wait_record_text(path, waits);
     return fl_fail(FL_EBUSY,
-                   "%s: recovering: the run goes back after a loss%s%s; it answers once its hosts "
-                   "have joined again and its workers start; try again later",
-                   name, known[0] == '\0' ? "" : ", ", known);
+                   "%s: recovering: the run goes back after a loss%s%s; it %s%sanswers once its "
+                   "hosts have joined again and its workers start; try again later",
+                   name, known[0] == '\0' ? "" : ", ", known, waits,
+                   waits[0] == '\0' ? "" : ", and ");
+}
+
+fl_status fl_run_fail_starting(const char *path, const char *name)
+{
+    char waits[FL_WAIT_TEXT], shown[FL_SHELL_PATH_BYTES];
+    if (fl_wait_record_text(path, waits)[0] == '\0') {
+        return fl_fail(FL_EBUSY, "%s: the run is starting and does not answer yet; try again later",
+                       name);
+    }
+    return fl_fail(
+        FL_EBUSY,
+        "%s: starting: the run %s (`frostline ctl %s stop` ends it); it answers once its "
+        "workers start; try again later",
+        name, waits, fl_shell_shown(name, shown, sizeof shown));
 }
 
 static fl_status check_live(const fl_run_entry *entry, const char *name)
 {
     if (entry->state == FL_RUN_STARTING) {
-        return fl_fail(FL_EBUSY, "%s: the run is starting and does not answer yet; try again later",
-                       name);
+        return fl_run_fail_starting(entry->path, name);
     }
     if (entry->state == FL_RUN_RECOVERING) {
         return fl_run_fail_recovering(entry->path, name);

@@ -17,7 +17,10 @@ fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry) FL
 /* FL_EBUSY, with what is known of the return of the run in `path`, of which people read `name`. */
 fl_status fl_run_fail_recovering(const char *path, const char *name) FL_MUST_CHECK;
 
-/* The same among all runs, live or ended. name is not NULL. */
+/* FL_EBUSY for a run that starts, with the hosts for which it waits. */
+fl_status fl_run_fail_starting(const char *path, const char *name) FL_MUST_CHECK;
+
+/* As fl_run_find among all runs, live or ended. name is not NULL. */
 fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry) FL_MUST_CHECK;
 
 /* The directory that a user means by `name`, for commands that read files of a run: `name` itself

@@ -28,13 +28,16 @@ static void expect_return_told(const net_hosts *h)
     const char *told = net_hosts_said();
     if (strstr(told, "recovering: the run goes back after a loss, for ") == NULL ||
         strstr(told, " s, return 1, from step ") == NULL ||
-        strstr(told, " (snapshot): worker ") == NULL || strstr(told, "code 3") == NULL) {
+        strstr(told, " (snapshot): worker ") == NULL || strstr(told, "code 3") == NULL ||
+        strstr(told, "; it waits for host c (10.") == NULL ||
+        strstr(told, ") to join again, for ") == NULL) {
         fail_msg("told: %s", told);
     }
 }
 
-/* Host b is lost with a layer; host c, whose agent is stopped, does not join again. */
-static void stop_while_it_waits(net_hosts *h, const char *checkpoints)
+/* Host b is lost with a layer; host c, whose agent is stopped, does not join again.
+ * by_ctl  a client ends the wait, else SIGTERM does */
+static void stop_while_it_waits(net_hosts *h, const char *checkpoints, bool by_ctl)
 {
     char job[1024];
     snprintf(job, sizeof job,
@@ -52,8 +55,13 @@ static void stop_while_it_waits(net_hosts *h, const char *checkpoints)
     kill(h->host[1].agent, SIGKILL);
     NET_AWAIT(net_hosts_log_has(h, "head.log", "waits for 1 other host to join again"));
     expect_return_told(h);
-    kill(h->head, SIGTERM);
-    assert_int_equal(net_hosts_await_exit(&h->head), 5);
+    if (!by_ctl) {
+        kill(h->head, SIGTERM);
+    } else if (!net_hosts_shell("'%s/frostline' ctl %s/run stop", FL_BINARY_DIR, h->dir)) {
+        fail_msg("not stopped: %s", net_hosts_said());
+    }
+    assert_int_equal(net_hosts_await_exit(&h->head), by_ctl ? 130 : 5);
+    assert_true(net_hosts_shell("! ls %s/run | grep -q ^waiting", h->dir));
     for (int i = 1; i < 3; i++) {
         kill(h->host[i].agent, SIGKILL);
         (void)net_hosts_await_exit(&h->host[i].agent);
@@ -78,7 +86,7 @@ static void test_hosts_kept__a_snapshot_becomes_a_checkpoint(void **state)
     net_hosts *h = *state;
     char command[NET_HOSTS_TEXT];
     NET_NEED(h);
-    stop_while_it_waits(h, "1h");
+    stop_while_it_waits(h, "1h", false);
     read_command(h, "run --resume", command, sizeof command);
     if (!net_hosts_log_has(h, "head.log", "its snapshot in memory of step")) {
         net_hosts_show_logs(h);
@@ -107,7 +115,7 @@ static void test_hosts_kept__a_run_without_checkpoints_says_so(void **state)
     net_hosts *h = *state;
     char command[NET_HOSTS_TEXT], options[2 * NET_HOSTS_TEXT];
     NET_NEED(h);
-    stop_while_it_waits(h, "none");
+    stop_while_it_waits(h, "none", true);
     assert_true(net_hosts_log_has(h, "head.log",
                                   "its snapshot in memory is lost: checkpoint.every is none"));
     assert_true(net_hosts_shell("[ ! -e %s/run/checkpoints ]", h->dir));

@@ -476,7 +476,7 @@ static void check_await(const char *dir)
     fl_args args = {.operand = dir};
     fl_ctl_place place;
     int64_t deadline_us = fl_deadline_us(200);
-    assert_int_equal(fl_ctl_place_await(&args, dir, false, deadline_us, &place), FL_EBUSY);
+    assert_int_equal(fl_ctl_place_await(&args, dir, FL_CTL_PATIENT, deadline_us, &place), FL_EBUSY);
     assert_non_null(strstr(fl_errmsg(), "try again later, or with a longer --timeout"));
     assert_int_equal(fl_left_ms(deadline_us), 0); /* asked again until then */
 }
