@@ -28,40 +28,62 @@ static bool is_told(fl_status status, const char *dir, const char *name)
     return fl_exit_of(status) == FL_EXIT_FAILED && strstr(fl_errmsg(), told) != NULL;
 }
 
-/* Returns an exit code. */
-static int meet_on_full(const char *folder, bool fails_early)
+/* When the file system is full: of files, of bytes, of bytes once the folder is open. */
+typedef enum full_when {
+    NO_FILES,
+    NO_BYTES,
+    NO_BYTES_LATER,
+} full_when;
+
+static bool open_is_told(const char *folder, const fl_engine_task *task, const char *words)
 {
-    fl_engine_task task = meeting_task(0, 2);
+    fl_meeting m;
+    fl_status status = fl_meeting_open(folder, task, &m);
+    fprintf(stderr, "%s\n", fl_errmsg());
+    return fl_exit_of(status) == FL_EXIT_FAILED && strstr(fl_errmsg(), words) != NULL;
+}
+
+static bool enter_is_told(const char *folder, const fl_engine_task *task)
+{
     fl_meeting_host self = {.name = "n1", .address = "10.0.0.1", .n_devices = 1};
     fl_meeting m;
     char path[PATH_MAX + 32];
-    if (!small_disk_mount(folder, fails_early ? "size=64k,nr_inodes=2" : "size=64k")) {
-        return NOT_POSSIBLE;
+    if (fl_meeting_open(folder, task, &m) != FL_OK) {
+        return false;
     }
     small_disk_fill(folder);
-    fl_status status = fl_meeting_open(folder, &task, &m);
-    if (fails_early) {
-        return fl_exit_of(status) == FL_EXIT_FAILED &&
-                       strstr(fl_errmsg(), "No space left on device") != NULL
-                   ? 0
-                   : 1;
-    }
-    if (status != FL_OK || !is_told(fl_meeting_enter(&m, &self), m.dir, "task-0") ||
-        !is_told(fl_meeting_announce(m.dir, "tcp://10.0.0.1:5570"), m.dir, "join")) {
-        return 1;
-    }
+    bool told = is_told(fl_meeting_enter(&m, &self), m.dir, "task-0") &&
+                is_told(fl_meeting_announce(m.dir, "tcp://10.0.0.1:5570"), m.dir, "join");
     snprintf(path, sizeof path, "%s/task-0.part", m.dir);
-    return access(path, F_OK) == 0 ? 1 : 0;
+    return told && access(path, F_OK) != 0;
 }
 
-static void expect_full(bool fails_early)
+/* Returns an exit code. */
+static int meet_on_full(const char *folder, full_when when)
+{
+    fl_engine_task task = meeting_task(0, 2);
+    if (!small_disk_mount(folder, when == NO_FILES ? "size=64k,nr_inodes=2" : "size=64k")) {
+        return NOT_POSSIBLE;
+    }
+    if (when == NO_BYTES_LATER) {
+        return enter_is_told(folder, &task) ? 0 : 1;
+    }
+    small_disk_fill(folder);
+    return open_is_told(folder, &task,
+                        when == NO_FILES ? "No space left on device"
+                                         : "/start: No space left on device")
+               ? 0
+               : 1;
+}
+
+static void expect_full(full_when when)
 {
     char dir[FOLDER_SIZE];
     int how = 0;
     make_folder(dir);
     pid_t child = fork();
     if (child == 0) {
-        _exit(meet_on_full(dir, fails_early));
+        _exit(meet_on_full(dir, when));
     }
     assert_int_equal(waitpid(child, &how, 0), child);
     assert_int_equal(remove_folder(dir), 0);
@@ -75,13 +97,14 @@ static void expect_full(bool fails_early)
 static void test_meeting__a_full_file_system_is_no_bad_input(void **state)
 {
     (void)state;
-    expect_full(false);
+    expect_full(NO_BYTES_LATER);
+    expect_full(NO_BYTES);
 }
 
 static void test_meeting__a_folder_without_room_is_no_bad_input(void **state)
 {
     (void)state;
-    expect_full(true);
+    expect_full(NO_FILES);
 }
 
 int main(void)
