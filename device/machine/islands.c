@@ -8,7 +8,13 @@ static bool is_linked(const fl_device_survey *s, fl_island_kind kind, int a, int
     return kind == FL_ISLAND_NVLINK ? s->nvlink[a][b] && s->nvlink[b][a]
            : kind == FL_ISLAND_NUMA
                ? s->device[a].numa >= 0 && s->device[a].numa == s->device[b].numa
-               : true;
+           : kind == FL_ISLAND_SOCKET ? s->seat_socket[a] == s->seat_socket[b]
+                                      : true;
+}
+
+int fl_islands_n_devices(const fl_device_survey *survey)
+{
+    return survey->n > 0 ? survey->n : survey->n_seats;
 }
 
 static bool fits(const fl_device_survey *s, const fl_islands *found, int device, int island)
@@ -24,7 +30,7 @@ static bool fits(const fl_device_survey *s, const fl_islands *found, int device,
 static void group_by(const fl_device_survey *s, fl_island_kind kind, fl_islands *out)
 {
     *out = (fl_islands){.kind = kind};
-    for (int device = 0; device < s->n; device++) {
+    for (int device = 0; device < fl_islands_n_devices(s); device++) {
         int island = 0;
         while (island < out->n && !fits(s, out, device, island)) {
             island++;
@@ -37,7 +43,7 @@ static void group_by(const fl_device_survey *s, fl_island_kind kind, fl_islands 
 /* Islands of one device each are no help. */
 static bool is_useful(const fl_device_survey *s, const fl_islands *found)
 {
-    return found->n > 1 && found->n < s->n;
+    return found->n > 1 && found->n < fl_islands_n_devices(s);
 }
 
 static bool all_known(const fl_device_survey *s)
@@ -50,8 +56,20 @@ static bool all_known(const fl_device_survey *s)
     return true;
 }
 
+static void find_sockets(const fl_device_survey *survey, fl_islands *out)
+{
+    group_by(survey, FL_ISLAND_SOCKET, out);
+    if (!is_useful(survey, out)) {
+        group_by(survey, FL_ISLAND_ALL, out);
+    }
+}
+
 void fl_islands_find(const fl_device_survey *survey, fl_islands *out)
 {
+    if (survey->n == 0) {
+        find_sockets(survey, out);
+        return;
+    }
     group_by(survey, FL_ISLAND_NVLINK, out);
     if (is_useful(survey, out)) {
         return;
@@ -85,6 +103,13 @@ void fl_islands_far_pair(const fl_islands *islands, int limit, int *a, int *b)
     find_pair(islands, limit, false, a, b);
 }
 
+static const char *kind_text(fl_island_kind kind)
+{
+    return kind == FL_ISLAND_NVLINK   ? "NVLink within"
+           : kind == FL_ISLAND_SOCKET ? "a socket each:"
+                                      : "a NUMA node each:";
+}
+
 const char *fl_islands_text(const fl_islands *islands, int n_devices, char text[FL_ISLANDS_TEXT])
 {
     size_t n = 0;
@@ -92,8 +117,7 @@ const char *fl_islands_text(const fl_islands *islands, int n_devices, char text[
     if (islands->n <= 1) {
         return text;
     }
-    n = (size_t)snprintf(text, FL_ISLANDS_TEXT, "%s",
-                         islands->kind == FL_ISLAND_NVLINK ? "NVLink within" : "a NUMA node each:");
+    n = (size_t)snprintf(text, FL_ISLANDS_TEXT, "%s", kind_text(islands->kind));
     for (int island = 0; island < islands->n; island++) {
         const char *between = island == 0 ? " " : " | ";
         for (int d = 0; d < n_devices && n < FL_ISLANDS_TEXT; d++) {

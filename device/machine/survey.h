@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 enum { FL_SURVEY_DEVICES_MAX = 64, FL_SURVEY_NAME_BYTES = 96, FL_SURVEY_TEXT_BYTES = 512 };
+enum { FL_SURVEY_PROCESSORS_MAX = 1024 };
 
 /* One device that workers can share. */
 typedef struct fl_device_facts {
@@ -25,6 +26,10 @@ typedef struct fl_device_survey {
     fl_device_facts device[FL_SURVEY_DEVICES_MAX];
     bool nvlink[FL_SURVEY_DEVICES_MAX][FL_SURVEY_DEVICES_MAX]; /* between two of them */
     int driver_version; /* of the newest CUDA that the driver can run: 13000 is 13.0. 0: unknown */
+    /* Workers of this host that have processors of their own (device/machine/sockets.h): */
+    int n_seats, seat_cores;                   /* n_seats 0: none has, or it is not known */
+    int seat_socket[FL_SURVEY_PROCESSORS_MAX]; /* [n_seats] the socket of the processors of each */
+    int seat_cpu[FL_SURVEY_PROCESSORS_MAX];    /* [n_seats * seat_cores] those of worker 0 first */
 } fl_device_survey;
 
 /* What a job asks for. */

@@ -58,7 +58,8 @@ typedef struct fl_profile {
     double link_bytes_per_us; /* send and receive */
     double reduce_bytes_per_us; /* all-reduce between two, payload bytes per time */
     double reduce_cpu_share;    /* processor time of one owner per time of an all-reduce */
-    /* The same between GPUs of different islands; 0: there is one island. */
+    /* The same between GPUs of different islands, or processors of different sockets; 0: there is
+     * one. */
     double far_us, far_bytes_per_us, far_reduce_bytes_per_us;
     /* The same between the hosts of the last run that measured it; 0: none has. */
     double hosts_us, hosts_bytes_per_us, hosts_reduce_bytes_per_us;

@@ -140,6 +140,7 @@ void fl_cluster_file_add(fl_cluster_file *out, const fl_job_host *host)
     snprintf(out->address[c->n_hosts], FL_HOST_NAME_MAX, "%s", host->address);
     snprintf(out->profile[c->n_hosts], FL_HOST_PROFILE_MAX, "%s", host->profile);
     out->has_speed[c->n_hosts] = host->speed > 0.0;
+    out->has_sockets[c->n_hosts] = host->sockets > 0;
     for (int i = 0; i < host->devices; i++) {
         int d = c->n_devices++;
         c->host_of[d] = c->n_hosts;

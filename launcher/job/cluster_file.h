@@ -35,6 +35,7 @@ typedef struct fl_cluster_file {
     char profile[FL_MAX_WORKERS][FL_HOST_PROFILE_MAX]; /* file with costs of layers there; "": the
                                                           plan's own profile has them */
     bool has_speed[FL_MAX_WORKERS];                    /* whether the host's speed was given */
+    bool has_sockets[FL_MAX_WORKERS];                  /* the same of its sockets */
     char written_in[FL_TEXT_MAX];                      /* the file that has them, or the job's */
     int line[FL_MAX_WORKERS], column[FL_MAX_WORKERS];  /* of each host there, from 1; line 0: no
                                                           file has it */

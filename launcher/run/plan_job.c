@@ -78,6 +78,7 @@ static fl_status plan_each(fl_preparation *p, const fl_plan_request *request)
     FL_TRY(fl_preparation_check(p));
     FL_TRY(fl_run_plan_open_cache(p));
     fl_run_plan_guess(p);
+    fl_run_plan_seat(p);
     fl_costs_options costs = fl_run_plan_costs(p, request->profile);
     if (request->hosts == NULL) {
         take_cluster(p, request->cluster);

@@ -27,6 +27,22 @@ const char *fl_link_class_text(fl_link_class class)
     return text[class];
 }
 
+static bool has_far(const fl_profile *profile)
+{
+    return profile->far_bytes_per_us > 0.0 && profile->far_reduce_bytes_per_us > 0.0;
+}
+
+static fl_link_cost link_within(const fl_profile *profile, fl_link_class class)
+{
+    return class == FL_LINK_HOST && has_far(profile)
+               ? (fl_link_cost){.latency_us = profile->far_us,
+                                .bytes_per_us = profile->far_bytes_per_us,
+                                .reduce_bytes_per_us = profile->far_reduce_bytes_per_us}
+               : (fl_link_cost){.latency_us = profile->link_us,
+                                .bytes_per_us = profile->link_bytes_per_us,
+                                .reduce_bytes_per_us = profile->reduce_bytes_per_us};
+}
+
 /* Until a run has measured it. */
 static fl_link_cost link_between_hosts(const fl_profile *profile)
 {
@@ -45,12 +61,13 @@ fl_link_cost fl_cluster_link(const fl_cluster *c, const fl_profile *profile, fl_
     if (link.bytes_per_us == 0.0 && class == FL_LINK_HOSTS) {
         return link_between_hosts(profile);
     }
+    const fl_link_cost measured = link_within(profile, class);
     if (link.bytes_per_us == 0.0) {
-        link.latency_us = profile->link_us;
-        link.bytes_per_us = profile->link_bytes_per_us;
+        link.latency_us = measured.latency_us;
+        link.bytes_per_us = measured.bytes_per_us;
     }
     if (link.reduce_bytes_per_us == 0.0) {
-        link.reduce_bytes_per_us = profile->reduce_bytes_per_us;
+        link.reduce_bytes_per_us = measured.reduce_bytes_per_us;
     }
     return link;
 }

@@ -53,8 +53,9 @@ fl_link_class fl_cluster_link_class(const fl_cluster *cluster, int a, int b);
 /* What that class is between: "devices" (of a socket), "sockets" (of a host), "hosts". Pure. */
 const char *fl_link_class_text(fl_link_class class);
 
-/* What that class costs, with the profile's costs for what the cluster does not state; between
- * hosts, 50 us and 1 GiB/s if the profile has none either. Pure. */
+/* What that class costs, with the profile's costs for what the cluster does not state: between
+ * sockets, those between islands if the profile has them, else those within one; between hosts, 50
+ * us and 1 GiB/s if the profile has none either. Pure. */
 fl_link_cost fl_cluster_link(const fl_cluster *cluster, const fl_profile *profile,
                              fl_link_class class);
 

@@ -10,6 +10,7 @@
 #include "pipe/measure/profile.h"
 
 #include "device/machine/islands.h"
+#include "device/machine/sockets.h"
 #include "device/system/child.h"
 #include "nn/model.h"
 #include "pipe/measure/probe_nccl.h"
@@ -32,21 +33,10 @@ static const double USUAL_LINK_US = 40.0;
 static const double USUAL_LINK_BYTES_PER_US = 4500.0, USUAL_REDUCE_BYTES_PER_US = 1700.0;
 static const double USUAL_REDUCE_CPU_SHARE = 0.7;
 
-static void find_processors(fl__profiler *p)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    sched_getaffinity(0, sizeof set, &set);
-    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (CPU_ISSET(cpu, &set)) {
-            p->cpus[p->n_cpus++] = (int)cpu;
-        }
-    }
-}
-
 /* One child per worker of this host, but at most as many as can run at the same time, and at least
- * two if there are links to measure. Of those that would share a device, one measures what it does
- * alone: how they get in each other's way is the planner's to predict. */
+ * two if there are links to measure, three if there are two classes of them. Of those that would
+ * share a device, one measures what it does alone: how they get in each other's way is the
+ * planner's to predict. */
 static void choose_children(fl__profiler *p, int n_at_once)
 {
     int at_once = p->devices->n > 0 ? p->devices->n : p->n_cpus / (int)p->job->devices.cores;
@@ -63,13 +53,38 @@ static void choose_children(fl__profiler *p, int n_at_once)
     p->n_measuring = n_here < p->n_measuring ? n_here : p->n_measuring;
 }
 
-/* A pair of each class of links. Child i has device i, unless they share them. */
+/* The workers whose processors the children have: the first ones, and one in another socket, where
+ * there is one. *islands is then of children. */
+static void choose_seats(fl__profiler *p, fl_islands *islands)
+{
+    const fl_islands of_workers = *islands;
+    bool two_classes = islands->n > 1 && p->devices->n == 0;
+    p->n_children = two_classes && p->n_children < 3 ? 3 : p->n_children;
+    for (int i = 0; i < p->n_children; i++) {
+        p->seat[i] = i;
+    }
+    if (!two_classes) {
+        return;
+    }
+    int other = 1, last = p->n_children - 1;
+    while (of_workers.of[other] == of_workers.of[0]) {
+        other++;
+    }
+    p->seat[last] = other > last ? other : last;
+    for (int i = 0; i < p->n_children; i++) {
+        islands->of[i] = of_workers.of[p->seat[i]];
+    }
+}
+
+/* A pair of each class of links. Child i has device i, unless they share them, or the processors of
+ * worker seat[i]. */
 static void choose_pairs(fl__profiler *p)
 {
     fl_islands islands = {.n = 1};
-    if (p->devices->n >= p->n_children) {
+    if (fl_islands_n_devices(p->devices) >= p->n_children) {
         fl_islands_find(p->devices, &islands);
     }
+    choose_seats(p, &islands);
     fl_islands_near_pair(&islands, p->n_children, &p->near[0], &p->near[1]);
     fl_islands_far_pair(&islands, p->n_children, &p->far[0], &p->far[1]);
     if (p->near[0] < 0) { /* too few children for a near one: there is one class */
@@ -80,10 +95,20 @@ static void choose_pairs(fl__profiler *p)
 
 /* ---- 2: in the child ---- */
 
+/* NULL: not pinned. */
+static const int *processors_of(const fl__profiler *p, int index)
+{
+    const fl_device_survey *d = p->devices;
+    int cores = (int)p->job->devices.cores;
+    if (p->seat[index] < d->n_seats && d->seat_cores == cores) {
+        return d->seat_cpu + p->seat[index] * cores;
+    }
+    return cores * p->n_children <= p->n_cpus ? p->cpus + index * cores : NULL;
+}
+
 static fl_status measure(const fl__profiler *p, int index, fl_probe *probe)
 {
     int cores = (int)p->job->devices.cores;
-    bool enough = cores * p->n_children <= p->n_cpus;
     fl_kv kv = fl_probe_store_kv(&p->segment->store);
     fl_probe_options options = {.model = p->model,
                                 .dataset = p->dataset,
@@ -103,7 +128,7 @@ static fl_status measure(const fl__profiler *p, int index, fl_probe *probe)
                                         .reduce_cpu_share = USUAL_REDUCE_CPU_SHARE};
     const fl_device_options device = {.kind = p->job->devices.kind,
                                       .n_threads = cores,
-                                      .cpu_ids = enough ? p->cpus + index * cores : NULL,
+                                      .cpu_ids = processors_of(p, index),
                                       .number = fl_device_survey_number(p->devices, index),
                                       .tf32 = p->job->train.precision == FL_PRECISION_TF32,
                                       .budget_bytes = SIZE_MAX}; /* none */
@@ -267,7 +292,7 @@ fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, c
                        FL_MAX_LAYERS);
     }
     memset(p.end, -1, sizeof p.end);
-    find_processors(&p);
+    p.n_cpus = fl_processors_list(p.cpus);
     choose_children(&p, n_at_once);
     choose_pairs(&p);
     p.segment =

@@ -27,8 +27,9 @@ typedef struct fl__profiler {
     fl_probe_nccl_watch nccl;
     int64_t timeout_ms;
     int n_workers, n_children;
-    int n_measuring;     /* children that measure more than the link */
-    int near[2], far[2]; /* as in fl_probe_options */
+    int n_measuring;                /* children that measure more than the link */
+    int near[2], far[2];            /* as in fl_probe_options */
+    int seat[FL__PROFILE_CHILDREN]; /* the worker whose device each child measures */
     int cpus[CPU_SETSIZE], n_cpus;
     fl__profile_segment *segment;
     pid_t pid[FL__PROFILE_CHILDREN];          /* 0: none, or gone */

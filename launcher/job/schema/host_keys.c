@@ -37,7 +37,8 @@
      .is_int = true,                                                                               \
      .least = 1,                                                                                   \
      .most = FL_MAX_WORKERS,                                                                       \
-     .doc = "Processor sockets that hold its devices; without it: 1."},                            \
+     .doc = "Processor sockets that hold its devices; without it: 1, for the first host what its " \
+            "system shows (docs/planner.md)."},                                                    \
         {.path = "memory",                                                                         \
          .type = FL_FIELD_SIZE,                                                                    \
          .offset = AT(memory_bytes),                                                               \

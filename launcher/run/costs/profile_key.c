@@ -93,7 +93,8 @@ static void put_islands(const fl_device_survey *devices, char *text, size_t size
     size_t n = strlen(text);
     fl_islands_find(devices, &islands);
     if (islands.n > 1) {
-        snprintf(text + n, size_bytes - n, ", %.200s", fl_islands_text(&islands, devices->n, line));
+        snprintf(text + n, size_bytes - n, ", %.200s",
+                 fl_islands_text(&islands, fl_islands_n_devices(devices), line));
     }
 }
 

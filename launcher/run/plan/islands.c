@@ -4,13 +4,17 @@
 #include "device/machine/islands.h"
 #include "device/system/alloc.h"
 
+static bool has_far(const fl_profile *profile)
+{
+    return profile->far_bytes_per_us > 0.0 && profile->far_reduce_bytes_per_us > 0.0;
+}
+
 bool fl_run_islands_cluster(const fl_device_survey *devices, const fl_profile *profile,
                             int n_workers, fl_cluster *out)
 {
     fl_islands islands;
     fl_islands_find(devices, &islands);
-    if (islands.n < 2 || n_workers > devices->n || profile->far_bytes_per_us <= 0.0 ||
-        profile->far_reduce_bytes_per_us <= 0.0) {
+    if (islands.n < 2 || n_workers > fl_islands_n_devices(devices) || !has_far(profile)) {
         return false;
     }
     fl_cluster_init(out, 1, n_workers);
@@ -32,20 +36,58 @@ static void tell_islands(const fl_preparation *p)
     const fl_profile *f = p->profile;
     fl_islands_find(&p->devices, &islands);
     fl_log(FL_LOG_INFO,
-           "GPUs: %s: a message takes %.1f us and moves %.0f MB/s there, %.1f us and %.0f MB/s "
+           "%s: %s: a message takes %.1f us and moves %.0f MB/s there, %.1f us and %.0f MB/s "
            "between others",
-           fl_islands_text(&islands, p->devices.n, text), f->link_us, f->link_bytes_per_us,
-           f->far_us, f->far_bytes_per_us);
+           p->devices.n > 0 ? "GPUs" : "workers",
+           fl_islands_text(&islands, fl_islands_n_devices(&p->devices), text), f->link_us,
+           f->link_bytes_per_us, f->far_us, f->far_bytes_per_us);
+}
+
+bool fl_run_islands_split(const fl_device_survey *devices, const fl_profile *profile, int n_here,
+                          fl_cluster *cluster)
+{
+    fl_islands islands;
+    fl_islands_find(devices, &islands);
+    if (islands.n < 2 || devices->n > 0 || n_here != devices->n_seats || !has_far(profile)) {
+        return false;
+    }
+    for (int d = 0; d < n_here; d++) {
+        if (islands.of[d] > 0) { /* the first one keeps the number of the host's */
+            cluster->socket_of[d] = cluster->n_sockets + islands.of[d] - 1;
+        }
+    }
+    cluster->n_sockets += islands.n - 1;
+    return true;
+}
+
+static bool make_cluster(const fl_preparation *p, fl_cluster *out)
+{
+    if (p->hosts == NULL) {
+        return fl_run_islands_cluster(&p->devices, p->profile, p->n_workers, out);
+    }
+    *out = *p->cluster;
+    return fl_run_islands_split(&p->devices, p->profile, p->hosts->host[0].n, out);
+}
+
+/* Whether what the machine shows is asked for. */
+static bool is_wanted(const fl_preparation *p)
+{
+    if (p->islands != NULL) {
+        return false;
+    }
+    return p->hosts == NULL
+               ? p->cluster == NULL && p->n_ranks == p->n_workers
+               : p->cluster != NULL && p->cluster_file != NULL && !p->cluster_file->has_sockets[0];
 }
 
 fl_status fl_run_islands_use(fl_preparation *p)
 {
     fl_cluster *cluster = NULL;
-    if (p->cluster != NULL || p->hosts != NULL || p->n_ranks != p->n_workers) {
+    if (!is_wanted(p)) {
         return FL_OK;
     }
     FL_TRY(fl_alloc(sizeof *cluster, (void **)&cluster));
-    if (!fl_run_islands_cluster(&p->devices, p->profile, p->n_workers, cluster)) {
+    if (!make_cluster(p, cluster)) {
         fl_free(cluster);
         return FL_OK;
     }

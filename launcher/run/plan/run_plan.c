@@ -1,8 +1,10 @@
 #include "launcher/run/plan/run_plan.h"
 
+#include "device/device.h"
 #include "device/errors/failure.h"
 #include "device/errors/log.h"
 #include "device/machine/host_limits.h"
+#include "device/machine/sockets.h"
 #include "device/system/alloc.h"
 #include "launcher/job/job.h"
 #include "launcher/run/plan/found_kinds.h"
@@ -122,6 +124,20 @@ fl_costs_options fl_run_plan_costs(const fl_preparation *p, const char *only)
                               .only = only};
 }
 
+/* Workers of GPUs have islands of these. */
+static void seat(fl_preparation *p, const int *cpu, int n_cpus)
+{
+    if (fl_device_kind_has_host_memory(p->job->devices.kind)) {
+        fl_sockets_seat("", cpu, n_cpus, (int)p->job->devices.cores, count_here(p), &p->devices);
+    }
+}
+
+void fl_run_plan_seat(fl_preparation *p)
+{
+    int cpu[FL_SURVEY_PROCESSORS_MAX];
+    seat(p, cpu, fl_processors_list(cpu));
+}
+
 /* The processors of all workers, until the end of the run. Where there are not enough for those
  * that the run may grow by, the ones that it begins with have theirs. */
 static void take_cores(fl_preparation *p)
@@ -136,6 +152,7 @@ static void take_cores(fl_preparation *p)
         fl_log(FL_LOG_WARN, "%d of the %d processors that this run uses are another run's, too",
                p->cores.n_shared, p->cores.n);
     }
+    seat(p, p->cores.cpu, p->cores.n);
 }
 
 static fl_status get_costs(fl_preparation *p)

@@ -22,6 +22,10 @@ fl_status fl_run_plan_check_transport(const fl_preparation *p) FL_MUST_CHECK;
 /* Open the cache of what frozen blocks compute, if the job asks for it. */
 fl_status fl_run_plan_open_cache(fl_preparation *p) FL_MUST_CHECK;
 
+/* Where no processors were taken: let costs be those of workers on the first processors that this
+ * process may run on. Before fl_run_plan_costs. */
+void fl_run_plan_seat(fl_preparation *p);
+
 /* What fl_costs_get needs; `only` as there. */
 fl_costs_options fl_run_plan_costs(const fl_preparation *p, const char *only);
 

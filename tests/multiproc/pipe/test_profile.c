@@ -1,6 +1,7 @@
 /* The profile: numbers that can be, and children that crash, exit, fail or hang. */
 #include "pipe/measure/profile.h"
 
+#include "device/machine/sockets.h"
 #include "device/system/clock.h"
 #include "nn/exec.h"
 #include "support/data/toy.h"
@@ -112,6 +113,40 @@ static void test_profile__measures_links_between_two_workers(void **state)
 {
     (void)state;
     measure_toy(2);
+}
+
+/* Two workers on processors of one socket, the third one in another: made up, since all are
+ * measured on the processors that this machine has. Would catch: one class of link for both, a
+ * child that measures elsewhere than its worker will run, and, with one socket, a class too many.
+ */
+static void test_profile__measures_links_between_sockets(void **state)
+{
+    (void)state;
+    static fl_device_survey seats = {
+        .kind = FL_DEVICE_CPU, .n_seats = 3, .seat_cores = 1, .seat_socket = {4, 4, 7}};
+    int cpu[FL_SURVEY_PROCESSORS_MAX], n = fl_processors_list(cpu);
+    rig r;
+    fl_model *model = NULL;
+    rig_init(&r, 3);
+    assert_int_equal(fl_toy_model(4, 0.1f, &model), FL_OK);
+    for (int i = 0; i < 3; i++) {
+        seats.seat_cpu[i] = cpu[i % n];
+    }
+    assert_int_equal(
+        fl_profile_measure(model, &r.dataset, &r.job, &seats, 0, &no_nccl, PLENTY_MS, r.profile),
+        FL_OK);
+    check_numbers(model, &r);
+    assert_true(r.profile->far_us > 0.0 && r.profile->far_bytes_per_us > 0.0);
+    assert_true(r.profile->far_reduce_bytes_per_us > 0.0);
+    assert_true(r.profile->far_us != r.profile->link_us);
+    seats.seat_socket[2] = 4;
+    assert_int_equal(
+        fl_profile_measure(model, &r.dataset, &r.job, &seats, 0, &no_nccl, PLENTY_MS, r.profile),
+        FL_OK);
+    assert_true(r.profile->far_us == 0.0 && r.profile->far_bytes_per_us == 0.0);
+    assert_no_children();
+    fl_model_destroy(&model);
+    rig_fini(&r);
 }
 
 /* ---- a layer that misbehaves when it runs for real ---- */
@@ -328,6 +363,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile__measures_one_worker),
         cmocka_unit_test(test_profile__measures_links_between_two_workers),
+        cmocka_unit_test(test_profile__measures_links_between_sockets),
         cmocka_unit_test(test_profile__reports_a_child_that_is_killed),
         cmocka_unit_test(test_profile__reports_a_child_that_is_stopped),
         cmocka_unit_test(test_profile__ends_when_the_caller_is_terminated),
