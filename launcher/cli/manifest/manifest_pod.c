@@ -129,10 +129,13 @@ static void put_command(fl_yaml_writer *w, const fl_manifest *m)
 
 /* ---- probes ---- */
 
-/* The head answers while it trains. An agent ends by itself when it loses the head. */
+/* The head answers while it trains. An agent ends by itself when it loses the head, and may wait
+ * for it long: it is only not to be stopped. As process 1 it is neither a zombie nor dead. */
 static void put_probe(fl_yaml_writer *w, const fl_manifest *m, const char *kind, int failures)
 {
-    static const char script[] = IF_HEAD " || exit 0; exec frostline \"$@\"";
+    static const char script[] =
+        IF_HEAD " && exec frostline \"$@\"; read -r pid name state rest </proc/1/stat; "
+                "[ \"$state\" != T ] && [ \"$state\" != t ]";
     fl_yaml_map(w, kind);
     fl_yaml_map(w, "exec");
     fl_yaml_list(w, "command");

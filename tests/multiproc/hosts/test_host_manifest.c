@@ -27,6 +27,8 @@ enum { STEPS = 60, COMPARED = 10, PODS = 3, TEXT = 64 * 1024 };
 #define POD "template.spec."
 #define BOX POD "containers.0."
 #define SIXTY "--set train.max_steps=60 "
+#define APART "--set run.shared=false "
+#define CLAIM "--claim disk "
 
 static int make_three(void **state)
 {
@@ -106,6 +108,11 @@ static void write_volume(const net_hosts *h, json_t *documents, json_t *volume, 
     const char *name = yaml_text(volume, "name"), *key;
     json_t *map = yaml_at(volume, "configMap"), *secret = yaml_at(volume, "secret"), *text, *item;
     size_t k;
+    if (yaml_at(volume, "persistentVolumeClaim") != NULL &&
+        i > 0) { /* all pods have the same one */
+        assert_true(net_hosts_shell("ln -s %s-a %s/%s-%s", name, h->dir, name, h->host[i].name));
+        return;
+    }
     assert_true(net_hosts_shell("mkdir %s/%s-%s", h->dir, name, h->host[i].name));
     if (map != NULL) {
         json_t *object = object_of(documents, "ConfigMap", yaml_text(map, "name"));
@@ -224,7 +231,6 @@ static json_t *read_manifest(net_hosts *h, const char *kind, const char *more)
     assert_true(net_hosts_shell(
         "cd %s && mkdir root && "
         "'%s/frostline' manifest '%s/configs/quickstart.yaml' --name one --hosts 3 --kind %s %s "
-        "--set run.shared=false "
         "--set model.blocks=2 --set model.dim=16 --set train.batch=16 --set train.evaluate=false "
         "--set freeze.policy=none --set pipe.tune=false --set train.warmup=0 "
         "--set train.decay=constant --set devices.count=auto --set fault.detect=20s "
@@ -263,8 +269,7 @@ static const char *volume_of_work(json_t *spec)
     return "";
 }
 
-/* The probe of the head, which the run answers once it trains. */
-static bool probe(const net_hosts *h, json_t *spec)
+static void write_probe(const net_hosts *h, json_t *spec)
 {
     char path[FOLDER_SIZE + 32];
     snprintf(path, sizeof path, "%s/probe.sh", h->dir);
@@ -272,8 +277,34 @@ static bool probe(const net_hosts *h, json_t *spec)
     assert_non_null(file);
     put_list(file, yaml_at(spec, BOX "livenessProbe.exec.command"));
     fclose(file);
+}
+
+/* The probe of the head, which the run answers once it trains. */
+static bool probe(const net_hosts *h, json_t *spec)
+{
+    write_probe(h, spec);
     return net_hosts_shell("cd %s/%s-a && PATH='%s':$PATH JOB_COMPLETION_INDEX=0 sh ../probe.sh",
                            h->dir, volume_of_work(spec), FL_BINARY_DIR);
+}
+
+/* That of an agent, which is process 1 of its pod. */
+static bool probe_agent(const net_hosts *h, json_t *spec, pid_t agent)
+{
+    write_probe(h, spec);
+    return net_hosts_shell("cd %s && JOB_COMPLETION_INDEX=1 unshare -m sh -c 'mount --bind "
+                           "/proc/%d /proc/1 && exec sh ./probe.sh'",
+                           h->dir, (int)agent);
+}
+
+/* Would catch: a probe of an agent that passes whatever the agent does, and one that ends an agent
+ * which waits for the head. */
+static void try_agent_probe(const net_hosts *h, json_t *spec)
+{
+    assert_true(probe_agent(h, spec, h->host[1].agent));
+    kill(h->host[1].agent, SIGSTOP);
+    NET_AWAIT(!probe_agent(h, spec, h->host[1].agent));
+    kill(h->host[1].agent, SIGCONT);
+    NET_AWAIT(probe_agent(h, spec, h->host[1].agent));
 }
 
 /* hostnames [PODS] of the pods. The last one comes up late. */
@@ -286,6 +317,7 @@ static void run_pods(net_hosts *h, json_t *documents, json_t *spec, const char *
     write_file(h->dir, "names", 0644, "127.0.0.1 localhost\n");
     h->host[1].agent = start_pod(h, 1);
     NET_AWAIT(net_hosts_log_has(h, "b.log", "waits for the address of"));
+    try_agent_probe(h, spec);
     write_name(h, 0, hostnames[0]);
     write_name(h, 1, hostnames[1]);
     h->head = start_pod(h, 0);
@@ -311,7 +343,8 @@ static void test_manifest__job_set_trains(void **state)
 {
     net_hosts *h = *state;
     NET_NEED(h);
-    json_t *documents = read_manifest(h, "jobset", SIXTY), *set = yaml_of_kind(documents, "JobSet");
+    json_t *documents = read_manifest(h, "jobset", APART SIXTY),
+           *set = yaml_of_kind(documents, "JobSet");
     json_t *job = yaml_at(set, "spec.replicatedJobs.0.template.spec");
     link_run(h, job);
     run_pods(h, documents, job,
@@ -319,11 +352,12 @@ static void test_manifest__job_set_trains(void **state)
     json_decref(documents);
 }
 
-static void test_manifest__job_trains(void **state)
+/* With the volume that all pods mount, where the run directory is. */
+static void test_manifest__job_trains_on_a_shared_volume(void **state)
 {
     net_hosts *h = *state;
     NET_NEED(h);
-    json_t *documents = read_manifest(h, "job", SIXTY);
+    json_t *documents = read_manifest(h, "job", CLAIM SIXTY);
     json_t *job = yaml_at(yaml_of_kind(documents, "Job"), "spec");
     link_run(h, job);
     run_pods(h, documents, job, (const char *[]){"one-0", "one-1", "one-2"});
@@ -357,8 +391,8 @@ static void test_manifest__an_evicted_pod_comes_back(void **state)
     NET_NEED(h);
     json_t *documents = read_manifest(
         h, "job",
-        "--grace 100 --set train.epochs=1000 --set elastic.enabled=false --set pipe.k=1 "
-        "--set autodp.r=3 --set pipe.m=1");
+        APART "--grace 100 --set train.epochs=1000 --set elastic.enabled=false --set pipe.k=1 "
+              "--set autodp.r=3 --set pipe.m=1");
     json_t *job = yaml_at(yaml_of_kind(documents, "Job"), "spec");
     link_run(h, job);
     write_file(h->dir, "names", 0644, "127.0.0.1 localhost\n");
@@ -430,7 +464,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_manifest__refuses, make_three, net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_manifest__job_set_trains, make_three,
                                         net_hosts_tear_down),
-        cmocka_unit_test_setup_teardown(test_manifest__job_trains, make_three, net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_manifest__job_trains_on_a_shared_volume, make_three,
+                                        net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_manifest__an_evicted_pod_comes_back, make_three,
                                         net_hosts_tear_down),
     };
