@@ -200,6 +200,58 @@ static void test_engines__slurm_starts_requeues_and_goes_on_without_a_node(void 
     assert_true(net_hosts_shell("test -z \"$(ls -d %s/.start-1-*-1 2>/dev/null)\"", h->dir));
 }
 
+/* ---- a notice for one task ---- */
+
+/* SIGTERM for the agent on a host, which this daemon of an engine has started, drains the host: its
+ * processes end, and the others train on. */
+static void drain_host(site *s, int i, const char *daemon)
+{
+    const net_hosts *h = &s->h;
+    assert_true(
+        net_hosts_shell("for p in $(ip netns pids %s); do parent=$(awk '{print $4}' "
+                        "/proc/$p/stat); if [ $(cat /proc/$p/comm) = frostline ] && [ $(cat "
+                        "/proc/$parent/comm) = %s ]; then kill -TERM $p; fi; done",
+                        h->host[i].space, daemon));
+    AWAIT(s, net_hosts_n_events(h, "host.drained", "") == 1);
+    AWAIT(s, !net_hosts_shell("ip netns pids %s | xargs -r ps -o comm= -p | grep -q frostline",
+                              h->host[i].space));
+    await_step(s);
+}
+
+/* Nothing was lost, and nothing is left of how the tasks found each other. */
+static void check_drained(const site *s)
+{
+    char arguments[128];
+    const net_hosts *h = &s->h;
+    assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), 0);
+    snprintf(arguments, sizeof arguments, LONG "--set train.max_steps=%d", COMPARED);
+    net_hosts_run_alone(h, arguments);
+    net_hosts_check(h, net_hosts_n_steps(h), COMPARED);
+    assert_false(net_hosts_shell("ls -d %s/.start-*", h->dir));
+}
+
+/* Slurm sends SIGTERM to the tasks of a node that it takes away: here, to that of one node of two,
+ * whose job goes on. */
+static void test_engines__slurm_goes_on_without_a_drained_node(void **state)
+{
+    site *s = *state;
+    net_hosts *h = &s->h;
+    NET_NEED(h);
+    NEED_PROGRAMS("munged slurmctld slurmd sbatch srun nsenter taskset");
+    start_slurm(s);
+    submit(s, false, ENDLESS);
+    AWAIT(s, net_hosts_n_steps(h) > 2 * COMPARED);
+    drain_host(s, 1, "slurmstepd");
+    assert_int_equal(net_hosts_n_events(h, "host.drained", "\"host\": \"b\""), 1);
+    stop_run(s);
+    AWAIT(s, is_over(s));
+    if (!srun_ended(s, STOPPED)) {
+        site_show(s);
+        fail_msg("srun has failed");
+    }
+    check_drained(s);
+}
+
 /* ---- mpirun ---- */
 
 /* An mpirun on host a, whose daemons are started on two hosts, with a host name each, by what
@@ -208,7 +260,6 @@ static void test_engines__slurm_starts_requeues_and_goes_on_without_a_node(void 
 static void drain_under_mpirun(site *s, const char *mpirun, const char *name, const char *daemon)
 {
     net_hosts *h = &s->h;
-    char arguments[128];
     site_start(s, 0,
                "sh -c \"%s '%s/frostline' run " NET_JOB REPLICAS
                "--set devices.count=2 --set train.max_steps=%d --run-dir %s/run; echo code \\$? "
@@ -216,26 +267,14 @@ static void drain_under_mpirun(site *s, const char *mpirun, const char *name, co
                mpirun, FL_BINARY_DIR, ENDLESS, h->dir, h->dir);
     AWAIT(s, net_hosts_n_steps(h) > 2 * COMPARED);
     assert_true(net_hosts_log_has(h, "services.log", name));
-    assert_true(
-        net_hosts_shell("for p in $(ip netns pids %s); do parent=$(awk '{print $4}' "
-                        "/proc/$p/stat); if [ $(cat /proc/$p/comm) = frostline ] && [ $(cat "
-                        "/proc/$parent/comm) = %s ]; then kill -TERM $p; fi; done",
-                        h->host[2].space, daemon));
-    AWAIT(s, net_hosts_n_events(h, "host.drained", "") == 1);
-    AWAIT(s, !net_hosts_shell("ip netns pids %s | xargs -r ps -o comm= -p | grep -q frostline",
-                              h->host[2].space));
-    await_step(s);
+    drain_host(s, 2, daemon);
     stop_run(s);
     AWAIT(s, net_hosts_shell("test -s %s/codes", h->dir));
     if (!net_hosts_shell("grep -qx 'code %d' %s/codes", STOPPED, h->dir)) {
         site_show(s);
         fail_msg("mpirun has failed");
     }
-    assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), 0);
-    snprintf(arguments, sizeof arguments, LONG "--set train.max_steps=%d", COMPARED);
-    net_hosts_run_alone(h, arguments);
-    net_hosts_check(h, net_hosts_n_steps(h), COMPARED);
-    assert_false(net_hosts_shell("ls -d %s/.start-*", h->dir));
+    check_drained(s);
 }
 
 /* In place of ssh: [OPTION]... SPACE COMMAND... */
@@ -436,6 +475,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         SITE(test_engines__slurm_starts_requeues_and_goes_on_without_a_node),
+        SITE(test_engines__slurm_goes_on_without_a_drained_node),
         SITE(test_engines__mpirun_goes_on_without_a_drained_host),
         SITE(test_engines__mpich_goes_on_without_a_drained_host),
         SITE(test_engines__ssh_starts_the_agents_of_a_job),
