@@ -3,8 +3,9 @@
  * are, a run that loses a worker although its network came back in time, one that hangs although a
  * layer has another owner, and processes that outlive their run.
  *
- * With FL_TEST_MATRIX in the environment, all cases run (ctest -L long); else one of each kind.
- * Without the right to make name spaces, each test is skipped. */
+ * With FL_TEST_MATRIX in the environment, all cases run (ctest -L long), up to 4 hosts with 2
+ * workers each; else one of each kind. Without the right to make name spaces, each test is skipped.
+ */
 #include "support/hosts/net_hosts.h"
 
 #include <errno.h>
@@ -18,6 +19,11 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+/* Hosts, and the workers of each. */
+typedef struct grid {
+    int n, n_devices;
+} grid;
 
 enum { COMPARED = 12, ENDLESS = 1000000, STOPPED = 5, STEPS_OF_PLAN = 3, MOST_STAGES = 6 };
 
@@ -93,9 +99,9 @@ static void start_run(net_hosts *h, int n_hosts, int n_devices, int steps, const
 
 /* A run that lasts until it is stopped: whatever happens to it comes in the middle of its training,
  * however fast its steps are. */
-static void start_long(net_hosts *h, int n_hosts, const char *more)
+static void start_long(net_hosts *h, grid hosts, const char *more)
 {
-    start_run(h, n_hosts, 1, ENDLESS, more);
+    start_run(h, hosts.n, hosts.n_devices, ENDLESS, more);
     if (h->exist) {
         NET_AWAIT(net_hosts_n_steps(h) > COMPARED);
     }
@@ -227,10 +233,10 @@ static void slow_b(const net_hosts *h, bool begins)
     set_slow(h, 1, begins);
 }
 
-static void pass_over(change *what, int64_t lasts_ms)
+static void pass_over(change *what, grid hosts, int64_t lasts_ms)
 {
     net_hosts h;
-    start_long(&h, 2, "--set fault.detect=15s");
+    start_long(&h, hosts, "--set fault.detect=15s");
     SKIP_UNLESS_THERE(&h);
     what(&h, true);
     int64_t back_us = fl_deadline_us(lasts_ms);
@@ -246,9 +252,17 @@ static void pass_over(change *what, int64_t lasts_ms)
 static void test_hosts_net__a_short_failure_loses_nothing(void **state)
 {
     (void)state;
-    change *const all[] = {cut_b, slow_b, silence_b, silence_head, cut_head};
-    for (size_t i = 0; i < (is_matrix() ? sizeof all / sizeof *all : 2); i++) {
-        pass_over(all[i], is_matrix() ? 3000 : 700);
+    static const struct {
+        change *what;
+        grid hosts;
+    } cases[] = {
+        {cut_b, {2, 1}},        {slow_b, {2, 1}},    {silence_b, {2, 1}},
+        {silence_head, {2, 1}}, {cut_head, {2, 1}},  {cut_b, {4, 2}},
+        {slow_b, {4, 2}},       {silence_b, {3, 2}}, {cut_head, {4, 2}},
+    };
+    for (size_t i = 0; i < (is_matrix() ? sizeof cases / sizeof *cases : 2); i++) {
+        print_message("case %zu, %d hosts x %d: ", i, cases[i].hosts.n, cases[i].hosts.n_devices);
+        pass_over(cases[i].what, cases[i].hosts, is_matrix() ? 3000 : 700);
     }
 }
 
@@ -266,19 +280,32 @@ static void stop_agent_b(const net_hosts *h, bool begins)
     kill(h->host[1].agent, begins ? SIGSTOP : SIGCONT);
 }
 
+/* Each worker of host b is lost, once, and no other one. */
+static void check_lost(const net_hosts *h, grid hosts)
+{
+    char rank[32];
+    for (int i = 0; i < hosts.n_devices; i++) {
+        snprintf(rank, sizeof rank, "\"rank\": %d", hosts.n_devices + i);
+        assert_int_equal(net_hosts_n_events(h, "worker.lost", rank), 1);
+    }
+    assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), hosts.n_devices);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", "\"host\": \"b\""), 1);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", ""), 1);
+}
+
 /* Host b goes, and comes back when it counts as lost: the run goes on without it. */
-static void go_on_without(change *what, bool comes_back, int n_hosts)
+static void go_on_without(change *what, bool comes_back, grid hosts)
 {
     net_hosts h;
-    start_long(&h, n_hosts, "--set fault.detect=2s");
+    start_long(&h, hosts, "--set fault.detect=2s");
     SKIP_UNLESS_THERE(&h);
     what(&h, true);
-    NET_AWAIT(net_hosts_n_events(&h, "worker.lost", "") > 0);
+    NET_AWAIT(net_hosts_n_events(&h, "host.lost", "") > 0);
     if (comes_back) {
         what(&h, false);
     }
     stop_and_expect_end(&h);
-    assert_true(net_hosts_n_events(&h, "worker.lost", "\"rank\": 1") > 0);
+    check_lost(&h, hosts);
     finish(&h);
 }
 
@@ -288,28 +315,29 @@ static void test_hosts_net__the_run_goes_on_without_a_host(void **state)
     static const struct {
         change *what;
         bool comes_back;
-        int n_hosts;
+        grid hosts;
     } cases[] = {
-        {kill_b, false, 3},      {silence_b, true, 2},  {silence_head, true, 2},
-        {cut_b, true, 2},        {cut_b, false, 3},     {kill_b, false, 2},
-        {stop_agent_b, true, 2}, {silence_b, false, 3}, {silence_head, false, 3},
-        {stop_agent_b, true, 3},
+        {kill_b, false, {2, 2}},      {silence_b, true, {2, 1}},  {silence_head, true, {2, 1}},
+        {cut_b, true, {2, 1}},        {cut_b, false, {3, 1}},     {kill_b, false, {3, 1}},
+        {stop_agent_b, true, {2, 1}}, {silence_b, false, {3, 1}}, {silence_head, false, {3, 1}},
+        {stop_agent_b, true, {3, 1}}, {kill_b, false, {4, 2}},    {cut_b, false, {4, 2}},
+        {cut_b, true, {4, 2}},        {silence_b, true, {4, 2}},  {silence_head, false, {3, 2}},
+        {stop_agent_b, true, {4, 2}},
     };
     for (size_t i = 0; i < (is_matrix() ? sizeof cases / sizeof *cases : 2); i++) {
-        print_message("case %zu: ", i);
-        go_on_without(cases[i].what, cases[i].comes_back, cases[i].n_hosts);
+        print_message("case %zu, %d hosts x %d: ", i, cases[i].hosts.n, cases[i].hosts.n_devices);
+        go_on_without(cases[i].what, cases[i].comes_back, cases[i].hosts);
     }
 }
 
 /* The head cannot reach any other host: it goes on alone, and the agents end. */
-static void test_hosts_net__the_head_goes_on_alone_when_it_is_cut_off(void **state)
+static void cut_the_head_off(grid hosts)
 {
-    (void)state;
     net_hosts h;
-    start_long(&h, 3, "--set fault.detect=2s");
+    start_long(&h, hosts, "--set fault.detect=2s");
     SKIP_UNLESS_THERE(&h);
     set_link(&h, 0, false);
-    NET_AWAIT(net_hosts_n_events(&h, "worker.lost", "") == 2);
+    NET_AWAIT(net_hosts_n_events(&h, "worker.lost", "") == (hosts.n - 1) * hosts.n_devices);
     stop_run(&h);
     assert_int_equal(net_hosts_await_exit(&h.head), STOPPED);
     for (int i = 1; i < h.n; i++) {
@@ -319,13 +347,20 @@ static void test_hosts_net__the_head_goes_on_alone_when_it_is_cut_off(void **sta
     finish(&h);
 }
 
+static void test_hosts_net__the_head_goes_on_alone_when_it_is_cut_off(void **state)
+{
+    (void)state;
+    cut_the_head_off((grid){3, 1});
+    cut_the_head_off((grid){4, 2});
+}
+
 /* Both hosts reach the head, but not each other: one of them has to go. */
 static void test_hosts_net__two_hosts_that_lose_each_other(void **state)
 {
     (void)state;
     for (int both = 0; both < 2; both++) {
         net_hosts h;
-        start_long(&h, 3, "--set fault.detect=2s");
+        start_long(&h, (grid){3, 1}, "--set fault.detect=2s");
         SKIP_UNLESS_THERE(&h);
         set_way(&h, 1, 2, false);
         if (both) {
@@ -343,8 +378,12 @@ static void test_hosts_net__two_hosts_that_lose_each_other(void **state)
         cmocka_unit_test(test_hosts_net__a_short_failure_loses_nothing),                           \
         cmocka_unit_test(test_hosts_net__the_run_goes_on_without_a_host)
 
-int main(void)
+/* With an argument: only the cases of this pattern, as '*cut_off*'. */
+int main(int argc, char **argv)
 {
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
     const struct CMUnitTest few[] = {ONE_OF_EACH};
     const struct CMUnitTest all[] = {
         ONE_OF_EACH,
