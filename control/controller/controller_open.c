@@ -130,12 +130,20 @@ static fl_status open_tables(fl_controller *controller)
     return open_elastic(controller);
 }
 
+/* A run that goes back to its first step keeps its record until its hosts have joined again, as one
+ * that goes back to a state does: clients read there why it goes back. */
 static fl_status open_log(fl_controller *controller)
 {
+    static const fl_runfiles_place first = {.step = 0};
     const fl_controller_options *o = controller->options;
     const fl_plan *plan = &controller->elastic.plan;
     FILE *terminal = o->pass == NULL ? stdout : o->pass->terminal;
-    if (o->resume == NULL) {
+    bool again = o->resume == NULL && o->origin != NULL;
+    if (again &&
+        fl_event_log_resume(&controller->log, o->dir_fd, terminal, plan, &first) == FL_OK) {
+        return FL_OK;
+    }
+    if (o->resume == NULL) { /* or somebody has removed a file of the record */
         return fl_event_log_open(&controller->log, o->dir_fd, terminal, plan);
     }
     fl_runfiles_place place = fl_checkpoint_place(o->resume);

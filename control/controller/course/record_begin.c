@@ -9,12 +9,11 @@
 fl_status fl_record_continue(fl_controller *controller)
 {
     fl_run_ledger *ledger = &controller->ledger;
-    if (!ledger->waits) {
-        return FL_OK;
+    if (ledger->waits) { /* that of a run that goes back to its first step is new */
+        FL_TRY(fl_run_ledger_continue(ledger));
+        controller->record.ledger = controller->checkpoints.ledger = ledger->ledger;
     }
-    FL_TRY(fl_run_ledger_continue(ledger));
-    controller->record.ledger = controller->checkpoints.ledger = ledger->ledger;
-    return fl_runfiles_continue(&controller->log.files);
+    return controller->log.files.waits ? fl_runfiles_continue(&controller->log.files) : FL_OK;
 }
 
 void fl_record_begin(fl_controller *controller)

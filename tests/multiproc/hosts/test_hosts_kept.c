@@ -21,40 +21,41 @@ static int make_three(void **state)
 
 /* Would catch: a record that is cut before the hosts have joined again, and no longer says why the
  * run goes back. */
-static void expect_return_told(const net_hosts *h)
+static void expect_return_told(const net_hosts *h, const char *to)
 {
     (void)net_hosts_shell("'%s/frostline' ctl %s/run status 2>&1; echo code $?", FL_BINARY_DIR,
                           h->dir);
     const char *told = net_hosts_said();
     if (strstr(told, "recovering: the run goes back after a loss, for ") == NULL ||
-        strstr(told, " s, return 1, from step ") == NULL ||
-        strstr(told, " (snapshot): worker ") == NULL || strstr(told, "code 3") == NULL ||
-        strstr(told, "; it waits for host c (10.") == NULL ||
+        strstr(told, " s, return 1, from step ") == NULL || strstr(told, to) == NULL ||
+        strstr(told, "code 3") == NULL || strstr(told, "; it waits for host c (10.") == NULL ||
         strstr(told, ") to join again, for ") == NULL) {
         fail_msg("told: %s", told);
     }
 }
 
 /* Host b is lost with a layer; host c, whose agent is stopped, does not join again.
- * by_ctl  a client ends the wait, else SIGTERM does */
-static void stop_while_it_waits(net_hosts *h, const char *checkpoints, bool by_ctl)
+ * snapshots  "none": the run goes back to its first step
+ * by_ctl     a client ends the wait, else SIGTERM does */
+static void stop_while_it_waits(net_hosts *h, const char *snapshots, const char *checkpoints,
+                                bool by_ctl)
 {
+    bool keeps = strcmp(snapshots, "none") != 0;
     char job[1024];
     snprintf(job, sizeof job,
-             NET_JOB
-             "--set train.max_steps=100000 --set train.epochs=100 --set pipe.k=3 "
-             "--set autodp.r=1 --set pipe.m=2 --set elastic.enabled=false "
-             "--set fault.snapshot='3 steps' --set fault.detect=3s --set checkpoint.every=%s",
-             checkpoints);
+             NET_JOB "--set train.max_steps=100000 --set train.epochs=100 --set pipe.k=3 "
+                     "--set autodp.r=1 --set pipe.m=2 --set elastic.enabled=false "
+                     "--set fault.snapshot='%s' --set fault.detect=3s --set checkpoint.every=%s",
+             snapshots, checkpoints);
     net_hosts_start_head(h, job);
     net_hosts_start_agent(h, 1);
     net_hosts_start_agent(h, 2);
     NET_AWAIT(net_hosts_n_steps(h) > 0);
-    NET_AWAIT(net_hosts_n_events(h, "snapshot.taken", "") > 1);
+    NET_AWAIT(!keeps || net_hosts_n_events(h, "snapshot.taken", "") > 1);
     kill(h->host[2].agent, SIGSTOP);
     kill(h->host[1].agent, SIGKILL);
     NET_AWAIT(net_hosts_log_has(h, "head.log", "waits for 1 other host to join again"));
-    expect_return_told(h);
+    expect_return_told(h, keeps ? " (snapshot): worker " : " to step 0 (first step): worker ");
     if (!by_ctl) {
         kill(h->head, SIGTERM);
     } else if (!net_hosts_shell("'%s/frostline' ctl %s/run stop", FL_BINARY_DIR, h->dir)) {
@@ -86,7 +87,7 @@ static void test_hosts_kept__a_snapshot_becomes_a_checkpoint(void **state)
     net_hosts *h = *state;
     char command[NET_HOSTS_TEXT];
     NET_NEED(h);
-    stop_while_it_waits(h, "1h", false);
+    stop_while_it_waits(h, "3 steps", "1h", false);
     read_command(h, "run --resume", command, sizeof command);
     if (!net_hosts_log_has(h, "head.log", "its snapshot in memory of step")) {
         net_hosts_show_logs(h);
@@ -115,7 +116,7 @@ static void test_hosts_kept__a_run_without_checkpoints_says_so(void **state)
     net_hosts *h = *state;
     char command[NET_HOSTS_TEXT], options[2 * NET_HOSTS_TEXT];
     NET_NEED(h);
-    stop_while_it_waits(h, "none", true);
+    stop_while_it_waits(h, "3 steps", "none", true);
     assert_true(net_hosts_log_has(h, "head.log",
                                   "its snapshot in memory is lost: checkpoint.every is none"));
     assert_true(net_hosts_shell("[ ! -e %s/run/checkpoints ]", h->dir));
@@ -126,12 +127,25 @@ static void test_hosts_kept__a_run_without_checkpoints_says_so(void **state)
     assert_non_null(strstr(command, options));
 }
 
+/* Would catch: a record that is empty from the beginning of the wait on, so that the run "starts".
+ */
+static void test_hosts_kept__a_return_to_the_first_step_is_told(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    stop_while_it_waits(h, "none", "none", true);
+    assert_true(net_hosts_shell("'%s/frostline' list %s --json | grep -q '\"stopped\"'",
+                                FL_BINARY_DIR, h->dir));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_hosts_kept__a_snapshot_becomes_a_checkpoint,
                                         make_three, net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_hosts_kept__a_run_without_checkpoints_says_so,
+                                        make_three, net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_hosts_kept__a_return_to_the_first_step_is_told,
                                         make_three, net_hosts_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
