@@ -11,8 +11,8 @@
 enum { GATHER_MAX_BYTES = 4096 };
 
 /* With at most this many members, all-gathers are direct: they are rare, and a message through
- * another member is lost with that member. */
-enum { GATHER_DIRECT = 64 };
+ * another member is lost with that member. Fewer where each pair would need a connection for it. */
+enum { GATHER_DIRECT = 64, GATHER_DIRECT_CONNECTING = 8 };
 
 static const uint32_t broadcast_magic = 0x464c544c; /* FLTL */
 
@@ -56,11 +56,16 @@ static fl_status number_members(fl_message_group *g, const fl_message_options *o
                : fl_fail(FL_EINVAL, "rank %d is no member of the message group", options->rank);
 }
 
+static int most_direct(const fl_message_group *g)
+{
+    return fl_net_connects_late(g->net) ? GATHER_DIRECT_CONNECTING : GATHER_DIRECT;
+}
+
 static const size_t packet_bytes = sizeof(packet_header) + FL_MESSAGE_MAX_BYTES;
 
 static fl_status set_up(fl_message_group *g)
 {
-    FL_TRY(fl_all_gather_create(g->net, g->rank, g->size, GATHER_DIRECT,
+    FL_TRY(fl_all_gather_create(g->net, g->rank, g->size, most_direct(g),
                                 fl_tag(FL_TAG_MESSAGE_ALL_GATHER, 0), GATHER_MAX_BYTES,
                                 &g->exchange));
     FL_TRY(fl_alloc(packet_bytes, (void **)&g->packet));
@@ -159,7 +164,7 @@ fl_status fl_message_state(fl_message_group *group)
 
 fl_status fl_message_release(fl_message_group *group, const bool *spare)
 {
-    bool through_one = group->size > GATHER_DIRECT;
+    bool through_one = group->size > most_direct(group);
     fl_status status = FL_OK;
     for (int peer = 0; peer < group->size; peer++) {
         bool can = spare[group->ranks[peer]] && peer != group->rank && !(through_one && peer == 0);

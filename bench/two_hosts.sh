@@ -1,4 +1,4 @@
-# Two hosts of one worker as network name spaces of this machine, with a virtual cable between them: their
+# Two hosts as network name spaces of this machine, with a virtual cable between them: their
 # link is as fast as the processors. Needs the right to make name spaces. Sourced behind bench/common.sh, not run.
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # bench/common.sh sets $out_dir and $frostline
@@ -11,7 +11,7 @@ remove_hosts() {
     ip netns del "$host_b" 2>/dev/null || true
 }
 
-# make_hosts: they are there, and go when the script ends; $out_dir/hosts.yaml names them.
+# make_hosts: they are there, and go when the script ends; $out_dir/hosts.yaml names them, with one device each.
 make_hosts() {
     trap remove_hosts EXIT
     ip netns add "$host_a" && ip netns add "$host_b"
@@ -23,10 +23,15 @@ make_hosts() {
         ip -n "$space" link set lo up
         ip -n "$space" link set fl0 up
     done
+    write_hosts_file 1
+}
+
+# write_hosts_file DEVICES: $out_dir/hosts.yaml gives each host so many.
+write_hosts_file() {
     cat >"$out_dir/hosts.yaml" <<YAML
 hosts:
-  - {name: a, devices: 1, address: $address_a}
-  - {name: b, devices: 1, address: $address_b}
+  - {name: a, devices: $1, address: $address_a}
+  - {name: b, devices: $1, address: $address_b}
 links:
   between_hosts: {latency_us: 50, bandwidth: 1GiB}
 YAML

@@ -1,5 +1,6 @@
 #include "autodp/group/shm_segment.h"
 
+#include "autodp/group/shm_lives.h"
 #include "autodp/net/host_id.h"
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
@@ -18,7 +19,8 @@
 enum { N_ENTRIES = 640 };
 
 typedef struct page {
-    fl_entry published; /* counts all publications in this segment */
+    _Alignas(64) atomic_bool left; /* its owner takes part in nothing any more */
+    fl_entry published;            /* counts all publications in this segment */
     fl_entry entries[N_ENTRIES];
 } page;
 
@@ -28,6 +30,7 @@ struct fl_shm_segment {
     fl_shared *shared;     /* own page; NULL: none */
     fl_shared_view *views; /* [size], of the other members */
     int64_t *pids;         /* [size] */
+    fl_shm_lives lives;    /* of the members that are seen, if the net connects late */
     unsigned char *sees;   /* [size][size]: what the row's member reads of the column's */
     void *probe;           /* exported memory, for others to try; NULL: none */
     fl_shared *probe_name;
@@ -80,6 +83,20 @@ static void sleep_on(const atomic_uint *word, uint32_t seen)
     (void)syscall(SYS_futex, word, FUTEX_WAIT, seen, &slice, NULL, 0);
 }
 
+/* A net that connects late would connect to each member that is waited for. */
+static fl_status expect(fl_shm_segment *b, int member)
+{
+    if (!fl_shm_lives_watches(&b->lives, member)) {
+        return fl_net_expect(b->o.net, member);
+    }
+    FL_TRY(fl_net_state(b->o.net));
+    const page *theirs = b->views[member].data;
+    bool ended = fl_shm_lives_has_ended(&b->lives, member);
+    return atomic_load(&theirs->left) ? fl_fail(FL_EPEER, "member %d has left", member)
+           : ended ? fl_fail(FL_EPEER, "member %d was lost: its process has ended", member)
+                   : FL_OK;
+}
+
 static fl_status wait_for(fl_shm_segment *b, int member, const atomic_uint *word, uint32_t target,
                           fl_waiting how, int64_t deadline_us)
 {
@@ -91,7 +108,7 @@ static fl_status wait_for(fl_shm_segment *b, int member, const atomic_uint *word
     int64_t started_us = fl_now_us(), latest_us = fl_deadline_us(b->o.wait_timeout_ms);
     latest_us = fl_net_wait_limit(b->o.net, deadline_us < latest_us ? deadline_us : latest_us);
     for (;;) {
-        fl_status alive = fl_net_expect(b->o.net, member);
+        fl_status alive = expect(b, member);
         if (has_come(word, target, &seen)) {
             return FL_OK; /* also if the owner has left after its last ring */
         }
@@ -125,9 +142,13 @@ static size_t memory_bytes(const fl_shm_segment *b)
 static bool look_at(fl_shm_segment *b, int member, const card *theirs, const card *mine)
 {
     b->pids[member] = theirs->pid;
-    return mine->key.id != 0 && theirs->key.id != 0 && theirs->host == mine->host &&
-           fl_shared_view_open(theirs->pid, &theirs->key, 0, memory_bytes(b), &b->views[member]) ==
-               FL_OK;
+    bool sees = mine->key.id != 0 && theirs->key.id != 0 && theirs->host == mine->host &&
+                fl_shared_view_open(theirs->pid, &theirs->key, 0, memory_bytes(b),
+                                    &b->views[member]) == FL_OK;
+    if (sees && fl_net_connects_late(b->o.net)) {
+        fl_shm_lives_watch(&b->lives, member, theirs->pid);
+    }
+    return sees;
 }
 
 /* Whether this device reads what another member's has exported. */
@@ -190,6 +211,7 @@ static fl_status set_up(fl_shm_segment *b, int64_t deadline_us)
     FL_TRY(fl_alloc_array(size, sizeof *b->views, (void **)&b->views));
     FL_TRY(fl_alloc_array(size, sizeof *b->pids, (void **)&b->pids));
     FL_TRY(fl_alloc_array(size, size, (void **)&b->sees));
+    FL_TRY(fl_shm_lives_open(&b->lives, b->o.size));
     FL_TRY(fl_alloc_array(size, sizeof *cards, (void **)&cards));
     fl_status status = meet(b, cards, deadline_us);
     fl_free(cards);
@@ -219,6 +241,10 @@ void fl_shm_segment_close(fl_shm_segment **segment)
         return;
     }
     *segment = NULL;
+    if (b->shared != NULL) {
+        atomic_store(&((page *)fl_shared_data(b->shared))->left, true);
+    }
+    fl_shm_lives_close(&b->lives);
     for (int i = 0; b->views != NULL && i < b->o.size; i++) {
         fl_shared_view_close(&b->views[i]);
     }

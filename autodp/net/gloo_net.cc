@@ -297,7 +297,7 @@ static fl_status wait_recv(fl_net_buffer *b, int64_t deadline_us)
 }
 
 const fl_net_ops fl__gloo_net_ops = {
-    fl__gloo_open, fl__gloo_close, abort_net, state_of,      set_expendable,
-    is_lost,       expect,         late,      buffer_create, buffer_destroy,
-    start_send,    start_recv,     wait_send, wait_recv,     fl__gloo_look,
+    fl__gloo_open, fl__gloo_close, abort_net,     state_of,       set_expendable, is_lost,
+    expect,        late,           buffer_create, buffer_destroy, start_send,     start_recv,
+    wait_send,     wait_recv,      fl__gloo_look, false,
 };

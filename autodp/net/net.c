@@ -115,6 +115,11 @@ fl_status fl_net_state(fl_net *net)
     return net->ops->state(net);
 }
 
+bool fl_net_connects_late(const fl_net *net)
+{
+    return net->ops->connects_late;
+}
+
 fl_status fl_net_set_expendable(fl_net *net, int peer, bool spare)
 {
     return net->ops->set_expendable(net, peer, spare);

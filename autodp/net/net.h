@@ -84,6 +84,10 @@ void fl_net_abort(fl_net *net, fl_status why);
 /* FL_OK, or why the net is broken. */
 fl_status fl_net_state(fl_net *net);
 
+/* Whether a pair of members has a connection only once it talks, at a price: then few pairs should.
+ */
+bool fl_net_connects_late(const fl_net *net);
+
 /* Set whether this peer is expendable; at first no peer is. The death of an expendable peer does
  * not break the net: only operations with that peer fail, with FL_EPEER.
  * Returns FL_EPEER when a peer that is no longer expendable was lost before. Threads: any. */

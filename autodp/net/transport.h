@@ -27,6 +27,7 @@ struct fl_net_ops {
     fl_status (*wait_send)(fl_net_buffer *b, int64_t deadline_us);
     fl_status (*wait_recv)(fl_net_buffer *b, int64_t deadline_us);
     void (*look)(fl_net *net, fl_net_unanswered *worst);
+    bool connects_late;
 };
 
 /* The first member of a transport's own net. */

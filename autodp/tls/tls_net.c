@@ -407,4 +407,5 @@ const fl_net_ops fl_tls_net_ops = {.open = open_net,
                                    .recv = start_receive,
                                    .wait_send = wait_sent,
                                    .wait_recv = wait_received,
-                                   .look = fl__tls_look};
+                                   .look = fl__tls_look,
+                                   .connects_late = true};
