@@ -52,6 +52,7 @@ typedef enum fl_elastic_state {
 typedef struct fl_elastic_outcome {
     uint32_t generation; /* the requested generation */
     bool committed;      /* false: the previous generation continues */
+    bool may_pass;       /* what was against it may have gone when it is requested again */
     int64_t step;        /* committed: its first step; otherwise the steps done by then */
     fl_grid grid;        /* the requested grid */
     char why[FL_WIRE_REFUSAL_MAX + 64]; /* the reason for the change, or against it */

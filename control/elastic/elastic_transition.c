@@ -27,7 +27,8 @@ enum { SECOND_OPINION_MS = 1000 };
 
 /* Keep the outcome for the requester. Transitions of the script, the policy and the tuner have
  * none, and must not hide that of a request which ended in the same turn. */
-static void record_outcome(fl_elastic *elastic, bool committed, int64_t step, const char *why)
+static void record_outcome(fl_elastic *elastic, bool committed, int64_t step, const char *why,
+                           bool may_pass)
 {
     fl_transition *e = &elastic->transition;
     if (e->requested == 0 || e->next.generation != e->requested) {
@@ -36,6 +37,7 @@ static void record_outcome(fl_elastic *elastic, bool committed, int64_t step, co
     fl_elastic_outcome *o = &e->outcomes[e->n_outcomes++ % FL_ELASTIC_OUTCOMES];
     *o = (fl_elastic_outcome){.generation = e->requested,
                               .committed = committed,
+                              .may_pass = may_pass,
                               .step = step,
                               .grid = fl_plan_grid(&e->next)};
     snprintf(o->why, sizeof o->why, "%s", why);
@@ -52,9 +54,9 @@ const fl_elastic_outcome *fl_elastic_outcome_of(const fl_elastic *elastic, uint3
     return NULL;
 }
 
-static void give_up(fl_elastic *elastic, const char *why)
+static void give_up(fl_elastic *elastic, const char *why, bool may_pass)
 {
-    record_outcome(elastic, false, elastic->run->stats->steps, why);
+    record_outcome(elastic, false, elastic->run->stats->steps, why, may_pass);
     elastic->transition.sums.n_cancelled++;
     fl_event_log_cancel(elastic, why, false);
 }
@@ -76,14 +78,25 @@ static void postpone(fl_elastic *elastic, const char *why)
     fl_elastic_tell_joining(elastic, &command);
 }
 
-void fl_elastic_cancel(fl_elastic *elastic, const char *why)
+static void cancel(fl_elastic *elastic, const char *why, bool may_pass)
 {
     fl_transition *e = &elastic->transition;
     fl_command command = {.kind = FL_COMMAND_CANCEL, .due_step = e->due_step, .due = e->due};
     e->state = FL_ELASTIC_IDLE;
-    give_up(elastic, why);
+    give_up(elastic, why, may_pass);
     fl_router_command(elastic->router, &elastic->plan, &command);
     fl_elastic_tell_joining(elastic, &command);
+}
+
+void fl_elastic_cancel(fl_elastic *elastic, const char *why)
+{
+    cancel(elastic, why, false);
+}
+
+/* Connections that broke, or a limit of time: the workers are as they were. */
+static bool may_pass(fl_status status)
+{
+    return fl_status_is_regroup(status) || status == FL_EIO || status == FL_EDEADLINE;
 }
 
 /* An attempt has failed. */
@@ -93,7 +106,7 @@ static void fail_attempt(fl_elastic *elastic, fl_status status, const char *why,
         fl_again_count(elastic, now_us);
         postpone(elastic, why);
     } else {
-        fl_elastic_cancel(elastic, why);
+        cancel(elastic, why, may_pass(status));
     }
 }
 
@@ -101,7 +114,7 @@ void fl_elastic_leave(fl_elastic *elastic)
 {
     if (elastic->transition.state == FL_ELASTIC_PREPARING) {
         elastic->transition.state = FL_ELASTIC_IDLE;
-        give_up(elastic, "the run ended before the change could take effect");
+        give_up(elastic, "the run ended before the change could take effect", false);
     }
 }
 
@@ -241,7 +254,7 @@ static void vote_down(fl_elastic *elastic, const fl_prepared_report *report)
     if (fl_again_is_possible(elastic)) {
         fail_attempt(elastic, report->status, report->text, fl_now_us());
     } else {
-        give_up(elastic, report->text);
+        give_up(elastic, report->text, may_pass(report->status));
         fl_elastic_tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
     }
     settle_transition(elastic);
@@ -300,7 +313,7 @@ static void note_committed(fl_elastic *elastic)
 {
     fl_transition *e = &elastic->transition;
     forget_addresses(elastic);
-    record_outcome(elastic, true, e->first_step, e->why);
+    record_outcome(elastic, true, e->first_step, e->why, false);
     add_up(e);
     fl_event_log_transition(elastic);
 }
@@ -428,7 +441,7 @@ static void leave_change(fl_elastic *elastic, const char *why)
     if (fl_again_is_possible(elastic)) {
         take_up_again(elastic, why);
     } else {
-        give_up(elastic, why);
+        give_up(elastic, why, false);
     }
     fl_elastic_tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
 }

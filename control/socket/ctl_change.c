@@ -106,7 +106,9 @@ bool fl_ctl_plan_has_ended(const fl_ctl *ctl, fl_ctl_call *call)
                                       ? fl_elastic_outcome_of(ctl->elastic, call->generation)
                                       : NULL;
     if (o != NULL && !o->committed) {
-        fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", o->why);
+        fl_ctl_refuse(call, FL_CTL_REFUSED, "%.900s%s", o->why,
+                      o->may_pass ? "; the plan is unchanged, and the request may be repeated"
+                                  : "");
     }
     return o != NULL;
 }

@@ -348,6 +348,41 @@ static void test_plans__a_change_waits_for_the_start_of_the_run(void **state)
     live_clean(&run);
 }
 
+static atomic_int *n_votes; /* of worker 1, shared with it */
+
+/* The connections that the first change has opened break as its workers vote. */
+static void break_first_change(fl_worker_state *w)
+{
+    if (atomic_fetch_add(n_votes, 1) == 0) {
+        fl_group_abort(w->next->group, FL_EPEER);
+    }
+}
+
+/* Would catch: an operator who is told why the change failed, but not what has become of the plan,
+ * and whether it is worth trying again. */
+static void test_plans__a_change_that_breaks_may_be_repeated(void **state)
+{
+    (void)state;
+    n_votes = shared_memory(sizeof *n_votes);
+    live_run run = live_start_with(
+        (const char *const[]){ENDLESS, "devices.count", "2", "pipe.k", "2", "autodp.r", "1", NULL},
+        (scenario_deed){.point = "vote", .who = 1, .act = break_first_change}, NULL);
+    live_await_step(&run, 5);
+    json_t *reply = live_send(&run, "{\"v\": 1, \"id\": \"first\", \"cmd\": \"scale\", "
+                                    "\"args\": {\"k\": 1, \"r\": 2}}");
+    const char *message =
+        json_string_value(json_object_get(json_object_get(reply, "error"), "message"));
+    assert_non_null(message);
+    assert_non_null(strstr(message, "; the plan is unchanged, and the request may be repeated"));
+    json_decref(reply);
+    assert_int_equal(plan_now(&run, "k"), 2);
+    changed c = ask(&run, "scale", "{\"k\": 1, \"r\": 2}");
+    assert_true(c.changed && c.r == 2);
+    stop(&run);
+    live_check_ledger(&run);
+    live_clean(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -360,6 +395,7 @@ int main(void)
         cmocka_unit_test(test_plans__micro_batches_stay_as_set),
         cmocka_unit_test(test_plans__while_paused),
         cmocka_unit_test(test_plans__a_change_waits_for_the_start_of_the_run),
+        cmocka_unit_test(test_plans__a_change_that_breaks_may_be_repeated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
