@@ -124,10 +124,20 @@ void fl_ctl_set(fl_ctl *ctl, fl_ctl_call *call)
     }
 }
 
+/* A run that has gone back keeps the wish to stop: it may end for it before the client repeats its
+ * request. */
+static bool ends_for_stop(const fl_ctl *ctl)
+{
+    return ctl->run->phase->n_stops > 0 && ctl->run->phase->lost < 0;
+}
+
 void fl_ctl_stop(fl_ctl *ctl, fl_ctl_call *call)
 {
     bool epoch = call->request.value[0].integer == 1;
-    if (ctl->run->phase->state > FL_CONTROLLER_RUNNING) {
+    bool is_ending = ctl->run->phase->state > FL_CONTROLLER_RUNNING;
+    if (is_ending && !epoch && ends_for_stop(ctl)) {
+        call->wait = FL_CTL_WAIT_STOP; /* which is over at once */
+    } else if (is_ending) {
         fl_ctl_refuse(call, FL_CTL_REFUSED, "the run is ending");
     } else if (epoch && !is_over(ctl, call) && !is_repeated(ctl, call)) {
         ask_setting(ctl, call, FL_SETTING_END_EPOCH, 0.0);

@@ -21,7 +21,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { KEY_MS = 100, ONCE_MS = 5000, NAP_MS = 10, ONCE_WIDTH = 80, ONCE_HEIGHT = 24 };
+enum {
+    KEY_MS = 100,
+    ONCE_MS = 5000,
+    LOOK_MS = 500,
+    NAP_MS = 10,
+    ONCE_WIDTH = 80,
+    ONCE_HEIGHT = 24
+};
 
 static volatile sig_atomic_t told_to_end;
 
@@ -47,9 +54,13 @@ static int side(const char *variable, int otherwise)
 
 static fl_status once(top *t, const char *where)
 {
-    int64_t deadline_us = fl_deadline_us(ONCE_MS);
+    int64_t deadline_us = fl_deadline_us(ONCE_MS), look_us = fl_deadline_us(LOOK_MS);
     while (!t->model->known && !t->model->over) {
         bool any = fl_top_feed_poll(t->feed);
+        if (!t->model->known && fl_left_ms(look_us) == 0) {
+            FL_TRY(fl_top_feed_check_recovering(t->feed));
+            look_us = fl_deadline_us(LOOK_MS);
+        }
         if (fl_left_ms(deadline_us) == 0) {
             return fl_fail(FL_EDEADLINE,
                            "%s: the run does not answer within %d s: its controller is stopped, or "

@@ -33,7 +33,7 @@ struct fl_top_feed {
     bool waits;                 /* for a status */
     char sent[FL_TOP_ARGS_MAX]; /* the command under way, for people */
     char note[FL_TOP_NOTE_MAX], silence[FL_TOP_NOTE_MAX];
-    bool bad_note;
+    bool bad_note, goes_back;
     int64_t note_us;
 };
 
@@ -223,6 +223,11 @@ static bool take_events(fl_top_feed *f)
 
 /* ---- silence ---- */
 
+fl_status fl_top_feed_check_recovering(const fl_top_feed *f)
+{
+    return fl_ctl_client_check_recovering(f->requests);
+}
+
 /* Once the run no longer answers, its directory tells how it ended. */
 static void look_for_end(fl_top_feed *f)
 {
@@ -247,10 +252,12 @@ static bool tell_silence(fl_top_feed *f, int64_t now_us)
     f->silence[0] = 0;
     if (silent_us >= SILENT_US && now_us - f->looked_us >= ASK_US) {
         look_for_end(f);
+        f->goes_back = !f->model->over && fl_top_feed_check_recovering(f) != FL_OK;
         f->looked_us = now_us;
     }
     if (silent_us >= SILENT_US && !f->model->over) {
-        snprintf(f->silence, sizeof f->silence, "no answer for %" PRId64 " s", silent_us / 1000000);
+        snprintf(f->silence, sizeof f->silence, "no answer for %" PRId64 " s%s",
+                 silent_us / 1000000, f->goes_back ? ": the run goes back after a loss" : "");
     }
     if (f->note[0] != 0 && now_us - f->note_us > NOTE_US) {
         f->note[0] = 0;

@@ -24,6 +24,10 @@ void fl_top_feed_close(fl_top_feed **feed);
 /* Take what has arrived, and send the next request when it is due. False: nothing has changed. */
 bool fl_top_feed_poll(fl_top_feed *feed);
 
+/* FL_EBUSY, with what is known of it, if the run does not answer because it goes back after a loss.
+ */
+fl_status fl_top_feed_check_recovering(const fl_top_feed *feed) FL_MUST_CHECK;
+
 /* Send a command; its result is then shown as the note. */
 void fl_top_feed_send(fl_top_feed *feed, const fl_top_request *request);
 

@@ -62,7 +62,7 @@ void fl_stop_request_again(fl_controller *controller, const fl_stop_wish *wish)
     if (wish->who != NULL) {
         controller->shutdown.phase.n_stops = 1;
         controller->shutdown.wish = *wish;
-        stop_softly(controller, wish->who, "a second signal");
+        stop_softly(controller, wish->who, wish->signal == 0 ? "a signal" : "a second signal");
     }
 }
 

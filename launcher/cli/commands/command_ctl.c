@@ -3,6 +3,7 @@
 #include "control/socket/ctl_request.h"
 #include "device/text/plural.h"
 #include "launcher/cli/cli.h"
+#include "launcher/cli/ctl/ctl_ended.h"
 #include "launcher/cli/ctl/ctl_place.h"
 #include "launcher/cli/ctl/ctl_show.h"
 #include "launcher/cli/ctl/ctl_wait.h"
@@ -287,23 +288,22 @@ typedef struct target {
 } target;
 
 /* *ended: the run has ended because of that, and there is no link. */
-static fl_status open_link(const target *t, bool events, int64_t deadline_us, bool *ended,
-                           fl_ctl_client_link **link)
+static fl_status open_link(const target *t, bool events, int64_t deadline_us, fl_ctl_place *place,
+                           bool *ended, fl_ctl_client_link **link)
 {
-    fl_ctl_place place;
     fl_ctl_patience patience = t->at_once ? FL_CTL_TELL_BACK
                                : t->stops ? FL_CTL_TELL_WAITS
                                           : FL_CTL_PATIENT;
     *ended = false;
-    fl_status status = fl_ctl_place_await(t->args, t->name, patience, deadline_us, &place);
-    while (t->stops && status == FL_EBUSY && place.waits && !*ended) {
-        FL_TRY(fl_ctl_wait_end(place.path, deadline_us, ended));
+    fl_status status = fl_ctl_place_await(t->args, t->name, patience, deadline_us, place);
+    while (t->stops && status == FL_EBUSY && place->waits && !*ended) {
+        FL_TRY(fl_ctl_wait_end(place->path, deadline_us, ended));
         if (!*ended) {
-            status = fl_ctl_place_await(t->args, t->name, patience, deadline_us, &place);
+            status = fl_ctl_place_await(t->args, t->name, patience, deadline_us, place);
         }
     }
     FL_TRY(*ended ? FL_OK : status);
-    return *ended ? FL_OK : fl_ctl_place_open(&place, events, link);
+    return *ended ? FL_OK : fl_ctl_place_open(place, events, link);
 }
 
 /* The reply that the run itself would have sent. */
@@ -340,11 +340,13 @@ static fl_status ask_at_once(fl_ctl_client_link *link, const char *request, int6
 
 static int ask_run(const target *t, const char *request)
 {
+    fl_ctl_place place;
     fl_ctl_client_link *link = NULL;
     const char *reply = NULL;
+    char *known = NULL;
     int64_t deadline_us = fl_deadline_us(t->timeout_ms);
     bool ended = false;
-    fl_status status = open_link(t, false, deadline_us, &ended, &link);
+    fl_status status = open_link(t, false, deadline_us, &place, &ended, &link);
     if (ended) {
         return show_ended(t, request);
     }
@@ -352,8 +354,13 @@ static int ask_run(const target *t, const char *request)
         status = t->at_once ? ask_at_once(link, request, deadline_us, &reply)
                             : fl_ctl_client_insist(link, request, fl_left_ms(deadline_us), &reply);
     }
+    if (status == FL_EPEER && !place.far) {
+        reply = known = fl_ctl_ended_reply(place.path, request);
+        status = known == NULL ? status : FL_OK;
+    }
     int code = status == FL_OK ? show_reply(reply, t->as_json) : complain_of(status);
     fl_ctl_client_close(&link);
+    free(known);
     return code;
 }
 
@@ -388,11 +395,12 @@ static bool show_event(const char *line, bool as_json)
 
 static int watch_events(const target *t)
 {
+    fl_ctl_place place;
     fl_ctl_client_link *link = NULL;
     const char *line = NULL;
     int64_t sequence = 0, before = 0;
     bool last = false, ended;
-    fl_status status = open_link(t, true, fl_deadline_us(t->timeout_ms), &ended, &link);
+    fl_status status = open_link(t, true, fl_deadline_us(t->timeout_ms), &place, &ended, &link);
     while (status == FL_OK && !last) {
         status = fl_ctl_client_event(link, FOREVER_MS, &line, &sequence);
         if (status == FL_OK) {
