@@ -84,6 +84,9 @@ static fl_status check_limits(const fl_input *in)
 /* Wait for bytes or the end. 0: the time for that is over. */
 static int await(const fl_input *in)
 {
+    if (in->is_regular) {
+        return 1;
+    }
     struct pollfd one = {.fd = in->fd, .events = POLLIN};
     return poll(&one, 1, (int)fl_left_ms(in->has_writer ? in->until_us : in->writer_us));
 }
@@ -96,8 +99,10 @@ fl_status fl_input_read(fl_input *in, void *buffer, size_t capacity, size_t *n)
         int ready = await(in);
         ssize_t got = ready < 0 ? -1 : read(in->fd, buffer, capacity);
         bool again = got < 0 && errno == EAGAIN;
-        if (got < 0 && !again && errno != EINTR) {
-            return fl_fail(FL_EIO, "%s: cannot be read: %s", in->path, strerror(errno));
+        /* A file of the kernel may wait for what comes next, as /proc/kmsg does. */
+        if (got < 0 && errno != EINTR && (!again || in->is_regular)) {
+            return fl_fail(FL_EIO, "%s: cannot be read: %s", in->path,
+                           again ? "it has no end" : strerror(errno));
         }
         if (got == 0 && ready == 0 && !in->has_writer) {
             return fl_fail(FL_EIO, "%s: cannot be read: a pipe, and no program writes to it",

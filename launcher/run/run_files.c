@@ -22,7 +22,12 @@ static fl_status open_dir(const fl_preparation *p, const char *run_dir, fl_run_f
 {
     if (p->resume == NULL) {
         f->made_dir = run_dir == NULL || access(run_dir, F_OK) != 0;
-        return fl_run_dir_open(p->job, run_dir, f->path, &f->dir_fd);
+        fl_run_place place = {.dir_fd = -1};
+        fl_status status = fl_run_dir_open(p->job, run_dir, f->path, &place);
+        f->dir_fd = place.dir_fd;
+        f->alone = place.alone;
+        f->made_dir = f->made_dir && status != FL_EBUSY; /* it is the other process's */
+        return status;
     }
     if (!fl_resume_goes_back(p)) {
         fl_hosts_remove_key(p->resume->dir_fd); /* of a head that was killed */
@@ -41,11 +46,15 @@ static fl_status begin_dir(const fl_preparation *p, fl_run_files *f)
     FL_TRY(fl_run_dir_write_job(p, f->dir_fd));
     f->is_new = true;
     f->held_fd = fl_run_hold(f->dir_fd);
+    fl_run_dir_release(f->dir_fd);
     return FL_OK;
 }
 
 static fl_status make_model_file(const fl_preparation *p, fl_run_files *f)
 {
+    if (f->alone) {
+        fl_model_file_forget(f->dir_fd);
+    }
     fl_status status =
         fl_model_file_create(p->model, f->config, f->dir_fd, p->resume != NULL, &f->model);
     if (status != FL_OK) {

@@ -21,6 +21,7 @@ typedef struct fl_run_files {
     bool has_key;          /* the directory has the keys of a run on several hosts */
     bool is_new;           /* the directory has job.yaml of a run that begins */
     bool made_dir;         /* this start has made the directory */
+    bool alone;            /* no other process begins a run there (fl_run_place) */
 } fl_run_files;
 
 /* run_dir: as fl_run_dir_open takes it. Close them after a failure, too: a directory that this

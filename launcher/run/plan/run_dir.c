@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -64,36 +65,59 @@ static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
 }
 
 /* The directory that the user names must not hold a run. */
-static fl_status given_name(const char *path)
+static fl_status check_given(const char *path, int dir_fd)
 {
-    char file[PATH_MAX];
-    FL_TRY(make_folders(true, path));
-    snprintf(file, sizeof file, "%s/job.yaml", path);
-    if (access(file, F_OK) == 0) {
-        return fl_fail(FL_EINVAL, "--run-dir: %s already holds a run; name another directory",
-                       path);
+    pid_t holder;
+    if (faccessat(dir_fd, JOB_NAME, F_OK, 0) != 0) {
+        return FL_OK;
     }
-    return FL_OK;
+    return fl__run_is_held_in(dir_fd, &holder)
+               ? fl_fail(FL_EBUSY, "--run-dir: another process has the run in %s", path)
+               : fl_fail(FL_EINVAL, "--run-dir: %s already holds a run; name another directory",
+                         path);
 }
 
-fl_status fl_run_dir_open(const fl_job *job, const char *wanted, char *path, int *dir_fd)
+/* Of two starts in one directory, one goes on. A file system that has no such locks refuses none:
+ * then only job.yaml tells them apart. */
+static fl_status lock_place(const char *path, fl_run_place *place)
+{
+    place->alone = flock(place->dir_fd, LOCK_EX | LOCK_NB) == 0;
+    return place->alone || errno != EWOULDBLOCK
+               ? FL_OK
+               : fl_fail(FL_EBUSY, "--run-dir: another process begins a run in %s", path);
+}
+
+void fl_run_dir_release(int dir_fd)
+{
+    (void)flock(dir_fd, LOCK_UN);
+}
+
+fl_status fl_run_dir_open(const fl_job *job, const char *wanted, char *path, fl_run_place *out)
 {
     char name[PATH_MAX];
-    if (wanted != NULL) {
+    bool given = wanted != NULL;
+    if (given) {
         snprintf(name, sizeof name, "%s", wanted);
-        FL_TRY(given_name(name));
+        FL_TRY(make_folders(true, name));
     } else {
         FL_TRY(fresh_name(job, name, sizeof name));
     }
-    bool given = wanted != NULL;
     if (realpath(name, path) == NULL) {
         return fail_dir(given, "", name);
     }
-    *dir_fd = open(path, O_RDONLY | O_DIRECTORY);
-    if (*dir_fd < 0) {
+    out->dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (out->dir_fd < 0) {
         return fail_dir(given, "", path);
     }
-    return FL_OK;
+    fl_status status = lock_place(path, out);
+    if (status == FL_OK && given) {
+        status = check_given(path, out->dir_fd);
+    }
+    if (status != FL_OK) {
+        close(out->dir_fd);
+        out->dir_fd = -1;
+    }
+    return status;
 }
 
 /* A program's model and data set are in no field of the job. */

@@ -4,11 +4,22 @@
 
 #include "launcher/run/plan/preparation.h"
 
+/* A directory in which a run begins. */
+typedef struct fl_run_place {
+    int dir_fd;
+    bool alone; /* no other process begins a run there: the descriptor has the directory's lock */
+} fl_run_place;
+
 /* Make and open the directory `wanted`, which must not hold a run, or, when NULL, a new one below
- * run.dir. path [PATH_MAX] out: its absolute path. *dir_fd: the caller closes it.
- * Returns FL_EINVAL for a directory that holds a run or a path that is too long; FL_EIO. */
+ * run.dir. path [PATH_MAX] out: its absolute path. The caller closes out->dir_fd,
+ * which is -1 after a failure.
+ * Returns FL_EINVAL for a directory that holds a run or a path that is too long; FL_EBUSY where
+ * another process has the run, or begins one there; FL_EIO. */
 fl_status fl_run_dir_open(const fl_job *job, const char *wanted, char *path,
-                          int *dir_fd) FL_MUST_CHECK;
+                          fl_run_place *out) FL_MUST_CHECK;
+
+/* The run has begun, and its job.yaml is locked: others may look at the directory. */
+void fl_run_dir_release(int dir_fd);
 
 /* Write job.yaml, with every field's value. FL_EIO. */
 fl_status fl_run_dir_write_job(const fl_preparation *p, int dir_fd) FL_MUST_CHECK;

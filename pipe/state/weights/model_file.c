@@ -89,6 +89,16 @@ static fl_status open_part(fl_model_file *file)
                : fl_fail(fl_io_status(error), "cannot make %s: %s", PART_PATH, strerror(error));
 }
 
+void fl_model_file_forget(int run_fd)
+{
+    int folder_fd =
+        openat(run_fd, FL_MODEL_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder_fd >= 0) {
+        unlinkat(folder_fd, PART_FILE, 0);
+        close(folder_fd);
+    }
+}
+
 static fl_status make_file(fl_model_file *file, int run_fd, bool replaces)
 {
     struct stat st;

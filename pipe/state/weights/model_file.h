@@ -40,6 +40,9 @@ typedef struct fl_model_file {
 fl_status fl_model_file_create(const fl_model *model, const char *config, int run_fd, bool replaces,
                                fl_model_file *out) FL_MUST_CHECK;
 
+/* Remove the file without its final name that a start which was killed has left below run_fd. */
+void fl_model_file_forget(int run_fd);
+
 /* On another host than the controller's, with the same folder below run_fd: open the file that
  * fl_model_file_create has made there, to write layers into it. FL_EIO, FL_ENOMEM. Never call fini:
  * the file is the controller's. */

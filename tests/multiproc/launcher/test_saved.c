@@ -276,18 +276,38 @@ static void test_saved__an_export_that_was_killed_does_not_block_the_next(void *
              ">e/config.json.part && $F export run --to e && cmp e/config.json "
              "run/model/config.json && ls e && $F evaluate e --data data && rm -r e");
     says("after 4 steps\nconfig.json\nmodel.safetensors\ne: 40 test samples", result.out);
-    shell(2,
-          "mkdir -p new/model; touch new/model/model.safetensors.part; $F run job.yaml --run-dir "
-          "new");
-    says("new: model/model.safetensors.part is there already: ", result.err);
-    says("remove it", result.err);
-    shell(0, "rm -r new");
+}
+
+/* Would catch: a scheduler's next start that is refused for good by what the last one has left. */
+static void test_saved__a_start_that_was_killed_does_not_block_the_next(void **state)
+{
+    (void)state;
+    shell(0,
+          "mkdir -p new/model new/checkpoints; touch new/model/model.safetensors.part; "
+          "$F run job.yaml --run-dir new --continue && $F evaluate new --data data && rm -r new");
+}
+
+/* The directory's lock is that of a start, and job.yaml's lock that of a run: 3, as they end. */
+static void test_saved__of_starts_in_one_directory_one_goes_on(void **state)
+{
+    (void)state;
+    shell(3, "mkdir new; flock new $F run job.yaml --run-dir new --continue");
+    says("another process begins a run in ", result.err);
+    shell(0, "ls new; for i in 1 2 3; do { $F run job.yaml --run-dir new >/dev/null 2>err.$i; "
+             "echo $? >code.$i; } & done; wait; sort -n code.* | head -n 1; "
+             "$F evaluate new --data data >/dev/null");
+    assert_string_equal(result.out, "0\n");
+    shell(0, "grep -c -e 'another process' -e 'already holds' err.* | grep -c :1; rm -r new err.* "
+             "code.*");
+    assert_string_equal(result.out, "2\n");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_saved__output_names_the_weights),
+        cmocka_unit_test(test_saved__a_start_that_was_killed_does_not_block_the_next),
+        cmocka_unit_test(test_saved__of_starts_in_one_directory_one_goes_on),
         cmocka_unit_test(test_saved__a_resume_retires_the_model),
         cmocka_unit_test(test_saved__a_refused_resume_keeps_the_model),
         cmocka_unit_test(test_saved__checkpoints_elsewhere_are_models),
