@@ -108,9 +108,10 @@ static void write_volume(const net_hosts *h, json_t *documents, json_t *volume, 
     const char *name = yaml_text(volume, "name"), *key;
     json_t *map = yaml_at(volume, "configMap"), *secret = yaml_at(volume, "secret"), *text, *item;
     size_t k;
-    if (yaml_at(volume, "persistentVolumeClaim") != NULL &&
-        i > 0) { /* all pods have the same one */
-        assert_true(net_hosts_shell("ln -s %s-a %s/%s-%s", name, h->dir, name, h->host[i].name));
+    if (yaml_at(volume, "persistentVolumeClaim") !=
+        NULL) { /* all pods have that of the first one */
+        assert_true(net_hosts_shell("cd %s && mkdir -p %s-a && { [ %d = 0 ] || ln -s %s-a %s-%s; }",
+                                    h->dir, name, i, name, name, h->host[i].name));
         return;
     }
     assert_true(net_hosts_shell("mkdir %s/%s-%s", h->dir, name, h->host[i].name));
@@ -130,8 +131,7 @@ static void write_volume(const net_hosts *h, json_t *documents, json_t *volume, 
                         json_object_get(data, yaml_text(item, "key")));
         }
     } else {
-        assert_true(yaml_at(volume, "emptyDir") != NULL ||
-                    yaml_at(volume, "persistentVolumeClaim") != NULL);
+        assert_non_null(yaml_at(volume, "emptyDir"));
     }
 }
 
