@@ -47,9 +47,11 @@ void fl_doctor_judge_clock(const fl_doctor_clock *c, fl_findings *findings)
         fl_finding_advise(f, "let one service alone keep the time (chronyd, systemd-timesyncd)");
     } else {
         fl_finding_add(findings, FL_VERDICT_OK, "date", "%s",
-                       c->is_synchronized ? "synchronized"
-                                          : "not synchronized by the kernel's account; within one "
-                                            "host, runs do not need it");
+                       c->is_synchronized
+                           ? "synchronized"
+                           : "not synchronized by the kernel's account; a run on one host "
+                             "does not need it, and those of several are compared "
+                             "with --hosts");
     }
 }
 

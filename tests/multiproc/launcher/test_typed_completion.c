@@ -43,7 +43,7 @@ static const run_name runs[] = {
     {"brace", "brace{a,b}", NULL},
     {"bang", "bang!!x", NULL},
     {"back", "back\\slash\\", NULL},
-    {"line", "line\nbreak", NULL},
+    {"line", "line\nbreak", "line"},
     {"home", "home~root", NULL},
     {"comment", "comment #no", NULL},
     {"sub", "sub$(" TOUCH ")", "sub"},
@@ -70,6 +70,8 @@ static int make_runs(void **state)
         snprintf(path, sizeof path, "%s/runs/%s", folder, runs[i].name);
         assert_int_equal(mkdir(path, 0700), 0);
     }
+    snprintf(path, sizeof path, "%s/notes-a\nnotes-b", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
     return 0;
 }
 
@@ -181,9 +183,8 @@ static void test_fish__completes_names_and_expands_none(void **state)
     (void)state;
     start(&fish);
     for (int i = 0; i < N_RUNS; i++) {
-        if (strchr(runs[i].name, '\n') == NULL) { /* a line is a name there */
-            expect_name(&runs[i], runs[i].name);
-        }
+        bool one_line = strchr(runs[i].name, '\n') == NULL;
+        expect_name(&runs[i], one_line ? runs[i].name : runs[i].typed_only);
     }
     typed_end(&shell);
 }
@@ -192,6 +193,7 @@ static void test_bash__expands_no_name_within_quotes(void **state)
 {
     (void)state;
     start(&bash);
+    expect_line("frostline report note\t", "[report][note]"); /* a file's name of two lines */
     expect_line("frostline report \"my\t", "[report][my run]");
     expect_line("frostline report 'my\t", "[report][my run]");
     expect_line("frostline report \"sub\t\"", "[report][sub]");
@@ -207,7 +209,7 @@ static void test_bash__expands_none_of_several_names(void **state)
     expect_line("frostline report \t\t", "[report]");
     expect_line("frostline report \033*",
                 "[report][amp&" TOUCH "&][back\\slash\\][bang!!x][brace{a,b}][comment #no]"
-                "[first-run][home~root][it's][line\nbreak][my run][pipe| " TOUCH "][red >EXECUTED]"
+                "[first-run][home~root][it's][my run][pipe| " TOUCH "][red >EXECUTED]"
                 "[say \"this\"][semi; " TOUCH "][star*[a-z]?]");
     typed_end(&shell);
 }

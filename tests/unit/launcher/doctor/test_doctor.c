@@ -36,6 +36,17 @@ static void assert_verdict(const fl_findings *findings, const char *check, fl_ve
     assert_true(verdict == FL_VERDICT_OK || f->advice[0] != '\0');
 }
 
+/* Would catch: a host on which nobody can tell what carries the data between hosts. */
+static void test_doctor__names_what_encrypts_between_hosts(void **state)
+{
+    (void)state;
+    fl_findings findings = {0};
+    fl_doctor_look_at_program(&findings);
+    assert_non_null(strstr(find_check(&findings, "libraries")->found, "OpenSSL 3."));
+    assert_non_null(strstr(find_check(&findings, "libraries")->found, ", Gloo"));
+    assert_non_null(strstr(find_check(&findings, "encryption")->found, "the kernel has"));
+}
+
 static void test_doctor__limits_that_are_too_low_are_named(void **state)
 {
     (void)state;
@@ -76,6 +87,7 @@ static void test_doctor__a_clock_that_steps_goes_back_or_is_slow_is_named(void *
     fl_doctor_judge_clock(&clock, &findings);
     assert_verdict(&findings, "clock", FL_VERDICT_OK);
     assert_verdict(&findings, "date", FL_VERDICT_OK);
+    assert_non_null(strstr(find_check(&findings, "date")->found, "those of several"));
     for (int sign = -1; sign <= 1; sign += 2) {
         findings.n = 0;
         clock.real_us = good.elapsed_us + sign * INT64_C(3000);
@@ -388,6 +400,7 @@ static void test_doctor__links_between_hosts_are_compared_with_the_file(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_doctor__names_what_encrypts_between_hosts),
         cmocka_unit_test(test_doctor__limits_that_are_too_low_are_named),
         cmocka_unit_test(test_doctor__a_clock_that_steps_goes_back_or_is_slow_is_named),
         cmocka_unit_test(test_doctor__a_nearly_full_shm_is_named),
