@@ -200,10 +200,18 @@ static void enter_finishing(fl_controller *controller, int64_t now_us)
     controller->shutdown.deadline_us = now_us + controller->options->job->fault.detect_ms * 1000;
 }
 
+/* This process cannot kill those of another host: their agent does, when it knows of the end. */
 static void say_who_stays(const fl_controller *controller)
 {
+    const fl_hosts *hosts = controller->options->hosts;
     for (int i = 0; i < controller->n_workers; i++) {
-        if (controller->workers[i].exited_us == 0) {
+        int host = hosts == NULL ? 0 : fl_hosts_of(hosts, i);
+        if (controller->workers[i].exited_us == 0 && host > 0) {
+            fl_log(FL_LOG_WARN,
+                   "worker %d on host %s did not exit in time: its agent is to kill it, and does "
+                   "when it runs",
+                   i, hosts->host[host].name);
+        } else if (controller->workers[i].exited_us == 0) {
             fl_log(FL_LOG_WARN, "killed worker %d: it did not exit in time", i);
         }
     }
