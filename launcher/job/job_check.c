@@ -167,9 +167,9 @@ static fl_status check_devices(const fl_job *job)
                              count);
     }
     if (count != FL_JOB_AUTO && r > count) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("autodp.r", "devices.count"),
-                             "found R = %" PRId64 ", allowed: at most devices.count %" PRId64, r,
-                             count);
+        return fl_fail_field(
+            FL_EINVAL, FL_FIELDS("autodp.r", "devices.count"),
+            "found R = %" PRId64 ", allowed: auto, or at most devices.count %" PRId64, r, count);
     }
     if (count != FL_JOB_AUTO && k * r > count) {
         return fl_fail_field(FL_EINVAL, FL_FIELDS("autodp.r", "devices.count"),

@@ -363,7 +363,7 @@ static const broken files[] = {
     {"devices: {count: 4, max: 3}\n",
      "job.yaml:1:26: devices.max: found 3, allowed: auto, or at least devices.count 4"},
     {"devices: {count: 2}\nautodp: {r: 3}\n",
-     "job.yaml:2:13: autodp.r: found R = 3, allowed: at most devices.count 2"},
+     "job.yaml:2:13: autodp.r: found R = 3, allowed: auto, or at most devices.count 2"},
     {"train: {batch: 4}\nautodp: {r: 5}\n", "job.yaml:2:13: autodp.r: found 5, allowed: at most "
                                             "train.batch 4, a sample for each replica"},
     {"train: {batch: 9}\npipe: {m: 5}\nautodp: {r: 2}\n",
