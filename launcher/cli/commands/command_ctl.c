@@ -287,39 +287,15 @@ typedef struct target {
     int64_t timeout_ms;
 } target;
 
-/* *ended: the run has ended because of that, and there is no link. */
+/* *ended: the run has ended because of the request, and there is no link. */
 static fl_status open_link(const target *t, bool events, int64_t deadline_us, fl_ctl_place *place,
                            bool *ended, fl_ctl_client_link **link)
 {
-    fl_ctl_patience patience = t->at_once ? FL_CTL_TELL_BACK
-                               : t->stops ? FL_CTL_TELL_WAITS
-                                          : FL_CTL_PATIENT;
+    fl_ctl_patience patience = t->at_once ? FL_CTL_TELL_BACK : FL_CTL_PATIENT;
     *ended = false;
-    fl_status status = fl_ctl_place_await(t->args, t->name, patience, deadline_us, place);
-    while (t->stops && status == FL_EBUSY && place->waits && !*ended) {
-        FL_TRY(fl_ctl_wait_end(place->path, deadline_us, ended));
-        if (!*ended) {
-            status = fl_ctl_place_await(t->args, t->name, patience, deadline_us, place);
-        }
-    }
-    FL_TRY(*ended ? FL_OK : status);
+    FL_TRY(t->stops ? fl_ctl_wait_place(t->args, t->name, deadline_us, place, ended)
+                    : fl_ctl_place_await(t->args, t->name, patience, deadline_us, place));
     return *ended ? FL_OK : fl_ctl_place_open(place, events, link);
-}
-
-/* The reply that the run itself would have sent. */
-static int show_ended(const target *t, const char *request)
-{
-    if (t->as_json) {
-        json_t *asked = json_loads(request, 0, NULL);
-        const char *id = json_string_value(json_object_get(asked, "id"));
-        printf("{\"v\": %d, \"id\": \"%s\", \"ok\": true, "
-               "\"result\": {\"waited_for\": \"hosts\"}}\n",
-               FL_CTL_VERSION, id);
-        json_decref(asked);
-    } else {
-        printf("stopped while it waited for its hosts\n");
-    }
-    return FL_EXIT_DONE;
 }
 
 /* A run that goes back after a loss gives no answer. It may do so after the connection was made, so
@@ -348,7 +324,8 @@ static int ask_run(const target *t, const char *request)
     bool ended = false;
     fl_status status = open_link(t, false, deadline_us, &place, &ended, &link);
     if (ended) {
-        return show_ended(t, request);
+        fl_ctl_wait_show(request, t->as_json);
+        return FL_EXIT_DONE;
     }
     if (status == FL_OK) {
         status = t->at_once ? ask_at_once(link, request, deadline_us, &reply)

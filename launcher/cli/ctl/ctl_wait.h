@@ -2,14 +2,15 @@
 #ifndef FL_LAUNCHER_CLI_CTL_CTL_WAIT_H
 #define FL_LAUNCHER_CLI_CTL_CTL_WAIT_H
 
-#include <frostline/status.h>
+#include "launcher/cli/ctl/ctl_place.h"
 
-#include <stdbool.h>
-#include <stdint.h>
+/* As fl_ctl_place_await, for a request to stop: a run that waits for its hosts is asked to end the
+ * wait, and *ended once its process has ended. If its wait is over before it sees that, the run is
+ * found as others are. FL_EDEADLINE: it has not ended in time. */
+fl_status fl_ctl_wait_place(const fl_args *args, const char *name, int64_t deadline_us,
+                            fl_ctl_place *place, bool *ended) FL_MUST_CHECK;
 
-/* Ask the run in the directory `path` to end its wait, and wait until its process has ended.
- * *ended: false if the wait is over and the run goes on, so that it can be asked itself.
- * FL_EDEADLINE: it has not ended in time. */
-fl_status fl_ctl_wait_end(const char *path, int64_t deadline_us, bool *ended) FL_MUST_CHECK;
+/* The reply to the request, in place of the run. */
+void fl_ctl_wait_show(const char *request, bool as_json);
 
 #endif
