@@ -185,6 +185,7 @@ static fl_status end_start(fl_controller *controller, fl_status status)
     fl_failure failure;
     fl_failure_keep(&failure, status);
     fl_lasting_keep_hosts(controller);
+    fl_lasting_keep_wait(controller, fl_now_us());
     bool is_open = controller->log.plan != NULL && controller->log.files.fd[FL_RUNFILE_EVENTS] >= 0;
     if (is_open && !controller->options->record_waits &&
         !fl_summary_begins_again(controller, status) && fl_record_continue(controller) != FL_OK) {

@@ -48,6 +48,7 @@ typedef struct fl_lasting {
 
     fl_lasting_host *hosts; /* [n_hosts] by host, of several; the owner of this value frees it */
     int n_hosts;            /* 0: nothing is known of them */
+    int64_t awaited_ms; /* for how long the last start waited for them, before it was given up */
 
     /* since the run began */
     fl_ctl_counts counts;

@@ -280,11 +280,12 @@ static void tell_failed(const fl_run_result *before, const char *message)
     }
 }
 
-static void dismiss_hosts(fl_run_losses *l, fl_agent_ending ending, const char *why)
+static void dismiss_hosts(fl_run_losses *l, fl_agent_ending ending, const char *why,
+                          int64_t waited_ms)
 {
     fl_held_port_close(&l->held_port);
     if (l->hosts != NULL) {
-        fl_hosts_dismiss(l->hosts, ending, why);
+        fl_hosts_dismiss(l->hosts, ending, why, waited_ms);
     }
 }
 
@@ -300,7 +301,8 @@ static fl_status stop_waiting(fl_run_losses *l, const fl_preparation *p,
     *result = *before;
     result->worker_lost = false;
     result->terminated = terminated;
-    dismiss_hosts(l, terminated ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_OVER, why);
+    dismiss_hosts(l, terminated ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_OVER, why,
+                  l->lasting.awaited_ms);
     return fl_fail(FL_ESTOPPED, "%s", why);
 }
 
@@ -338,6 +340,7 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
         }
         do {
             leave_out_hosts(l);
+            l->lasting.awaited_ms = 0;
             next = again;
             status = restart_run(&next, before.run_dir, l, result, train, &began);
         } while (status != FL_ESTOPPED && may_try_again(l, began));
@@ -351,7 +354,8 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
             if (fl_returns_is_begun(l)) {
                 tell_failed(&before, failure.text);
             }
-            dismiss_hosts(l, FL_AGENT_ENDS_FAILED, failure.text);
+            dismiss_hosts(l, FL_AGENT_ENDS_FAILED, failure.text,
+                          0); /* all were told to join again */
             *result = before;
             status = fl_failure_raise(&failure);
             break;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <zmq.h>
 
-enum { DISMISS_MS = 2000, TURN_MS = 50 };
+enum { DISMISS_MS = 2000, ENOUGH_MS = 4000, TURN_MS = 50 };
 
 /* Whether its agent asks to join: that of one that is left out until it reaches another one does.
  */
@@ -55,12 +55,20 @@ static fl_host_message last_message(fl_agent_ending ending, const char *why)
     return m;
 }
 
-void fl_hosts_dismiss(const fl_hosts *hosts, fl_agent_ending ending, const char *why)
+int64_t fl_hosts_dismiss_ms(int64_t waited_ms)
+{
+    int64_t left_ms = ENOUGH_MS - waited_ms;
+    return left_ms < 0 ? 0 : left_ms < DISMISS_MS ? left_ms : DISMISS_MS;
+}
+
+void fl_hosts_dismiss(const fl_hosts *hosts, fl_agent_ending ending, const char *why,
+                      int64_t waited_ms)
 {
     const fl_host_message last = last_message(ending, why);
     bool told[FL_MAX_WORKERS] = {false};
-    int n_left = count_expected(hosts);
-    int64_t until_us = fl_deadline_us(DISMISS_MS);
+    int64_t most_ms = fl_hosts_dismiss_ms(waited_ms);
+    int n_left = most_ms > 0 ? count_expected(hosts) : 0;
+    int64_t until_us = fl_deadline_us(most_ms);
     fl_host_socket s;
     if (n_left == 0 || !fl_host_socket_open(hosts, &s)) {
         if (n_left > 0) {

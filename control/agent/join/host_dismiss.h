@@ -6,8 +6,16 @@
 #include "control/agent/wire/agent_wire.h"
 #include "control/state/hosts/hosts.h"
 
+/* How long to wait for agents that have not asked while the run waited for them for waited_ms: two
+ * seconds, less after more than two, none after four. An agent that lives asks once its workers
+ * have ended, which takes two seconds at most. Pure. */
+int64_t fl_hosts_dismiss_ms(int64_t waited_ms);
+
 /* Tell the agents of all hosts that are not absent how the run has ended, and why. Waits until each
- * has asked, two seconds at most; where the head cannot listen, they end by themselves later. */
-void fl_hosts_dismiss(const fl_hosts *hosts, fl_agent_ending ending, const char *why);
+ * has asked, for as long as fl_hosts_dismiss_ms says; where the head cannot listen, they end by
+ * themselves later.
+ * waited_ms  for hosts to join, where all that had joined have been told; else 0 */
+void fl_hosts_dismiss(const fl_hosts *hosts, fl_agent_ending ending, const char *why,
+                      int64_t waited_ms);
 
 #endif

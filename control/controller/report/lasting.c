@@ -46,6 +46,19 @@ void fl_lasting_keep_hosts(const fl_controller *controller)
     }
 }
 
+void fl_lasting_keep_wait(const fl_controller *controller, int64_t now_us)
+{
+    fl_lasting *l = controller->options->lasting;
+    int64_t since_us = 0;
+    for (int rank = 0; controller->workers != NULL && rank < controller->n_workers; rank++) {
+        int64_t spawned_us = controller->workers[rank].spawned_us;
+        since_us = spawned_us > since_us ? spawned_us : since_us;
+    }
+    if (l != NULL) {
+        l->awaited_ms = since_us == 0 ? 0 : (now_us - since_us) / 1000;
+    }
+}
+
 void fl_lasting_keep(const fl_controller *controller)
 {
     fl_lasting *l = controller->options->lasting;

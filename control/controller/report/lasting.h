@@ -14,6 +14,9 @@ void fl_lasting_keep(const fl_controller *controller);
  */
 void fl_lasting_keep_hosts(const fl_controller *controller);
 
+/* For how long a start that is given up has waited for them. */
+void fl_lasting_keep_wait(const fl_controller *controller, int64_t now_us);
+
 /* From there, if there was a controller before: after the state of the snapshot or the checkpoint
  * was taken over, before workers start. The workers' part is in their birth. */
 void fl_lasting_restore(fl_controller *controller);

@@ -1,6 +1,7 @@
 /* What the head says of hosts for which it waits. Would catch: a wait of ten minutes in silence,
  * a line for every turn of it, and a message that does not name the hosts. */
 #include "control/agent/join/awaited.h"
+#include "control/agent/join/host_dismiss.h"
 #include "control/agent/join/host_start.h"
 
 #include <setjmp.h>
@@ -87,12 +88,24 @@ static void test_awaited__has_the_command_and_the_time(void **state)
     free(hosts);
 }
 
+/* Would catch: a stop that waits once more for hosts that the run has waited for in vain. */
+static void test_awaited__a_dead_host_is_not_awaited_twice(void **state)
+{
+    (void)state;
+    assert_int_equal(fl_hosts_dismiss_ms(0), 2000);
+    assert_int_equal(fl_hosts_dismiss_ms(2000), 2000);
+    assert_int_equal(fl_hosts_dismiss_ms(3500), 500);
+    assert_int_equal(fl_hosts_dismiss_ms(4000), 0);
+    assert_int_equal(fl_hosts_dismiss_ms(20000), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_awaited__names_the_hosts),
         cmocka_unit_test(test_awaited__is_told_now_and_then),
         cmocka_unit_test(test_awaited__has_the_command_and_the_time),
+        cmocka_unit_test(test_awaited__a_dead_host_is_not_awaited_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
