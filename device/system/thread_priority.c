@@ -31,6 +31,15 @@ void fl_thread_raise_priority(bool urgent)
     (void)syscall(SYS_sched_setattr, 0, &now, 0);
 }
 
+/* On Linux, 0 is the calling thread alone. */
+void fl_thread_run_first(void)
+{
+    const struct sched_param lowest = {.sched_priority = sched_get_priority_min(SCHED_RR)};
+    if (sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &lowest) != 0) {
+        fl_thread_raise_priority(true);
+    }
+}
+
 /* nice(2) changes the calling thread alone on Linux. */
 void fl_thread_lower_priority(void)
 {

@@ -14,6 +14,11 @@ extern "C" {
  * false takes it back. Where the system knows no such thing nothing happens. */
 void fl_thread_raise_priority(bool urgent);
 
+/* Run before all ordinary threads of the machine, where the process may: as root, or with
+ * RLIMIT_RTPRIO; else as fl_thread_raise_priority(true). For a thread that is late where it waits
+ * for a turn, and needs microseconds. Threads that it starts do not inherit it. */
+void fl_thread_run_first(void);
+
 /* Lower this thread's priority for good: beside a thread that computes on the same processor it
  * gets about a tenth of the time. */
 void fl_thread_lower_priority(void);

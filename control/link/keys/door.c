@@ -104,7 +104,7 @@ static void *watch_ports(void *door)
     fl_door *d = door;
     struct epoll_event event;
     uint64_t ends = 0;
-    fl_thread_raise_priority(true);
+    fl_thread_run_first(); /* ZeroMQ accepts without a pause until the ports are shut */
     while (read(d->end, &ends, sizeof ends) < 0) {
         (void)epoll_wait(d->epoll, &event, 1, d->shut ? TURN_MS : -1);
         look_at_files(d);
