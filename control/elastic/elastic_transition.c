@@ -78,7 +78,7 @@ static void postpone(fl_elastic *elastic, const char *why)
     fl_elastic_tell_joining(elastic, &command);
 }
 
-static void cancel(fl_elastic *elastic, const char *why, bool may_pass)
+static void cancel_change(fl_elastic *elastic, const char *why, bool may_pass)
 {
     fl_transition *e = &elastic->transition;
     fl_command command = {.kind = FL_COMMAND_CANCEL, .due_step = e->due_step, .due = e->due};
@@ -90,7 +90,7 @@ static void cancel(fl_elastic *elastic, const char *why, bool may_pass)
 
 void fl_elastic_cancel(fl_elastic *elastic, const char *why)
 {
-    cancel(elastic, why, false);
+    cancel_change(elastic, why, false);
 }
 
 /* Connections that broke, or a limit of time: the workers are as they were. */
@@ -106,7 +106,7 @@ static void fail_attempt(fl_elastic *elastic, fl_status status, const char *why,
         fl_again_count(elastic, now_us);
         postpone(elastic, why);
     } else {
-        cancel(elastic, why, may_pass(status));
+        cancel_change(elastic, why, may_pass(status));
     }
 }
 
