@@ -6,6 +6,7 @@
 #include "device/text/shell_text.h"
 #include "launcher/job/job.h"
 #include "launcher/run/plan/run_dir.h"
+#include "launcher/run/runs/run_ending.h"
 #include "launcher/run/runs/run_hold.h"
 #include "pipe/state/weights/model_file.h"
 
@@ -20,10 +21,32 @@
 
 /* ---- ① ---- */
 
+static fl_status refuse_ending(const char *run_dir, const fl_run_ending *e)
+{
+    char since[48] = "";
+    if (e->since_s >= 0) {
+        snprintf(since, sizeof since, " for %ld s", e->since_s);
+    }
+    if (e->holder == 0) {
+        return fl_fail(FL_EBUSY,
+                       "--resume: %s: a process in another container or on another host has been "
+                       "ending the run%s; start again when it has ended",
+                       run_dir, since);
+    }
+    return fl_fail(FL_EBUSY,
+                   "--resume: %s: process %ld has been ending the run%s; start again when it has "
+                   "ended; `kill %ld` ends it at once, without its last checkpoint",
+                   run_dir, (long)e->holder, since, (long)e->holder);
+}
+
 static fl_status check_over(const char *run_dir, fl_run_state *ended)
 {
     char run[FL_SHELL_PATH_BYTES];
     fl_run_entry *entry = NULL;
+    const fl_run_ending ending = fl_run_ending_look(run_dir);
+    if (ending.ends) {
+        return refuse_ending(run_dir, &ending);
+    }
     FL_TRY(fl_alloc(sizeof *entry, (void **)&entry));
     fl_status status = fl_run_look(run_dir, entry);
     *ended = entry->state;

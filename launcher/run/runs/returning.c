@@ -13,8 +13,7 @@
 #define RETURNING "\"event\": \"run.returning\""
 #define RESUMED "\"event\": \"run.resumed\""
 
-/* Seconds since a time as events have it, "2026-01-31T09:30:00.000Z"; -1: it is none. */
-static long seconds_since(const char *wall)
+long fl_seconds_since(const char *wall)
 {
     struct tm at = {.tm_isdst = 0};
     time_t now = time(NULL);
@@ -30,7 +29,7 @@ static void put_return(const char *line, int n, char text[FL_RETURNING_TEXT])
     json_t *event = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL);
     const char *why = json_string_value(json_object_get(event, "why"));
     const char *to = json_string_value(json_object_get(event, "to"));
-    long s = seconds_since(json_string_value(json_object_get(event, "wall")));
+    long s = fl_seconds_since(json_string_value(json_object_get(event, "wall")));
     if (why != NULL && to != NULL && s >= 0) {
         snprintf(text, FL_RETURNING_TEXT,
                  "for %ld s, return %d, from step %" JSON_INTEGER_FORMAT

@@ -9,4 +9,8 @@ enum { FL_RETURNING_TEXT = 900 };
  * the directory `path`, as far as its events have it; "" if they do not. Returns text. */
 const char *fl_run_returning(const char *path, char text[FL_RETURNING_TEXT]);
 
+/* Seconds since a time as events have it, "2026-01-31T09:30:00.000Z", whatever follows; -1: it is
+ * none. */
+long fl_seconds_since(const char *wall);
+
 #endif

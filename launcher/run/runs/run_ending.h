@@ -5,14 +5,22 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum { FL_RUN_ENDING_MS = 60000 }; /* twice as long as schedulers leave a process after SIGTERM */
 
-/* Whether another process has this run directory, and its record shows that it ends the run; true,
- * too, while there is no record, as of a start that has not begun to train. */
-bool fl_run_is_ending(const char *path);
+/* Another process that has a run directory. All zero: none has it, or it trains the run. */
+typedef struct fl_run_ending {
+    bool ends;    /* its record shows that it ends the run */
+    bool starts;  /* there is no record, as of a start that has not begun to train */
+    pid_t holder; /* that process, 0 if it is in another name space or on another host */
+    long since_s; /* it has been ending the run for so long; -1: not known */
+} fl_run_ending;
 
-/* Wait until no other process has the run, if one ends it, and say so: for timeout_ms at most.
+fl_run_ending fl_run_ending_look(const char *path);
+
+/* Wait until no other process has the run, if one ends it or has not begun to train it, and say so:
+ * for timeout_ms at most, and no longer than that is so.
  * Returns  the number of the signal for which `stop` ended the wait (NULL: nothing does); 0: the
  *          wait is over, or there was none */
 int fl_run_await_end(const char *path, int64_t timeout_ms, int (*stop)(void));

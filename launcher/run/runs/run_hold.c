@@ -108,7 +108,7 @@ bool fl__run_is_held_in(int dir, pid_t *holder)
     }
     int fd = openat(dir, HELD_FILE, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool held = fd >= 0 && fcntl(fd, F_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
-    *holder = held ? whole.l_pid : 0;
+    *holder = held && whole.l_pid > 0 ? whole.l_pid : 0;
     if (fd >= 0) {
         close(fd);
     }
@@ -124,4 +124,30 @@ bool fl_run_is_held(const char *path)
         close(dir);
     }
     return held;
+}
+
+/* /proc may be of another name space than this process. */
+static bool proc_is_own(void)
+{
+    char link[32];
+    ssize_t n = readlink("/proc/self", link, sizeof link - 1);
+    link[n < 0 ? 0 : n] = '\0';
+    return strtol(link, NULL, 10) == getpid();
+}
+
+/* "NSpid:\t4711\t8": from the outermost name space that can be seen to its own. */
+pid_t fl__run_own_pid(pid_t pid)
+{
+    char path[64], line[256];
+    long own = 0;
+    snprintf(path, sizeof path, "/proc/%ld/status", (long)pid);
+    FILE *file = pid > 0 && proc_is_own() ? fopen(path, "re") : NULL;
+    while (file != NULL && own == 0 && fgets(line, sizeof line, file) != NULL) {
+        const char *last = strncmp(line, "NSpid:", 6) == 0 ? strrchr(line, '\t') : NULL;
+        own = last == NULL ? 0 : strtol(last, NULL, 10);
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return (pid_t)own;
 }

@@ -29,4 +29,8 @@ bool fl_run_is_held(const char *path);
  * is in another name space or on another host. */
 bool fl__run_is_held_in(int dir, pid_t *holder);
 
+/* The process `pid` of this name space as it sees itself, which is another number in a container; 0
+ * if that is not known. */
+pid_t fl__run_own_pid(pid_t pid);
+
 #endif

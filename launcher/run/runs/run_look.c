@@ -194,7 +194,7 @@ static bool is_writer(int fd, pid_t holder, char *buffer)
     json_t *resumed = read_resumed(fd, buffer);
     json_t *start = resumed == NULL ? read_line(fd, false, buffer) : resumed;
     const json_t *pid = json_object_get(start, "controller_pid");
-    bool same = holder > 0 && json_integer_value(pid) == holder;
+    bool same = holder > 0 && json_integer_value(pid) == fl__run_own_pid(holder);
     json_decref(start);
     return same;
 }

@@ -131,7 +131,7 @@ static int hold_run(const char *name)
     return fd;
 }
 
-#define WAITS "grep -q 'waits up to 60 s for the process that ends the run' "
+#define WAITS(does) "grep -q 'waits up to 60 s for the process that " does " the run' "
 
 /* Would catch: a run that a scheduler starts again a moment too early, and never again after exit
  * code 2. */
@@ -141,7 +141,7 @@ static void test_resume__waits_for_a_process_that_ends_the_run(void **state)
     cli_must_run("rm -rf runs/x; cp -a before/x runs/x");
     int fd = hold_run("x");
     cli_must_run(PROGRAM " run --resume runs/x --set train.epochs=2 >held.log 2>&1 & pid=$!; "
-                         "echo $pid >pid; " UNTIL(WAITS "held.log") "true");
+                         "echo $pid >pid; " UNTIL(WAITS("ends") "held.log") "true");
     close(fd);
     cli_must_run("while kill -0 $(cat pid) 2>/dev/null; do sleep 0.02; done; "
                  "grep -q 'epochs: 2$' runs/x/job.yaml && " PROGRAM " ledger runs/x");
@@ -154,7 +154,7 @@ static void test_resume__continue_waits_for_a_start_that_ends(void **state)
     cli_must_run("mkdir runs/z; cp job.yaml runs/z");
     int fd = hold_run("z");
     cli_must_run(PROGRAM " run job.yaml --run-dir runs/z --continue >continued.log 2>&1 & pid=$!; "
-                         "echo $pid >pid; " UNTIL(WAITS "continued.log") "rm -r runs/z");
+                         "echo $pid >pid; " UNTIL(WAITS("starts") "continued.log") "rm -r runs/z");
     close(fd);
     cli_must_run("while kill -0 $(cat pid) 2>/dev/null; do sleep 0.02; done; " PROGRAM
                  " ledger runs/z");
