@@ -10,23 +10,33 @@
 
 #include <unistd.h>
 
-/* The job alone; its model and data may be what is missing. */
-static fl_status load_job(const fl_args *args, fl_job *job)
+static void refuse_job(const char *advice, fl_findings *findings)
 {
-    const char *overrides[FL_ARGS_MAX];
-    int n = fl_job_context_overrides(args, overrides);
-    return fl_job_load(args->operand, overrides, n, job);
+    fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "job", "%s", fl_errmsg());
+    fl_finding_advise(f, "%s", advice);
 }
 
-/* The hosts are checked all the same, where they can be read; any other default may be wrong, too.
- */
-static void load_hosts_alone(const fl_args *args, fl_job *job)
+/* The job alone; its model and data may be what is missing. The hosts are checked all the same,
+ * where they can be read; any other default may be wrong, too. Returns whether there is a job, and
+ * its fields are known. */
+static bool load_job(const fl_args *args, fl_job *job, fl_findings *findings)
 {
-    const char *overrides[FL_ARGS_MAX];
+    const char *overrides[FL_ARGS_MAX], *path = args->operand;
     int n = fl_job_context_overrides(args, overrides);
-    if (fl_job_load_hosts(args->operand, overrides, n, job) != FL_OK) {
+    void *text = NULL;
+    size_t size_bytes = 0;
+    fl_job_defaults(job);
+    fl_status status = fl_job_load_text(path, &text, &size_bytes);
+    status = status == FL_OK ? fl_job_parse(path, text, size_bytes, overrides, n, job) : status;
+    if (status != FL_OK) {
+        refuse_job("change the job; frostline schema lists its fields", findings);
+    }
+    if (status != FL_OK && text != NULL &&
+        fl_job_parse_hosts(path, text, size_bytes, overrides, n, job) != FL_OK) {
         fl_job_defaults(job);
     }
+    fl_free(text);
+    return status == FL_OK;
 }
 
 static const char *runs_of(const fl_args *args, const fl_job *job)
@@ -46,12 +56,6 @@ static void look_at_host(const char *runs, const fl_job *job, fl_nccl_trial *ncc
     fl_doctor_look_at_gpus(job, nccl, findings);
 }
 
-static void refuse_job(const char *advice, fl_findings *findings)
-{
-    fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "job", "%s", fl_errmsg());
-    fl_finding_advise(f, "%s", advice);
-}
-
 /* On the hosts of --hosts or of the job. */
 static void look_at_job(const fl_args *args, fl_job_context *w, const fl_nccl_trial *nccl,
                         fl_findings *findings)
@@ -68,15 +72,9 @@ static void look_at_job(const fl_args *args, fl_job_context *w, const fl_nccl_tr
 /* Returns whether there is a job, and its fields are known. */
 static bool look_at_all(const fl_args *args, fl_job_context *w, fl_findings *findings)
 {
-    bool loaded = false;
     fl_nccl_trial nccl = {.version = 0};
     fl_job_defaults(&w->job);
-    if (args->operand != NULL && load_job(args, &w->job) != FL_OK) {
-        refuse_job("change the job; frostline schema lists its fields", findings);
-        load_hosts_alone(args, &w->job);
-    } else {
-        loaded = args->operand != NULL;
-    }
+    bool loaded = args->operand != NULL && load_job(args, &w->job, findings);
     look_at_host(runs_of(args, &w->job), &w->job, &nccl, findings);
     if (loaded && fl_job_context_make(w) != FL_OK) {
         refuse_job("put the file there, or change the path in the job", findings);

@@ -83,8 +83,7 @@ fl_status fl_job_parse(const char *name, const char *text, size_t size_bytes,
     return FL_OK;
 }
 
-/* As fl_job_parse, of the hosts alone. */
-static fl_status parse_hosts(const char *name, const char *text, size_t size_bytes,
+fl_status fl_job_parse_hosts(const char *name, const char *text, size_t size_bytes,
                              const char *const *overrides, int n_overrides, fl_job *job)
 {
     static const char own[] = "hosts=";
@@ -103,9 +102,6 @@ static fl_status parse_hosts(const char *name, const char *text, size_t size_byt
     return FL_OK;
 }
 
-typedef fl_status parse_job(const char *name, const char *text, size_t size_bytes,
-                            const char *const *overrides, int n_overrides, fl_job *job);
-
 /* The first `capacity` bytes of a file that the program has written itself. */
 static fl_status load_kept(const char *path, void *text, size_t capacity, size_t *length)
 {
@@ -120,35 +116,43 @@ static fl_status load_kept(const char *path, void *text, size_t capacity, size_t
 
 typedef fl_status load_text(const char *path, void *text, size_t capacity, size_t *length);
 
-static fl_status load_file(const char *path, load_text *load, parse_job *parse,
-                           const char *const *overrides, int n_overrides, fl_job *job)
+static fl_status load_file(const char *path, load_text *load, void **text, size_t *length)
 {
-    size_t capacity = FL_JOB_FILE_MAX + 1, length = 0; /* one more detects a longer file */
-    void *text = NULL;
-    FL_TRY(fl_alloc(capacity, &text));
-    fl_status status = load(path, text, capacity, &length); /* ① */
-    if (status == FL_OK) {
-        status = parse(path, text, length, overrides, n_overrides, job);
+    size_t capacity = FL_JOB_FILE_MAX + 1; /* one more detects a longer file */
+    FL_TRY(fl_alloc(capacity, text));
+    fl_status status = load(path, *text, capacity, length); /* ① */
+    if (status != FL_OK) {
+        fl_free(*text);
+        *text = NULL;
     }
+    return status;
+}
+
+static fl_status load_job(const char *path, load_text *load, const char *const *overrides,
+                          int n_overrides, fl_job *job)
+{
+    void *text = NULL;
+    size_t length = 0;
+    FL_TRY(load_file(path, load, &text, &length));
+    fl_status status = fl_job_parse(path, text, length, overrides, n_overrides, job);
     fl_free(text);
     return status;
 }
 
 fl_status fl_job_load(const char *path, const char *const *overrides, int n_overrides, fl_job *job)
 {
-    return load_file(path, fl_input_load, fl_job_parse, overrides, n_overrides, job);
+    return load_job(path, fl_input_load, overrides, n_overrides, job);
 }
 
-fl_status fl_job_load_hosts(const char *path, const char *const *overrides, int n_overrides,
-                            fl_job *job)
+fl_status fl_job_load_text(const char *path, void **text, size_t *size_bytes)
 {
-    return load_file(path, fl_input_load, parse_hosts, overrides, n_overrides, job);
+    return load_file(path, fl_input_load, text, size_bytes);
 }
 
 fl_status fl_job_load_kept(const char *path, const char *const *overrides, int n_overrides,
                            fl_job *job)
 {
-    return load_file(path, load_kept, fl_job_parse, overrides, n_overrides, job);
+    return load_job(path, load_kept, overrides, n_overrides, job);
 }
 
 double fl_job_dropout(const fl_job *job)

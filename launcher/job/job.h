@@ -22,10 +22,15 @@ fl_status fl_job_screen(const char *name, const char *text, size_t size_bytes) F
 fl_status fl_job_load_kept(const char *path, const char *const *overrides, int n_overrides,
                            fl_job *job) FL_MUST_CHECK;
 
-/* The hosts of a job that cannot be loaded because of another field, all others with their default
- * values. FL_EINVAL if it is these that are wrong, too, or the file is no YAML. */
-fl_status fl_job_load_hosts(const char *path, const char *const *overrides, int n_overrides,
-                            fl_job *job) FL_MUST_CHECK;
+/* The text of a job file for more than one look at it, because a pipe is read once. *text: by
+ * fl_free; NULL after a failure. */
+fl_status fl_job_load_text(const char *path, void **text, size_t *size_bytes) FL_MUST_CHECK;
+
+/* As fl_job_parse, the hosts of a job that cannot be read because of another field, all others with
+ * their default values. FL_EINVAL if it is these that are wrong, too, or the text is no YAML. */
+fl_status fl_job_parse_hosts(const char *name, const char *text, size_t size_bytes,
+                             const char *const *overrides, int n_overrides,
+                             fl_job *job) FL_MUST_CHECK;
 
 /* Fill *job from a screened file, whose name is already in job->origins; *job is undefined on
  * failure. FL_EINVAL with "file:line:column: field: ...". */

@@ -148,7 +148,7 @@ static fl_status screen_events(const char *name, yaml_parser_t *parser)
 fl_status fl_job_screen(const char *name, const char *text, size_t size_bytes)
 {
     if (size_bytes > FL_JOB_FILE_MAX) {
-        return fl_fail(FL_EINVAL, "%s: job: found more than %d bytes, allowed: at most as many",
+        return fl_fail(FL_EINVAL, "%s: yaml: found more than %d bytes, allowed: at most as many",
                        name, FL_JOB_FILE_MAX);
     }
     FL_TRY(screen_bytes(name, text, size_bytes));

@@ -12,6 +12,7 @@
 #include "device/machine/host_limits.h"
 #include "device/machine/survey.h"
 #include "device/system/alloc.h"
+#include "device/system/file_kind.h"
 #include "launcher/cli/hosts/agent_join.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/job/job.h"
@@ -25,11 +26,24 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { AWAIT_MS = 600000 };
 
 /* ---- ① ---- */
+
+/* A task reads its job more than once, and a pipe has nothing for the second time. */
+static fl_status check_file(const char *path)
+{
+    struct stat what;
+    bool is_file = stat(path, &what) != 0 || (!S_ISFIFO(what.st_mode) && !S_ISCHR(what.st_mode));
+    return is_file ? FL_OK
+                   : fl_fail(FL_EINVAL,
+                             "%s: found %s, allowed: a file: each task of Slurm or mpirun reads "
+                             "the job itself, and more than once",
+                             path, fl_file_kind(what.st_mode));
+}
 
 /* The job of the command line, or that of the run which continues; run: its directory, or "". */
 static fl_status load_job(const fl_args *args, fl_job *job, char run[PATH_MAX])
@@ -44,9 +58,11 @@ static fl_status load_job(const fl_args *args, fl_job *job, char run[PATH_MAX])
         snprintf(path, sizeof path, "%s/job.yaml", run);
         return fl_job_load_kept(path, overrides, n + 1, job);
     }
-    return args->operand != NULL
-               ? fl_job_load(args->operand, overrides + 1, n, job)
-               : fl_fail(FL_EINVAL, "frostline run: JOB.yaml is missing; see frostline run --help");
+    if (args->operand == NULL) {
+        return fl_fail(FL_EINVAL, "frostline run: JOB.yaml is missing; see frostline run --help");
+    }
+    FL_TRY(check_file(args->operand));
+    return fl_job_load(args->operand, overrides + 1, n, job);
 }
 
 /* The folder of the run directory. */

@@ -113,12 +113,29 @@ static void test_doctor_hosts__asks_another_version_without_the_folder(void **st
     expect_line("--set run.dir=some/runs", 2, "ok", path);
 }
 
+/* Would catch: hosts of a bad job that are left out because its pipe is read again for them. */
+static void test_doctor_hosts__hosts_of_a_bad_job_from_a_pipe(void **state)
+{
+    (void)state;
+    run_command(cli_folder,
+                "{ cat job.yaml hosts.yaml; echo 'unknown: 1'; } | PATH=$PWD/bin:$PATH " PROGRAM
+                " doctor /dev/stdin --json",
+                &cli_result);
+    json_t *all = json_loads(cli_result.out, 0, NULL);
+    size_t n = json_array_size(json_object_get(all, "hosts"));
+    json_decref(all);
+    if (n != 3 || strstr(cli_result.out, "unknown field") == NULL) {
+        fail_msg("%zu hosts: %s%s", n, cli_result.out, cli_result.err);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_doctor_hosts__looks_at_the_folder_of_the_job),
         cmocka_unit_test(test_doctor_hosts__looks_at_the_folder_of_a_host_of_its_own),
         cmocka_unit_test(test_doctor_hosts__asks_another_version_without_the_folder),
+        cmocka_unit_test(test_doctor_hosts__hosts_of_a_bad_job_from_a_pipe),
     };
     return cmocka_run_group_tests(tests, make_hosts, cli_remove_folder);
 }

@@ -148,9 +148,27 @@ static void test_cli_paths__a_job_may_come_from_a_pipe(void **state)
                 &cli_result);
     assert_string_equal(
         cli_result.err,
-        "/dev/stdin: job: found more than 131072 bytes, allowed: at most as many\n");
+        "/dev/stdin: yaml: found more than 131072 bytes, allowed: at most as many\n");
     assert_int_equal(cli_result.exit_code, 2);
     shell("rm bad.yaml");
+}
+
+/* Would catch: "found nothing" of the second read, at a place in /dev/fd. */
+static void test_cli_paths__a_task_of_an_engine_reads_no_pipe(void **state)
+{
+    (void)state;
+    cli_save("good.yaml", "name: good\n");
+    run_command(cli_folder,
+                "export SLURM_JOB_ID=9 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 "
+                "SLURM_STEP_NUM_NODES=2 SLURM_PROCID=1 SLURM_NODEID=1 "
+                "'SLURM_STEP_NODELIST=n[1-2]'; cat good.yaml | " FL_BINARY_DIR
+                "/frostline run /dev/stdin",
+                &cli_result);
+    assert_string_equal(cli_result.err,
+                        "/dev/stdin: found a pipe, allowed: a file: each task of Slurm or mpirun "
+                        "reads the job itself, and more than once\n");
+    assert_int_equal(cli_result.exit_code, 2);
+    shell("rm good.yaml");
 }
 
 int main(void)
@@ -162,6 +180,7 @@ int main(void)
         cmocka_unit_test(test_cli_paths__a_pipe_that_nothing_writes_to_is_refused),
         cmocka_unit_test(test_cli_paths__what_has_no_end_is_refused),
         cmocka_unit_test(test_cli_paths__a_job_may_come_from_a_pipe),
+        cmocka_unit_test(test_cli_paths__a_task_of_an_engine_reads_no_pipe),
     };
     return cmocka_run_group_tests(tests, cli_make_folder, cli_remove_folder);
 }

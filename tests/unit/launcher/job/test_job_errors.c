@@ -138,7 +138,7 @@ static void test_job_errors__a_file_that_is_too_large_is_not_read(void **state)
     assert_int_equal(fl_job_parse("job.yaml", text, size, NULL, 0, &job), FL_OK);
     assert_int_equal(fl_job_parse("job.yaml", text, size + 1, NULL, 0, &job), FL_EINVAL);
     assert_string_equal(fl_errmsg(),
-                        "job.yaml: job: found more than 131072 bytes, allowed: at most as many");
+                        "job.yaml: yaml: found more than 131072 bytes, allowed: at most as many");
     free(text);
 }
 
