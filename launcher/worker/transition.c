@@ -30,7 +30,8 @@
 
 typedef struct ballot {
     uint32_t generation; /* the proposed generation; 0: this worker knows of none */
-    int32_t ready;
+    uint16_t ready;
+    uint16_t given; /* 0: a row of zeros, of a worker that was lost */
 } ballot;
 
 /* The next generation, once the prepare thread has opened it; NULL before. */
@@ -46,15 +47,17 @@ static ballot ballot_of(const fl_worker_state *w)
     bool sound = next != NULL && (next->group == NULL || fl_group_state(next->group) == FL_OK) &&
                  (next->messages == NULL || fl_message_state(next->messages) == FL_OK);
     return (ballot){.generation = w->next == NULL ? 0 : w->prepare_thread.generation,
-                    .ready = sound};
+                    .ready = sound,
+                    .given = 1};
 }
 
 /* Whether the vote needs this worker: a dead worker does not block a plan in which it has departed.
- */
-static bool is_missed(const fl_worker_state *w, int rank)
+ * Where ballots come through another worker, that one alone may have known of its end. */
+static bool is_missed(const fl_worker_state *w, int rank, const ballot *its)
 {
     const fl_generation *next = opened_member(w);
-    return next == NULL || !next->plan.departed[rank] || !fl_message_lost(w->messages, rank);
+    bool lost = !its->given || fl_message_lost(w->messages, rank);
+    return next == NULL || !next->plan.departed[rank] || !lost;
 }
 
 /* against  in: the worker against it, from this worker's view; out: the agreed one */
@@ -91,7 +94,8 @@ static fl_status take_vote(fl_worker_state *w, int *against)
     *against = -1;
     for (int i = n - 1; status == FL_OK && i >= 0; i--) {
         int rank = fl_message_rank(w->messages, i);
-        if ((!all[i].ready || all[i].generation != mine.generation) && is_missed(w, rank)) {
+        bool agrees = all[i].ready && all[i].generation == mine.generation;
+        if (!agrees && is_missed(w, rank, &all[i])) {
             *against = rank;
         }
     }

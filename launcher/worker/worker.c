@@ -63,17 +63,18 @@ static fl_status wait_for_all(worker *w, int64_t timeout_ms)
     const fl_plan *plan = &w->now->plan;
     void *all = NULL;
     struct {
-        uint32_t generation;
+        uint32_t generation; /* 0: a row of zeros, of a worker that was lost */
         int32_t K, R, M, n_layers;
-    } mine = {plan->generation, plan->K, plan->R, plan->M, plan->n_layers};
+    } none = {0}, mine = {plan->generation, plan->K, plan->R, plan->M, plan->n_layers};
     int n = fl_plan_members(plan);
     FL_TRY(fl_alloc_array((size_t)n, sizeof mine, &all));
     fl_status status = fl_message_all_gather(w->messages, plan->generation, &mine, sizeof mine, all,
                                              fl_deadline_us(timeout_ms));
     for (int i = 0; status == FL_OK && i < n; i++) {
         int rank = fl_message_rank(w->messages, i);
-        if (memcmp((char *)all + (size_t)i * sizeof mine, &mine, sizeof mine) != 0 &&
-            !fl_message_lost(w->messages, rank)) {
+        const void *row = (char *)all + (size_t)i * sizeof mine;
+        bool is_lost = memcmp(row, &none, sizeof none) == 0 || fl_message_lost(w->messages, rank);
+        if (memcmp(row, &mine, sizeof mine) != 0 && !is_lost) {
             status =
                 fl_fail(FL_EINTERNAL, "worker %d has another plan than worker %d", rank, w->rank);
         }

@@ -256,7 +256,7 @@ static fl_status found_none(const fl_resume *r)
                    "--resume: %s: found no checkpoint in %s: nothing of the run was kept%s%s%s",
                    r->dir, r->checkpoints, is_job ? "; `frostline run " : "",
                    is_job ? fl_shell_shown(r->job_path, job, sizeof job) : "",
-                   is_job ? "` starts it anew" : "");
+                   is_job ? "` starts it anew, with its --hosts if it had one" : "");
 }
 
 static fl_status none_is_good(const fl_resume *r)

@@ -106,6 +106,23 @@ static void test_hosts_connections__after_a_transition(void **state)
     check_and_stop(h);
 }
 
+/* The other workers of host b have no connection to it. Would catch: votes that wait for it, each
+ * by a worker that has not learnt of its end, so that it never comes back. */
+static void test_hosts_connections__one_lost_in_standby_comes_back(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start(h, "--set elastic.enabled=false --set autodp.r=8");
+    NET_AWAIT(net_hosts_n_steps(h) >= 5);
+    kill(net_hosts_worker_pid(h, 2 * ON_EACH - 2), SIGKILL);
+    kill(net_hosts_worker_pid(h, 2 * ON_EACH - 1), SIGKILL);
+    NET_AWAIT(net_hosts_n_events(h, "worker.joined", "") == 2);
+    int before = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) >= before + 5);
+    kill(h->head, SIGTERM);
+    net_hosts_expect_codes(h, STOPPED, STOPPED);
+}
+
 static int set_up(void **state)
 {
     static const int n_devices[] = {ON_EACH, ON_EACH};
@@ -119,6 +136,8 @@ int main(void)
                                         net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_hosts_connections__after_a_transition, set_up,
                                         net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_hosts_connections__one_lost_in_standby_comes_back,
+                                        set_up, net_hosts_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -333,6 +333,29 @@ static void test_joining__a_loss_in_standby_does_not_explain_the_next_trouble(vo
     live_clean(&run);
 }
 
+/* Would catch: two standby workers of a lost host, of which each waits for ever for a plan that the
+ * members refuse because it does not leave out the other. */
+static void test_joining__two_that_are_lost_together_come_back(void **state)
+{
+    (void)state;
+    live_run run = live_start_with((const char *const[]){TRAINING, "devices.count", "4", "pipe.k",
+                                                         "1", "autodp.r", "2", "pipe.m", "2", NULL},
+                                   nothing, NULL);
+    pid_t first[] = {live_process_of(&run, 2), live_process_of(&run, 3)};
+    live_await_step(&run, 5);
+    assert_int_equal(kill(first[0], SIGKILL), 0);
+    assert_int_equal(kill(first[1], SIGKILL), 0);
+    live_await_state(&run, 2, "restarting");
+    live_await_state(&run, 3, "restarting");
+    live_await_state(&run, 2, "standby");
+    live_await_state(&run, 3, "standby");
+    assert_int_not_equal(live_process_of(&run, 2), first[0]);
+    assert_int_not_equal(live_process_of(&run, 3), first[1]);
+    live_interrupt(&run);
+    assert_int_equal(count_events(run.dir, "worker.joined", ""), 2);
+    live_clean(&run);
+}
+
 /* Would catch: restarts without an end. */
 static void test_joining__is_tried_as_often_as_the_job_says(void **state)
 {
@@ -357,6 +380,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_joining__may_fail_at_any_moment, make_root,
                                         remove_root),
         cmocka_unit_test(test_joining__a_loss_in_standby_does_not_explain_the_next_trouble),
+        cmocka_unit_test(test_joining__two_that_are_lost_together_come_back),
         cmocka_unit_test(test_joining__is_tried_as_often_as_the_job_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
