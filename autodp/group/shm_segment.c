@@ -211,7 +211,9 @@ static fl_status set_up(fl_shm_segment *b, int64_t deadline_us)
     FL_TRY(fl_alloc_array(size, sizeof *b->views, (void **)&b->views));
     FL_TRY(fl_alloc_array(size, sizeof *b->pids, (void **)&b->pids));
     FL_TRY(fl_alloc_array(size, size, (void **)&b->sees));
-    FL_TRY(fl_shm_lives_open(&b->lives, b->o.size));
+    if (fl_net_connects_late(b->o.net)) {
+        FL_TRY(fl_shm_lives_open(&b->lives, b->o.size));
+    }
     FL_TRY(fl_alloc_array(size, sizeof *cards, (void **)&cards));
     fl_status status = meet(b, cards, deadline_us);
     fl_free(cards);
