@@ -46,7 +46,9 @@ void fl_message_follow(fl_message_group *group, const fl_message_counts *before)
 /* spare [ranks of the run]: the members that are expendable from now on. When such a member dies,
  * a broadcast reaches the others, and its row of an all-gather is zeros; transfers from it or to it
  * (autodp/transfer.h) fail with FL_EPEER. When any other member dies, the group is broken. The
- * first member is never expendable where all-gathers go through it (message.c).
+ * first member is never expendable where all-gathers go through it (message.c). There it alone may
+ * know of a loss: the others, which have no connection to the lost member, see the row of zeros, so
+ * what is gathered must never be zeros itself.
  * FL_EPEER: a member that is not expendable was lost before. Threads: any. */
 fl_status fl_message_release(fl_message_group *group, const bool *spare) FL_MUST_CHECK;
 bool fl_message_lost(fl_message_group *group, int rank);

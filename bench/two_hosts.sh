@@ -26,7 +26,7 @@ make_hosts() {
     write_hosts_file 1
 }
 
-# write_hosts_file DEVICES: $out_dir/hosts.yaml gives each host so many.
+# write_hosts_file DEVICES: write $out_dir/hosts.yaml, in which each host has this number of devices.
 write_hosts_file() {
     cat >"$out_dir/hosts.yaml" <<YAML
 hosts:

@@ -1,5 +1,5 @@
-/* Which members that share their segments are there still, without a connection to each: the kernel
- * reports the end of a process, and a member that leaves says so in its segment. */
+/* Whether members of the own host live, without a connection to each of them. A pidfd reports that
+ * the process of a member has ended. */
 #ifndef FL_AUTODP_GROUP_SHM_LIVES_H
 #define FL_AUTODP_GROUP_SHM_LIVES_H
 

@@ -18,8 +18,8 @@
 
 /* What another task sees of the head of its start. */
 typedef enum fl_head_sight {
-    FL_HEAD_NOT_COME, /* there is none, or that of a start before */
-    FL_HEAD_HAS_COME, /* it may also be that of a start before */
+    FL_HEAD_NOT_COME, /* no head is there, or only the head of an earlier start */
+    FL_HEAD_HAS_COME, /* a head was there; it may be the head of an earlier start */
     FL_HEAD_LIVES,
 } fl_head_sight;
 

@@ -18,8 +18,8 @@ typedef enum fl_address_kind {
  * FL_ADDRESS_OR_NAME, a name. FL_EINVAL, "found TEXT, ...; allowed: ...". */
 fl_status fl_address_check(const char *text, fl_address_kind kind) FL_MUST_CHECK;
 
-/* Of the addresses of several hosts, the first one that leads every host to itself, where another
- * one does not; -1: there is none. Names count as neither.
+/* If some of the hosts have a loopback address, and others do not: the index of the first host that
+ * has one. Otherwise -1. Host names are not looked at.
  * address  of n hosts, each `stride` bytes after the one before */
 int fl_address_find_near(const char *address, size_t stride, int n);
 
