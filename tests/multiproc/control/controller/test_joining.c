@@ -333,8 +333,8 @@ static void test_joining__a_loss_in_standby_does_not_explain_the_next_trouble(vo
     live_clean(&run);
 }
 
-/* Would catch: two standby workers of a lost host, of which each waits for ever for a plan that the
- * members refuse because it does not leave out the other. */
+/* Would catch: of two standby workers that are lost at once, one that is forgotten. On two hosts:
+ * test_hosts_connections. */
 static void test_joining__two_that_are_lost_together_come_back(void **state)
 {
     (void)state;
