@@ -2,7 +2,7 @@
 #ifndef FL_LAUNCHER_CLI_RUN_OUTPUT_H
 #define FL_LAUNCHER_CLI_RUN_OUTPUT_H
 
-#include "launcher/report/lines.h"
+#include "launcher/report/read/lines.h"
 
 #include <stdio.h>
 

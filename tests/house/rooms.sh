@@ -78,7 +78,11 @@ launcher/run/saved: device nn data freeze cache autodp pipe control launcher/job
 launcher/run/plan: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/machine launcher/run/costs launcher/run/runs launcher/run/saved launcher/run/plan
 launcher/run/joined: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/model launcher/run/costs launcher/run/hosts launcher/run/plan launcher/run/joined
 launcher/run/.: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/model launcher/run/costs launcher/run/runs launcher/run/hosts launcher/run/saved launcher/run/plan launcher/run/joined launcher/run/.
-launcher/report: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/report
+launcher/report/read: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/report/read
+launcher/report/draw: device launcher/job launcher/report/draw
+launcher/report/sections: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/report/read launcher/report/draw launcher/report/sections
+launcher/report/export: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/report/read launcher/report/export
+launcher/report/.: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/report/read launcher/report/draw launcher/report/sections launcher/report/.
 launcher/cli/.: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run launcher/report launcher/cli/.
 launcher/cli/ctl: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run launcher/report launcher/cli/. launcher/cli/ctl
 launcher/cli/manifest: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run launcher/report launcher/cli/. launcher/cli/manifest

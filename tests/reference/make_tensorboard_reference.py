@@ -1,6 +1,6 @@
 """Writes tensorboard_reference.bin: an event file as TensorBoard's own package writes it.
 
-The test of launcher/report/tfevents.c writes the same events and compares byte by byte. Made with
+The test of launcher/report/export/tfevents.c writes the same events and compares byte by byte. Made with
 tensorboard 2.21.0 and protobuf 7.36.2:
 
     python3 -m venv V && V/bin/pip install tensorboard

@@ -3,7 +3,7 @@
 #include "device/system/alloc.h"
 #include "device/text/plural.h"
 #include "launcher/cli/cli.h"
-#include "launcher/report/lines.h"
+#include "launcher/report/read/lines.h"
 #include "launcher/run/runs/runs.h"
 
 #include <frostline/model.h>

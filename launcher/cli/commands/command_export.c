@@ -3,7 +3,7 @@
 #include "launcher/cli/output_path.h"
 #include "launcher/cli/run_output.h"
 #include "launcher/cli/use_args.h"
-#include "launcher/report/export.h"
+#include "launcher/report/export/export.h"
 #include "launcher/run/saved/model_export.h"
 
 #include <frostline/job.h>

@@ -1,0 +1,124 @@
+/* The hosts of a run on several ones: which there were, and when each joined or left. */
+#include "launcher/report/sections/sections.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { ROWS_MAX = 200 };
+
+static bool is_row(const json_t *event)
+{
+    return strncmp(fl_line_text(event, "event"), "host.", strlen("host.")) == 0;
+}
+
+static void host_cells(fl_html *html, const json_t *host)
+{
+    double first = fl_line_real(host, "first_worker"), n = fl_line_real(host, "workers");
+    fl_page_cell(html, fl_line_text(host, "host"));
+    fl_page_cell(html, fl_line_text(host, "address"));
+    if (n > 1) {
+        fl_html_add(html, "<td>%.0f to %.0f</td>", first, first + n - 1);
+    } else {
+        fl_page_number(html, first, 0);
+    }
+}
+
+static void event_row(fl_html *html, const json_t *event)
+{
+    char text[FL_NUMBER_BYTES];
+    const char *why = fl_line_text(event, "why");
+    fl_html_add(html, "<tr><td>%s</td>", fl_html_duration(fl_line_real(event, "time"), text));
+    fl_page_number(html, fl_line_real(event, "step"), 0);
+    host_cells(html, event);
+    fl_page_cell(html, fl_line_text(event, "event") + strlen("host."));
+    fl_page_cell(html, why[0] == '\0' ? "-" : why);
+    fl_html_add(html, "</tr>\n");
+}
+
+/* Each host once for each address that it has had. */
+typedef struct host_rows {
+    const json_t *row[ROWS_MAX];
+    int n;
+} host_rows;
+
+static bool is_listed(const host_rows *rows, const json_t *host)
+{
+    for (int i = 0; i < rows->n; i++) {
+        if (strcmp(fl_line_text(rows->row[i], "host"), fl_line_text(host, "host")) == 0 &&
+            strcmp(fl_line_text(rows->row[i], "address"), fl_line_text(host, "address")) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_row(host_rows *rows, const json_t *host)
+{
+    bool named = fl_line_text(host, "host")[0] != '\0';
+    if (named && rows->n < ROWS_MAX && !is_listed(rows, host)) {
+        rows->row[rows->n++] = host;
+    }
+}
+
+/* Those with which the run was started or resumed, and those that joined it by hand. */
+static void find_hosts(const fl_report *report, host_rows *rows)
+{
+    for (int64_t i = 0; i < report->n_events; i++) {
+        const json_t *event = report->event[i], *host;
+        size_t k;
+        if (fl_report_is(event, "host.joined")) {
+            add_row(rows, event);
+        } else if (fl_report_is(event, "run.started") || fl_report_is(event, "run.resumed")) {
+            json_array_foreach(json_object_get(event, "hosts"), k, host)
+            {
+                add_row(rows, host);
+            }
+        }
+    }
+}
+
+static void list_hosts(fl_html *html, const host_rows *rows)
+{
+    fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th class=\"text\">host</th><th class="
+                      "\"text\">address</th><th>workers</th><th class=\"text\">layer costs</th>"
+                      "</tr>\n");
+    for (int i = 0; i < rows->n; i++) {
+        const char *profile = fl_line_text(rows->row[i], "profile");
+        fl_html_add(html, "<tr>");
+        host_cells(html, rows->row[i]);
+        fl_page_cell(html, profile[0] == '\0' ? "-" : profile);
+        fl_html_add(html, "</tr>\n");
+    }
+    fl_html_add(html, "</table></div>\n");
+}
+
+static void list_events(fl_html *html, const fl_report *report)
+{
+    int n = 0;
+    fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th>time</th><th>step</th><th class="
+                      "\"text\">host</th><th class=\"text\">address</th><th>workers</th><th class="
+                      "\"text\">event</th><th class=\"text\">reason</th></tr>\n");
+    for (int64_t i = 0; i < report->n_events; i++) {
+        if (is_row(report->event[i]) && n++ < ROWS_MAX) {
+            event_row(html, report->event[i]);
+        }
+    }
+    fl_html_add(html, "</table></div>\n");
+    if (n > ROWS_MAX) {
+        fl_html_add(html, "<p class=\"note\">The first %d; events.jsonl has all of them.</p>\n",
+                    ROWS_MAX);
+    }
+}
+
+void fl_page_hosts(fl_html *html, const fl_report *report)
+{
+    host_rows rows = {.n = 0};
+    find_hosts(report, &rows);
+    if (rows.n == 0) {
+        return;
+    }
+    fl_page_section(html, "Hosts");
+    list_hosts(html, &rows);
+    list_events(html, report);
+    fl_page_section_end(html);
+}

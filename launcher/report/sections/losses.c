@@ -1,0 +1,115 @@
+/* The workers that were lost, and what followed: the others went on, or the run went back. */
+#include "launcher/report/sections/sections.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { ROWS_MAX = 200 };
+
+/* A run that was resumed after it had ended names no loss. */
+static bool is_return(const json_t *event)
+{
+    return fl_report_is(event, "run.resumed") && json_object_get(event, "why") != NULL;
+}
+
+static bool is_row(const json_t *event)
+{
+    return fl_report_is(event, "worker.lost") || fl_report_is(event, "run.recovered") ||
+           fl_report_is(event, "worker.restarted") || is_return(event);
+}
+
+/* Where the files lack steps, as after a full disk, fewer lines were cut than steps are repeated.
+ */
+static double repeated_steps(const json_t *event)
+{
+    return fl_line_real(event, json_object_get(event, "repeated_steps") != NULL ? "repeated_steps"
+                                                                                : "cut_steps");
+}
+
+static void lost_text(fl_html *html, const json_t *event)
+{
+    const char *host = fl_line_text(event, "host");
+    fl_html_add(html, "worker %.0f%s%s is lost: %s", fl_line_real(event, "rank"),
+                host[0] == '\0' ? "" : " of host ", host, fl_line_text(event, "how"));
+}
+
+static void recovered_text(fl_html *html, const json_t *event)
+{
+    const fl_grid none = {0, 0, 0, 0};
+    fl_grid plan = fl_report_plan_of(event, none);
+    fl_html_add(html, "the others go on, K=%d R=%d M=%d: %s", plan.K, plan.R, plan.M,
+                fl_line_text(event, "why"));
+}
+
+/* The finished steps when it happened; of a lost worker, those that it had finished itself. */
+static double step_of(const json_t *event)
+{
+    return fl_report_is(event, "worker.lost")
+               ? fl_line_real(event, "steps")
+               : fl_line_real(event, "step") + (is_return(event) ? repeated_steps(event) : 0.0);
+}
+
+static void row(fl_html *html, const json_t *event)
+{
+    char text[FL_NUMBER_BYTES];
+    double ms = fl_line_real(event, "collect_ms") + fl_line_real(event, "move_ms");
+    fl_html_add(html, "<tr><td>%s</td>", fl_html_duration(fl_line_real(event, "time"), text));
+    fl_page_number(html, step_of(event), 0);
+    fl_html_add(html, "<td class=\"all\">");
+    if (fl_report_is(event, "worker.lost")) {
+        lost_text(html, event);
+    } else if (fl_report_is(event, "run.recovered")) {
+        recovered_text(html, event);
+    } else if (is_return(event)) {
+        fl_html_add(html, "the run goes back to %s (step %.0f): %s",
+                    fl_line_text(event, "checkpoint"), fl_line_real(event, "step"),
+                    fl_line_text(event, "why"));
+    } else {
+        fl_html_add(html, "worker %.0f is started again (%s)", fl_line_real(event, "rank"),
+                    fl_line_text(event, "why"));
+    }
+    fl_html_add(html, "</td>");
+    fl_page_number(html, ms, 1);
+    fl_page_number(html, is_return(event) ? repeated_steps(event) : (double)NAN, 0);
+    fl_html_add(html, "</tr>\n");
+}
+
+static void snapshots(fl_html *html, const fl_report *report)
+{
+    int64_t at = 0, n = 0;
+    const json_t *event, *last = NULL;
+    while ((event = fl_report_next(report, "snapshot.taken", &at)) != NULL) {
+        last = event;
+        n++;
+    }
+    if (last != NULL) {
+        fl_html_add(html,
+                    "<p class=\"note\">Snapshots in memory: %d, the last after %.0f steps, for "
+                    "which training stood still %.1f ms.</p>\n",
+                    (int)n, fl_line_real(last, "step"), fl_line_real(last, "copy_ms"));
+    }
+}
+
+void fl_page_losses(fl_html *html, const fl_report *report)
+{
+    int n = 0;
+    for (int64_t i = 0; i < report->n_events; i++) {
+        n += is_row(report->event[i]);
+    }
+    if (n == 0) {
+        return;
+    }
+    int left_out = n > ROWS_MAX ? n - ROWS_MAX : 0, seen = 0;
+    fl_page_section(html, "Losses");
+    fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th>time</th><th>step</th>"
+                      "<th class=\"text\">what happened</th><th>went on after, ms</th>"
+                      "<th>steps again</th></tr>\n");
+    for (int64_t i = 0; i < report->n_events; i++) {
+        if (is_row(report->event[i]) && seen++ >= left_out) {
+            row(html, report->event[i]);
+        }
+    }
+    fl_html_add(html, "</table></div>\n");
+    snapshots(html, report);
+    fl_page_section_end(html);
+}
