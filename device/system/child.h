@@ -42,8 +42,8 @@ void fl_child_forget_handlers(void);
 void fl_child_leave_output(void);
 
 /* Whether the child has ended, and how. It is not reaped yet: the kernel may hold its parent while
- * it reaps a child with threads (launcher/worker/crowding.h), so what depends on the end comes
- * first. Never waits. */
+ * it reaps a child with threads (launcher/worker/processors/crowding.h), so what depends on the end
+ * comes first. Never waits. */
 bool fl_child_has_ended(pid_t child, int *wait_status);
 
 /* Wait for the end of a child that was told to end, or was killed. False: it has not ended after

@@ -5,7 +5,7 @@
 #include "autodp/sampler.h"
 #include "device/flight/flight.h"
 #include "device/system/clock.h"
-#include "launcher/worker/answers.h"
+#include "launcher/worker/outputs/answers.h"
 #include "nn/model.h"
 #include "pipe/plan/evaluation.h"
 

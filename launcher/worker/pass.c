@@ -11,8 +11,8 @@
 #include "device/flight/flight.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
-#include "launcher/worker/answers.h"
-#include "launcher/worker/prediction.h"
+#include "launcher/worker/outputs/answers.h"
+#include "launcher/worker/outputs/prediction.h"
 #include "nn/model.h"
 
 #include <string.h>

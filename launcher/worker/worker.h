@@ -9,7 +9,7 @@
 #include "control/state/hosts/hosts.h"
 #include "control/state/pass.h"
 #include "device/machine/survey.h"
-#include "launcher/worker/cores.h"
+#include "launcher/worker/processors/cores.h"
 #include "pipe/plan/capacity.h"
 #include "pipe/state/checkpoint/checkpoint_store.h"
 #include "pipe/state/snapshot/snapshot.h"

@@ -5,10 +5,10 @@
 
 #include "autodp/sampler.h"
 #include "control/link/link.h"
-#include "launcher/worker/batch_stream.h"
-#include "launcher/worker/crowding.h"
 #include "launcher/worker/generation.h"
-#include "launcher/worker/kept_reports.h"
+#include "launcher/worker/processors/crowding.h"
+#include "launcher/worker/steps/batch_stream.h"
+#include "launcher/worker/steps/kept_reports.h"
 #include "pipe/plan/evaluation.h"
 #include "pipe/state/checkpoint/checkpoint_writer.h"
 #include "pipe/state/migrate.h"

@@ -67,7 +67,10 @@ launcher/job/text: device nn data freeze cache autodp pipe control launcher/job/
 launcher/job/schema: device nn data freeze cache autodp pipe control launcher/job/text launcher/job/schema
 launcher/job/.: device nn data freeze cache autodp pipe control launcher/job/text launcher/job/schema launcher/job/.
 launcher/hf: device nn launcher/job launcher/hf
-launcher/worker: device nn data freeze cache autodp pipe control launcher/job launcher/worker
+launcher/worker/processors: device nn data freeze cache autodp pipe control launcher/job launcher/worker/processors
+launcher/worker/outputs: device nn data freeze cache autodp pipe control launcher/job launcher/worker/outputs
+launcher/worker/steps: device nn data freeze cache autodp pipe control launcher/job launcher/worker/steps
+launcher/worker/.: device nn data freeze cache autodp pipe control launcher/job launcher/worker/processors launcher/worker/outputs launcher/worker/steps launcher/worker/.
 launcher/engine: device launcher/engine
 launcher/run/machine: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/machine
 launcher/run/model: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/model

@@ -16,7 +16,7 @@
 #include "launcher/job/cluster_file.h"
 #include "launcher/run/costs/costs.h"
 #include "launcher/run/runs/recording_read.h"
-#include "launcher/worker/cores.h"
+#include "launcher/worker/processors/cores.h"
 #include "pipe/plan/capacity.h"
 #include "pipe/plan/planner.h"
 #include "pipe/state/weights/init_weights.h"

@@ -2,7 +2,7 @@
  * its pin for ever, one that gives it up because of a moment of foreign work or on a machine that
  * is busy altogether, and threads that stay pinned. */
 #include "device/system/proc.h"
-#include "launcher/worker/crowding.h"
+#include "launcher/worker/processors/crowding.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* Reports of finished steps that the controller has not acknowledged yet. Every worker that trains
  * keeps them, and the leader sends them: if it is lost before they have arrived, another worker
  * sends them again, and no finished step is missing from the run's record. */
-#ifndef FL_LAUNCHER_WORKER_KEPT_REPORTS_H
-#define FL_LAUNCHER_WORKER_KEPT_REPORTS_H
+#ifndef FL_LAUNCHER_WORKER_STEPS_KEPT_REPORTS_H
+#define FL_LAUNCHER_WORKER_STEPS_KEPT_REPORTS_H
 
 #include "control/link/link.h"
 #include "pipe/step/pipeline.h"

@@ -1,8 +1,8 @@
 /* Notices that a pinned worker waits for its processors although others are idle, and lets it run
  * there: several runs, pods or hosts on one machine may have chosen the same processors, because
  * the marks of cores.h are not seen from one network name space to the next. */
-#ifndef FL_LAUNCHER_WORKER_CROWDING_H
-#define FL_LAUNCHER_WORKER_CROWDING_H
+#ifndef FL_LAUNCHER_WORKER_PROCESSORS_CROWDING_H
+#define FL_LAUNCHER_WORKER_PROCESSORS_CROWDING_H
 
 #include <sched.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "launcher/worker/batch_stream.h"
+#include "launcher/worker/steps/batch_stream.h"
 
 #include "device/system/alloc.h"
 

@@ -1,7 +1,7 @@
 /* The stream of global batches. Would catch: a batch that is skipped, used twice or read from the
  * wrong position after a transition, an evaluation or a pause; a batch whose ids change while it is
  * in use; a batch that is prefetched twice or never. */
-#include "launcher/worker/batch_stream.h"
+#include "launcher/worker/steps/batch_stream.h"
 
 #include "device/system/alloc.h"
 

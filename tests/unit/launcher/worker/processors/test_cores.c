@@ -1,6 +1,6 @@
 /* The choice of processors while other runs are on the machine. Would catch: two runs that are
  * pinned to one processor while another is idle, and a mark that outlives its run. */
-#include "launcher/worker/cores.h"
+#include "launcher/worker/processors/cores.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -1,11 +1,11 @@
-#include "launcher/worker/prediction.h"
+#include "launcher/worker/outputs/prediction.h"
 
 #include "data/images/images_dataset.h"
 #include "data/table/table_dataset.h"
 #include "data/text/lines_dataset.h"
 #include "data/view.h"
 #include "device/system/alloc.h"
-#include "launcher/worker/answers.h"
+#include "launcher/worker/outputs/answers.h"
 #include "nn/model.h"
 
 #include <math.h>

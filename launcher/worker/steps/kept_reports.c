@@ -1,4 +1,4 @@
-#include "launcher/worker/kept_reports.h"
+#include "launcher/worker/steps/kept_reports.h"
 
 #include "device/system/alloc.h"
 

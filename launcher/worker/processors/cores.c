@@ -1,4 +1,4 @@
-#include "launcher/worker/cores.h"
+#include "launcher/worker/processors/cores.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* A sample's prediction as a line of JSON, on the worker that has the last stage. docs/weights.md
  * describes the line. */
-#ifndef FL_LAUNCHER_WORKER_PREDICTION_H
-#define FL_LAUNCHER_WORKER_PREDICTION_H
+#ifndef FL_LAUNCHER_WORKER_OUTPUTS_PREDICTION_H
+#define FL_LAUNCHER_WORKER_OUTPUTS_PREDICTION_H
 
 #include "control/events/json.h"
 #include "pipe/step/outputs.h"

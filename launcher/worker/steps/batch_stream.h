@@ -1,7 +1,7 @@
 /* The run's global batches in their order, drawn as far ahead as the caller asks. Pure except for
  * its memory; one thread. */
-#ifndef FL_LAUNCHER_WORKER_BATCH_STREAM_H
-#define FL_LAUNCHER_WORKER_BATCH_STREAM_H
+#ifndef FL_LAUNCHER_WORKER_STEPS_BATCH_STREAM_H
+#define FL_LAUNCHER_WORKER_STEPS_BATCH_STREAM_H
 
 #include "autodp/sampler.h"
 #include "pipe/plan/batch_split.h"

@@ -5,8 +5,8 @@
  *         ──> exact match and F1 of each question, in the sums of the loss
  *
  * With any other model or data set nothing happens here. */
-#ifndef FL_LAUNCHER_WORKER_ANSWERS_H
-#define FL_LAUNCHER_WORKER_ANSWERS_H
+#ifndef FL_LAUNCHER_WORKER_OUTPUTS_ANSWERS_H
+#define FL_LAUNCHER_WORKER_OUTPUTS_ANSWERS_H
 
 #include "data/squad/answers.h"
 #include "data/squad/squad_dataset.h"

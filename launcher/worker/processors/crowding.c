@@ -1,4 +1,4 @@
-#include "launcher/worker/crowding.h"
+#include "launcher/worker/processors/crowding.h"
 
 #include "device/errors/log.h"
 #include "device/system/clock.h"

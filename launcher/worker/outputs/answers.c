@@ -1,4 +1,4 @@
-#include "launcher/worker/answers.h"
+#include "launcher/worker/outputs/answers.h"
 
 #include "data/view.h"
 #include "device/system/alloc.h"

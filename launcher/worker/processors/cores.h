@@ -2,8 +2,8 @@
  * there are enough. A run marks each processor that it takes. A mark is a socket bound to an
  * abstract name: it disappears with the last process of the run, however that ends, and leaves no
  * file. Runs see each other's marks within one network name space. */
-#ifndef FL_LAUNCHER_WORKER_CORES_H
-#define FL_LAUNCHER_WORKER_CORES_H
+#ifndef FL_LAUNCHER_WORKER_PROCESSORS_CORES_H
+#define FL_LAUNCHER_WORKER_PROCESSORS_CORES_H
 
 #include <sched.h>
 

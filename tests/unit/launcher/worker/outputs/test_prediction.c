@@ -1,6 +1,6 @@
 /* A sample's prediction as JSON. Would catch: a shape of the line that depends on the sample and
  * not on the model; a label that is not known but written; a number that does not read back. */
-#include "launcher/worker/prediction.h"
+#include "launcher/worker/outputs/prediction.h"
 
 #include "nn/model.h"
 #include "support/data/toy.h"
