@@ -109,6 +109,9 @@ static fl_status export_run(const char *name, const char *format, const char *ou
         FL_TRY(fl_output_folder_check("--out", out));
     }
     FL_TRY(fl_run_find_any(job.run.dir, name, &run));
+    if (run.untrained) {
+        return fl_run_fail_untrained(run.path, name);
+    }
     fl_status status = fl_report_read(&run, &report);
     if (status == FL_OK) {
         fl_say_gaps(&report.steps_file);

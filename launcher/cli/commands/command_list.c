@@ -1,5 +1,6 @@
 /* frostline list: the runs of a directory. */
 #include "launcher/cli/cli.h"
+#include "launcher/run/runs/run_again.h"
 #include "launcher/run/runs/run_checkpoints.h"
 #include "launcher/run/runs/runs.h"
 
@@ -58,6 +59,7 @@ static void print_json(const fl_run_entry *entries, int n)
         fl_json_text(&j, "job", e->job);
         fl_json_text(&j, "state", fl_run_state_text(e->state));
         fl_json_bool(&j, "record_incomplete", e->record_incomplete);
+        fl_json_bool(&j, "untrained", e->untrained);
         fl_json_text(&j, "started", e->started);
         fl_json_integer(&j, "step", e->steps);
         fl_json_integer(&j, "steps", e->n_steps);
@@ -162,6 +164,18 @@ static void print_table(const fl_run_entry *entries, int n)
     }
 }
 
+/* Below the table: what becomes of runs that nothing was kept of. */
+static void print_untrained(const fl_run_entry *entries, int n)
+{
+    char again[FL_RUN_AGAIN_TEXT];
+    for (int i = 0; i < n; i++) {
+        if (entries[i].untrained) {
+            printf("%s: the run was lost before it trained: %s\n", entries[i].name,
+                   fl_run_again_look(entries[i].path, again));
+        }
+    }
+}
+
 /* The runs in a directory; a directory that is itself a run is listed alone. */
 static fl_status list_runs(const char *dir, fl_run_entry **entries, int *n)
 {
@@ -193,6 +207,7 @@ static int list_command(const fl_args *args)
         print_json(entries, n);
     } else {
         print_table(entries, n);
+        print_untrained(entries, n);
     }
     fl_free(entries);
     return FL_EXIT_DONE;

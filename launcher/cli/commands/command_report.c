@@ -49,6 +49,9 @@ static fl_status make_report(const char *name, const char *out)
     if (run.state == FL_RUN_STARTING && run.n_steps == 0) { /* it has written no event */
         return fl_run_fail_starting(run.path, name);
     }
+    if (run.untrained) {
+        return fl_run_fail_untrained(run.path, name);
+    }
     snprintf(path, sizeof path, "%s/report.html", run.path);
     out = out == NULL ? path : out;
     fl_status status = fl_report_read(&run, &report);

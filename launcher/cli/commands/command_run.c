@@ -195,12 +195,14 @@ static void await_former(const fl_args *args, fl_run_hosts *hosts)
 static int run_or_continue(const fl_args *args, fl_run_hosts *hosts)
 {
     fl_run_begin begin = FL_RUN_BEGIN_NEW;
-    fl_args resume;
+    fl_args other = *args;
+    char job[PATH_MAX] = "";
     await_former(args, hosts);
     if (hosts->stopped_by != 0) {
         return FL_EXIT_STOPPED;
     }
-    fl_status status = fl_args_has(args, "--continue") ? fl_run_continue_look(args, &begin) : FL_OK;
+    fl_status status =
+        fl_args_has(args, "--continue") ? fl_run_continue_look(args, &begin, job) : FL_OK;
     if (status != FL_OK) {
         fl_complain("%s", fl_errmsg());
         return fl_exit_of(status);
@@ -211,10 +213,11 @@ static int run_or_continue(const fl_args *args, fl_run_hosts *hosts)
         return FL_EXIT_DONE;
     }
     if (begin == FL_RUN_BEGIN_NEW) {
-        return run_or_resume(args, hosts);
+        other.operand = job[0] != '\0' ? job : args->operand;
+    } else {
+        fl_run_continue_args(args, &resume_option, &other);
     }
-    fl_run_continue_args(args, &resume_option, &resume);
-    return run_or_resume(&resume, hosts);
+    return run_or_resume(&other, hosts);
 }
 
 /* One of several tasks of an engine. The others are to be told of its end. */

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { ASIDE_MAX = 1000 };
@@ -40,10 +41,23 @@ static void forget_keys(const char *dir)
     }
 }
 
-/* Under DIR-1, DIR-2, ... */
-static fl_status move_aside(const char *dir)
+/* Whether the job of the command line is that of the run, as in the command that begins again a run
+ * of which nothing was kept. */
+static bool is_own_job(const char *dir, const char *job)
 {
-    char aside[PATH_MAX];
+    char path[PATH_MAX];
+    struct stat own, given;
+    return snprintf(path, sizeof path, "%s/job.yaml", dir) < (int)sizeof path &&
+           stat(path, &own) == 0 && stat(job, &given) == 0 && own.st_dev == given.st_dev &&
+           own.st_ino == given.st_ino;
+}
+
+/* Under DIR-1, DIR-2, ...
+ * job   in: "" ; out: DIR-1/job.yaml if the job `given` goes with the directory */
+static fl_status move_aside(const char *dir, const char *given, char job[PATH_MAX])
+{
+    char aside[PATH_MAX - 16];
+    bool goes = is_own_job(dir, given);
     for (int i = 1; i < ASIDE_MAX; i++) {
         int n = snprintf(aside, sizeof aside, "%s-%d", dir, i);
         if (n >= (int)sizeof aside) {
@@ -51,6 +65,9 @@ static fl_status move_aside(const char *dir)
         }
         if (access(aside, F_OK) != 0 && rename(dir, aside) == 0) {
             forget_keys(aside);
+            if (goes) {
+                snprintf(job, PATH_MAX, "%s/job.yaml", aside);
+            }
             fl_log(FL_LOG_WARN,
                    "--continue: the run in %s has no checkpoint: it is now %s, and the "
                    "run begins again",
@@ -87,12 +104,13 @@ static bool has_events(const char *dir)
 }
 
 /* A run that lives is refused by --resume, which says how to end it. */
-static fl_status look_at_run(const char *dir, fl_run_begin *out)
+static fl_status look_at_run(const char *dir, const char *given, fl_run_begin *out,
+                             char job[PATH_MAX])
 {
     fl_run_entry *entry = NULL;
     if (!has_events(dir) && !fl_run_is_held(dir)) {
         *out = FL_RUN_BEGIN_NEW;
-        return move_aside(dir);
+        return move_aside(dir, given, job);
     }
     if (!has_events(dir)) {
         return fl_fail(FL_EBUSY, "--continue: another process starts the run in %s", dir);
@@ -106,17 +124,19 @@ static fl_status look_at_run(const char *dir, fl_run_begin *out)
     *out = state == FL_RUN_FINISHED       ? FL_RUN_BEGIN_OVER
            : lives || has_checkpoint(dir) ? FL_RUN_BEGIN_RESUME
                                           : FL_RUN_BEGIN_NEW;
-    return *out == FL_RUN_BEGIN_NEW ? move_aside(dir) : FL_OK;
+    return *out == FL_RUN_BEGIN_NEW ? move_aside(dir, given, job) : FL_OK;
 }
 
-fl_status fl_run_continue_look(const fl_args *args, fl_run_begin *out)
+fl_status fl_run_continue_look(const fl_args *args, fl_run_begin *out, char job[PATH_MAX])
 {
-    char job[PATH_MAX];
+    char own[PATH_MAX];
+    job[0] = '\0';
     FL_TRY(check_options(args));
     const char *dir = fl_args_value(args, "--run-dir");
-    int n = snprintf(job, sizeof job, "%s/job.yaml", dir);
+    int n = snprintf(own, sizeof own, "%s/job.yaml", dir);
     *out = FL_RUN_BEGIN_NEW;
-    return n < (int)sizeof job && access(job, F_OK) == 0 ? look_at_run(dir, out) : FL_OK;
+    return n < (int)sizeof own && access(own, F_OK) == 0 ? look_at_run(dir, args->operand, out, job)
+                                                         : FL_OK;
 }
 
 void fl_run_continue_args(const fl_args *args, const fl_cli_option *resume, fl_args *out)

@@ -48,9 +48,8 @@ fl_status fl_ctl_place_find(const fl_args *args, const char *name, fl_ctl_place 
 
 static bool is_awaited(fl_status status, const fl_ctl_place *place, fl_ctl_patience patience)
 {
-    bool told = patience == FL_CTL_TELL_BACK    ? place->goes_back || place->waits
-                : patience == FL_CTL_TELL_WAITS ? place->waits
-                                                : false;
+    bool waits = place->waits && (patience != FL_CTL_PATIENT || !place->goes_back);
+    bool told = waits || (place->goes_back && patience == FL_CTL_TELL_BACK);
     return status == FL_EBUSY && !told;
 }
 

@@ -22,9 +22,10 @@ typedef struct fl_ctl_place {
 fl_status fl_ctl_place_find(const fl_args *args, const char *name,
                             fl_ctl_place *place) FL_MUST_CHECK;
 
-/* Which runs that do not answer yet are not awaited. */
+/* Which runs that do not answer yet are not awaited. One that waits for its hosts at its start may
+ * do so for minutes, and no request that needs its workers is. */
 typedef enum fl_ctl_patience {
-    FL_CTL_PATIENT,    /* all are */
+    FL_CTL_PATIENT,    /* only such a one */
     FL_CTL_TELL_BACK,  /* one that goes back, and one that waits for its hosts: it can be told */
     FL_CTL_TELL_WAITS, /* one that waits for its hosts: that can be ended */
 } fl_ctl_patience;

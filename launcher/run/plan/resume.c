@@ -8,6 +8,7 @@
 #include "launcher/run/plan/run_dir.h"
 #include "launcher/run/runs/run_ending.h"
 #include "launcher/run/runs/run_hold.h"
+#include "launcher/run/runs/runs.h"
 #include "pipe/state/weights/model_file.h"
 
 #include <errno.h>
@@ -50,6 +51,9 @@ static fl_status check_over(const char *run_dir, fl_run_state *ended)
     FL_TRY(fl_alloc(sizeof *entry, (void **)&entry));
     fl_status status = fl_run_look(run_dir, entry);
     *ended = entry->state;
+    if (status == FL_OK && entry->untrained) {
+        status = fl_run_fail_untrained(entry->path, run_dir);
+    }
     fl_free(entry);
     if (status != FL_OK) {
         return fl_fail(status, "--resume: %s", fl_errmsg());
@@ -71,11 +75,12 @@ static fl_status read_job(fl_resume *r)
     if (fstat(r->held_fd, &what) != 0 || !S_ISREG(what.st_mode)) {
         return fl_fail(FL_EINVAL, "--resume: %s is not a regular file", r->job_path);
     }
-    FL_TRY(fl_alloc(FL_JOB_FILE_MAX + 1, (void **)&r->job_text));
+    FL_TRY(fl_alloc(FL_JOB_FILE_MAX + 2, (void **)&r->job_text));
     ssize_t n = pread(r->held_fd, r->job_text, FL_JOB_FILE_MAX + 1, 0);
     if (n < 0) {
         return fl_fail(FL_EIO, "--resume: %s: %s", r->job_path, strerror(errno));
     }
+    r->job_text[n] = '\0';
     r->job_bytes = (size_t)n;
     return fl_resume_load_job(r, NULL, 0, &r->before);
 }

@@ -10,9 +10,9 @@
 #include "device/errors/failure.h"
 #include "device/machine/host_limits.h"
 #include "device/system/alloc.h"
-#include "device/text/shell_text.h"
 #include "launcher/job/job.h"
 #include "launcher/run/runs/checkpoint_folder.h"
+#include "launcher/run/runs/run_again.h"
 #include "nn/model.h"
 #include "pipe/plan/evaluation.h"
 #include "pipe/state/weights/model_file.h"
@@ -242,8 +242,8 @@ static fl_status add_refused(fl_resume *r, int64_t step)
 
 static fl_status found_none(const fl_resume *r)
 {
-    char target[PATH_MAX], job[FL_SHELL_PATH_BYTES];
-    bool is_job = r->before.model.kind != FL_MODEL_PROGRAM;
+    char target[PATH_MAX], again[FL_RUN_AGAIN_TEXT];
+    bool is_program = r->before.model.kind == FL_MODEL_PROGRAM;
     fl_checkpoint_folder_missing(r->dir, target);
     if (target[0] != '\0') {
         return fl_fail(FL_EINVAL,
@@ -252,11 +252,8 @@ static fl_status found_none(const fl_resume *r)
                        "directory, --set checkpoint.dir=DIR names it",
                        r->dir, r->checkpoints, target);
     }
-    return fl_fail(FL_EINVAL,
-                   "--resume: %s: found no checkpoint in %s: nothing of the run was kept%s%s%s",
-                   r->dir, r->checkpoints, is_job ? "; `frostline run " : "",
-                   is_job ? fl_shell_shown(r->job_path, job, sizeof job) : "",
-                   is_job ? "` starts it anew, with its --hosts if it had one" : "");
+    return fl_fail(FL_EINVAL, "--resume: %s: found no checkpoint in %s: %s", r->dir, r->checkpoints,
+                   fl_run_again_text(r->dir, r->job_text, is_program, again));
 }
 
 static fl_status none_is_good(const fl_resume *r)

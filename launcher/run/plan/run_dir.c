@@ -6,7 +6,9 @@
 #include "device/system/regular_file.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema/schema.h"
+#include "launcher/run/runs/run_again.h"
 #include "launcher/run/runs/run_hold.h"
+#include "launcher/run/runs/runs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,10 +73,13 @@ static fl_status check_given(const char *path, int dir_fd)
     if (faccessat(dir_fd, JOB_NAME, F_OK, 0) != 0) {
         return FL_OK;
     }
-    return fl__run_is_held_in(dir_fd, &holder)
-               ? fl_fail(FL_EBUSY, "--run-dir: another process has the run in %s", path)
-               : fl_fail(FL_EINVAL, "--run-dir: %s already holds a run; name another directory",
-                         path);
+    if (fl__run_is_held_in(dir_fd, &holder)) {
+        return fl_fail(FL_EBUSY, "--run-dir: another process has the run in %s", path);
+    }
+    if (fl_run_again_is_due(dir_fd)) {
+        return fl_within(fl_run_fail_untrained(path, path), "--run-dir");
+    }
+    return fl_fail(FL_EINVAL, "--run-dir: %s already holds a run; name another directory", path);
 }
 
 /* Of two starts in one directory, one goes on. A file system that has no such locks refuses none:
@@ -136,6 +141,15 @@ static void describe_program(const fl_preparation *p, FILE *file)
         (long long)(d->ops->count(d->self, FL_TEST) - p->n_validation));
 }
 
+/* For the command that begins the run again, if it is lost before it trains. */
+static void describe_hosts(const fl_preparation *p, FILE *file)
+{
+    const char *path = p->cluster_file == NULL ? "" : p->cluster_file->path;
+    if (p->hosts != NULL && path[0] != '\0') {
+        fl_run_again_note(file, path, p->hosts->by_ssh ? NULL : p->hosts->agents);
+    }
+}
+
 /* fd: of the file `name`, or -1 and errno. It is closed. */
 static fl_status write_job(const fl_preparation *p, int fd, const char *name)
 {
@@ -144,6 +158,7 @@ static fl_status write_job(const fl_preparation *p, int fd, const char *name)
     if (file == NULL) {
         return fl_fail(fl_io_status(errno), "%s: %s", name, strerror(errno));
     }
+    describe_hosts(p, file);
     if (job->model.kind == FL_MODEL_PROGRAM) {
         describe_program(p, file);
     }

@@ -2,6 +2,7 @@
 
 #include "device/system/alloc.h"
 #include "device/system/regular_file.h"
+#include "launcher/run/runs/run_again.h"
 #include "launcher/run/runs/run_hold.h"
 #include "launcher/run/runs/run_starting.h"
 #include "nn/loss.h"
@@ -222,13 +223,18 @@ static fl_status look_without_end(const char *path, int dir, char *buffer, fl_ru
         entry->state = live                           ? FL_RUN_LIVE
                        : has_run(dir, holder, buffer) ? FL_RUN_RECOVERING
                                                       : FL_RUN_STARTING;
-    } else if (!read_events(dir, buffer, entry)) { /* it may have ended since they were read */
-        return fl_fail(FL_EINVAL, "%s: holds no run: there is no events.jsonl", path);
+    } else {
+        bool any = read_events(dir, buffer, entry); /* it may have ended since they were read */
+        entry->untrained = fl_run_again_is_due(dir);
+        if (!any && !entry->untrained) {
+            return fl_fail(FL_EINVAL, "%s: holds no run: there is no events.jsonl", path);
+        }
+        entry->state = entry->untrained ? FL_RUN_LOST : entry->state;
     }
-    if (fl_run_state_lives(entry->state) && entry->started[0] == '\0') {
+    if (entry->started[0] == '\0' && (fl_run_state_lives(entry->state) || entry->untrained)) {
         fl_run_starting_read(path, entry);
     }
-    if (fl_run_state_lives(entry->state) || entry->state == FL_RUN_LOST) {
+    if (!entry->untrained && (fl_run_state_lives(entry->state) || entry->state == FL_RUN_LOST)) {
         read_steps(dir, buffer, entry);
     }
     return FL_OK;

@@ -28,6 +28,7 @@ typedef struct fl_run_entry {
     int64_t n_steps;            /* of the whole run */
     int64_t steps;              /* finished steps; -1: unknown */
     int64_t skipped_steps;      /* not finite, so not applied; 0 until the run has ended */
+    bool untrained;             /* lost before it wrote an event: nothing of it was kept */
     bool record_incomplete;     /* its files lack something that the run could not write */
     double loss, test_accuracy; /* NAN: none */
     int n_metrics;              /* of the model's loss */

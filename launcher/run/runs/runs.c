@@ -4,6 +4,7 @@
 #include "device/system/alloc.h"
 #include "device/text/shell_text.h"
 #include "launcher/run/runs/returning.h"
+#include "launcher/run/runs/run_again.h"
 
 #include <frostline/job.h>
 
@@ -70,7 +71,8 @@ fl_status fl_runs_list(const char *dir, fl_run_entry **entries, int *n)
 
 static bool is_meant(const fl_run_entry *entry, const char *name)
 {
-    return name == NULL || strcmp(entry->name, name) == 0 || strcmp(entry->job, name) == 0;
+    return name == NULL || strcmp(entry->name, name) == 0 ||
+           (!entry->untrained && strcmp(entry->job, name) == 0);
 }
 
 fl_status fl_run_fail_recovering(const char *path, const char *name)
@@ -88,15 +90,23 @@ fl_status fl_run_fail_recovering(const char *path, const char *name)
 fl_status fl_run_fail_starting(const char *path, const char *name)
 {
     char waits[FL_WAIT_TEXT], shown[FL_SHELL_PATH_BYTES];
+    fl_shell_shown(name, shown, sizeof shown);
     if (fl_wait_record_text(path, waits)[0] == '\0') {
         return fl_fail(FL_EBUSY, "%s: the run is starting and does not answer yet; try again later",
                        name);
     }
-    return fl_fail(
-        FL_EBUSY,
-        "%s: starting: the run %s (`frostline ctl %s stop` ends it); it answers once its "
-        "workers start; try again later",
-        name, waits, fl_shell_shown(name, shown, sizeof shown));
+    return fl_fail(FL_EBUSY,
+                   "%s: starting: the run %s; it takes requests once its workers start: until "
+                   "then, `frostline "
+                   "ctl %s status` shows the wait, and `frostline ctl %s stop` ends it",
+                   name, waits, shown, shown);
+}
+
+fl_status fl_run_fail_untrained(const char *path, const char *name)
+{
+    char again[FL_RUN_AGAIN_TEXT];
+    return fl_fail(FL_EINVAL, "%s: the run was lost before it trained: %s", name,
+                   fl_run_again_look(path, again));
 }
 
 static fl_status check_live(const fl_run_entry *entry, const char *name)
@@ -106,6 +116,9 @@ static fl_status check_live(const fl_run_entry *entry, const char *name)
     }
     if (entry->state == FL_RUN_RECOVERING) {
         return fl_run_fail_recovering(entry->path, name);
+    }
+    if (entry->untrained) {
+        return fl_run_fail_untrained(entry->path, name);
     }
     return entry->state == FL_RUN_LIVE ? FL_OK
                                        : fl_fail(FL_EINVAL, "%s: the run is over (%s)", name,

@@ -20,6 +20,9 @@ fl_status fl_run_fail_recovering(const char *path, const char *name) FL_MUST_CHE
 /* FL_EBUSY for a run that starts, with the hosts for which it waits. */
 fl_status fl_run_fail_starting(const char *path, const char *name) FL_MUST_CHECK;
 
+/* FL_EINVAL for a run that was lost before it trained, with the command that begins it again. */
+fl_status fl_run_fail_untrained(const char *path, const char *name) FL_MUST_CHECK;
+
 /* As fl_run_find among all runs, live or ended. name is not NULL. */
 fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry) FL_MUST_CHECK;
 

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #define PLAN NET_JOB "--set pipe.k=1 --set autodp.r=3 --set pipe.m=1 "
+#define MEASURES "starting: the run measures the links between its hosts, for "
 #define WAITS "waits for hosts b (127.0.0.2), c (127.0.0.3) to join, for "
 
 static int make_loopback(void **state)
@@ -42,6 +43,25 @@ static void expect_said(const net_hosts *h, const char *command, const char *tex
     }
 }
 
+/* No request that needs workers waits for the end of a wait that may take minutes. One that does so
+ * asks for "a longer --timeout" in the end. */
+static void expect_refusals(const net_hosts *h, const char *state)
+{
+    static const char *const requests[] = {"pause",        "resume", "plan",         "scale 1",
+                                           "freeze 1",     "thaw 1", "pin 0",        "trace",
+                                           "set pipe.m 1", "flight", "drain host b", "watch"};
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        char command[64];
+        snprintf(command, sizeof command, "ctl run %s --timeout 1", requests[i]);
+        expect_said(h, command, state, "code 3");
+        const char *said = net_hosts_said();
+        if (strstr(said, "frostline ctl run stop` ends it") == NULL ||
+            strstr(said, "longer --timeout") != NULL) {
+            fail_msg("%s: %s", command, said);
+        }
+    }
+}
+
 /* All that a client can learn of the wait, and its end.
  * wait  what the head's log says of it */
 static void watch_and_stop(net_hosts *h, const char *wait, const char *stop)
@@ -50,7 +70,7 @@ static void watch_and_stop(net_hosts *h, const char *wait, const char *stop)
     NET_AWAIT(net_hosts_log_has(h, "head.log", wait));
     NET_AWAIT(strstr(ask(h, "ctl run status"), WAITS) != NULL);
     expect_said(h, "ctl run status", "run: starting: the run " WAITS, "code 3");
-    expect_said(h, "ctl run pause --timeout 1", WAITS, "code 3");
+    expect_refusals(h, WAITS);
     expect_said(h, "top run", WAITS, "code 3");
     expect_said(h, "report run", WAITS, "code 3");
     expect_said(h, "list .", "starting ", "code 0");
@@ -73,18 +93,73 @@ static void test_hosts_waiting__before_workers_start(void **state)
     watch_and_stop(*state, "gate: waits for 2 other hosts", "ctl run stop --json");
 }
 
-/* Would catch: a client that believes the record of a head that was killed. */
+#define AGAIN "nothing of the run was kept; `frostline run "
+
+/* Would catch: a client that believes the record of a head that was killed; commands that
+ * contradict each other about what such a head has left, or name no command that begins the run
+ * again. */
 static void test_hosts_waiting__a_killed_head_waits_no_more(void **state)
 {
+    static const char *const commands[] = {"ctl run status", "ctl run pause", "ctl run stop",
+                                           "top run",        "report run",    "run --resume run"};
+    char again[2 * FOLDER_SIZE + 256], run[FOLDER_SIZE + 256];
     net_hosts *h = *state;
     net_hosts_start_head(h, PLAN);
     NET_AWAIT(strstr(ask(h, "ctl run status"), WAITS) != NULL);
     kill(h->head, SIGKILL);
     (void)net_hosts_await_exit(&h->head);
-    const char *said = ask(h, "ctl run status");
-    assert_null(strstr(said, WAITS));
-    assert_non_null(strstr(said, "code 2"));
-    expect_said(h, "ctl run stop", "", "code 2");
+    snprintf(again, sizeof again,
+             AGAIN "%s/run/job.yaml --hosts %s/hosts.yaml --listen tcp://127.0.0.1:5570 --run-dir "
+                   "%s/run --continue` begins it again",
+             h->dir, h->dir, h->dir);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        expect_said(h, commands[i], again, "code 2");
+        assert_null(strstr(net_hosts_said(), WAITS));
+    }
+    snprintf(run, sizeof run, "run " NET_JOB "--hosts hosts.yaml --run-dir run");
+    expect_said(h, run, again, "code 2");
+    expect_said(h, "list .", again, "code 0");
+    expect_said(h, "list . --json", "\"state\": \"lost\"", "code 0");
+    snprintf(run, sizeof run, "%s", strchr(again, '`') + strlen("`frostline "));
+    *strchr(run, '`') = '\0';
+    h->head = net_hosts_start(h, 0, "head.log", run);
+    NET_AWAIT(strstr(ask(h, "ctl run status"), WAITS) != NULL);
+    expect_said(h, "ctl run stop", "stopped", "code 0");
+    assert_int_equal(net_hosts_await_exit(&h->head), 130);
+}
+
+/* Would catch: a run of which nothing is known while its hosts measure. One process that measures
+ * is stopped, so that this takes long enough. */
+static void test_hosts_waiting__measuring_is_a_state(void **state)
+{
+    net_hosts *h = *state;
+    assert_true(net_hosts_shell("sed -i '/^links:/,$d' %s/hosts.yaml", h->dir));
+    net_hosts_start_head(h, PLAN);
+    net_hosts_await_key(h);
+    net_hosts_start_agent_for(h, 1, "--address 127.0.0.2");
+    pid_t measures = 0;
+    NET_AWAIT((measures = net_hosts_child_of(h->host[1].agent)) != 0);
+    kill(measures, SIGSTOP);
+    net_hosts_start_agent_for(h, 2, "--address 127.0.0.3");
+    NET_AWAIT(strstr(ask(h, "ctl run status"), MEASURES) != NULL);
+    expect_said(h, "top run", MEASURES, "code 3");
+    expect_refusals(h, MEASURES);
+    expect_said(h, "ctl run stop", "stopped", "code 0");
+    assert_int_equal(net_hosts_await_exit(&h->head), 130);
+}
+
+/* Would catch: a start that waits ten minutes for hosts, and then cannot measure. */
+static void test_hosts_waiting__a_killed_measurement_ends_it(void **state)
+{
+    net_hosts *h = *state;
+    assert_true(net_hosts_shell("sed -i '/^links:/,$d' %s/hosts.yaml", h->dir));
+    net_hosts_start_head(h, PLAN);
+    NET_AWAIT(strstr(ask(h, "ctl run status"), WAITS) != NULL);
+    pid_t measures = 0;
+    NET_AWAIT((measures = net_hosts_child_of(h->head)) != 0);
+    kill(measures, SIGKILL);
+    assert_int_equal(net_hosts_await_exit(&h->head), 3);
+    assert_true(net_hosts_log_has(h, "head.log", "was killed"));
 }
 
 #define LOOPBACK(test) cmocka_unit_test_setup_teardown(test, make_loopback, net_hosts_tear_down)
@@ -95,6 +170,8 @@ int main(void)
         LOOPBACK(test_hosts_waiting__before_links_are_measured),
         LOOPBACK(test_hosts_waiting__before_workers_start),
         LOOPBACK(test_hosts_waiting__a_killed_head_waits_no_more),
+        LOOPBACK(test_hosts_waiting__measuring_is_a_state),
+        LOOPBACK(test_hosts_waiting__a_killed_measurement_ends_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,7 +111,7 @@ static const refusal refusals[] = {
     {NULL, RUN " --set data.path=nowhere", "nowhere", NULL, NULL},
     /* the checkpoints */
     {"rm -r checkpoints", RUN, "found no checkpoint in ", NULL, NULL},
-    {"rm -r checkpoints/*", RUN, "job.yaml` starts it anew", NULL, NULL},
+    {"rm -r checkpoints/*", RUN, "x --continue` begins it again", NULL, NULL},
     {"rm checkpoints/*/manifest.json", RUN, "found no checkpoint in ", NULL, NULL},
     {"rm checkpoints/*/weights-001*", RUN, "weights-001.safetensors: No such file", NULL, NULL},
     {"truncate -s -1 checkpoints/*/moments-002*", RUN, "damaged: ", NULL, NULL},

@@ -1,0 +1,128 @@
+#include "launcher/run/runs/run_again.h"
+
+#include "control/state/hosts/hosts.h"
+#include "device/system/alloc.h"
+#include "device/system/regular_file.h"
+#include "device/text/shell_text.h"
+#include "launcher/job/job.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *const options[] = {"--hosts", "--listen", "--ssh"};
+
+enum { N_OPTIONS = sizeof options / sizeof *options };
+
+/* ---- the comments ---- */
+
+static void put_comment(FILE *job, const char *option, const char *value)
+{
+    if (strpbrk(value, "\r\n") == NULL) {
+        fprintf(job, "# %s%s%s\n", option, value[0] == '\0' ? "" : " ", value);
+    }
+}
+
+void fl_run_again_note(FILE *job, const char *hosts_file, const char *listen)
+{
+    put_comment(job, "--hosts", hosts_file);
+    put_comment(job, listen == NULL ? "--ssh" : "--listen", listen == NULL ? "" : listen);
+}
+
+/* " --hosts FILE" of the line "# --hosts FILE"; nothing of another one. */
+static size_t put_option(const char *line, size_t n, char *text, size_t size_bytes)
+{
+    char value[FL_TEXT_MAX] = "", shown[4 * FL_TEXT_MAX + 4];
+    for (int i = 0; i < N_OPTIONS; i++) {
+        size_t length = strlen(options[i]);
+        bool has_name = n >= 2 + length && strncmp(line + 2, options[i], length) == 0;
+        bool has_value = has_name && n > 3 + length && line[2 + length] == ' ';
+        if (has_value && n - length - 3 < sizeof value) {
+            memcpy(value, line + 3 + length, n - length - 3);
+        }
+        if (has_value || (has_name && n == 2 + length)) {
+            return (size_t)snprintf(text, size_bytes, " %s%s%s", options[i], has_value ? " " : "",
+                                    has_value ? fl_shell_shown(value, shown, sizeof shown) : "");
+        }
+    }
+    return 0;
+}
+
+static void put_options(const char *job, char *text, size_t size_bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (const char *line = job; strncmp(line, "# ", 2) == 0;) {
+        size_t n = strcspn(line, "\n");
+        used += used < size_bytes ? put_option(line, n, text + used, size_bytes - used) : 0;
+        line += n + (line[n] == '\n');
+    }
+}
+
+/* ---- the command ---- */
+
+const char *fl_run_again_text(const char *dir, const char *job, bool is_program,
+                              char text[FL_RUN_AGAIN_TEXT])
+{
+    char hosts[FL_RUN_AGAIN_TEXT / 4], file[PATH_MAX + 16];
+    char shown_file[FL_RUN_AGAIN_TEXT / 4], shown_dir[FL_RUN_AGAIN_TEXT / 4];
+    put_options(job, hosts, sizeof hosts);
+    snprintf(file, sizeof file, "%s/job.yaml", dir);
+    if (is_program) {
+        snprintf(text, FL_RUN_AGAIN_TEXT,
+                 "nothing of the run was kept; its program begins it again, in another directory");
+    } else {
+        snprintf(text, FL_RUN_AGAIN_TEXT,
+                 "nothing of the run was kept; `frostline run %s%s --run-dir %s --continue` begins "
+                 "it again",
+                 fl_shell_shown(file, shown_file, sizeof shown_file), hosts,
+                 fl_shell_shown(dir, shown_dir, sizeof shown_dir));
+    }
+    return text;
+}
+
+/* "" if it cannot be read. */
+static void read_job(const char *dir, char *job, size_t size_bytes)
+{
+    int folder = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = folder < 0 ? -1 : fl_regular_file_open(folder, "job.yaml", NULL);
+    ssize_t n = fd < 0 ? 0 : read(fd, job, size_bytes - 1);
+    job[n < 0 ? 0 : n] = '\0';
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (folder >= 0) {
+        close(folder);
+    }
+}
+
+const char *fl_run_again_look(const char *dir, char text[FL_RUN_AGAIN_TEXT])
+{
+    fl_job *job = NULL;
+    void *content = NULL;
+    text[0] = '\0';
+    if (fl_alloc(sizeof *job, (void **)&job) == FL_OK &&
+        fl_alloc(FL_JOB_FILE_MAX + 1, &content) == FL_OK) {
+        read_job(dir, content, FL_JOB_FILE_MAX + 1);
+        bool good = fl_job_parse(dir, content, strlen(content), NULL, 0, job) == FL_OK;
+        fl_run_again_text(dir, content, good && job->model.kind == FL_MODEL_PROGRAM, text);
+    }
+    fl_free(content);
+    fl_free(job);
+    return text;
+}
+
+static bool has_content(int dir, const char *name)
+{
+    struct stat info;
+    return fstatat(dir, name, &info, 0) == 0 && info.st_size > 0;
+}
+
+bool fl_run_again_is_due(int dir)
+{
+    return !has_content(dir, "events.jsonl") && !has_content(dir, "steps.jsonl") &&
+           has_content(dir, "job.yaml") && has_content(dir, FL_HOSTS_KEY_FILE);
+}

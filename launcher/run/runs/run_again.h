@@ -1,0 +1,34 @@
+/* The command that begins a run again of which nothing was kept. Its hosts are in comments of its
+ * job.yaml, because the record does not begin before they have joined:
+ *
+ *     # --hosts hosts.yaml
+ *     # --listen tcp://10.0.0.1:5570        or # --ssh
+ *
+ * They stand before the first field, and a job is read without them. */
+#ifndef FL_LAUNCHER_RUN_RUNS_RUN_AGAIN_H
+#define FL_LAUNCHER_RUN_RUNS_RUN_AGAIN_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { FL_RUN_AGAIN_TEXT = 8192 };
+
+/* Write the comments. listen: where agents that are started by hand join; NULL: ssh starts them. A
+ * name with a line break is left out. */
+void fl_run_again_note(FILE *job, const char *hosts_file, const char *listen);
+
+/* "nothing of the run was kept; `frostline run DIR/job.yaml --hosts FILE --listen ADDRESS --run-dir
+ * DIR --continue` begins it again", of the run in the directory `dir`.
+ * job      the text of its job.yaml
+ * Returns  text */
+const char *fl_run_again_text(const char *dir, const char *job, bool is_program,
+                              char text[FL_RUN_AGAIN_TEXT]);
+
+/* The same, of a run directory that another process may hold: its job.yaml is read. */
+const char *fl_run_again_look(const char *dir, char text[FL_RUN_AGAIN_TEXT]);
+
+/* Whether the run in the open directory `dir`, which no process holds, was lost before it trained:
+ * there is a job and the key that a head leaves which was killed, and no record. */
+bool fl_run_again_is_due(int dir);
+
+#endif
