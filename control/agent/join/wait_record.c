@@ -13,15 +13,16 @@
 
 #define PART FL_WAIT_FILE ".part"
 #define LINE "since %lld, %lld s at most, %d: "
+#define MEASURES "measuring since %lld: "
+
+#define STOPS ", and is asked to stop"
 
 enum { MS_PER_S = 1000, LIMIT_MOST_S = 86400 };
 
 /* ---- the head ---- */
 
-static void write_record(const fl_wait_record *record, int dir_fd, const fl_hosts *hosts,
-                         int64_t limit_ms)
+static void write_record(int dir_fd, const char *line)
 {
-    char names[FL_AWAITED_TEXT];
     int fd = fl_regular_file_replace(dir_fd, PART, 0600);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     if (file == NULL) {
@@ -30,11 +31,20 @@ static void write_record(const fl_wait_record *record, int dir_fd, const fl_host
         }
         return;
     }
-    fprintf(file, LINE "%s\n", (long long)record->since_s, (long long)(limit_ms / MS_PER_S),
-            hosts->again ? 1 : 0, fl_awaited_names(hosts, record->awaited, names));
+    fprintf(file, "%s\n", line);
     if (fclose(file) != 0 || renameat(dir_fd, PART, dir_fd, FL_WAIT_FILE) != 0) {
         (void)unlinkat(dir_fd, PART, 0);
     }
+}
+
+static void write_wait(const fl_wait_record *record, int dir_fd, const fl_hosts *hosts,
+                       int64_t limit_ms)
+{
+    char names[FL_AWAITED_TEXT], line[FL_WAIT_TEXT];
+    snprintf(line, sizeof line, LINE "%.600s", (long long)record->since_s,
+             (long long)(limit_ms / MS_PER_S), hosts->again ? 1 : 0,
+             fl_awaited_names(hosts, record->awaited, names));
+    write_record(dir_fd, line);
 }
 
 void fl_wait_record_note(fl_wait_record *record, int dir_fd, const fl_hosts *hosts,
@@ -49,10 +59,18 @@ void fl_wait_record_note(fl_wait_record *record, int dir_fd, const fl_hosts *hos
     record->any = any;
     memcpy(record->awaited, awaited, n * sizeof *awaited);
     if (any) {
-        write_record(record, dir_fd, hosts, limit_ms);
+        write_wait(record, dir_fd, hosts, limit_ms);
     } else {
         fl_wait_record_clear(dir_fd);
     }
+}
+
+void fl_wait_record_measures(fl_wait_record *record, int dir_fd, const char *what)
+{
+    char line[FL_WAIT_TEXT];
+    *record = (fl_wait_record){.any = false};
+    snprintf(line, sizeof line, MEASURES "%s", (long long)time(NULL), what);
+    write_record(dir_fd, line);
 }
 
 void fl_wait_record_clear(int dir_fd)
@@ -88,21 +106,42 @@ static bool read_line(int dir, const char *name, char line[FL_WAIT_TEXT])
     return false;
 }
 
+static long long seconds_since(long long since_s)
+{
+    long long s = (long long)time(NULL) - since_s;
+    return s < 0 ? 0 : s;
+}
+
+static bool put_measures(const char *line, bool stops, char text[FL_WAIT_TEXT])
+{
+    long long since_s;
+    int at = 0;
+    bool measures = sscanf(line, MEASURES "%n", &since_s, &at) == 1 && at > 0;
+    if (measures && since_s >= 0) {
+        snprintf(text, FL_WAIT_TEXT, "measures %.400s, for %lld s%s", line + at,
+                 seconds_since(since_s), stops ? STOPS : "");
+    }
+    return measures;
+}
+
 static void put_text(const char *line, bool stops, char text[FL_WAIT_TEXT])
 {
     long long since_s, limit_s;
     int again, at = 0;
+    if (put_measures(line, stops, text)) {
+        return;
+    }
     bool good = sscanf(line, LINE "%n", &since_s, &limit_s, &again, &at) == 3 && at > 0;
     if (!good || since_s < 0 || limit_s < 0 || limit_s > LIMIT_MOST_S) {
         return;
     }
     const char *names = line + at;
-    long long waited_s = (long long)time(NULL) - since_s;
-    waited_s = waited_s < 0 ? 0 : waited_s > limit_s ? limit_s : waited_s;
+    long long waited_s = seconds_since(since_s);
+    waited_s = waited_s > limit_s ? limit_s : waited_s;
     bool several = strstr(names, "), ") != NULL;
     snprintf(text, FL_WAIT_TEXT, "waits for %s %.400s to join%s, for %lld s, %lld s more at most%s",
              several ? "hosts" : "host", names, again != 0 ? " again" : "", waited_s,
-             limit_s - waited_s, stops ? ", and is asked to stop" : "");
+             limit_s - waited_s, stops ? STOPS : "");
 }
 
 const char *fl_wait_record_text(const char *path, char text[FL_WAIT_TEXT])

@@ -1,7 +1,7 @@
 /* The record of a wait for hosts, in the run directory: for clients, because the run answers nobody
  * until all hosts have joined.
  *
- *     waiting.txt ①  for whom the head waits, since when, for how long
+ *     waiting.txt ①  for whom the head waits, since when, for how long; or what hosts measure
  *     waiting.stop ②  the same file, once a client has asked the head to end the wait
  *
  * A client renames ① to ②, which fails once the wait is over: no request outlasts its wait. The
@@ -33,6 +33,9 @@ typedef struct fl_wait_record {
 void fl_wait_record_note(fl_wait_record *record, int dir_fd, const fl_hosts *hosts,
                          const bool *awaited, int64_t limit_ms);
 
+/* Record that hosts measure `what`, in the place of hosts for which the head waits. */
+void fl_wait_record_measures(fl_wait_record *record, int dir_fd, const char *what);
+
 /* Remove the record and the request to end the wait. */
 void fl_wait_record_clear(int dir_fd);
 
@@ -41,8 +44,9 @@ bool fl_wait_record_is_stopped(int dir_fd);
 
 /* ---- clients ---- */
 
-/* "waits for hosts b (10.0.0.2), c (10.0.0.3) to join, for 12 s, 588 s more at most", of the run in
- * the directory `path`; "" without a record. Returns text. */
+/* "waits for hosts b (10.0.0.2), c (10.0.0.3) to join, for 12 s, 588 s more at most", or "measures
+ * the links between hosts, for 3 s", of the run in the directory `path`; "" without a record.
+ * Returns text. */
 const char *fl_wait_record_text(const char *path, char text[FL_WAIT_TEXT]);
 
 /* Ask the head to end the wait. False: there is no record of one. */

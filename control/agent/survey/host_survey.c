@@ -70,10 +70,23 @@ static void tell_wait(fl__survey *s, fl_awaited_clock *clock)
     }
     if (s->record_fd >= 0) {
         fl_wait_record_note(&s->record, s->record_fd, s->o->hosts, awaited, s->o->join_ms);
-        s->stopped = fl_wait_record_is_stopped(s->record_fd) ? SIGINT : s->stopped;
     }
     if (!s->o->quiet) {
         fl_awaited_tell(clock, s->o->hosts, awaited, s->o->join_ms, fl_now_us());
+    }
+}
+
+static void begin_record(fl__survey *s)
+{
+    if (s->o->recorded) {
+        s->record_fd = open(s->o->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+}
+
+static void note_measuring(fl__survey *s, const char *what)
+{
+    if (s->record_fd >= 0) {
+        fl_wait_record_measures(&s->record, s->record_fd, what);
     }
 }
 
@@ -82,7 +95,20 @@ static void end_record(fl__survey *s)
     if (s->record_fd >= 0) {
         fl_wait_record_clear(s->record_fd);
         close(s->record_fd);
+        s->record_fd = -1;
     }
+}
+
+/* The processes of this host that measure have begun before hosts join: without one of them, the
+ * wait is for nothing. */
+static fl_status check_own(const fl__survey *s)
+{
+    const fl_host_measuring *m = s->o->measuring;
+    if (s->o->links && !s->o->partial && s->host[0].unlinked[0] != '\0') {
+        return fl_fail(FL_EPEER, "host %s (%s): %s", s->o->hosts->host[0].name,
+                       s->o->hosts->host[0].address, s->host[0].unlinked);
+    }
+    return m == NULL || m->check_own == NULL ? FL_OK : m->check_own(m->own);
 }
 
 static fl_status gather_hosts(fl__survey *s)
@@ -90,12 +116,11 @@ static fl_status gather_hosts(fl__survey *s)
     int64_t until_us = fl_deadline_us(s->o->join_ms);
     fl_awaited_clock clock;
     fl_awaited_begin(&clock, fl_now_us());
-    s->record_fd = s->o->recorded ? open(s->o->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     while (s->stopped == 0 && awaits_hosts(s) && fl_left_ms(until_us) > 0) {
         fl__survey_turn(s);
+        FL_TRY(check_own(s));
         tell_wait(s, &clock);
     }
-    end_record(s);
     int i = s->stopped != 0 ? 0 : find_missing(s);
     const fl_host *host = &s->o->hosts->host[i];
     if (i == 0) {
@@ -215,17 +240,23 @@ static fl_status survey_hosts(fl__survey *s)
     }
     FL_TRY(fl_alloc_array((size_t)s->out->n, sizeof *s->host, (void **)&s->host));
     FL_TRY(open_survey(s));
+    begin_record(s);
     FL_TRY(gather_hosts(s));
     if (s->stopped == 0 && s->o->measuring != NULL) {
+        note_measuring(s, "what layers cost on its hosts");
         FL_TRY(fl__survey_measure_costs(s));
     }
-    return s->stopped == 0 && s->o->links ? fl__survey_measure_links(s) : FL_OK;
+    if (s->stopped == 0 && s->o->links) {
+        note_measuring(s, "the links between its hosts");
+        FL_TRY(fl__survey_measure_links(s));
+    }
+    return FL_OK;
 }
 
 fl_status fl_host_survey_run(const fl_host_survey_options *options, fl_host_survey *out,
                              int *stopped)
 {
-    fl__survey s = {.o = options, .out = out, .own = -1, .signal_fd = -1};
+    fl__survey s = {.o = options, .out = out, .own = -1, .signal_fd = -1, .record_fd = -1};
     sigset_t stops, before;
     memset(out, 0, sizeof *out);
     out->n = options->hosts->n;
@@ -241,6 +272,7 @@ fl_status fl_host_survey_run(const fl_host_survey_options *options, fl_host_surv
     fl_failure failure; /* closing may fail at something, too */
     fl_failure_keep(&failure, status);
     *stopped = s.stopped;
+    end_record(&s);
     close_survey(&s, status == FL_OK ? "" : failure.text);
     if (s.stopped == 0) { /* timeout(1) sends SIGTERM twice: the second one would end it halfway */
         sigprocmask(SIG_SETMASK, &before, NULL);

@@ -25,6 +25,9 @@ typedef struct fl_host_measuring {
     const char *cwd; /* to which its paths are relative */
     int64_t all_ms;  /* for a host to measure, 1 .. FL_HOST_MEASURE_MS_MAX */
     int own_fd;      /* readable once this host has measured its own; -1: it need not */
+    const void *own; /* for check_own: why this host's own measurement has failed; FL_OK: it goes
+                        on, or has succeeded. NULL: nothing is measured here */
+    fl_status (*check_own)(const void *own);
     void *context;
     /* Once hosts have joined, for each of them in turn: whether it is to measure. */
     bool (*wants)(void *context, int host, const fl_machine_kind *kind);

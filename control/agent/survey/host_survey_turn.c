@@ -329,4 +329,7 @@ void fl__survey_turn(fl__survey *s)
     if (read(s->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         s->stopped = (int)info.ssi_signo;
     }
+    if (s->record_fd >= 0 && fl_wait_record_is_stopped(s->record_fd)) {
+        s->stopped = SIGINT;
+    }
 }

@@ -100,15 +100,22 @@ static void read_connection(fl_ctl_client_link *link)
     }
 }
 
+/* A run has no port then, or does not read it. */
+#define WAITS                                                                                      \
+    "; a run that waits for its hosts, or goes back after a loss, answers only on hosts that "     \
+    "have "                                                                                        \
+    "its run directory: `frostline ctl RUN status` there"
+
 static fl_status fail_late(fl_ctl_client_link *link)
 {
     read_connection(link);
+    const char *waits = link->dir_fd >= 0 ? "" : WAITS;
     if (link->dir_fd >= 0 || (link->reached && !link->refused)) {
-        return fl_fail(FL_EDEADLINE, "%s: connected, but no answer in time", link->path);
+        return fl_fail(FL_EDEADLINE, "%s: connected, but no answer in time%s", link->path, waits);
     }
     if (!link->reached) {
-        return fl_fail(FL_EDEADLINE, "%s: nothing listens there (no connection in time)",
-                       link->path);
+        return fl_fail(FL_EDEADLINE, "%s: nothing listens there (no connection in time)%s",
+                       link->path, waits);
     }
     return fl_fail(FL_EDEADLINE,
                    "%s: the keys do not fit: --server is not the run's public key, or the run's "

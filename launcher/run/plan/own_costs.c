@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -47,6 +48,11 @@ static void *make_shared(void)
     return shared == MAP_FAILED ? NULL : shared;
 }
 
+static fl_status fail_killed(void)
+{
+    return fl_fail(FL_EFAILED, "the process that measured what layers cost was killed");
+}
+
 fl_status fl_own_costs_start(const fl_preparation *p, fl_own_costs *out)
 {
     int ends[2];
@@ -69,6 +75,15 @@ fl_status fl_own_costs_start(const fl_preparation *p, fl_own_costs *out)
                : fl_fail(FL_EIO, "what layers cost cannot be measured: %s", strerror(error));
 }
 
+fl_status fl_own_costs_check(const fl_own_costs *own)
+{
+    struct pollfd item = {.fd = own->fd, .events = POLLIN};
+    if (own->pid <= 0 || poll(&item, 1, 0) != 1) {
+        return FL_OK;
+    }
+    return own->shared->done ? fl_failure_raise(&own->shared->failure) : fail_killed();
+}
+
 fl_status fl_own_costs_take(fl_own_costs *own, fl_preparation *p)
 {
     const struct fl_own_costs_shared *s = own->shared;
@@ -80,7 +95,7 @@ fl_status fl_own_costs_take(fl_own_costs *own, fl_preparation *p)
     }
     own->pid = 0;
     if (!s->done) {
-        return fl_fail(FL_EFAILED, "the process that measured what layers cost was killed");
+        return fail_killed();
     }
     FL_TRY(fl_failure_raise(&s->failure));
     *p->costs = s->costs;

@@ -61,6 +61,11 @@ static fl_status keep_links(fl_preparation *p, const fl_host_survey *found)
 
 /* ---- both ---- */
 
+static fl_status check_own(const void *own)
+{
+    return fl_own_costs_check(own);
+}
+
 typedef struct survey_parts {
     char cwd[PATH_MAX];
     fl_host_survey found;
@@ -81,6 +86,8 @@ static fl_status survey_with(fl_preparation *p, const char *run_dir, const char 
                                          .cwd = s->cwd,
                                          .all_ms = MEASURE_MS,
                                          .own_fd = own->fd,
+                                         .own = own,
+                                         .check_own = check_own,
                                          .context = p,
                                          .wants = wants_costs,
                                          .take = take_costs};
