@@ -397,14 +397,15 @@ static void summary_of_what_next(FILE *out, const fl_controller_options *options
 static void summary_of_checkpoints(FILE *out, const fl_controller_options *options,
                                    const fl_checkpoint_sums *sums)
 {
-    char name[FL_CHECKPOINT_NAME_MAX], failed[FL_COUNT_BYTES];
+    char name[FL_CHECKPOINT_NAME_MAX], failed[FL_COUNT_BYTES], run[FL_SHELL_PATH_BYTES];
+    fl_shell_shown(options->run_dir, run, sizeof run);
     if (sums != NULL && sums->any) {
-        fprintf(out, "  checkpoint     %s/checkpoints/%s\n", options->run_dir,
+        fprintf(out, "  checkpoint     %s/checkpoints/%s\n", run,
                 fl_checkpoint_folder_name(sums->last_step, name));
     }
     if (sums != NULL && sums->any && sums->best_step > 0 && sums->best_step != sums->last_step) {
-        fprintf(out, "                 %s/checkpoints/" FL_CHECKPOINT_BEST " is %s\n",
-                options->run_dir, fl_checkpoint_folder_name(sums->best_step, name));
+        fprintf(out, "                 %s/checkpoints/" FL_CHECKPOINT_BEST " is %s\n", run,
+                fl_checkpoint_folder_name(sums->best_step, name));
     }
     if (sums != NULL && sums->n_failed > 0) {
         fprintf(out, "                 %s could not be written: see events.jsonl\n",
@@ -430,6 +431,8 @@ void fl_progress_summary(FILE *out, const fl_controller_options *options,
                          const fl_run_result *result, const fl_progress_end *end)
 {
     int64_t hash_weights = options->job->train.hash_weights;
+    char run[FL_SHELL_PATH_BYTES];
+    fl_shell_shown(options->run_dir, run, sizeof run);
     const char *how = end->status == FL_OK         ? "done"
                       : end->status == FL_ESTOPPED ? "stopped"
                                                    : "failed";
@@ -457,10 +460,10 @@ void fl_progress_summary(FILE *out, const fl_controller_options *options,
         fprintf(out, "  record         INCOMPLETE: %s\n", end->missing);
     }
     if (result->model[0] != 0) {
-        fprintf(out, "  model          %s/model/model.safetensors\n", options->run_dir);
+        fprintf(out, "  model          %s/model/model.safetensors\n", run);
     }
     summary_of_checkpoints(out, options, end->checkpoints);
-    fprintf(out, "  run directory  %s\n", options->run_dir);
+    fprintf(out, "  run directory  %s\n", run);
     fprintf(out,
             "                 job.yaml, steps.jsonl, events.jsonl, ledger.bin,\n"
             "                 summary.txt, worker-N.log%s%s\n",

@@ -1,6 +1,6 @@
 #include "device/text/shell_text.h"
 
-#include "device/text/utf8.h"
+#include "device/text/shown_text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -65,28 +65,11 @@ static bool is_plain(const char *word)
     return word[0] != '\0' && word[0] != '=' && word[strspn(word, plain)] == '\0';
 }
 
-/* Characters that control a terminal, end a line, or change the direction in which one is read. */
-static bool is_harmless(uint32_t code)
-{
-    bool controls = code < 0x20 || (code >= 0x7F && code < 0xA0);
-    bool turns = code == 0x200E || code == 0x200F || (code >= 0x2028 && code <= 0x202E) ||
-                 (code >= 0x2066 && code <= 0x2069);
-    return !controls && !turns;
-}
-
-/* The bytes of the harmless character there; 0: none begins there. */
-static size_t harmless_bytes(const char *text)
-{
-    uint32_t code = 0;
-    size_t size = fl_utf8_next(text, strlen(text), &code);
-    return size > 0 && is_harmless(code) ? size : 0;
-}
-
 static bool all_harmless(const char *word)
 {
     size_t size = 1;
     while (*word != '\0' && size > 0) {
-        size = harmless_bytes(word);
+        size = fl_text_harmless(word);
         word += size;
     }
     return size > 0;
@@ -98,11 +81,10 @@ static void put_escaped(fl_shell_text *w, const char *word)
 {
     fl_shell_text_put(w, "$'");
     while (*word != '\0') {
-        size_t size = *word == '\'' || *word == '\\' ? 0 : harmless_bytes(word);
+        size_t size = *word == '\'' || *word == '\\' ? 0 : fl_text_harmless(word);
         if (size == 0) {
-            char octal[8];
-            snprintf(octal, sizeof octal, "\\%03o", (unsigned)(unsigned char)*word++);
-            fl_shell_text_put(w, octal);
+            char octal[FL_TEXT_OCTAL_BYTES];
+            fl_shell_text_put(w, fl_text_octal(*word++, octal));
         }
         for (; size > 0; size--) {
             put_char(w, *word++);

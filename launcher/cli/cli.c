@@ -2,6 +2,7 @@
 
 #include "control/agent/process/signals.h"
 #include "device/errors/failure.h"
+#include "device/text/shown_text.h"
 #include "launcher/job/text/text.h"
 
 #include <stdarg.h>
@@ -15,16 +16,15 @@ _Static_assert((int)FL_SIGNALS_EXIT_TERMINATED == (int)FL_EXIT_TERMINATED &&
 
 void fl_complain(const char *format, ...)
 {
-    char line[FL_MESSAGE_MAX + 512];
+    char text[FL_MESSAGE_MAX + 512], shown[4 * sizeof text];
     va_list args;
     va_start(args, format);
-    vsnprintf(line, sizeof line - 1, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    for (char *c = line; *c != '\0'; c++) {
-        bool settings = ((unsigned char)*c < 0x20 && *c != '\n') || *c == 0x7F;
-        *c = settings ? '?' : *c;
+    for (char *rest = text; rest != NULL;) {
+        const char *line = strsep(&rest, "\n");
+        fprintf(stderr, "%s\n", fl_text_shown(line, shown, sizeof shown));
     }
-    fprintf(stderr, "%s\n", line);
 }
 
 int fl_exit_of(fl_status status)

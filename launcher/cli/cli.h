@@ -121,7 +121,7 @@ int fl_unknown_command(const fl_cli_command *const *commands, const char *name);
 int fl_unknown_among(const char *program, const char *name, fl_candidate_word *next,
                      const void *context);
 
-/* One line on standard error; characters that would steer a terminal are shown as '?'. */
+/* One line on standard error, or several; characters that control a terminal are escaped. */
 void fl_complain(const char *format, ...) FL_PRINTF(1, 2);
 
 /* The exit code for this status. */

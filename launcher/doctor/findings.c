@@ -2,6 +2,7 @@
 
 #include "device/system/clock.h"
 #include "device/text/plural.h"
+#include "device/text/shown_text.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -42,12 +43,15 @@ const char *fl_verdict_text(fl_verdict verdict)
     return texts[verdict];
 }
 
-/* Characters that would steer a terminal become '?': a message may quote a file. */
+/* A message may quote a file, or name a folder. */
 static void print_plain(FILE *out, const char *text)
 {
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        fputc(c < 0x20 || c == 0x7F ? '?' : c, out);
+    while (*text != '\0') {
+        char octal[FL_TEXT_OCTAL_BYTES];
+        size_t size = fl_text_harmless(text);
+        fwrite(size > 0 ? text : fl_text_octal(*text, octal), 1,
+               size > 0 ? size : FL_TEXT_OCTAL_BYTES - 1, out);
+        text += size > 0 ? size : 1;
     }
 }
 

@@ -1,6 +1,7 @@
 /* frostline evaluate: loss and metrics of a saved model. */
 #include "control/events/json.h"
 #include "device/text/plural.h"
+#include "device/text/shell_text.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/use_args.h"
 #include "launcher/run/pass_run.h"
@@ -51,8 +52,10 @@ static void print_text(const char *name, const fl_use *use, const char *split,
     const fl_eval_report *r = &result->outcome.evaluation;
     const fl_metric_list metrics = fl_model_metrics(use->model);
     char origin[FL_SAVED_ORIGIN_MAX], data[FL_TEXT_MAX];
-    printf("%s: %" PRId64 " %s sample%s of %s\n", name, r->samples, split,
-           fl_plural_ending(r->samples, "sample"), name_data(use, data));
+    char shown[FL_SHELL_PATH_BYTES], shown_data[4 * FL_TEXT_MAX];
+    printf("%s: %" PRId64 " %s sample%s of %s\n", fl_shell_shown(name, shown, sizeof shown),
+           r->samples, split, fl_plural_ending(r->samples, "sample"),
+           fl_shell_shown(name_data(use, data), shown_data, sizeof shown_data));
     printf("  %-14s %s\n", "weights", fl_saved_model_origin(&use->saved, origin));
     for (int i = 0; i < metrics.n && i < r->metrics.n; i++) {
         const fl_metric *m = &metrics.metric[i];

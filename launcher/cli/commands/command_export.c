@@ -1,4 +1,5 @@
 /* frostline export: a run's curves for TensorBoard, or as tables; or a model. */
+#include "device/text/shell_text.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/output_path.h"
 #include "launcher/cli/run_output.h"
@@ -79,7 +80,7 @@ static fl_status check_files(const char *format, const char *folder)
 
 static fl_status write_files(const fl_report *report, const char *format, const char *folder)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], shown[FL_SHELL_PATH_BYTES];
     FL_TRY(check_files(format, folder));
     FL_TRY(make_folder(folder));
     for (int i = 0; i < N_FILES; i++) {
@@ -89,7 +90,7 @@ static fl_status write_files(const fl_report *report, const char *format, const 
         FL_TRY(path_of(&files[i], folder, path));
         const exported e = {.report = report, .write = files[i].write};
         FL_TRY(fl_replace_file(path, write_file, &e));
-        printf("%s\n", path);
+        printf("%s\n", fl_shell_shown(path, shown, sizeof shown));
     }
     int64_t n = fl_export_n_evaluations(report);
     printf("%" PRId64 " step%s, %" PRId64 " evaluation%s\n", report->n_steps,
@@ -132,7 +133,7 @@ static fl_status export_model(const fl_args *args, const char *folder)
     fl_safetensors *weights = NULL;
     fl_st_dtype dtype;
     fl_model_export_result result;
-    char origin[FL_SAVED_ORIGIN_MAX];
+    char origin[FL_SAVED_ORIGIN_MAX], shown[FL_SHELL_PATH_BYTES];
     if (fl_args_has(args, "--format") || fl_args_has(args, "--out")) {
         return fl_fail(FL_EINVAL, "--to exports the model, %s the curves; allowed: one of both",
                        fl_args_has(args, "--out") ? "--out" : "--format");
@@ -144,8 +145,9 @@ static fl_status export_model(const fl_args *args, const char *folder)
     fl_status status = fl_model_export(&saved, weights, folder, dtype, &result);
     fl_safetensors_close(&weights);
     FL_TRY(status);
+    fl_shell_shown(folder, shown, sizeof shown);
     printf("%s/model.safetensors\n%s/config.json\n%d tensors, %" PRId64 " bytes\nweights: %s\n",
-           folder, folder, result.n_tensors, result.size_bytes,
+           shown, shown, result.n_tensors, result.size_bytes,
            fl_saved_model_origin(&saved, origin));
     return FL_OK;
 }

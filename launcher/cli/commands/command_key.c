@@ -1,4 +1,5 @@
 /* frostline key: a pair of keys for control sockets on a network. */
+#include "device/text/shell_text.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/output_path.h"
 
@@ -57,7 +58,7 @@ static fl_status write_pair(const char *secret_path, const char *public_path)
 
 static fl_status make_keys(const char *path)
 {
-    char public_path[PATH_MAX];
+    char public_path[PATH_MAX], shown[FL_SHELL_PATH_BYTES];
     if (strcmp(path, "-") == 0) {
         return fl_output_path_check("FILE", path);
     }
@@ -65,7 +66,8 @@ static fl_status make_keys(const char *path)
         return fl_fail(FL_EINVAL, "FILE: the path %.64s... is too long", path);
     }
     FL_TRY(write_pair(path, public_path));
-    printf("%s: the secret key\n%s: the public key\n", path, public_path);
+    fl_shell_shown(path, shown, sizeof shown);
+    printf("%s: the secret key\n%s.pub: the public key\n", shown, shown);
     return FL_OK;
 }
 

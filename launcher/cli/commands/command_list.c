@@ -7,6 +7,8 @@
 #include "control/events/json.h"
 #include "device/system/alloc.h"
 #include "device/text/plural.h"
+#include "device/text/shell_text.h"
+#include "device/text/shown_text.h"
 #include "nn/loss.h"
 
 #include <frostline/job.h>
@@ -149,6 +151,7 @@ static void print_table(const fl_run_entry *entries, int n)
         const fl_run_entry *e = &entries[i];
         char steps[48], loss[24], accuracy[24], skipped[64] = "", n_skipped[FL_COUNT_BYTES];
         char metrics[METRICS_BYTES], checkpoints[CHECKPOINTS_BYTES];
+        char name[FL_SHELL_PATH_BYTES], started[FL_SHOWN_PATH_BYTES];
         if (e->skipped_steps > 0) {
             snprintf(skipped, sizeof skipped, " (%s skipped)",
                      fl_count(e->skipped_steps, "step", n_skipped));
@@ -159,8 +162,9 @@ static void print_table(const fl_run_entry *entries, int n)
         }
         printf("%-9s %15s %8s %8s %s  %-19.19s  %s%s%s%s\n", fl_run_state_text(e->state), steps,
                number_text(e->loss, loss), number_text(e->test_accuracy, accuracy),
-               checkpoints_text(e, checkpoints), e->started, e->name, metrics_text(e, metrics),
-               skipped, e->record_incomplete ? " (record incomplete)" : "");
+               checkpoints_text(e, checkpoints), fl_text_shown(e->started, started, sizeof started),
+               fl_shell_shown(e->name, name, sizeof name), metrics_text(e, metrics), skipped,
+               e->record_incomplete ? " (record incomplete)" : "");
     }
 }
 

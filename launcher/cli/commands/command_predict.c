@@ -1,5 +1,6 @@
 /* frostline predict: what a saved model says of each sample, as lines of JSON. */
 #include "device/text/plural.h"
+#include "device/text/shell_text.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/output_path.h"
 #include "launcher/cli/use_args.h"
@@ -51,8 +52,8 @@ static fl_status predict_into(fl_use *use, const prediction_file *out)
     FL_TRY(fl_pass_run(use, &request, &result));
     FL_TRY(keep_output(out));
     if (out->path != NULL) {
-        char origin[FL_SAVED_ORIGIN_MAX], lines[FL_COUNT_BYTES];
-        printf("%s: %s\nweights: %s\n", out->path,
+        char origin[FL_SAVED_ORIGIN_MAX], lines[FL_COUNT_BYTES], path[FL_SHELL_PATH_BYTES];
+        printf("%s: %s\nweights: %s\n", fl_shell_shown(out->path, path, sizeof path),
                fl_count(result.outcome.n_samples, "line", lines),
                fl_saved_model_origin(&use->saved, origin));
     }

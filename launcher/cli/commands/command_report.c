@@ -1,5 +1,6 @@
 /* frostline report: one HTML page about a run. */
 #include "device/text/plural.h"
+#include "device/text/shell_text.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/output_path.h"
 #include "launcher/cli/run_output.h"
@@ -61,8 +62,9 @@ static fl_status make_report(const char *name, const char *out)
     if (status == FL_OK) {
         fl_say_gaps(&report.steps_file);
         fl_say_gaps(&report.events_file);
-        char steps[FL_COUNT_BYTES], events[FL_COUNT_BYTES];
-        printf("%s: %s, %s\n", out, fl_count(report.n_steps, "step", steps),
+        char steps[FL_COUNT_BYTES], events[FL_COUNT_BYTES], shown[FL_SHELL_PATH_BYTES];
+        printf("%s: %s, %s\n", fl_shell_shown(out, shown, sizeof shown),
+               fl_count(report.n_steps, "step", steps),
                fl_count(report.n_events + report.n_left_out, "event", events));
     }
     fl_report_fini(&report);

@@ -3,6 +3,7 @@
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/text/plural.h"
+#include "device/text/shell_text.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/commands/run_continue.h"
 #include "launcher/cli/hosts/run_hosts.h"
@@ -287,7 +288,7 @@ static void print_good(const char *path, const fl_job_context *w)
     int64_t all = d->ops->count(d->self, FL_TRAIN);
     int64_t used = w->job.data.samples > 0 ? w->job.data.samples : all;
     int64_t n_validation = fl_job_n_validation(&w->job, used);
-    char of_all[48] = "", to_validate[48] = "";
+    char of_all[48] = "", to_validate[48] = "", shown[FL_SHELL_PATH_BYTES];
     used -= n_validation;
     if (n_validation > 0) {
         snprintf(to_validate, sizeof to_validate, ", %" PRId64 " to validate on", n_validation);
@@ -295,7 +296,7 @@ static void print_good(const char *path, const fl_job_context *w)
     if (used < all) {
         snprintf(of_all, sizeof of_all, " (of %" PRId64 ")", all);
     }
-    printf("%s: good\n", path);
+    printf("%s: good\n", fl_shell_shown(path, shown, sizeof shown));
     char layers[FL_COUNT_BYTES], blocks[FL_COUNT_BYTES], params[FL_COUNT_BYTES];
     printf("  model  %s, %s in %s, %s\n", fl_model_name(w->model),
            fl_count(fl_model_n_layers(w->model), "layer", layers),

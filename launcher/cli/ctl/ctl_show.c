@@ -1,5 +1,7 @@
 #include "launcher/cli/ctl/ctl_show.h"
 
+#include "device/text/shown_text.h"
+
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
@@ -23,7 +25,7 @@ static void put_value(const json_t *value, char *text, size_t size_bytes)
             n += (size_t)snprintf(text + n, size_bytes - n, "%s%s", i == 0 ? "" : " ", one);
         }
     } else if (json_is_string(value)) {
-        snprintf(text, size_bytes, "%s", json_string_value(value));
+        fl_text_shown(json_string_value(value), text, size_bytes);
     } else if (json_is_integer(value)) {
         snprintf(text, size_bytes, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
     } else if (json_is_real(value)) {
@@ -32,9 +34,6 @@ static void put_value(const json_t *value, char *text, size_t size_bytes)
         snprintf(text, size_bytes, "%s", json_is_true(value) ? "yes" : "no");
     } else {
         snprintf(text, size_bytes, "-");
-    }
-    for (char *c = text; *c != 0; c++) {
-        *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
     }
 }
 

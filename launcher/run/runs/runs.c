@@ -3,6 +3,7 @@
 #include "control/agent/join/wait_record.h"
 #include "device/system/alloc.h"
 #include "device/text/shell_text.h"
+#include "device/text/shown_text.h"
 #include "launcher/run/runs/returning.h"
 #include "launcher/run/runs/run_again.h"
 
@@ -77,40 +78,42 @@ static bool is_meant(const fl_run_entry *entry, const char *name)
 
 fl_status fl_run_fail_recovering(const char *path, const char *name)
 {
-    char known[FL_RETURNING_TEXT], waits[FL_WAIT_TEXT];
+    char known[FL_RETURNING_TEXT], waits[FL_WAIT_TEXT], shown[FL_SHOWN_PATH_BYTES];
     fl_run_returning(path, known);
     fl_wait_record_text(path, waits);
     return fl_fail(FL_EBUSY,
                    "%s: recovering: the run goes back after a loss%s%s; it %s%sanswers once its "
                    "hosts have joined again and its workers start; try again later",
-                   name, known[0] == '\0' ? "" : ", ", known, waits,
-                   waits[0] == '\0' ? "" : ", and ");
+                   fl_text_shown(name, shown, sizeof shown), known[0] == '\0' ? "" : ", ", known,
+                   waits, waits[0] == '\0' ? "" : ", and ");
 }
 
 fl_status fl_run_fail_starting(const char *path, const char *name)
 {
-    char waits[FL_WAIT_TEXT], shown[FL_SHELL_PATH_BYTES];
-    fl_shell_shown(name, shown, sizeof shown);
+    char waits[FL_WAIT_TEXT], shown[FL_SHOWN_PATH_BYTES], word[FL_SHELL_PATH_BYTES];
+    fl_text_shown(name, shown, sizeof shown);
     if (fl_wait_record_text(path, waits)[0] == '\0') {
         return fl_fail(FL_EBUSY, "%s: the run is starting and does not answer yet; try again later",
-                       name);
+                       shown);
     }
+    fl_shell_shown(name, word, sizeof word);
     return fl_fail(FL_EBUSY,
                    "%s: starting: the run %s; it takes requests once its workers start: until "
                    "then, `frostline "
                    "ctl %s status` shows the wait, and `frostline ctl %s stop` ends it",
-                   name, waits, shown, shown);
+                   shown, waits, word, word);
 }
 
 fl_status fl_run_fail_untrained(const char *path, const char *name)
 {
-    char again[FL_RUN_AGAIN_TEXT];
-    return fl_fail(FL_EINVAL, "%s: the run was lost before it trained: %s", name,
-                   fl_run_again_look(path, again));
+    char again[FL_RUN_AGAIN_TEXT], shown[FL_SHOWN_PATH_BYTES];
+    return fl_fail(FL_EINVAL, "%s: the run was lost before it trained: %s",
+                   fl_text_shown(name, shown, sizeof shown), fl_run_again_look(path, again));
 }
 
 static fl_status check_live(const fl_run_entry *entry, const char *name)
 {
+    char shown[FL_SHOWN_PATH_BYTES];
     if (entry->state == FL_RUN_STARTING) {
         return fl_run_fail_starting(entry->path, name);
     }
@@ -120,9 +123,10 @@ static fl_status check_live(const fl_run_entry *entry, const char *name)
     if (entry->untrained) {
         return fl_run_fail_untrained(entry->path, name);
     }
-    return entry->state == FL_RUN_LIVE ? FL_OK
-                                       : fl_fail(FL_EINVAL, "%s: the run is over (%s)", name,
-                                                 fl_run_state_text(entry->state));
+    return entry->state == FL_RUN_LIVE
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "%s: the run is over (%s)",
+                         fl_text_shown(name, shown, sizeof shown), fl_run_state_text(entry->state));
 }
 
 /* What was found among the runs of a directory. */
@@ -177,15 +181,17 @@ static fl_status check_allowed(const char *dir, const char *name)
 static fl_status check_not_parent(const char *name)
 {
     fl_run_entry *all = NULL;
-    char example[sizeof all->name] = "";
+    char path[PATH_MAX], shown[FL_SHOWN_PATH_BYTES], example[FL_SHELL_PATH_BYTES];
     int n = 0;
     if (fl_runs_list(name, &all, &n) == FL_OK && n > 0) {
-        snprintf(example, sizeof example, "%s", all[0].name);
+        snprintf(path, sizeof path, "%.2000s/%s", name, all[0].name);
+        fl_shell_shown(path, example, sizeof example);
     }
     fl_free(all);
-    return n == 0 ? FL_OK
-                  : fl_fail(FL_EINVAL, "%s: a directory of %d run%s; name one of them, as in %s/%s",
-                            name, n, n == 1 ? "" : "s", name, example);
+    return n == 0
+               ? FL_OK
+               : fl_fail(FL_EINVAL, "%s: a directory of %d run%s; name one of them, as in %s",
+                         fl_text_shown(name, shown, sizeof shown), n, n == 1 ? "" : "s", example);
 }
 
 /* FL_EINVAL for the directory of a run that lost its events. */
@@ -203,6 +209,7 @@ static fl_status check_has_events(const char *name)
 fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)
 {
     below found;
+    char shown[FL_SHOWN_PATH_BYTES];
     if (name != NULL && fl_run_look(name, entry) == FL_OK) {
         return check_live(entry, name);
     }
@@ -223,18 +230,20 @@ fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)
     if (name == NULL) {
         return fl_fail(FL_EINVAL, "no live run in %s; name a run directory", dir);
     }
+    fl_text_shown(name, shown, sizeof shown);
     if (status != FL_OK) {
-        return fl_fail(FL_EINVAL, "%s: not a run directory, and there is no live run in %s", name,
+        return fl_fail(FL_EINVAL, "%s: not a run directory, and there is no live run in %s", shown,
                        dir);
     }
     return fl_fail(FL_EINVAL,
-                   "%s: not a run directory, nor the name of one of the %d live runs in %s", name,
+                   "%s: not a run directory, nor the name of one of the %d live runs in %s", shown,
                    found.n_live, dir);
 }
 
 fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry)
 {
     below found;
+    char shown[FL_SHOWN_PATH_BYTES];
     if (fl_run_look(name, entry) == FL_OK) {
         return FL_OK;
     }
@@ -246,7 +255,7 @@ fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry
     FL_TRY(check_not_parent(name));
     FL_TRY(check_has_events(name));
     return fl_fail(FL_EINVAL, "%s: not a run directory, nor the name of one of the %d runs in %s",
-                   name, found.n, dir);
+                   fl_text_shown(name, shown, sizeof shown), found.n, dir);
 }
 
 fl_status fl_run_find_dir(const char *name, char path[PATH_MAX])

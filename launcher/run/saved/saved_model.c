@@ -9,6 +9,7 @@
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/text/plural.h"
+#include "device/text/shell_text.h"
 #include "launcher/run/runs/checkpoint_folder.h"
 #include "launcher/run/runs/runs.h"
 #include "pipe/state/weights/model_file.h"
@@ -326,11 +327,13 @@ fl_status fl_saved_model_open(const char *name, const char *checkpoint, fl_saved
 
 const char *fl_saved_model_origin(const fl_saved_model *saved, char text[FL_SAVED_ORIGIN_MAX])
 {
+    char weights[FL_SHELL_PATH_BYTES];
+    fl_shell_shown(saved->weights, weights, sizeof weights);
     if (saved->step < 0) {
-        snprintf(text, FL_SAVED_ORIGIN_MAX, "%s", saved->weights);
+        snprintf(text, FL_SAVED_ORIGIN_MAX, "%s", weights);
     } else {
-        snprintf(text, FL_SAVED_ORIGIN_MAX, "%s after %" PRId64 " step%s", saved->weights,
-                 saved->step, fl_plural_ending(saved->step, "step"));
+        snprintf(text, FL_SAVED_ORIGIN_MAX, "%s after %" PRId64 " step%s", weights, saved->step,
+                 fl_plural_ending(saved->step, "step"));
     }
     return text;
 }

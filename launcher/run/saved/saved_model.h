@@ -33,7 +33,7 @@ fl_status fl_saved_model_find_checkpoint(const char *name, const char *checkpoin
 fl_status fl_saved_model_open(const char *name, const char *checkpoint, fl_saved_model *out,
                               fl_safetensors **weights) FL_MUST_CHECK;
 
-enum { FL_SAVED_ORIGIN_MAX = PATH_MAX + 32 };
+enum { FL_SAVED_ORIGIN_MAX = 4 * PATH_MAX + 32 };
 
 /* Which weights they are, for a person: "runs/first/model after 469 steps". Returns text. */
 const char *fl_saved_model_origin(const fl_saved_model *saved, char text[FL_SAVED_ORIGIN_MAX]);

@@ -57,6 +57,7 @@ enum { EPOCHS = 4 };
 static const fl_metric two[] = {{.name = "accuracy", .is_share = true}, {.name = "mae"}};
 
 static const char *hosts; /* the options that name them */
+static const char *run_dir = "/runs/x";
 
 static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status status, char *text,
                        size_t size)
@@ -70,7 +71,7 @@ static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status
     job.checkpoint.every = (fl_interval){.steps = 100};
     fl_controller_options options = {.job = &job,
                                      .plan = &plan,
-                                     .run_dir = "/runs/x",
+                                     .run_dir = run_dir,
                                      .host_options = hosts,
                                      .n_steps = 40,
                                      .n_epochs = 4,
@@ -316,6 +317,23 @@ static void test_progress__tells_of_the_cache_when_it_goes_on_or_off(void **stat
     fclose(file);
 }
 
+/* Would catch: a run directory whose name begins a line, or colours the terminal. */
+static void test_progress__names_a_run_directory_of_any_name(void **state)
+{
+    (void)state;
+    char text[4096];
+    const fl_run_result result = {.steps = 40, .model = "model/model.safetensors"};
+    run_dir = "/runs/a\n\033[31mb";
+    newest_step = 40;
+    summary_of(&result, 0, FL_OK, text, sizeof text);
+    run_dir = "/runs/x";
+    newest_step = -1;
+    assert_null(strchr(text, '\033'));
+    assert_non_null(strstr(text, "  run directory  $'/runs/a\\012\\033[31mb'\n"));
+    assert_non_null(strstr(text, "$'/runs/a\\012\\033[31mb'/model/model.safetensors\n"));
+    assert_non_null(strstr(text, "$'/runs/a\\012\\033[31mb'/checkpoints/step-000000040\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_progress__an_epoch_shows_its_skipped_steps),
         cmocka_unit_test(test_progress__writes_plain_lines_to_a_file),
         cmocka_unit_test(test_progress__tells_of_the_cache_when_it_goes_on_or_off),
+        cmocka_unit_test(test_progress__names_a_run_directory_of_any_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

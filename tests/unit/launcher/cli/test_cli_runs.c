@@ -129,12 +129,63 @@ static void test_cli_runs__list_and_report_show_skipped_steps(void **state)
     run_command(cli_folder, "rm -r runs", &cli_result);
 }
 
+/* A folder may have any name. Would catch: a name that begins a line of its own, or colours the
+ * terminal. */
+static void test_cli_runs__names_do_not_control_a_terminal(void **state)
+{
+    (void)state;
+#define NAME "\"$(printf 'a\\n\\033[31mb')\""
+    run_command(cli_folder,
+                "mkdir -p runs/" NAME " && echo '{\"event\":\"run.started\",\"job\":\"j\","
+                "\"wall\":\"\\u001b[32m\",\"steps\":2}' >runs/" NAME "/events.jsonl && "
+                "echo '{\"event\":\"run.finished\",\"steps\":2}' >>runs/" NAME "/events.jsonl && "
+                "echo '{\"step\":0,\"epoch\":0,\"ms\":1,\"loss\":2}' >runs/" NAME "/steps.jsonl",
+                &cli_result);
+    cli_run("list");
+    assert_non_null(strstr(cli_result.out, "  $'a\\012\\033[31mb'\n"));
+    assert_non_null(strstr(cli_result.out, "  \\033[32m "));
+    cli_run("ctl " NAME " status");
+    assert_string_equal(cli_result.err, "a\\012\\033[31mb: the run is over (finished)\n");
+    cli_run("ctl " NAME "x status");
+    assert_string_equal(cli_result.err,
+                        "a\\012\\033[31mbx: not a run directory, nor the name of one "
+                        "of the 0 live runs in runs\n");
+    cli_run("report runs");
+    assert_string_equal(cli_result.err, "runs: a directory of 1 run; name one of them, as in "
+                                        "$'runs/a\\012\\033[31mb'\n");
+    cli_run("report " NAME " --out " NAME);
+    assert_string_equal(cli_result.out, "$'a\\012\\033[31mb': 1 step, 2 events\n");
+    cli_run("report " NAME " --out nowhere/$(printf '\\033')");
+    assert_null(strchr(cli_result.err, '\033'));
+    assert_non_null(strstr(cli_result.err, "nowhere/\\033"));
+    run_command(cli_folder, "rm -r runs", &cli_result);
+#undef NAME
+}
+
+/* The same of what a run answers. */
+static void test_cli_runs__replies_do_not_control_a_terminal(void **state)
+{
+    (void)state;
+    json_t *reply = json_pack("{s:s}", "run_dir", "/r/a\n\033[31mb\xc2\x9bz");
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    assert_non_null(reply);
+    fl_ctl_show(reply, out);
+    fclose(out);
+    assert_string_equal(text, "run_dir            /r/a\\012\\033[31mb\\302\\233z\n");
+    free(text);
+    json_decref(reply);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cli_runs__ctl_tells_an_ended_run_from_none),
         cmocka_unit_test(test_cli_runs__a_run_goes_by_its_name_everywhere),
         cmocka_unit_test(test_cli_runs__ctl_flight_shows_operations),
+        cmocka_unit_test(test_cli_runs__names_do_not_control_a_terminal),
+        cmocka_unit_test(test_cli_runs__replies_do_not_control_a_terminal),
         cmocka_unit_test(test_cli_runs__list_and_report_show_skipped_steps),
     };
     return cmocka_run_group_tests(tests, cli_make_folder, cli_remove_folder);

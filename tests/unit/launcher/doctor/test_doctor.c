@@ -189,7 +189,7 @@ static void test_doctor__findings_are_printed(void **state)
     fl_findings_print(&findings, out);
     fclose(out);
     assert_string_equal(text, "ok       one        good\n"
-                              "error    two        bad ?[31m \"quoted\"\n"
+                              "error    two        bad \\033[31m \"quoted\"\n"
                               "                 -> mend it\n"
                               "1 ok, 0 warnings, 1 error\n");
     free(text);
