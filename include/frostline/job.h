@@ -122,6 +122,11 @@ typedef struct fl_job_host {
 
 enum { FL_JOB_FIELDS_MAX = 112 };
 
+/* From 1; line 0: nowhere. */
+typedef struct fl_job_place_at {
+    int line, column;
+} fl_job_place_at;
+
 /* Where each value of a job was written, so that a message about it names the place. */
 typedef struct fl_job_origins {
     char file[FL_TEXT_MAX]; /* "": the job was not read from a file */
@@ -129,9 +134,8 @@ typedef struct fl_job_origins {
         int line, column;    /* from 1; line 0: nowhere, the default; -1: an override;
                               * -2: fl_job_set */
     } of[FL_JOB_FIELDS_MAX]; /* by the field's place in the table of fields */
-    struct {
-        int line, column;
-    } host[FL_JOB_HOSTS_MAX]; /* of each entry of hosts, where a file has them; line 0: nowhere */
+    fl_job_place_at host[FL_JOB_HOSTS_MAX]; /* of each entry of hosts, where a file has them */
+    fl_job_place_at script[FL_SCRIPT_MAX];  /* the same of elastic.script */
 } fl_job_origins;
 
 /* model.dropout auto */

@@ -82,6 +82,14 @@ const char *fl_job_place(const fl_job *job, const char *path, char text[FL_PLACE
 /* Where an entry of hosts, from 0, is in the job's file, from 1; false: no file has it. */
 bool fl_job_host_place(const fl_job *job, int64_t host, int *line, int *column);
 
+/* Where an entry of elastic.script, from 0, was set, as fl_job_place. Returns text. */
+const char *fl_job_entry_place(const fl_job *job, int64_t entry, char text[FL_PLACE_MAX]);
+
+/* Make the current failure, "entry 2, ...", one of that entry of elastic.script: with its place in
+ * the file; or, where the list or the field `other` (NULL: none) was set later, by --set or a
+ * program, a failure of the fields. Returns FL_EINVAL. */
+fl_status fl_job_refuse_entry(const fl_job *job, int64_t entry, const char *other) FL_MUST_CHECK;
+
 /* Make the current failure, "entry 2, ...", one of that entry of hosts: with its place in the file,
  * or as a failure of the field. Returns FL_EINVAL. */
 fl_status fl_job_refuse_host(const fl_job *job, int64_t host) FL_MUST_CHECK;

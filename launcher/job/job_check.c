@@ -360,34 +360,39 @@ static fl_status check_cache(const fl_job *job)
     return FL_OK;
 }
 
-/* The value that an entry of the script fixes; 0 if it leaves the choice open. */
-static fl_status check_entry(const fl_job *job, int entry, const fl_script_entry *e)
+/* *other: the field that the entry was compared with. */
+static fl_status check_entry(const fl_job *job, int entry, const fl_script_entry *e,
+                             const char **other)
 {
     int64_t k = e->k < 1 ? 1 : e->k, r = e->r < 1 ? 1 : e->r;
     int64_t count = job->devices.count, batch = job->train.batch, step = fl_sampler_batch(job);
     if (count != FL_JOB_AUTO && k * r > count) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("elastic.script", "devices.count"),
-                             "entry %d: found K = %" PRId64 " and R = %" PRId64 ", that is %" PRId64
-                             " devices, allowed: at most devices.count %" PRId64,
-                             entry, k, r, k * r, count);
+        *other = "devices.count";
+        return fl_fail(FL_EINVAL,
+                       "entry %d: found K = %" PRId64 " and R = %" PRId64 ", that is %" PRId64
+                       " devices, allowed: at most devices.count %" PRId64,
+                       entry, k, r, k * r, count);
     }
     if (r > batch) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("elastic.script", "train.batch"),
-                             "entry %d, r: found %" PRId64 ", allowed: at most train.batch %" PRId64
-                             ", a sample for each replica",
-                             entry, r, batch);
+        *other = "train.batch";
+        return fl_fail(FL_EINVAL,
+                       "entry %d, r: found %" PRId64 ", allowed: at most train.batch %" PRId64
+                       ", a sample for each replica",
+                       entry, r, batch);
     }
     if (e->m * r > step) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("elastic.script", "train.batch"),
-                             "entry %d, m: found %d, allowed: at most %" PRId64
-                             ", a replica's share of %s %" PRId64,
-                             entry, e->m, step / r, step_name(job), step);
+        *other = "train.batch";
+        return fl_fail(FL_EINVAL,
+                       "entry %d, m: found %d, allowed: at most %" PRId64
+                       ", a replica's share of %s %" PRId64,
+                       entry, e->m, step / r, step_name(job), step);
     }
     if (e->m > 0 && e->m < job->train.accumulate) {
-        return fl_fail_field(FL_EINVAL, FL_FIELDS("elastic.script", "train.accumulate"),
-                             "entry %d, m: found %d, allowed: auto, or at least train.accumulate "
-                             "%" PRId64,
-                             entry, e->m, job->train.accumulate);
+        *other = "train.accumulate";
+        return fl_fail(FL_EINVAL,
+                       "entry %d, m: found %d, allowed: auto, or at least train.accumulate "
+                       "%" PRId64,
+                       entry, e->m, job->train.accumulate);
     }
     return FL_OK;
 }
@@ -395,7 +400,31 @@ static fl_status check_entry(const fl_job *job, int entry, const fl_script_entry
 static fl_status check_script(const fl_job *job)
 {
     for (int i = 0; i < job->elastic.n_script; i++) {
-        FL_TRY(check_entry(job, i + 1, &job->elastic.script[i]));
+        const char *other = NULL;
+        if (check_entry(job, i + 1, &job->elastic.script[i], &other) != FL_OK) {
+            return fl_job_refuse_entry(job, i, other);
+        }
+    }
+    return FL_OK;
+}
+
+/* A run would make a folder or a file of that name. */
+static fl_status check_written(const fl_job *job)
+{
+    const struct {
+        const char *field, *path, *what;
+    } written[] = {
+        {"run.dir", job->run.dir, "folder"},
+        {"checkpoint.dir", job->checkpoint.dir, "folder"},
+        {"cache.path", job->cache.path, "folder"},
+        {"pipe.profile", job->pipe.profile, "file"},
+    };
+    for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
+        if (strcmp(written[i].path, "-") == 0) {
+            return fl_fail_field(FL_EINVAL, FL_FIELDS(written[i].field),
+                                 "found -, allowed: the path of a %s (./- for that name)",
+                                 written[i].what);
+        }
     }
     return FL_OK;
 }
@@ -444,6 +473,7 @@ fl_status fl_job_check(const fl_job *job)
     FL_TRY(check_freeze(job));
     FL_TRY(check_cache(job));
     FL_TRY(check_script(job));
+    FL_TRY(check_written(job));
     FL_TRY(job->control.metrics[0] == 0 ? FL_OK : fl_metrics_check(job->control.metrics));
     return check_fault(job);
 }

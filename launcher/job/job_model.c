@@ -10,14 +10,19 @@
 
 #include <inttypes.h>
 
+static fl_status check_entry(int entry, int f, int n_blocks)
+{
+    return f <= n_blocks ? FL_OK
+                         : fl_fail(FL_EINVAL,
+                                   "entry %d, f: found %d, allowed: at most %d, the model's blocks",
+                                   entry, f, n_blocks);
+}
+
 static fl_status check_script(const fl_job *job, int n_blocks)
 {
     for (int i = 0; i < job->elastic.n_script; i++) {
-        if (job->elastic.script[i].f > n_blocks) {
-            return fl_fail_field(FL_EINVAL, FL_FIELDS("elastic.script"),
-                                 "entry %d, f: found %d, allowed: at most %d, the "
-                                 "model's blocks",
-                                 i + 1, job->elastic.script[i].f, n_blocks);
+        if (check_entry(i + 1, job->elastic.script[i].f, n_blocks) != FL_OK) {
+            return fl_job_refuse_entry(job, i, NULL);
         }
     }
     return FL_OK;
@@ -127,7 +132,7 @@ void fl_job_warn_length(const fl_job *job, int64_t steps_per_epoch, int64_t n_st
     if (last >= 0 && job->elastic.script[last].step >= n_steps) {
         fl_log(FL_LOG_WARN,
                "%selastic.script: entry %d: step %" PRId64 " is not one of the run's %" PRId64,
-               fl_job_place(job, "elastic.script", place), last + 1, job->elastic.script[last].step,
+               fl_job_entry_place(job, last, place), last + 1, job->elastic.script[last].step,
                n_steps);
     }
     if (job->trace.steps > 0 && job->trace.start >= n_steps) {

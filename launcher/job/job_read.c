@@ -33,14 +33,24 @@ static fl_status once(const job_reader *r, const yaml_node_t *key, const char *f
     return at(r, key, field, fl_fail(FL_EINVAL, "repeated, it stands in line %d already", line));
 }
 
-/* Messages about one host name its place. */
-static void note_hosts(job_reader *r, const yaml_node_t *list)
+static void note_entries(job_reader *r, const yaml_node_t *list, int64_t n, fl_job_place_at *place)
 {
     const yaml_node_item_t *items = list->data.sequence.items.start;
-    for (int64_t i = 0; i < r->job->n_hosts; i++) {
+    for (int64_t i = 0; i < n; i++) {
         const yaml_node_t *node = yaml_document_get_node(r->document, items[i]);
-        r->job->origins.host[i].line = (int)node->start_mark.line + 1;
-        r->job->origins.host[i].column = (int)node->start_mark.column + 1;
+        place[i].line = (int)node->start_mark.line + 1;
+        place[i].column = (int)node->start_mark.column + 1;
+    }
+}
+
+/* Messages about one host, or one entry of the script, name its place. */
+static void note_list(job_reader *r, const char *path, const yaml_node_t *list)
+{
+    fl_job_origins *origins = &r->job->origins;
+    if (strcmp(path, "hosts") == 0) {
+        note_entries(r, list, r->job->n_hosts, origins->host);
+    } else if (strcmp(path, "elastic.script") == 0) {
+        note_entries(r, list, r->job->elastic.n_script, origins->script);
     }
 }
 
@@ -55,8 +65,8 @@ static fl_status read_field(job_reader *r, int index, const yaml_node_t *key,
     if (field->type == FL_FIELD_LIST && value->type == YAML_SEQUENCE_NODE) {
         const yaml_node_t *culprit = value;
         fl_status status = fl_list_read(field, r->document, value, r->job, &culprit);
-        if (status == FL_OK && strcmp(field->path, "hosts") == 0) {
-            note_hosts(r, value);
+        if (status == FL_OK) {
+            note_list(r, field->path, value);
         }
         return at(r, culprit, field->path, status);
     }

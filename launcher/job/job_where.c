@@ -54,6 +54,27 @@ fl_status fl_job_locate(const fl_job *job, fl_status status)
     return fl_fail(status, "%s%s", fl_job_place(job, field, place), fl_errmsg());
 }
 
+const char *fl_job_entry_place(const fl_job *job, int64_t entry, char text[FL_PLACE_MAX])
+{
+    const fl_job_place_at *at = &job->origins.script[entry];
+    if (origin_of(job, "elastic.script") <= 0 || at->line == 0) {
+        return fl_job_place(job, "elastic.script", text);
+    }
+    snprintf(text, FL_PLACE_MAX, "%s:%d:%d: ", job->origins.file, at->line, at->column);
+    return text;
+}
+
+fl_status fl_job_refuse_entry(const fl_job *job, int64_t entry, const char *other)
+{
+    const fl_job_place_at *at = &job->origins.script[entry];
+    bool in_file = origin_of(job, "elastic.script") > 0 && at->line > 0 &&
+                   (other == NULL || origin_of(job, other) >= FL_ORIGIN_DEFAULT);
+    return in_file
+               ? fl_within(FL_EINVAL, "%s:%d:%d: elastic.script", job->origins.file, at->line,
+                           at->column)
+               : fl_fail_field(FL_EINVAL, FL_FIELDS("elastic.script", other), "%s", fl_errmsg());
+}
+
 bool fl_job_host_place(const fl_job *job, int64_t host, int *line, int *column)
 {
     const fl_job_origins *origins = &job->origins;

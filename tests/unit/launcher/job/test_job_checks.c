@@ -69,6 +69,39 @@ static void test_job_checks__a_job_from_a_program_is_checked_too(void **state)
     assert_int_equal(fl_job_check(&job), FL_EINVAL);
 }
 
+/* Would catch: a message that names the start of the list in place of the entry. */
+static void test_job_checks__an_entry_of_the_script_has_its_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *override, *message;
+    } cases[] = {
+        {"devices: {count: 2}\nelastic:\n  script:\n    - {step: 1, k: 1}\n    - {step: 2, k: 3}\n",
+         NULL,
+         "job.yaml:5:7: elastic.script: entry 2: found K = 3 and R = 1, that is 3 devices, "
+         "allowed: at most devices.count 2"},
+        {"train: {batch: 4}\nelastic: {script: [{step: 1}, {step: 2, r: 5}]}\n", NULL,
+         "job.yaml:2:31: elastic.script: entry 2, r: found 5, allowed: at most train.batch 4, a "
+         "sample for each replica"},
+        {"train: {batch: 4}\nelastic: {script: [{step: 1}, {step: 2, r: 2, m: 3}]}\n", NULL,
+         "job.yaml:2:31: elastic.script: entry 2, m: found 3, allowed: at most 2, a replica's "
+         "share of train.batch 4"},
+        {"elastic: {script: [{step: 1}, {step: 2, k: 3}]}\n", "devices.count=2",
+         "--set devices.count=2: elastic.script: entry 2: found K = 3 and R = 1, that is 3 "
+         "devices, allowed: at most devices.count 2"},
+        {"devices: {count: 2}\n", "elastic.script=[{step: 2, k: 3}]",
+         "--set elastic.script=[{step: 2, k: 3}]: elastic.script: entry 1: found K = 3 and R = 1, "
+         "that is 3 devices, allowed: at most devices.count 2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fl_job job;
+        assert_int_equal(fl_job_parse("job.yaml", cases[i].text, strlen(cases[i].text),
+                                      &cases[i].override, cases[i].override != NULL, &job),
+                         FL_EINVAL);
+        assert_string_equal(fl_errmsg(), cases[i].message);
+    }
+}
+
 /* What only the model can tell. Would catch a check against model.blocks, which a plugin's model or
  * a program's has nothing to do with: this one has 4. */
 static const struct {
@@ -88,7 +121,9 @@ static const struct {
      "freeze.keep 2"},
     {"elastic: {script: [{step: 2, f: 4}]}\n", NULL, NULL},
     {"elastic: {script: [{step: 2}, {step: 3, f: 5}]}\n", NULL,
-     "job.yaml:1:19: elastic.script: entry 2, f: found 5, allowed: at most 4, the model's blocks"},
+     "job.yaml:1:31: elastic.script: entry 2, f: found 5, allowed: at most 4, the model's blocks"},
+    {"elastic:\n  script:\n    - {step: 2}\n    - step: 3\n      f: 5\n", NULL,
+     "job.yaml:4:7: elastic.script: entry 2, f: found 5, allowed: at most 4, the model's blocks"},
     {"{}\n", "elastic.script=[{step: 10, f: 20}]",
      "--set elastic.script=[{step: 10, f: 20}]: elastic.script: entry 1, f: found 20, allowed: at "
      "most 4, the model's blocks"},
@@ -160,6 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_job_checks__a_job_from_a_program_is_checked_too),
+        cmocka_unit_test(test_job_checks__an_entry_of_the_script_has_its_place),
         cmocka_unit_test(test_job_checks__each_job_that_the_model_refuses_has_its_message),
         cmocka_unit_test(test_job_checks__no_more_stores_than_devices),
         cmocka_unit_test(test_job_checks__tiers_of_the_cache_need_a_gpu),
