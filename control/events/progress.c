@@ -17,8 +17,7 @@
 enum {
     REDRAW_US = 100 * 1000,
     PLAIN_US = 10 * 1000 * 1000,
-    COLUMNS = 80, /* if the terminal does not report its width */
-    TEXT_BYTES = 512,
+    COLUMNS = 80,         /* if the terminal does not report its width */
     EPOCHS_MAX = 1000000, /* upper bound of a job */
     VALUE_BYTES = 24,     /* of a metric's value, at most as long as -1.234e+308 */
     EVAL_BYTES = 64 + FL_METRICS_MAX * (FL_METRIC_NAME_MAX + VALUE_BYTES + 4),
@@ -118,8 +117,16 @@ static int line_columns(const fl_progress *progress)
     return progress->terminal ? columns_of(progress->out) - 1 : -1;
 }
 
+/* A line that would repeat the one before it is left out: the run stands still, or is paused. */
 static void put_line(fl_progress *progress, const char *text)
 {
+    bool repeated = strcmp(text, progress->shown) == 0;
+    progress->line_us = fl_now_us();
+    progress->drawn_us = progress->line_us;
+    if (repeated && (progress->drawn || !progress->terminal)) {
+        return;
+    }
+    snprintf(progress->shown, sizeof progress->shown, "%s", text);
     if (!progress->terminal) {
         fl_progress_note(progress, "%s", text);
         return;
@@ -127,12 +134,11 @@ static void put_line(fl_progress *progress, const char *text)
     fprintf(progress->out, "\r%s\033[K", text);
     fflush(progress->out);
     progress->drawn = true;
-    progress->drawn_us = fl_now_us();
 }
 
 void fl_progress_update(fl_progress *progress, const fl_run_stats *stats)
 {
-    char text[TEXT_BYTES];
+    char text[FL_PROGRESS_TEXT];
     if (is_line_due(progress, stats->steps > 0)) {
         put_line(progress,
                  fl_progress_text(progress, stats, line_columns(progress), text, sizeof text));
@@ -142,7 +148,7 @@ void fl_progress_update(fl_progress *progress, const fl_run_stats *stats)
 void fl_progress_pass(fl_progress *progress, const char *verb, int64_t done, int64_t all,
                       double seconds)
 {
-    char text[TEXT_BYTES], left[48] = "";
+    char text[FL_PROGRESS_TEXT], left[48] = "";
     if (!is_line_due(progress, done > 0)) {
         return;
     }

@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 
+enum { FL_PROGRESS_TEXT = 512 };
+
 typedef struct fl_progress {
     FILE *out;     /* borrowed */
     bool terminal; /* out can redraw a line */
@@ -15,7 +17,8 @@ typedef struct fl_progress {
     bool stopping;
     int64_t drawn_us, line_us; /* when a line was last redrawn, or added */
     char plan[64];
-    bool cache_told, cache_on; /* whether a line has reported the cache, and its last state */
+    char shown[FL_PROGRESS_TEXT]; /* the newest line of progress */
+    bool cache_told, cache_on;    /* whether a line has reported the cache, and its last state */
 } fl_progress;
 
 /* out: standard output, for fl_controller_run. */

@@ -317,6 +317,53 @@ static void test_progress__tells_of_the_cache_when_it_goes_on_or_off(void **stat
     fclose(file);
 }
 
+/* Would catch: a line that is printed ten times a second, or again and again into a pipe, while the
+ * run stands still. */
+static void test_progress__repeats_no_line(void **state)
+{
+    (void)state;
+    char text[1024] = "";
+    fl_run_stats stats = stats_at(13);
+    for (int terminal = 0; terminal < 2; terminal++) {
+        fl_progress progress;
+        FILE *file = fmemopen(text, sizeof text, "w");
+        fl_progress_init(&progress, file, &plan);
+        progress.terminal = terminal;
+        for (int i = 0; i < 3; i++) {
+            progress.drawn_us = progress.line_us = 0; /* it is due */
+            fl_progress_update(&progress, &stats);
+        }
+        fclose(file);
+        const char *first = strstr(text, "step 13/40");
+        assert_non_null(first);
+        assert_null(strstr(first + 1, "step 13/40"));
+    }
+}
+
+/* A note, or a step, brings it back. */
+static void test_progress__draws_the_line_again_below_a_note(void **state)
+{
+    (void)state;
+    char text[1024] = "";
+    fl_run_stats stats = stats_at(13);
+    fl_progress progress;
+    FILE *file = fmemopen(text, sizeof text, "w");
+    fl_progress_init(&progress, file, &plan);
+    progress.terminal = true;
+    progress.drawn_us = 0;
+    fl_progress_update(&progress, &stats);
+    fl_progress_note(&progress, "a note");
+    fl_progress_update(&progress, &stats);
+    stats = stats_at(14);
+    progress.drawn_us = 0;
+    fl_progress_update(&progress, &stats);
+    fclose(file);
+    const char *first = strstr(text, "step 13/40"), *note = strstr(text, "a note\n");
+    assert_true(first != NULL && note != NULL && first < note);
+    assert_non_null(strstr(note, "step 13/40"));
+    assert_non_null(strstr(note, "step 14/40"));
+}
+
 /* Would catch: a run directory whose name begins a line, or colours the terminal. */
 static void test_progress__names_a_run_directory_of_any_name(void **state)
 {
@@ -344,6 +391,8 @@ int main(void)
         cmocka_unit_test(test_progress__an_epoch_shows_its_skipped_steps),
         cmocka_unit_test(test_progress__writes_plain_lines_to_a_file),
         cmocka_unit_test(test_progress__tells_of_the_cache_when_it_goes_on_or_off),
+        cmocka_unit_test(test_progress__repeats_no_line),
+        cmocka_unit_test(test_progress__draws_the_line_again_below_a_note),
         cmocka_unit_test(test_progress__names_a_run_directory_of_any_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
