@@ -74,15 +74,15 @@ static void test_cli_paths__a_dash_is_no_output(void **state)
         {"report odd --out -", "--out: found -; allowed: the path of a file"},
         {"run good.yaml --run-dir -", "--run-dir: found -; allowed: the path of a folder"},
         {"run dash.yaml", "dash.yaml:1:12: run.dir: found -, allowed: the path of a folder"},
-        {"run good.yaml --set run.dir=-", "--set run.dir=-: run.dir: found -, allowed: the path"},
+        {"run good.yaml --set run.dir=-", "--set run.dir='-': run.dir: found -, allowed: the path"},
         {"run good.yaml --set checkpoint.dir=-", "checkpoint.dir: found -, allowed: the path of a"},
         {"run good.yaml --set cache.path=-", "cache.path: found -, allowed: the path of a folder"},
         {"run good.yaml --set pipe.profile=-",
          "pipe.profile: found -, allowed: the path of a file"},
     };
-    shell(MAKE_RUN " && echo 'run: {dir: \"-\"}' >dash.yaml");
+    shell(MAKE_RUN " && echo 'name: good' >good.yaml && echo 'run: {dir: \"-\"}' >dash.yaml");
     CHECK_REFUSED(cases);
-    shell("rm -r odd runs dash.yaml && ! ls ./-*");
+    shell("rm -r odd runs good.yaml dash.yaml && ! ls ./-*");
     shell(FL_BINARY_DIR "/frostline key ./- && rm ./- ./-.pub");
 }
 
