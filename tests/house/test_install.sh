@@ -35,7 +35,7 @@ done
 check_prefix() { # the prefix, and where its tree lies
     local unit wanted given
     for unit in frostline@ frostline-agent@; do
-        given=$(sed -nE 's/^ExecStart=([^ ]*) .*/\1/p' "$2/lib/systemd/system/$unit.service")
+        given=$(sed -nE 's/^ExecStart="([^"]*)" .*/\1/p' "$2/lib/systemd/system/$unit.service")
         wanted=$1/bin/frostline
         [ $unit = frostline-agent@ ] || wanted=$1/$lib/frostline/service
         [ "$given" = "$wanted" ] || fail "$unit.service starts '$given', not '$wanted'"
@@ -52,6 +52,16 @@ check_prefix "$prefix" "$prefix"
 grep -q 'missing.yaml: cannot be opened' "$work/service.log" || fail "the service does not start: $(cat "$work/service.log")"
 DESTDIR=$work/staged cmake --install "$build_dir" --prefix /opt/frostline >"$work/staged.log"
 check_prefix /opt/frostline "$work/staged/opt/frostline"
+
+# systemd takes words apart at blanks, and % begins a specifier.
+odd="/opt/my tools/100%n"
+DESTDIR=$work/odd cmake --install "$build_dir" --prefix "$odd" >"$work/odd.log"
+for unit in frostline@ frostline-agent@; do
+    file=$work/odd$odd/lib/systemd/system/$unit.service
+    grep -qE '^ExecStart="/opt/my tools/100%%n/[^" ]*" ' "$file" || fail "not quoted: $(grep ExecStart "$file")"
+    grep -q '^Documentation=.* file:/opt/my%%20tools/100%%25n/share/' "$file" ||
+        fail "not escaped: $(grep Documentation "$file")"
+done
 
 # The pages stand to each other as in the source tree, so that their links hold.
 doc_dir=$(dirname "$(find "$prefix" -name ARCHITECTURE.md)")

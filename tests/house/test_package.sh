@@ -55,7 +55,7 @@ else
 fi
 units=$work/root/usr/lib/systemd/system
 [ -e "$units" ] || units=$work/root/lib/systemd/system
-grep -q '^ExecStart=/usr/lib/frostline/service ' "$units/frostline@.service" ||
+grep -q '^ExecStart="/usr/lib/frostline/service" ' "$units/frostline@.service" ||
     fail "the unit does not start the service's script"
 while read -r option; do
     "$build_dir/frostline" agent --help | grep -q -e "$option " || fail "the agent's unit: no option $option"
@@ -64,7 +64,7 @@ done < <(sed -n 's/^ExecStart=.* agent / /p' "$units/frostline-agent@.service" |
 if command -v systemd-analyze >/dev/null; then
     mkdir "$work/units"
     for unit in frostline@ frostline-agent@; do
-        sed "s|^ExecStart=/usr|ExecStart=$work/root/usr|" "$units/$unit.service" >"$work/units/$unit.service"
+        sed "s|^ExecStart=\"/usr|ExecStart=\"$work/root/usr|" "$units/$unit.service" >"$work/units/$unit.service"
         said=$(SYSTEMD_UNIT_PATH=$work/units: systemd-analyze verify --man=no "$work/units/${unit}root.service" 2>&1) ||
             said="exit code $?: $said"
         [ -z "$said" ] || { echo "$unit.service: $said" && failed=1; }
