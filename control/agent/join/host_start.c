@@ -22,7 +22,9 @@ enum {
     CANNOT_EXECUTE = 127,
     SSH_FAILED = 255 /* and not what it has started */,
     TURN_MS = 20,
-    KILL_MS = 1000
+    KILL_MS = 1000,
+    RUN_BYTES = 1024, /* of a path in a command that is printed; "..." stands for a longer one */
+    COMMANDS_BYTES = 2800 /* of all such commands: a line of the log has 4096 */
 };
 
 /* ---- the command ---- */
@@ -48,23 +50,45 @@ bool fl_host_start_command(const fl_hosts *hosts, int i, const char *program, co
     return fl_shell_text_end(&w);
 }
 
-/* With one host, the command has its name. */
-static const char *name_of_one(const fl_hosts *hosts, const bool *awaited)
+/* A line for each of them: the command that starts its agent. False if they do not fit. */
+static bool put_commands(const fl_hosts *hosts, const bool *awaited, const char *start, char *text,
+                         size_t size_bytes)
 {
-    const char *name = "NAME";
-    for (int i = 1, n = 0; i < hosts->n; i++) {
-        n += awaited[i];
-        name = !awaited[i] ? name : n == 1 ? hosts->host[i].name : "NAME";
+    size_t used = 0;
+    for (int i = 1; i < hosts->n && used < size_bytes; i++) {
+        if (awaited[i]) {
+            used += (size_t)snprintf(text + used, size_bytes - used, "\n%s --name %s", start,
+                                     hosts->host[i].name);
+        }
     }
-    return name;
+    return used < size_bytes;
+}
+
+/* ": " and, each in a line of its own as a user pastes it, the commands; where these are too long,
+ * the one in which the hostname is the name. */
+static void put_start(const fl_hosts *hosts, const bool *awaited, const char *run_dir, char *text)
+{
+    char run[RUN_BYTES], agents[4 * FL_HOSTS_ENDPOINT_MAX], start[COMMANDS_BYTES];
+    char commands[COMMANDS_BYTES];
+    snprintf(start, sizeof start, "frostline agent --join %s --key %s/" FL_HOSTS_KEY_FILE,
+             fl_shell_shown(hosts->agents, agents, sizeof agents),
+             fl_shell_shown(run_dir, run, sizeof run));
+    if (put_commands(hosts, awaited, start, commands, sizeof commands)) {
+        snprintf(text, FL_HOST_AWAITED_TEXT, "; on each of them, its command starts the agent:%s",
+                 commands);
+    } else {
+        snprintf(text, FL_HOST_AWAITED_TEXT,
+                 "; on each of them, this command starts the agent, with --name NAME where the "
+                 "hostname is another one:\n%s",
+                 start);
+    }
 }
 
 const char *fl_host_start_awaited(const fl_hosts *hosts, const char *run_dir, int64_t limit_ms,
                                   char text[FL_HOST_AWAITED_TEXT])
 {
-    char others[FL_COUNT_BYTES], names[FL_AWAITED_TEXT];
-    char run[PATH_MAX], agents[4 * FL_HOSTS_ENDPOINT_MAX];
-    char how[FL_HOST_AWAITED_TEXT] = ", whose agents ssh starts";
+    char others[FL_COUNT_BYTES], names[FL_AWAITED_TEXT], start[FL_HOST_AWAITED_TEXT] = "";
+    const char *how = ", whose agents ssh starts";
     bool awaited[FL_MAX_WORKERS] = {false};
     int n = 0;
     for (int i = 1; i < hosts->n; i++) {
@@ -72,18 +96,16 @@ const char *fl_host_start_awaited(const fl_hosts *hosts, const char *run_dir, in
         n += awaited[i];
     }
     if (hosts->again) {
-        snprintf(how, sizeof how, " to join again");
+        how = " to join again";
     } else if (hosts->meeting[0] != '\0') {
-        snprintf(how, sizeof how, ", the other tasks of this start");
+        how = ", the other tasks of this start";
     } else if (!hosts->by_ssh) {
-        snprintf(how, sizeof how,
-                 ": frostline agent --join %s --key %s/" FL_HOSTS_KEY_FILE " --name %s",
-                 fl_shell_shown(hosts->agents, agents, sizeof agents),
-                 fl_shell_shown(run_dir, run, sizeof run), name_of_one(hosts, awaited));
+        how = "";
+        put_start(hosts, awaited, run_dir, start);
     }
-    snprintf(text, FL_HOST_AWAITED_TEXT, "waits for %s%.4750s; it waits %lld s at most, for %s",
+    snprintf(text, FL_HOST_AWAITED_TEXT, "waits for %s%s, %lld s at most: %s%.2800s",
              fl_count(n, "other host", others), how, (long long)limit_ms / 1000,
-             fl_awaited_names(hosts, awaited, names));
+             fl_awaited_names(hosts, awaited, names), start);
     return text;
 }
 

@@ -18,10 +18,10 @@ enum { FL_HOST_COMMAND_MAX = 16 * 1024, FL_HOST_STARTER_WHY = 256 };
 bool fl_host_start_command(const fl_hosts *hosts, int i, const char *program, const char *run_dir,
                            const char *cwd, char text[FL_HOST_COMMAND_MAX]);
 
-enum { FL_HOST_AWAITED_TEXT = PATH_MAX + 1024 };
+enum { FL_HOST_AWAITED_TEXT = 3584 }; /* with its beginning, a line of the log */
 
-/* "waits for 2 other hosts: " and the command to type there, or ", whose agents ssh starts", with
- * the time for which it waits; returns text. Pure. */
+/* "waits for 2 other hosts, 600 s at most: " and their names; where nothing else starts their
+ * agents, the commands follow, each alone in its line. Returns text. Pure. */
 const char *fl_host_start_awaited(const fl_hosts *hosts, const char *run_dir, int64_t limit_ms,
                                   char text[FL_HOST_AWAITED_TEXT]);
 

@@ -275,11 +275,12 @@ bool fl_joining_want(fl_controller *controller, int n, int64_t now_us)
     if (n_coming < n && controller->facts.hosts != NULL && can_join(controller)) {
         char devices[FL_COUNT_BYTES], run[FL_SHELL_PATH_BYTES], agents[4 * FL_HOSTS_ENDPOINT_MAX];
         return fl_fail(FL_EINVAL,
-                       "the hosts of this run lack %s; frostline agent --join %s --key "
-                       "%s/" FL_HOSTS_KEY_FILE " --name NAME adds a host",
+                       "the hosts of this run lack %s; on a host with as many, this command adds "
+                       "it:\nfrostline agent --join %s --key %s/" FL_HOSTS_KEY_FILE " --devices %d",
                        fl_count(n - n_coming, "device", devices),
                        fl_shell_shown(controller->facts.hosts->agents, agents, sizeof agents),
-                       fl_shell_shown(controller->options->run_dir, run, sizeof run)) == FL_OK;
+                       fl_shell_shown(controller->options->run_dir, run, sizeof run),
+                       n - n_coming) == FL_OK;
     }
     return n_coming >= n || fl_fail(FL_EINVAL, "this run starts no worker again") == FL_OK;
 }

@@ -20,10 +20,9 @@
 #define WAYS                                                                                       \
     "PATH=" FL_BINARY_DIR ":$PATH\n"                                                               \
     "paste_agent() {\n"                                                                            \
-    "    until grep -q 'frostline agent --join' \"$1\"; do kill -0 $pid || exit 1; sleep 0.02; "   \
+    "    until grep -q '^frostline agent --join' \"$1\"; do kill -0 $pid || exit 1; sleep 0.02; "  \
     "done\n"                                                                                       \
-    "    eval \"$(sed -n 's/.*: \\(frostline agent --join .*\\); it waits .*/\\1/p' \"$1\" | "     \
-    "head -n 1)\" >agent 2>&1\n"                                                                   \
+    "    eval \"$(grep '^frostline agent --join ' \"$1\" | head -n 1)\" >agent 2>&1\n"             \
     "}\n"                                                                                          \
     "paste() { eval \"$(sed -n \"s/^  $2  *\\(frostline .*\\)/\\1/p\" \"$1\")\"; }\n"              \
     "paste_lines() { eval \"$(sed -n \"/^  $2 /,/--set/p\" \"$1\" | tail -n +2)\"; }\n"

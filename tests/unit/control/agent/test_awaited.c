@@ -68,23 +68,35 @@ static void test_awaited__has_the_command_and_the_time(void **state)
     (void)state;
     fl_hosts *hosts = make_hosts(3);
     char text[FL_HOST_AWAITED_TEXT];
-    assert_string_equal(
-        fl_host_start_awaited(hosts, "/r", FL_AWAITED_JOIN_MS, text),
-        "waits for 2 other hosts: frostline agent --join tcp://10.0.0.1:5570 --key /r/hosts.key "
-        "--name NAME; it waits 600 s at most, for h1 (10.0.0.2), h2 (10.0.0.3)");
+    assert_string_equal(fl_host_start_awaited(hosts, "/r", FL_AWAITED_JOIN_MS, text),
+                        "waits for 2 other hosts, 600 s at most: h1 (10.0.0.2), h2 (10.0.0.3); on "
+                        "each of them, its "
+                        "command starts the agent:\n"
+                        "frostline agent --join tcp://10.0.0.1:5570 --key /r/hosts.key --name h1\n"
+                        "frostline agent --join tcp://10.0.0.1:5570 --key /r/hosts.key --name h2");
     hosts->host[1].absent = true;
     assert_string_equal(
-        fl_host_start_awaited(hosts, "/r", FL_AWAITED_JOIN_MS, text),
-        "waits for 1 other host: frostline agent --join tcp://10.0.0.1:5570 --key /r/hosts.key "
-        "--name h2; it waits 600 s at most, for h2 (10.0.0.3)");
-    assert_string_equal(
         fl_host_start_awaited(hosts, "it's $(my) run", FL_AWAITED_JOIN_MS, text),
-        "waits for 1 other host: frostline agent --join tcp://10.0.0.1:5570 --key "
-        "'it'\\''s $(my) run'/hosts.key --name h2; it waits 600 s at most, for h2 (10.0.0.3)");
+        "waits for 1 other host, 600 s at most: h2 (10.0.0.3); on each of them, its command starts "
+        "the agent:\nfrostline agent --join tcp://10.0.0.1:5570 --key 'it'\\''s $(my) "
+        "run'/hosts.key --name h2");
     hosts->again = true;
-    assert_string_equal(
-        fl_host_start_awaited(hosts, "/r", FL_AWAITED_AGAIN_MS, text),
-        "waits for 1 other host to join again; it waits 20 s at most, for h2 (10.0.0.3)");
+    assert_string_equal(fl_host_start_awaited(hosts, "/r", FL_AWAITED_AGAIN_MS, text),
+                        "waits for 1 other host to join again, 20 s at most: h2 (10.0.0.3)");
+    free(hosts);
+}
+
+/* Would catch: a command that is cut, because there are many hosts. */
+static void test_awaited__of_many_hosts_one_command_serves_all(void **state)
+{
+    (void)state;
+    fl_hosts *hosts = make_hosts(FL_MAX_WORKERS);
+    char text[FL_HOST_AWAITED_TEXT];
+    fl_host_start_awaited(hosts, "/r", FL_AWAITED_JOIN_MS, text);
+    const char *line = strchr(text, '\n');
+    assert_non_null(line);
+    assert_string_equal(line, "\nfrostline agent --join tcp://10.0.0.1:5570 --key /r/hosts.key");
+    assert_non_null(strstr(text, "with --name NAME where the hostname is another one:\n"));
     free(hosts);
 }
 
@@ -105,6 +117,7 @@ int main(void)
         cmocka_unit_test(test_awaited__names_the_hosts),
         cmocka_unit_test(test_awaited__is_told_now_and_then),
         cmocka_unit_test(test_awaited__has_the_command_and_the_time),
+        cmocka_unit_test(test_awaited__of_many_hosts_one_command_serves_all),
         cmocka_unit_test(test_awaited__a_dead_host_is_not_awaited_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
