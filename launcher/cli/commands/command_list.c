@@ -171,10 +171,11 @@ static void print_table(const fl_run_entry *entries, int n)
 /* Below the table: what becomes of runs that nothing was kept of. */
 static void print_untrained(const fl_run_entry *entries, int n)
 {
-    char again[FL_RUN_AGAIN_TEXT];
+    char again[FL_RUN_AGAIN_TEXT], name[FL_SHOWN_PATH_BYTES];
     for (int i = 0; i < n; i++) {
         if (entries[i].untrained) {
-            printf("%s: the run was lost before it trained: %s\n", entries[i].name,
+            printf("%s: the run was lost before it trained: %s\n",
+                   fl_text_shown(entries[i].name, name, sizeof name),
                    fl_run_again_look(entries[i].path, again));
         }
     }
