@@ -185,7 +185,7 @@ static fl_status take_message(fl__relay *r, const unsigned char *bytes, size_t n
     case FL_HOST_LOST:
         return fail_lost(r, m.text);
     case FL_HOST_NEXT:
-        r->measures = false;
+        r->measures = r->awaits = false;
         break;
     case FL_HOST_AGAIN: /* ⑦ */
         if (r->joined) {
@@ -211,8 +211,8 @@ static fl_status take_message(fl__relay *r, const unsigned char *bytes, size_t n
         fl__relay_take_measure(r, &m);
         break;
     case FL_HOST_ALIVE: /* before the welcome: the head waits for other hosts */
-        r->surveyed = r->surveyed || !r->joined;
         r->goes_back = false;
+        fl__relay_note_wait(r);
         break;
     case FL_HOST_JOIN:
     case FL_HOST_PONG:
@@ -253,6 +253,7 @@ static fl_status watch_clock(fl__relay *r, int64_t now_us)
 {
     int64_t silence_us = now_us - r->heard_us;
     FL_TRY(fl__relay_watch_stop(r, now_us));
+    FL_TRY(fl__relay_check_connection(r, now_us));
     if (!r->joined) {
         bool is_answered = r->measures || (r->apart && !r->goes_back);
         return is_answered && silence_us > r->silence_ms * 1000 ? fail_silent(r, silence_us)
@@ -352,7 +353,7 @@ static void leave_head(fl__relay *r)
     r->job_fd = -1;
     r->zmq = r->head = r->events = NULL;
     r->socket = -1;
-    r->joined = r->over = r->measures = r->has_new_keys = false;
+    r->joined = r->over = r->measures = r->has_new_keys = r->awaits = r->head_gone = false;
     r->n_failed = 0;
     r->refused_us = r->keys_us = 0;
     r->told_refusal = false;

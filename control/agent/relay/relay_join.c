@@ -26,6 +26,10 @@ enum {
     TELL_LATER_US = 5000000, /* the same after the survey: the head makes a plan first */
     LOOK_US = 500000,        /* between two questions whether the head has ended */
     GONE_MS = 10000, /* without a connection, after which a head that goes back counts as dead */
+    /* The kernel of a head that lives takes connections, whatever its processes do. */
+    CLOSED_US = 5000000,       /* the same of a head that measures or trains */
+    CLOSED_WAIT_US = 1000000,  /* the same of one that waits for hosts: this one waits on */
+    SILENT_WAIT_US = 10000000, /* it answers three times a second */
 };
 
 void fl__relay_send(const fl__relay *r, const fl_host_message *message)
@@ -228,7 +232,7 @@ static void ask_to_join(fl__relay *r, int64_t now_us)
 static void tell_wait(fl__relay *r, int64_t now_us)
 {
     bool silent = now_us - r->heard_us > (r->surveyed ? TELL_LATER_US : TELL_US);
-    if (!r->told_wait && !r->over && !r->apart && (r->again || silent)) {
+    if (!r->told_wait && !r->awaits && !r->over && !r->apart && (r->again || silent)) {
         r->told_wait = true;
         fl_log(FL_LOG_INFO, "waits up to %lld s for the head at %s%s (Ctrl-C ends it)",
                (long long)r->join_ms / 1000, r->o->endpoint,
@@ -249,6 +253,53 @@ static fl_status check_head(const fl__relay *r, int64_t now_us)
                          r->o->endpoint, (double)closed_us * 1e-6);
 }
 
+fl_status fl__relay_check_connection(const fl__relay *r, int64_t now_us)
+{
+    int64_t closed_us = fl_head_watch_closed_us(&r->watch, now_us);
+    bool answers = (r->joined || r->measures) && !r->over;
+    return !answers || closed_us <= CLOSED_US
+               ? FL_OK
+               : fl_fail(FL_EPEER,
+                         "the head at %s has ended: it has taken no connection for %.1f s%s",
+                         r->o->endpoint, (double)closed_us * 1e-6,
+                         r->joined ? "; the workers of this host were ended" : "");
+}
+
+void fl__relay_note_wait(fl__relay *r)
+{
+    if (r->joined) {
+        return;
+    }
+    if (r->head_gone) {
+        fl_log(FL_LOG_INFO, "the head at %s answers again: it waits for other hosts",
+               r->o->endpoint);
+    }
+    r->surveyed = r->awaits = true;
+    r->head_gone = r->told_wait = false;
+}
+
+/* The head that has taken this host in has ended, or its host or the network is gone. It may be
+ * started again, with other keys. */
+static void watch_wait(fl__relay *r, int64_t now_us)
+{
+    bool closed = fl_head_watch_closed_us(&r->watch, now_us) > CLOSED_WAIT_US;
+    int64_t silent_us = now_us - r->heard_us;
+    bool waits = r->awaits && !r->measures && !r->again && !r->goes_back && !r->over;
+    if (!waits || (!closed && silent_us <= SILENT_WAIT_US)) {
+        return;
+    }
+    char what[64] = "has ended before the run began";
+    if (!closed) {
+        snprintf(what, sizeof what, "has not answered for %.0f s", (double)silent_us * 1e-6);
+    }
+    fl_log(FL_LOG_WARN,
+           "the head at %s %s; waits up to %lld s for it to come back (Ctrl-C ends it)",
+           r->o->endpoint, what, (long long)r->join_ms / 1000);
+    r->awaits = r->surveyed = false;
+    r->head_gone = r->told_wait = true;
+    r->heard_us = now_us;
+}
+
 /* A head that ends before this host has joined may have no connection to say so. */
 static fl_status look_for_end(fl__relay *r, int64_t now_us)
 {
@@ -261,6 +312,7 @@ static fl_status look_for_end(fl__relay *r, int64_t now_us)
 fl_status fl__relay_await_head(fl__relay *r, int64_t now_us)
 {
     FL_TRY(look_for_end(r, now_us));
+    watch_wait(r, now_us);
     tell_wait(r, now_us);
     if (!r->over) {
         ask_to_join(r, now_us);

@@ -53,6 +53,13 @@ fl_status fl__relay_watch_keys(fl__relay *r)
 fl_status fl__relay_fail_unanswered(const fl__relay *r)
 {
     bool refuses = r->refused_us != 0 && fl_now_us() - r->refused_us < RECENT_US;
+    if (r->head_gone && !refuses) {
+        return fl_fail(
+            FL_EPEER,
+            "the head at %s is gone since before the run began, and has not come back in "
+            "%lld s; start this agent again once the head is there",
+            r->o->endpoint, (long long)r->join_ms / 1000);
+    }
     return refuses ? fail_refused(r)
                    : fl_fail(FL_EPEER, "--join: no answer from %s in %lld s", r->o->endpoint,
                              (long long)r->join_ms / 1000);

@@ -32,6 +32,8 @@ typedef struct fl__relay {
     bool failed;        /* the same, because the run has failed */
     bool surveyed;  /* the head has measured links or layers, and listens anew before its welcome */
     bool measures;  /* it does so now, and answers all the time */
+    bool awaits;    /* the head has taken this host in, and waits for others: it answers, too */
+    bool head_gone; /* it does so no more: this host waits for it to come back */
     bool apart;     /* the run goes on without this host, which waits to join again */
     bool goes_back; /* with again: the head is not there until it has chosen where to */
     bool was_in;    /* it has joined, now or before the run went back */
@@ -71,6 +73,12 @@ void fl__relay_send(const fl__relay *r, const fl_host_message *message);
 void fl__relay_send_text(const fl__relay *r, fl_host_type type, const char *text);
 void fl__relay_send_join(const fl__relay *r);
 void fl__relay_send_drain(const fl__relay *r);
+
+/* FL_EPEER: this host measures or trains, and the head takes no connection any more. */
+fl_status fl__relay_check_connection(const fl__relay *r, int64_t now_us) FL_MUST_CHECK;
+
+/* The head has answered that it waits for other hosts. */
+void fl__relay_note_wait(fl__relay *r);
 
 /* While the host has not joined: ask once more, if it is time, and tell the user for what the host
  * waits. FL_EPEER: the head does not answer in time, or has ended while the run went back;

@@ -16,6 +16,7 @@
 
 #define PLAN NET_JOB "--set pipe.k=1 --set autodp.r=3 --set pipe.m=1 "
 #define MEASURES "starting: the run measures the links between its hosts, for "
+#define WAITS_FOR_C "waits for host c (127.0.0.3) to join, for "
 #define WAITS "waits for hosts b (127.0.0.2), c (127.0.0.3) to join, for "
 
 static int make_loopback(void **state)
@@ -128,6 +129,40 @@ static void test_hosts_waiting__a_killed_head_waits_no_more(void **state)
     assert_int_equal(net_hosts_await_exit(&h->head), 130);
 }
 
+/* Would catch: an agent that takes a minute to notice that its head was killed, names another
+ * reason for its wait, and does not join the head that begins the run again. */
+static void test_hosts_waiting__an_agent_waits_for_a_killed_head(void **state)
+{
+    net_hosts *h = *state;
+    assert_true(net_hosts_shell("sed -i '/^links:/,$d' %s/hosts.yaml", h->dir));
+    net_hosts_start_head(h, PLAN);
+    net_hosts_start_agent_for(h, 1, "--address 127.0.0.2");
+    NET_AWAIT(strstr(ask(h, "ctl run status"), WAITS_FOR_C) != NULL);
+    kill(h->head, SIGKILL);
+    (void)net_hosts_await_exit(&h->head);
+    NET_AWAIT(net_hosts_log_has(h, "b.log",
+                                "the head at tcp://127.0.0.1:5570 has ended before the run began; "
+                                "waits up to 60 s for it to come back"));
+    net_hosts_start_head(h, PLAN "--continue");
+    NET_AWAIT(strstr(ask(h, "ctl run status"), WAITS_FOR_C) != NULL);
+    expect_said(h, "ctl run stop", "stopped", "code 0");
+    assert_int_equal(net_hosts_await_exit(&h->head), 130);
+    assert_int_equal(net_hosts_await_exit(&h->host[1].agent), 0);
+}
+
+/* One that has joined the run, which waits for others. Would catch: one that waits for twice
+ * fault.detect although its connection is closed. */
+static void test_hosts_waiting__an_agent_of_the_run_ends_with_its_head(void **state)
+{
+    net_hosts *h = *state;
+    net_hosts_start_head(h, PLAN);
+    net_hosts_start_agent_for(h, 1, "--address 127.0.0.2");
+    NET_AWAIT(net_hosts_log_has(h, "b.log", "joined the run"));
+    kill(h->head, SIGKILL);
+    net_hosts_expect_codes(h, 128 + SIGKILL, 3);
+    assert_true(net_hosts_log_has(h, "b.log", "has ended: it has taken no connection for"));
+}
+
 /* Would catch: a run of which nothing is known while its hosts measure. One process that measures
  * is stopped, so that this takes long enough. */
 static void test_hosts_waiting__measuring_is_a_state(void **state)
@@ -170,6 +205,8 @@ int main(void)
         LOOPBACK(test_hosts_waiting__before_links_are_measured),
         LOOPBACK(test_hosts_waiting__before_workers_start),
         LOOPBACK(test_hosts_waiting__a_killed_head_waits_no_more),
+        LOOPBACK(test_hosts_waiting__an_agent_waits_for_a_killed_head),
+        LOOPBACK(test_hosts_waiting__an_agent_of_the_run_ends_with_its_head),
         LOOPBACK(test_hosts_waiting__measuring_is_a_state),
         LOOPBACK(test_hosts_waiting__a_killed_measurement_ends_it),
     };
