@@ -1,5 +1,6 @@
 #include "launcher/run/runs/run_look.h"
 
+#include "control/agent/join/wait_record.h"
 #include "device/system/alloc.h"
 #include "device/system/regular_file.h"
 #include "launcher/run/runs/run_again.h"
@@ -241,16 +242,19 @@ static fl_status look_without_end(const char *path, int dir, char *buffer, fl_ru
 }
 
 /* The events show an end. A process that resumes the run leaves them as they are until its workers
- * are ready; the one that wrote them is about to exit. */
+ * are ready; the one that wrote them is about to exit. One in another container has no number here:
+ * it exits, unless it shows that it starts. */
 static void look_after_end(const char *path, int dir, char *buffer, fl_run_entry *entry)
 {
+    char waits[FL_WAIT_TEXT];
     pid_t holder = 0;
     if (!fl__run_is_held_in(dir, &holder)) {
         return;
     }
     int fd = fl_regular_file_open(dir, "events.jsonl", NULL);
     if (fd >= 0 && !is_writer(fd, holder, buffer)) {
-        entry->state = fl_run_is_live(path) ? FL_RUN_LIVE : FL_RUN_STARTING;
+        bool starts = holder > 0 || fl_wait_record_text(path, waits)[0] != '\0';
+        entry->state = fl_run_is_live(path) ? FL_RUN_LIVE : starts ? FL_RUN_STARTING : entry->state;
     }
     if (fd >= 0) {
         close(fd);

@@ -110,7 +110,50 @@ static void end_holder(const holder *h)
     waitpid(h->child, &wait_status, 0);
 }
 
+/* The state that `list` shows in another container than the holder's; -1: there is none. */
+static int look_in_namespace(void)
+{
+    int wait_status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        fl_run_entry entry;
+        if (!enter_namespace()) {
+            _exit(NO_NAMESPACE);
+        }
+        pid_t first = fork();
+        if (first == 0) {
+            _exit(fl_run_look(run_dir, &entry) == FL_OK ? (int)entry.state : NO_NAMESPACE);
+        }
+        waitpid(first, &wait_status, 0);
+        _exit(WEXITSTATUS(wait_status));
+    }
+    waitpid(child, &wait_status, 0);
+    return WEXITSTATUS(wait_status) == NO_NAMESPACE ? -1 : WEXITSTATUS(wait_status);
+}
+
 /* ---- tests ---- */
+
+/* Would catch: "starting" of a run that has ended, seen from another container, which cannot tell
+ * the process that ends it from one that resumes it. One that waits for its hosts says so. */
+static void test_ending__another_container_sees_the_end(void **state)
+{
+    (void)state;
+    holder h;
+    write_record("w", "run.started", OWN_PID);
+    write_record("a", "run.stopped", OWN_PID);
+    bool possible = start_holder(true, &h);
+    int ends = look_in_namespace();
+    cli_must_run("echo 'since 1, 600 s at most, 0: b (10.0.0.2)' >run/waiting.txt");
+    int resumes = look_in_namespace();
+    cli_must_run("rm run/waiting.txt");
+    end_holder(&h);
+    if (!possible || ends < 0) {
+        print_message("[  NOTE  ] no name space of processes may be made here\n");
+        skip();
+    }
+    assert_int_equal(ends, FL_RUN_STOPPED);
+    assert_int_equal(resumes, FL_RUN_STARTING);
+}
 
 /* Would catch: a scheduler's start that ends at once because the head is in a container, where it
  * has another number than outside. */
@@ -197,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ending__a_head_in_a_container_is_waited_for),
+        cmocka_unit_test(test_ending__another_container_sees_the_end),
         cmocka_unit_test(test_ending__a_process_that_resumes_the_run_does_not_end_it),
         cmocka_unit_test(test_ending__the_message_names_the_process_and_the_time),
         cmocka_unit_test(test_ending__the_wait_ends_when_the_run_trains_again),
