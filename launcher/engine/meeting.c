@@ -180,6 +180,20 @@ void fl_meeting_leave(const fl_meeting *m)
     }
 }
 
+void fl_meeting_leave_refused(const fl_meeting *m)
+{
+    char name[FL__MEETING_NAME];
+    bool all = true;
+    fl_meeting_leave(m);
+    for (int i = 0; i < m->n && all; i++) {
+        fl__meeting_name_left(i, name);
+        all = fl__meeting_has(m->dir, name);
+    }
+    if (all) {
+        fl_meeting_clear(m->dir);
+    }
+}
+
 void fl_meeting_abandon(const fl_meeting *m)
 {
     if (fl_meeting_life(m, 0) != FL_TASK_LIVES) {

@@ -64,6 +64,10 @@ fl_status fl_meeting_enter(fl_meeting *m, const fl_meeting_host *self) FL_MUST_C
 /* This task is done with the folder. */
 void fl_meeting_leave(const fl_meeting *m);
 
+/* As fl_meeting_leave, of a task that refuses its job, which all tasks read: once all have left a
+ * note, none of this start is late, whichever order they came in. */
+void fl_meeting_leave_refused(const fl_meeting *m);
+
 /* ---- the head ---- */
 
 /* Wait for all tasks: hosts [n], by rank. FL_ESTOPPED once `stop` returns a signal's number, which

@@ -108,7 +108,7 @@ static void leave_early(const fl_args *args, const fl_engine_task *task)
     if (task->rank == 0) {
         fl_meeting_end(&m, FL_EXIT_BAD_INPUT);
     }
-    fl_meeting_leave(&m);
+    fl_meeting_leave_refused(&m);
 }
 
 fl_status fl_run_hosts_meet(const fl_args *args, fl_run_hosts *hosts)

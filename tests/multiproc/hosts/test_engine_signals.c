@@ -203,6 +203,22 @@ static void test_signals__a_task_without_a_job_is_noticed(void **state)
     }
 }
 
+/* One comes after the other has ended. Would catch: a folder that stays after a start that no task
+ * begins. */
+static void test_signals__tasks_that_refuse_the_job_leave_nothing(void **state)
+{
+    const net_hosts *h = *state;
+    NET_NEED(h);
+    for (int first = 0; first < 2; first++) {
+        pid_t task = start_task_of(h, first, "missing.yaml");
+        assert_int_equal(net_hosts_await_exit(&task), REFUSED);
+        assert_true(has_file(h, "")); /* the other one may be late */
+        task = start_task_of(h, 1 - first, "missing.yaml");
+        assert_int_equal(net_hosts_await_exit(&task), REFUSED);
+        assert_false(has_file(h, ""));
+    }
+}
+
 #define TWO(test) cmocka_unit_test_setup_teardown(test, make_two, net_hosts_tear_down)
 
 int main(void)
@@ -215,6 +231,7 @@ int main(void)
         TWO(test_signals__a_start_with_the_name_of_a_killed_one_runs),
         TWO(test_signals__a_folder_that_is_removed_ends_the_head),
         TWO(test_signals__a_task_without_a_job_is_noticed),
+        TWO(test_signals__tasks_that_refuse_the_job_leave_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
