@@ -4,6 +4,7 @@
 #include "launcher/run/runs/run_checkpoints.h"
 #include "launcher/run/runs/runs.h"
 
+#include "control/agent/join/wait_record.h"
 #include "control/events/json.h"
 #include "device/system/alloc.h"
 #include "device/text/plural.h"
@@ -49,6 +50,22 @@ static void put_checkpoints(fl_json *j, const fl_run_entry *e)
     fl_json_close(j, '}');
 }
 
+/* For its hosts, or while they measure; nothing of another run. */
+static const char *wait_text(const fl_run_entry *e, char text[FL_WAIT_TEXT])
+{
+    bool may = e->state == FL_RUN_STARTING || e->state == FL_RUN_RECOVERING;
+    text[0] = '\0';
+    return may ? fl_wait_record_text(e->path, text) : text;
+}
+
+static void put_wait(fl_json *j, const fl_run_entry *e)
+{
+    char text[FL_WAIT_TEXT];
+    if (wait_text(e, text)[0] != '\0') {
+        fl_json_text(j, "waits", text);
+    }
+}
+
 static void print_json(const fl_run_entry *entries, int n)
 {
     fl_json j = {0};
@@ -62,6 +79,7 @@ static void print_json(const fl_run_entry *entries, int n)
         fl_json_text(&j, "state", fl_run_state_text(e->state));
         fl_json_bool(&j, "record_incomplete", e->record_incomplete);
         fl_json_bool(&j, "untrained", e->untrained);
+        put_wait(&j, e);
         fl_json_text(&j, "started", e->started);
         fl_json_integer(&j, "step", e->steps);
         fl_json_integer(&j, "steps", e->n_steps);
@@ -168,14 +186,17 @@ static void print_table(const fl_run_entry *entries, int n)
     }
 }
 
-/* Below the table: what becomes of runs that nothing was kept of. */
-static void print_untrained(const fl_run_entry *entries, int n)
+/* Below the table: for what runs wait, and what becomes of those of which nothing was kept. */
+static void print_notes(const fl_run_entry *entries, int n)
 {
-    char again[FL_RUN_AGAIN_TEXT], name[FL_SHOWN_PATH_BYTES];
+    char again[FL_RUN_AGAIN_TEXT], waits[FL_WAIT_TEXT], name[FL_SHOWN_PATH_BYTES];
     for (int i = 0; i < n; i++) {
+        fl_text_shown(entries[i].name, name, sizeof name);
+        if (wait_text(&entries[i], waits)[0] != '\0') {
+            printf("%s: the run %s\n", name, waits);
+        }
         if (entries[i].untrained) {
-            printf("%s: the run was lost before it trained: %s\n",
-                   fl_text_shown(entries[i].name, name, sizeof name),
+            printf("%s: the run was lost before it trained: %s\n", name,
                    fl_run_again_look(entries[i].path, again));
         }
     }
@@ -212,7 +233,7 @@ static int list_command(const fl_args *args)
         print_json(entries, n);
     } else {
         print_table(entries, n);
-        print_untrained(entries, n);
+        print_notes(entries, n);
     }
     fl_free(entries);
     return FL_EXIT_DONE;

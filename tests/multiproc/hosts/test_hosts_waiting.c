@@ -75,6 +75,8 @@ static void watch_and_stop(net_hosts *h, const char *wait, const char *stop)
     expect_said(h, "top run", WAITS, "code 3");
     expect_said(h, "report run", WAITS, "code 3");
     expect_said(h, "list .", "starting ", "code 0");
+    expect_said(h, "list .", "run: the run " WAITS, "code 0");
+    expect_said(h, "list . --json", "\"waits\": \"" WAITS, "code 0");
     expect_said(h, "list . --json", "\"job\": \"quickstart\", \"state\": \"starting\"", "code 0");
     expect_said(h, stop, "hosts", "code 0");
     assert_int_equal(net_hosts_await_exit(&h->head), 130);
@@ -178,6 +180,7 @@ static void test_hosts_waiting__measuring_is_a_state(void **state)
     net_hosts_start_agent_for(h, 2, "--address 127.0.0.3");
     NET_AWAIT(strstr(ask(h, "ctl run status"), MEASURES) != NULL);
     expect_said(h, "top run", MEASURES, "code 3");
+    expect_said(h, "list .", "run: the run measures the links", "code 0");
     expect_refusals(h, MEASURES);
     expect_said(h, "ctl run stop", "stopped", "code 0");
     assert_int_equal(net_hosts_await_exit(&h->head), 130);
