@@ -41,9 +41,10 @@ static void answer_store(void *context, const void *to, size_t to_bytes, const v
 }
 
 /* A worker that connects late receives the commands that the others have already received. */
-static void heard_hello(fl_controller *controller, fl_worker *worker)
+static void heard_hello(fl_controller *controller, fl_worker *worker, int64_t pid)
 {
     worker->linked = true;
+    worker->pid = (pid_t)pid; /* its agent's word of it may come later */
     fl_router_admit(&controller->router, worker->rank, worker->incarnation);
     if (controller->shutdown.phase.state == FL_CONTROLLER_ENDING) {
         fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_ABORT);
@@ -182,7 +183,7 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
     }
     switch (frame->type) {
     case FL_WIRE_HELLO:
-        heard_hello(controller, worker);
+        heard_hello(controller, worker, frame->pid);
         break;
     case FL_WIRE_HEARTBEAT:
         note_steps(worker, frame->heartbeat.steps);

@@ -68,6 +68,9 @@ static void test_host_joining__a_lost_host_comes_back(void **state)
     net_hosts_start_agent(h, 1); /* before the head knows of the loss */
     NET_AWAIT(net_hosts_n_events(h, "worker.joined", "\"host\": \"b\"") == 1);
     NET_AWAIT(n_plans(h, "\"r\": 2") == 1);
+    int pid = net_hosts_event_pid(h, "worker.joined", 1);
+    assert_int_equal(net_hosts_event_pid(h, "worker.ready", 1), pid);
+    assert_int_not_equal(net_hosts_worker_pid(h, 1), pid);
     check_end(h);
     assert_int_equal(net_hosts_n_events(h, "host.lost", "\"host\": \"b\""), 1);
     assert_int_equal(net_hosts_n_events(h, "host.joined", "\"host\": \"b\""), 2);

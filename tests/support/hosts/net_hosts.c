@@ -380,6 +380,22 @@ pid_t net_hosts_worker_pid(const net_hosts *h, int rank)
     return pid;
 }
 
+pid_t net_hosts_event_pid(const net_hosts *h, const char *name, int rank)
+{
+    char dir[FOLDER_SIZE + 16], text[64];
+    int pid = 0;
+    snprintf(dir, sizeof dir, "%s/run", h->dir);
+    snprintf(text, sizeof text, "\"event\": \"%s\"", name);
+    json_t *events = lines_with(dir, "events.jsonl", text), *event;
+    FOR_EACH(event, events)
+    {
+        pid = number(event, "rank") == rank ? number(event, "pid") : pid;
+    }
+    json_decref(events);
+    assert_true(pid > 0);
+    return pid;
+}
+
 pid_t net_hosts_child_of(pid_t parent)
 {
     char path[64];

@@ -136,6 +136,9 @@ int net_hosts_layers_of_second(const net_hosts *h, int n_layers);
 /* The process that the worker had at the start of the run, or when it continued. */
 pid_t net_hosts_worker_pid(const net_hosts *h, int rank);
 
+/* The process that the latest event of this name gives for the worker. */
+pid_t net_hosts_event_pid(const net_hosts *h, const char *name, int rank);
+
 /* How many descriptors a process has, and two more. */
 int net_hosts_n_files(pid_t pid);
 
