@@ -103,6 +103,8 @@ static fl_status open_tables(fl_controller *controller)
                           (void **)&controller->workers));
     FL_TRY(fl_alloc_array((size_t)controller->n_workers, sizeof *controller->joining,
                           (void **)&controller->joining));
+    FL_TRY(fl_alloc_array((size_t)controller->n_workers, sizeof *controller->spared,
+                          (void **)&controller->spared));
     FL_TRY(fl_run_times_init(&controller->times, controller->n_workers));
     FL_TRY(fl_store_create(&controller->store));
     FL_TRY(fl_flight_create(controller->n_workers, &controller->flight));
@@ -385,6 +387,7 @@ void fl__controller_close(fl_controller *controller, fl_status status)
     fl_standstill_watch_fini(&controller->standstill);
     fl_flight_destroy(&controller->flight);
     fl_host_watch_close(controller);
+    fl_free(controller->spared);
     fl_free(controller->joining);
     fl_free(controller->workers);
     fl_run_times_fini(&controller->times);

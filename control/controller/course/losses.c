@@ -229,7 +229,7 @@ static bool others_failed(const fl_controller *controller, int rank)
 {
     for (int i = 0; i < controller->n_workers; i++) {
         const fl_worker *w = &controller->workers[i];
-        if (i != rank && !w->lost && (w->failed_us != 0 || w->left_us != 0)) {
+        if (i != rank && !w->lost && !w->lost_outside && (w->failed_us != 0 || w->left_us != 0)) {
             return true;
         }
     }
@@ -256,8 +256,8 @@ static bool is_spare(const fl_controller *controller, fl_loss_kind kind, int ran
 static void go_on_without(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
 {
     fl_worker *w = &controller->workers[rank];
-    fl_survived_loss *s = &controller->shutdown.spared;
-    *s = (fl_survived_loss){.rank = rank, .kind = kind, .lost_us = now_us};
+    fl_survived_loss *s = &controller->spared[rank];
+    *s = (fl_survived_loss){.kind = kind, .lost_us = now_us};
     fl_watch_text(w, kind, now_us, s->text, sizeof s->text);
     if (w->exited_us == 0) {
         fl_agent_kill(controller->agent, w, 1); /* so that no part waits for a message from it */
@@ -268,46 +268,65 @@ static void go_on_without(fl_controller *controller, fl_loss_kind kind, int rank
     fl_joining_lost(controller, rank, now_us);
 }
 
+/* The rank that was lost last among those that the run continues without; -1: none. */
+static int last_spared(const fl_controller *controller)
+{
+    int last = -1;
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        const fl_survived_loss *s = &controller->spared[rank];
+        bool is_later = last < 0 || s->lost_us > controller->spared[last].lost_us;
+        last = s->kind != FL_LOSS_NONE && is_later ? rank : last;
+    }
+    return last;
+}
+
 /* A former leader may be lost together with its last reports: no other worker has them. Give the
  * reports up once they have had the time to arrive. */
 static void give_up_reports(fl_controller *controller, int64_t now_us)
 {
-    const fl_survived_loss *s = &controller->shutdown.spared;
+    int rank = last_spared(controller);
     int64_t n_missing = fl_step_order_gap(&controller->reports);
     int64_t patience_us = controller->options->job->fault.detect_ms * 1000;
-    if (s->rank < 0 || n_missing == 0 || now_us - s->lost_us < patience_us) {
+    if (rank < 0 || n_missing == 0 || now_us - controller->spared[rank].lost_us < patience_us) {
         return;
     }
     fl_log(FL_LOG_WARN,
            "worker %d was lost with the reports of %" PRId64 " steps from step %" PRId64
            " on: steps.jsonl does not have them",
-           s->rank, n_missing, controller->reports.next_step);
+           rank, n_missing, controller->reports.next_step);
     controller->shutdown.n_unreported += n_missing;
     fl_run_stats_skip(&controller->stats, n_missing);
     fl_step_order_skip(&controller->reports);
     fl_inbox_drain_reports(controller);
 }
 
-void fl_losses_report_spared(fl_controller *controller)
+static void report_spared(fl_controller *controller, int rank)
 {
-    fl_survived_loss *s = &controller->shutdown.spared;
-    if (s->rank >= 0 && !s->reported) {
+    fl_survived_loss *s = &controller->spared[rank];
+    if (s->kind != FL_LOSS_NONE && !s->reported) {
         s->reported = true;
         controller->recovery.sums.n_losses++;
-        fl_event_log_survived(&controller->log, &controller->workers[s->rank], s->kind,
+        fl_event_log_survived(&controller->log, &controller->workers[rank], s->kind,
                               fl_watch_kind_text(s->kind), s->text);
+    }
+}
+
+void fl_losses_report_spared(fl_controller *controller)
+{
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        report_spared(controller, rank);
     }
 }
 
 /* Whether the loss of the spare worker explains that others have failed: soon after it, unless no
  * vote counts on the worker and those that failed can regroup (recovery.h). */
-static bool explains_failures(const fl_controller *controller, int64_t now_us)
+static bool explains_failures(const fl_controller *controller, int rank, int64_t now_us)
 {
-    const fl_survived_loss *s = &controller->shutdown.spared;
+    const fl_survived_loss *s = &controller->spared[rank];
     int64_t memory_us = controller->options->job->fault.detect_ms * 1000;
     char why[128];
-    return now_us - s->lost_us < memory_us && others_failed(controller, s->rank) &&
-           (fl_elastic_counts_on(&controller->elastic, s->rank) ||
+    return now_us - s->lost_us < memory_us && others_failed(controller, rank) &&
+           (fl_elastic_counts_on(&controller->elastic, rank) ||
             !fl_recovery_regroups(controller, why, sizeof why));
 }
 
@@ -315,15 +334,19 @@ static bool explains_failures(const fl_controller *controller, int64_t now_us)
  * shows in the others: they switch to the new generation, fail to, or stay in the old one. */
 static void watch_spared(fl_controller *controller, int64_t now_us)
 {
-    fl_survived_loss *s = &controller->shutdown.spared;
     give_up_reports(controller, now_us);
-    if (s->rank < 0) {
-        return;
-    }
-    if (controller->workers[s->rank].place.active || explains_failures(controller, now_us)) {
-        end_for(controller, s->kind, s->rank, now_us);
-    } else if (!fl_elastic_counts_on(&controller->elastic, s->rank)) {
-        fl_losses_report_spared(controller);
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        fl_loss_kind kind = controller->spared[rank].kind;
+        if (kind == FL_LOSS_NONE) {
+            continue;
+        }
+        if (controller->workers[rank].place.active || explains_failures(controller, rank, now_us)) {
+            end_for(controller, kind, rank, now_us);
+            return;
+        }
+        if (!fl_elastic_counts_on(&controller->elastic, rank)) {
+            report_spared(controller, rank);
+        }
     }
 }
 /* ---- ② ---- */

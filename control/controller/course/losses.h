@@ -9,8 +9,7 @@ typedef struct fl_controller fl_controller;
 /* In every turn of the loop until the run ends: find a lost worker, and drive what follows. */
 void fl_losses_watch(fl_controller *controller, int64_t now_us);
 
-/* Report the worker that was lost last among those that the run continues without, unless the
- * event log has it. */
+/* Report those that were lost and that the run continues without, unless the event log has them. */
 void fl_losses_report_spared(fl_controller *controller);
 
 /* Write into shutdown.message which worker was lost and how, from everything that is known by now.

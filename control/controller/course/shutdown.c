@@ -26,8 +26,7 @@
 
 void fl_shutdown_init(fl_shutdown *shutdown, const fl_job *job)
 {
-    *shutdown =
-        (fl_shutdown){.phase = {.lost = -1}, .spared = {.rank = -1}, .wish = {.by = "the user"}};
+    *shutdown = (fl_shutdown){.phase = {.lost = -1}, .wish = {.by = "the user"}};
     shutdown->limits = fl_watch_limits_of(job->fault.detect_ms, job->fault.deadline_ms);
 }
 
@@ -195,7 +194,7 @@ static void watch_stall(fl_controller *controller, int64_t now_us)
 static void enter_finishing(fl_controller *controller, int64_t now_us)
 {
     controller->shutdown.phase.state = FL_CONTROLLER_FINISHING;
-    fl_losses_report_spared(controller); /* it may have been lost just now */
+    fl_losses_report_spared(controller); /* some may have been lost just now */
     fl_joining_end(controller);
     controller->shutdown.deadline_us = now_us + controller->options->job->fault.detect_ms * 1000;
 }

@@ -63,15 +63,15 @@ void fl_joining_lost(fl_controller *controller, int rank, int64_t now_us)
  * stage may still turn out to be one of a worker with a stage (losses.c). */
 static bool is_settled(const fl_controller *controller, int rank, int64_t now_us)
 {
-    const fl_survived_loss *s = &controller->shutdown.spared;
+    const fl_survived_loss *s = &controller->spared[rank];
     int64_t memory_us = controller->job.fault.detect_ms * 1000;
     if (controller->recovery.state != FL_RECOVERY_NONE ||
         controller->elastic.transition.state == FL_ELASTIC_RECOVERING ||
         !controller->elastic.plan.departed[rank]) {
         return false;
     }
-    return s->rank != rank || (s->reported && now_us - s->lost_us >= memory_us &&
-                               fl_step_order_gap(&controller->reports) == 0);
+    return s->kind == FL_LOSS_NONE || (s->reported && now_us - s->lost_us >= memory_us &&
+                                       fl_step_order_gap(&controller->reports) == 0);
 }
 
 static void start_process(fl_controller *controller, int rank, int64_t now_us)
@@ -89,9 +89,7 @@ static void start_process(fl_controller *controller, int rank, int64_t now_us)
     j->late = FL_LOSS_NONE;
     j->attempts = (fl_attempts){.n = 0};
     j->n_restarts += !j->wanted && !j->by_host;
-    if (controller->shutdown.spared.rank == rank) {
-        controller->shutdown.spared.rank = -1;
-    }
+    controller->spared[rank].kind = FL_LOSS_NONE;
     if (rank >= controller->facts.n_started) {
         controller->facts.n_started = rank + 1;
         fl_event_log_grown(&controller->log, rank, j->by_host);

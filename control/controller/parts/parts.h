@@ -47,6 +47,7 @@ struct fl_controller {
     fl_worker *workers;         /* [n_workers] */
     fl_agent *agent;            /* the parent of the workers' processes */
     fl_joining_worker *joining; /* [n_workers] */
+    fl_survived_loss *spared;   /* [n_workers] */
     fl_host_watch hosts;
     fl_host_pairs host_pairs;
     fl_replan replan;

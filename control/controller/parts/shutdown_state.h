@@ -7,10 +7,9 @@
 #include "control/state/lasting.h"
 #include "control/state/phase.h"
 
-/* The worker that was lost last among those that the run continues without. */
+/* One rank: the loss of a worker that the run continues without, until it is started again. */
 typedef struct fl_survived_loss {
-    int rank; /* -1: none */
-    fl_loss_kind kind;
+    fl_loss_kind kind; /* FL_LOSS_NONE: there is none */
     int64_t lost_us;
     bool reported; /* the event log has the loss and says that the run goes on; before, a vote may
                   be pending */
@@ -25,7 +24,6 @@ typedef struct fl_shutdown {
     int64_t deadline_us; /* FINISHING and ENDING: when the remaining workers receive SIGKILL */
     int64_t moved_sum, moved_us; /* sum of the workers' steps, and when it last changed */
     int64_t stall_reported_us;   /* when the log last mentioned that no step finishes */
-    fl_survived_loss spared;
     bool cut_off;         /* workers were killed and may have taken unsent reports with them */
     int64_t n_unreported; /* steps whose reports were lost with the leader that had made them */
     fl_loss_kind loss;    /* the loss that ends the run */

@@ -333,8 +333,16 @@ static void test_joining__a_loss_in_standby_does_not_explain_the_next_trouble(vo
     live_clean(&run);
 }
 
-/* Would catch: of two standby workers that are lost at once, one that is forgotten. On two hosts:
- * test_hosts_connections. */
+static int64_t n_losses(live_run *run)
+{
+    json_t *status = live_ask(run, "status", "{}");
+    int64_t n = number(json_object_get(status, "recovery"), "losses");
+    json_decref(status);
+    return n;
+}
+
+/* Would catch: of two standby workers that are lost at once, one that is forgotten, or of which no
+ * event tells. On two hosts: test_hosts_connections. */
 static void test_joining__two_that_are_lost_together_come_back(void **state)
 {
     (void)state;
@@ -349,9 +357,13 @@ static void test_joining__two_that_are_lost_together_come_back(void **state)
     live_await_state(&run, 3, "restarting");
     live_await_state(&run, 2, "standby");
     live_await_state(&run, 3, "standby");
+    assert_int_equal(n_losses(&run), 2);
     assert_int_not_equal(live_process_of(&run, 2), first[0]);
     assert_int_not_equal(live_process_of(&run, 3), first[1]);
     live_interrupt(&run);
+    assert_int_equal(count_events(run.dir, "worker.lost", "\"rank\": 2"), 1);
+    assert_int_equal(count_events(run.dir, "worker.lost", "\"rank\": 3"), 1);
+    assert_int_equal(count_events(run.dir, "worker.lost", "\"goes_on\": true"), 2);
     assert_int_equal(count_events(run.dir, "worker.joined", ""), 2);
     live_clean(&run);
 }
