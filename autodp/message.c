@@ -27,8 +27,10 @@ struct fl_message_group {
     int rank, size; /* this member's index, and the number of members */
     int *ranks;     /* [size] ascending */
     fl_message_counts counts;
-    fl_all_gather *exchange;
-    unsigned char *packet; /* a header and FL_MESSAGE_MAX_BYTES */
+    fl_all_gather **through; /* [size] the all-gather through each member; NULL: not used so far */
+    int root;                /* the member through which all-gathers go */
+    const fl_all_gather *latest; /* the one that ran last */
+    unsigned char *packet;       /* a header and FL_MESSAGE_MAX_BYTES */
     fl_net_buffer *in;
     fl_net_buffer **out; /* [size], all over `packet` */
 };
@@ -56,18 +58,31 @@ static fl_status number_members(fl_message_group *g, const fl_message_options *o
                : fl_fail(FL_EINVAL, "rank %d is no member of the message group", options->rank);
 }
 
-static int most_direct(const fl_message_group *g)
+static bool is_direct(const fl_message_group *g)
 {
-    return fl_net_connects_late(g->net) ? GATHER_DIRECT_CONNECTING : GATHER_DIRECT;
+    return g->size <= (fl_net_connects_late(g->net) ? GATHER_DIRECT_CONNECTING : GATHER_DIRECT);
+}
+
+/* Each root has an all-gather with a tag of its own: the receives that it has posted ahead stay for
+ * when that root is used again. */
+static fl_status use_root(fl_message_group *g, int root)
+{
+    if (g->through[root] == NULL) {
+        FL_TRY(fl_all_gather_create(g->net, g->rank, g->size,
+                                    is_direct(g) ? FL_ALL_GATHER_DIRECT : root,
+                                    fl_tag(FL_TAG_MESSAGE_ALL_GATHER, (uint32_t)root),
+                                    GATHER_MAX_BYTES, &g->through[root]));
+    }
+    g->root = root;
+    return FL_OK;
 }
 
 static const size_t packet_bytes = sizeof(packet_header) + FL_MESSAGE_MAX_BYTES;
 
 static fl_status set_up(fl_message_group *g)
 {
-    FL_TRY(fl_all_gather_create(g->net, g->rank, g->size, most_direct(g),
-                                fl_tag(FL_TAG_MESSAGE_ALL_GATHER, 0), GATHER_MAX_BYTES,
-                                &g->exchange));
+    FL_TRY(fl_alloc_array((size_t)g->size, sizeof *g->through, (void **)&g->through));
+    FL_TRY(use_root(g, 0));
     FL_TRY(fl_alloc(packet_bytes, (void **)&g->packet));
     FL_TRY(fl_net_buffer_create(g->net, g->packet, packet_bytes, &g->in));
     FL_TRY(fl_alloc_array((size_t)g->size, sizeof(fl_net_buffer *), (void **)&g->out));
@@ -120,12 +135,15 @@ void fl_message_close(fl_message_group **group)
         return;
     }
     *group = NULL;
-    fl_all_gather_destroy(&g->exchange);
+    for (int root = 0; g->through != NULL && root < g->size; root++) {
+        fl_all_gather_destroy(&g->through[root]);
+    }
     for (int peer = 0; g->out != NULL && peer < g->size; peer++) {
         fl_net_buffer_destroy(&g->out[peer]);
     }
     fl_net_buffer_destroy(&g->in);
     fl_net_close(&g->net);
+    fl_free(g->through);
     fl_free(g->out);
     fl_free(g->packet);
     fl_free(g->ranks);
@@ -162,22 +180,33 @@ fl_status fl_message_state(fl_message_group *group)
     return fl_net_state(group->net);
 }
 
+fl_status fl_message_gather_through(fl_message_group *group, int rank)
+{
+    int root = fl__message_index(group, rank);
+    if (root < 0) {
+        return fl_fail(FL_EINVAL, "rank %d is not among the %d of a message group", rank,
+                       group->size);
+    }
+    return is_direct(group) ? FL_OK : use_root(group, root);
+}
+
 fl_status fl_message_release(fl_message_group *group, const bool *spare)
 {
-    bool through_one = group->size > most_direct(group);
+    bool direct = is_direct(group);
     fl_status status = FL_OK;
     for (int peer = 0; peer < group->size; peer++) {
-        bool can = spare[group->ranks[peer]] && peer != group->rank && !(through_one && peer == 0);
+        bool can =
+            spare[group->ranks[peer]] && peer != group->rank && (direct || peer != group->root);
         fl_status one = fl_net_set_expendable(group->net, peer, can);
         status = status == FL_OK ? one : status;
     }
     return status;
 }
 
-bool fl_message_lost(fl_message_group *group, int rank)
+bool fl_message_lost(const fl_message_group *group, int rank)
 {
     int peer = fl__message_index(group, rank);
-    return peer >= 0 && fl_net_lost(group->net, peer);
+    return peer >= 0 && group->latest != NULL && fl_all_gather_lacks(group->latest, peer);
 }
 
 /* A broadcast does not fail because it misses an expendable member that is gone. */
@@ -256,8 +285,10 @@ fl_status fl_message_broadcast(fl_message_group *group, int root, uint32_t gener
 fl_status fl_message_all_gather(fl_message_group *group, uint32_t generation, const void *mine,
                                 size_t size_bytes, void *all, int64_t deadline_us)
 {
+    fl_all_gather *x = group->through[group->root];
     fl_flight_enter(FL_FLIGHT_GATHER, -1, ++group->counts.n_gathers, (int64_t)size_bytes);
-    FL_TRY(fl_all_gather_run(group->exchange, generation, mine, size_bytes, all, deadline_us));
+    FL_TRY(fl_all_gather_run(x, generation, mine, size_bytes, all, deadline_us));
+    group->latest = x;
     fl_flight_leave();
     return FL_OK;
 }

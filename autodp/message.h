@@ -45,13 +45,21 @@ void fl_message_follow(fl_message_group *group, const fl_message_counts *before)
 
 /* spare [ranks of the run]: the members that are expendable from now on. When such a member dies,
  * a broadcast reaches the others, and its row of an all-gather is zeros; transfers from it or to it
- * (autodp/transfer.h) fail with FL_EPEER. When any other member dies, the group is broken. The
- * first member is never expendable where all-gathers go through it (message.c). There it alone may
- * know of a loss: the others, which have no connection to the lost member, see the row of zeros, so
- * what is gathered must never be zeros itself.
+ * (autodp/transfer.h) fail with FL_EPEER. When any other member dies, the group is broken.
  * FL_EPEER: a member that is not expendable was lost before. Threads: any. */
 fl_status fl_message_release(fl_message_group *group, const bool *spare) FL_MUST_CHECK;
-bool fl_message_lost(fl_message_group *group, int rank);
+
+/* Where members connect late and are many, all-gathers go through one of them (message.c), which is
+ * never expendable: from now on through this one, at first through the first member. All members
+ * must call it between the same two all-gathers, with the same rank. It changes nothing where
+ * members exchange directly. Threads: that of the all-gathers. */
+fl_status fl_message_gather_through(fl_message_group *group, int rank) FL_MUST_CHECK;
+
+/* Whether the latest all-gather that returned FL_OK has no row of this member, because it was lost.
+ * Where all-gathers go through one member, that one tells all others, and all members have the same
+ * answer; where they are direct, members may differ if the loss comes during the call. Threads:
+ * that of the all-gathers. */
+bool fl_message_lost(const fl_message_group *group, int rank);
 
 /* Rank `root` sends `data` [*size_bytes] to all others, which receive it into data
  * [FL_MESSAGE_MAX_BYTES] with its size. All call with their own generation; the receiver refuses a

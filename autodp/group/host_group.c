@@ -31,7 +31,8 @@ static fl_status open_sums(host_group *g)
 {
     size_t sum_bytes = FL_GROUP_ALL_REDUCE_MAX * sizeof(double);
     FL_TRY(fl_alloc_array((size_t)g->base.size, sum_bytes, (void **)&g->sum_rows));
-    return fl_all_gather_create(g->net, g->base.index, g->base.size, SUM_DIRECT,
+    int root = g->base.size <= SUM_DIRECT ? FL_ALL_GATHER_DIRECT : 0;
+    return fl_all_gather_create(g->net, g->base.index, g->base.size, root,
                                 fl_tag(FL_TAG_GROUP_ALL_REDUCE, 0), sum_bytes, &g->sums);
 }
 

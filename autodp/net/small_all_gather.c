@@ -1,11 +1,12 @@
 /* One round, with two slots so that a fast member may be one round ahead:
  *
- *   direct:       every member  -> every other
- *   through 0:    1 .. N-1 -> 0 (blobs), then 0 -> 1 .. N-1 (the table of all blobs)
+ *   direct:           every member  -> every other
+ *   through a root:   the others -> root (blobs), then root -> the others (the table of all blobs)
  *
  * Buffers grow with N, not with its square: a member has one receive row for each member that sends
- * to it, of a blob each, or one row of a whole table from member 0.
- * A message is a header and its payload; the header has the generation, the round and the size. */
+ * to it, of a blob each, or one row of a whole table from the root.
+ * A message is a header and its payload; the header has the generation, the round and the size. A
+ * table has a byte for each member before its rows: 1 where the row is missing. */
 #include "autodp/net/small_all_gather.h"
 
 #include "device/system/alloc.h"
@@ -16,7 +17,7 @@ enum { N_SLOTS = 2 };
 
 typedef struct header {
     uint32_t generation;
-    uint32_t status; /* of the table: what member 0 found wrong with the blobs, as -fl_status */
+    uint32_t status; /* of the table: what the root found wrong with the blobs, as -fl_status */
     uint64_t round;
     uint64_t size_bytes;
 } header;
@@ -24,11 +25,12 @@ typedef struct header {
 struct fl_all_gather {
     fl_net *net;
     int rank, size;
-    bool direct;
+    int root; /* FL_ALL_GATHER_DIRECT: none */
     uint64_t tag;
     uint64_t round, n_posted;    /* rounds done, and rounds whose messages are expected */
     size_t blob_bytes;           /* header and max_bytes */
     size_t in_bytes, out_bytes;  /* of one incoming and one outgoing message at most */
+    unsigned char *lacks;        /* [size] 1: the latest round has no row of this member */
     unsigned char *in, *out;     /* in [N_SLOTS][n_rows][in_bytes], out [out_bytes] */
     fl_net_buffer **in_buffers;  /* [N_SLOTS][size]; NULL where nothing comes from */
     fl_net_buffer **out_buffers; /* [size] */
@@ -36,7 +38,8 @@ struct fl_all_gather {
 
 static bool linked(const fl_all_gather *x, int peer)
 {
-    return peer != x->rank && (x->direct || x->rank == 0 || peer == 0);
+    bool direct = x->root == FL_ALL_GATHER_DIRECT;
+    return peer != x->rank && (direct || x->rank == x->root || peer == x->root);
 }
 
 static size_t slot_of(const fl_all_gather *x, uint64_t round, int peer)
@@ -44,10 +47,15 @@ static size_t slot_of(const fl_all_gather *x, uint64_t round, int peer)
     return (size_t)(round % N_SLOTS) * (size_t)x->size + (size_t)peer;
 }
 
-/* Whether this member receives only from member 0. */
+/* Whether this member receives only from the root. */
 static bool is_leaf(const fl_all_gather *x)
 {
-    return !x->direct && x->rank != 0;
+    return x->root != FL_ALL_GATHER_DIRECT && x->rank != x->root;
+}
+
+static size_t table_bytes(const fl_all_gather *x, size_t size_bytes)
+{
+    return sizeof(header) + (size_t)x->size + size_bytes * (size_t)x->size;
 }
 
 /* The memory of a slot. A leaf has one row for each of its slots. */
@@ -85,6 +93,7 @@ static fl_status make_buffers(fl_all_gather *x)
     size_t n_slots = (size_t)N_SLOTS * (size_t)x->size;
     FL_TRY(fl_alloc_array(is_leaf(x) ? N_SLOTS : n_slots, x->in_bytes, (void **)&x->in));
     FL_TRY(fl_alloc(x->out_bytes, (void **)&x->out));
+    FL_TRY(fl_alloc((size_t)x->size, (void **)&x->lacks));
     FL_TRY(fl_alloc_array(n_slots, sizeof *x->in_buffers, (void **)&x->in_buffers));
     FL_TRY(fl_alloc_array((size_t)x->size, sizeof *x->out_buffers, (void **)&x->out_buffers));
     for (int peer = 0; peer < x->size; peer++) {
@@ -100,7 +109,7 @@ static fl_status make_buffers(fl_all_gather *x)
     return FL_OK;
 }
 
-fl_status fl_all_gather_create(fl_net *net, int rank, int size, int most_direct, uint64_t tag,
+fl_status fl_all_gather_create(fl_net *net, int rank, int size, int root, uint64_t tag,
                                size_t max_bytes, fl_all_gather **out)
 {
     fl_all_gather *x = NULL;
@@ -108,12 +117,11 @@ fl_status fl_all_gather_create(fl_net *net, int rank, int size, int most_direct,
     x->net = net;
     x->rank = rank;
     x->size = size;
-    x->direct = size <= most_direct;
+    x->root = root;
     x->tag = tag;
     x->blob_bytes = sizeof(header) + max_bytes;
-    size_t table_bytes = sizeof(header) + max_bytes * (size_t)size;
-    x->in_bytes = is_leaf(x) ? table_bytes : x->blob_bytes;
-    x->out_bytes = x->direct || is_leaf(x) ? x->blob_bytes : table_bytes;
+    x->in_bytes = is_leaf(x) ? table_bytes(x, max_bytes) : x->blob_bytes;
+    x->out_bytes = rank == root ? table_bytes(x, max_bytes) : x->blob_bytes;
     fl_status status = make_buffers(x);
     if (status != FL_OK) {
         fl_all_gather_destroy(&x);
@@ -138,6 +146,7 @@ void fl_all_gather_destroy(fl_all_gather **gather)
     }
     fl_free(x->in_buffers);
     fl_free(x->out_buffers);
+    fl_free(x->lacks);
     fl_free(x->in);
     fl_free(x->out);
     fl_free(x);
@@ -190,6 +199,7 @@ static fl_status collect(fl_all_gather *x, uint32_t generation, size_t size_byte
         size_t slot = slot_of(x, x->round, peer);
         fl_status came = fl_net_wait_recv(x->in_buffers[slot], deadline_us);
         FL_TRY(unless_lost(x, peer, came));
+        x->lacks[peer] = came != FL_OK;
         if (came != FL_OK) {
             memset(all + (size_t)peer * size_bytes, 0, size_bytes);
             continue;
@@ -207,24 +217,36 @@ static fl_status collect(fl_all_gather *x, uint32_t generation, size_t size_byte
     return FL_OK;
 }
 
-/* The table from member 0. */
+/* The table from the root. */
 static fl_status take_table(fl_all_gather *x, uint32_t generation, size_t size_bytes,
                             unsigned char *all, fl_status *found, int64_t deadline_us)
 {
-    size_t slot = slot_of(x, x->round, 0);
+    size_t slot = slot_of(x, x->round, x->root), n = (size_t)x->size;
     FL_TRY(fl_net_wait_recv(x->in_buffers[slot], deadline_us));
     const unsigned char *message = row_of(x, slot);
     header h;
     memcpy(&h, message, sizeof h);
-    *found = check_header(x, &h, 0, generation, size_bytes);
+    *found = check_header(x, &h, x->root, generation, size_bytes);
     if (*found == FL_OK && h.status != 0) {
         *found = fl_fail((fl_status) - (int)h.status,
-                         "members differ in generation or size, as member 0 saw it");
+                         "members differ in generation or size, as member %d saw it", x->root);
     }
     if (*found == FL_OK) {
-        memcpy(all, message + sizeof h, size_bytes * (size_t)x->size);
+        memcpy(x->lacks, message + sizeof h, n);
+        memcpy(all, message + sizeof h + n, size_bytes * n);
     }
     return FL_OK;
+}
+
+/* The table to all others. */
+static fl_status send_table(fl_all_gather *x, header *h, fl_status found, const unsigned char *rows)
+{
+    size_t n = (size_t)x->size;
+    h->status = (uint32_t) - (int)found;
+    memcpy(x->out, h, sizeof *h);
+    memcpy(x->out + sizeof *h, x->lacks, n);
+    memcpy(x->out + sizeof *h + n, rows, h->size_bytes * n);
+    return send_to_all(x, table_bytes(x, h->size_bytes));
 }
 
 fl_status fl_all_gather_run(fl_all_gather *x, uint32_t generation, const void *mine,
@@ -239,24 +261,25 @@ fl_status fl_all_gather_run(fl_all_gather *x, uint32_t generation, const void *m
     memmove(rows + (size_t)x->rank * size_bytes, mine, size_bytes);
     fl_status found = FL_OK;
     header h = {.generation = generation, .round = x->round, .size_bytes = size_bytes};
-    bool through_me = !x->direct && x->rank == 0;
-    if (!through_me) {
+    if (x->rank != x->root) {
         memcpy(x->out, &h, sizeof h);
         memcpy(x->out + sizeof h, rows + (size_t)x->rank * size_bytes, size_bytes);
         FL_TRY(send_to_all(x, sizeof h + size_bytes));
     }
-    if (x->direct || through_me) {
-        FL_TRY(collect(x, generation, size_bytes, rows, &found, deadline_us));
-    } else {
+    if (is_leaf(x)) {
         FL_TRY(take_table(x, generation, size_bytes, rows, &found, deadline_us));
+    } else {
+        FL_TRY(collect(x, generation, size_bytes, rows, &found, deadline_us));
     }
-    if (through_me) {
-        h.status = (uint32_t) - (int)found;
-        memcpy(x->out, &h, sizeof h);
-        memcpy(x->out + sizeof h, rows, size_bytes * (size_t)x->size);
-        FL_TRY(send_to_all(x, sizeof h + size_bytes * (size_t)x->size));
+    if (x->rank == x->root) {
+        FL_TRY(send_table(x, &h, found, rows));
     }
     FL_TRY(wait_sent(x, deadline_us));
     x->round++;
     return found;
+}
+
+bool fl_all_gather_lacks(const fl_all_gather *x, int member)
+{
+    return x->lacks[member] != 0;
 }

@@ -38,19 +38,15 @@ fl_checkpoint_state fl_worker_saved_state(fl_worker_state *w)
                                  .far = w->c->apart ? &w->far : NULL};
 }
 
-/* A vote; a row of zeros is that of a worker that was lost. */
-enum { VOTE_NO = 1, VOTE_YES };
-
 fl_status fl_worker_agree(const fl_worker_state *w, bool mine, bool *all)
 {
-    uint8_t bytes[FL_MAX_WORKERS], one = mine ? VOTE_YES : VOTE_NO;
+    uint8_t bytes[FL_MAX_WORKERS], one = mine;
     *all = mine;
     FL_TRY(fl_message_all_gather(w->messages, w->now->plan.generation, &one, sizeof one, bytes,
                                  fl_deadline_us(w->c->job->fault.deadline_ms)));
     for (int i = 0; i < fl_plan_members(&w->now->plan); i++) {
-        bool is_lost =
-            bytes[i] == 0 || fl_message_lost(w->messages, fl_message_rank(w->messages, i));
-        *all = *all && (bytes[i] == VOTE_YES || is_lost);
+        bool is_lost = fl_message_lost(w->messages, fl_message_rank(w->messages, i));
+        *all = *all && (bytes[i] != 0 || is_lost);
     }
     return FL_OK;
 }

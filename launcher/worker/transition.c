@@ -30,8 +30,7 @@
 
 typedef struct ballot {
     uint32_t generation; /* the proposed generation; 0: this worker knows of none */
-    uint16_t ready;
-    uint16_t given; /* 0: a row of zeros, of a worker that was lost */
+    uint32_t ready;
 } ballot;
 
 /* The next generation, once the prepare thread has opened it; NULL before. */
@@ -47,17 +46,15 @@ static ballot ballot_of(const fl_worker_state *w)
     bool sound = next != NULL && (next->group == NULL || fl_group_state(next->group) == FL_OK) &&
                  (next->messages == NULL || fl_message_state(next->messages) == FL_OK);
     return (ballot){.generation = w->next == NULL ? 0 : w->prepare_thread.generation,
-                    .ready = sound,
-                    .given = 1};
+                    .ready = sound};
 }
 
 /* Whether the vote needs this worker: a dead worker does not block a plan in which it has departed.
- * Where ballots come through another worker, that one alone may have known of its end. */
-static bool is_missed(const fl_worker_state *w, int rank, const ballot *its)
+ */
+static bool is_missed(const fl_worker_state *w, int rank)
 {
     const fl_generation *next = opened_member(w);
-    bool lost = !its->given || fl_message_lost(w->messages, rank);
-    return next == NULL || !next->plan.departed[rank] || !lost;
+    return next == NULL || !next->plan.departed[rank] || !fl_message_lost(w->messages, rank);
 }
 
 /* against  in: the worker against it, from this worker's view; out: the agreed one */
@@ -95,7 +92,7 @@ static fl_status take_vote(fl_worker_state *w, int *against)
     for (int i = n - 1; status == FL_OK && i >= 0; i--) {
         int rank = fl_message_rank(w->messages, i);
         bool agrees = all[i].ready && all[i].generation == mine.generation;
-        if (!agrees && is_missed(w, rank, &all[i])) {
+        if (!agrees && is_missed(w, rank)) {
             *against = rank;
         }
     }

@@ -52,6 +52,7 @@ fl_status fl_worker_release_standby(worker *w, const fl_plan *next)
         spare[rank] = !fl_plan_place(now, rank).active && !keeps_moments(w, rank) &&
                       (next == NULL || !fl_plan_place(next, rank).active);
     }
+    FL_TRY(fl_message_gather_through(w->messages, fl_plan_leader(now)));
     return fl_message_release(w->messages, spare);
 }
 
@@ -63,9 +64,9 @@ static fl_status wait_for_all(worker *w, int64_t timeout_ms)
     const fl_plan *plan = &w->now->plan;
     void *all = NULL;
     struct {
-        uint32_t generation; /* 0: a row of zeros, of a worker that was lost */
+        uint32_t generation;
         int32_t K, R, M, n_layers;
-    } none = {0}, mine = {plan->generation, plan->K, plan->R, plan->M, plan->n_layers};
+    } mine = {plan->generation, plan->K, plan->R, plan->M, plan->n_layers};
     int n = fl_plan_members(plan);
     FL_TRY(fl_alloc_array((size_t)n, sizeof mine, &all));
     fl_status status = fl_message_all_gather(w->messages, plan->generation, &mine, sizeof mine, all,
@@ -73,8 +74,7 @@ static fl_status wait_for_all(worker *w, int64_t timeout_ms)
     for (int i = 0; status == FL_OK && i < n; i++) {
         int rank = fl_message_rank(w->messages, i);
         const void *row = (char *)all + (size_t)i * sizeof mine;
-        bool is_lost = memcmp(row, &none, sizeof none) == 0 || fl_message_lost(w->messages, rank);
-        if (memcmp(row, &mine, sizeof mine) != 0 && !is_lost) {
+        if (memcmp(row, &mine, sizeof mine) != 0 && !fl_message_lost(w->messages, rank)) {
             status =
                 fl_fail(FL_EINTERNAL, "worker %d has another plan than worker %d", rank, w->rank);
         }

@@ -50,7 +50,8 @@ static fl_all_gather *open_gather(const rank_env *env, fl_net *net, int64_t *gro
 {
     fl_all_gather *gather = NULL;
     int64_t before = heap_bytes();
-    RANK_OK(fl_all_gather_create(net, env->rank, env->size, MOST_DIRECT,
+    int root = env->size <= MOST_DIRECT ? FL_ALL_GATHER_DIRECT : env->size / 3;
+    RANK_OK(fl_all_gather_create(net, env->rank, env->size, root,
                                  fl_tag(FL_TAG_GROUP_ALL_REDUCE, 0), MAX_BYTES, &gather));
     *grown = heap_bytes() - before;
     return gather;

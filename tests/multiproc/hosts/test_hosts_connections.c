@@ -121,11 +121,40 @@ static void test_hosts_connections__one_lost_in_standby_comes_back(void **state)
     NET_AWAIT(net_hosts_n_steps(h) >= before + 5);
     kill(h->head, SIGTERM);
     net_hosts_expect_codes(h, STOPPED, STOPPED);
+    assert_int_equal(net_hosts_n_events(h, "worker.lost", "\"goes_on\": true"), 2);
+}
+
+/* All-gathers of so many go through the leader. Would catch: all-gathers through worker 0 for ever,
+ * so that its loss in standby breaks the group of all others. */
+static void test_hosts_connections__worker_0_is_lost_in_standby(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start(h, "--set elastic.enabled=false --set autodp.r=4");
+    NET_AWAIT(net_hosts_n_steps(h) >= 5);
+    kill(net_hosts_worker_pid(h, 0), SIGKILL);
+    NET_AWAIT(net_hosts_n_events(h, "worker.joined", "\"rank\": 0") == 1);
+    assert_int_equal(net_hosts_n_events(h, "run.recovered", ""), 1);
+    kill(net_hosts_event_pid(h, "worker.joined", 0), SIGKILL);
+    NET_AWAIT(net_hosts_n_events(h, "worker.joined", "\"rank\": 0") == 2);
+    int before = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) >= before + 5);
+    kill(h->head, SIGTERM);
+    net_hosts_expect_codes(h, STOPPED, STOPPED);
+    assert_int_equal(net_hosts_n_events(h, "worker.lost", "\"rank\": 0"), 2);
+    assert_int_equal(net_hosts_n_events(h, "run.recovered", ""), 1);
 }
 
 static int set_up(void **state)
 {
     static const int n_devices[] = {ON_EACH, ON_EACH};
+    return net_hosts_set_up(state, 2, n_devices);
+}
+
+/* More than exchange their messages directly. */
+static int set_up_ten(void **state)
+{
+    static const int n_devices[] = {5, 5};
     return net_hosts_set_up(state, 2, n_devices);
 }
 
@@ -138,6 +167,8 @@ int main(void)
                                         net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_hosts_connections__one_lost_in_standby_comes_back,
                                         set_up, net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_hosts_connections__worker_0_is_lost_in_standby,
+                                        set_up_ten, net_hosts_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
