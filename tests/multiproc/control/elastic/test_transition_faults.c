@@ -27,7 +27,7 @@ enum {
     WORKERS = 4,
     FIRST = 8, /* the step at which generation 2 begins */
     AT_ONCE = 4,
-    REFUSALS_MAX = 16,
+    REFUSALS = 4, /* attempts, of which the last one succeeds */
 };
 
 static const double TOLERANCE = 1e-5;
@@ -47,7 +47,7 @@ typedef struct story {
     char name[48];
     int who; /* the worker to which it happens */
     const char *point, *how;
-    fl_script_entry script[REFUSALS_MAX];
+    fl_script_entry script[REFUSALS];
     shared *shared;
     scenario run;
 } story;
@@ -94,13 +94,6 @@ static void refuse_for_memory(fl_worker_state *w)
     budget = budget == 0 ? w->device->budget_bytes : budget;
     compare_memory(w);
     w->device->budget_bytes = is_last_attempt(w) ? budget : (size_t)attempt_of(w) * 4 * 1024;
-}
-
-/* An allocation fails, a later one each time. */
-static void refuse_for_allocation(fl_worker_state *w)
-{
-    compare_memory(w);
-    fl_alloc_fail_at(is_last_attempt(w) ? 0 : (uint64_t)attempt_of(w) * 4 + 1);
 }
 
 /* Its connections fail when state moves, too late for a refusal. */
@@ -321,26 +314,25 @@ static void test_faults__nobody_outlives_the_controller(void **state)
     }
 }
 
-/* `n` transitions of which worker `who` refuses all but the last. */
-static void check_refusals(const char *point, int who, void (*refuse)(fl_worker_state *w),
-                           const char *what, int n)
+/* Transitions of which worker `who` refuses all but the last. */
+static void check_refusals(int who)
 {
     char text[64];
     story t = {.who = who};
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < REFUSALS; i++) {
         t.script[i] = to(FIRST + 2 * i, 3);
-        t.script[i].f = i < n - 1 ? 2 : 0; /* so that they would have moments to keep */
+        t.script[i].f = i < REFUSALS - 1 ? 2 : 0; /* so that they would have moments to keep */
     }
-    snprintf(t.name, sizeof t.name, "%s-%d", what, who);
-    begin(&t, point, who, refuse, n);
+    snprintf(t.name, sizeof t.name, "no memory-%d", who);
+    begin(&t, "prepare", who, refuse_for_memory, REFUSALS);
     expect_end(&t.run, FL_OK);
     assert_int_equal(atomic_load(&t.shared->late), 0);
     assert_true(atomic_load(&t.shared->n_migrations) > 0);
     snprintf(text, sizeof text, "worker %d", who);
-    assert_int_equal(check_steps(&t.run, FIRST + 2 * (n - 1)), STEPS);
-    assert_int_equal(atomic_load(&t.shared->n_refusals), n - 1);
+    assert_int_equal(check_steps(&t.run, FIRST + 2 * (REFUSALS - 1)), STEPS);
+    assert_int_equal(atomic_load(&t.shared->n_refusals), REFUSALS - 1);
     /* Another worker that lost its peer may be heard first, and is then the one that is named. */
-    assert_int_equal(count_events(t.run.dir, "\"transition.cancelled\"", ""), n - 1);
+    assert_int_equal(count_events(t.run.dir, "\"transition.cancelled\"", ""), REFUSALS - 1);
     assert_true(count_events(t.run.dir, "\"transition.cancelled\"", text) > 0);
     assert_int_equal(count_events(t.run.dir, "\"transition.done\"", ""), 1);
     assert_int_equal(atomic_load(&t.shared->left_behind), 0);
@@ -349,13 +341,13 @@ static void check_refusals(const char *point, int who, void (*refuse)(fl_worker_
 
 /* Would catch: a refusal that the others learn of only after a deadline, a worker that does not
  * close what it had opened, a generation number that is used twice, and a step at which all workers
- * wait for a command that they already received. */
+ * wait for a command that they already received. Allocations that fail: test_refused_allocations.
+ */
 static void test_faults__a_refusal_leaves_the_old_generation(void **state)
 {
     (void)state;
     for (int who = 1; who <= 2; who++) {
-        check_refusals("prepare", who, refuse_for_memory, "no memory", 4);
-        check_refusals("prepare", who, refuse_for_allocation, "no allocation", 16);
+        check_refusals(who);
     }
 }
 
