@@ -127,13 +127,9 @@ static void put_line(fl_progress *progress, const char *text)
         return;
     }
     snprintf(progress->shown, sizeof progress->shown, "%s", text);
-    if (!progress->terminal) {
-        fl_progress_note(progress, "%s", text);
-        return;
-    }
-    fprintf(progress->out, "\r%s\033[K", text);
+    fprintf(progress->out, progress->terminal ? "\r%s\033[K" : "%s\n", text);
     fflush(progress->out);
-    progress->drawn = true;
+    progress->drawn = progress->terminal;
 }
 
 void fl_progress_update(fl_progress *progress, const fl_run_stats *stats)
