@@ -5,6 +5,7 @@
 #include "autodp/sampler.h"
 #include "device/device.h"
 #include "device/machine/survey.h"
+#include "device/system/machine_name.h"
 #include "device/text/plural.h"
 #include "nn/model.h"
 
@@ -98,6 +99,7 @@ static void machine_fields(fl_event_log *log, const fl_run_facts *run, const cha
 {
     const fl_controller_options *o = run->options;
     fl_json *j = &log->files.event;
+    char hostname[FL_HOSTNAME_BYTES], boot[FL_BOOT_ID_BYTES];
     fl_json_text(j, "version", FL_VERSION);
     fl_json_text(j, "run_dir", o->run_dir);
     if (metrics_url != NULL) {
@@ -112,6 +114,8 @@ static void machine_fields(fl_event_log *log, const fl_run_facts *run, const cha
     }
     fl_json_integer(j, "processors", processors());
     fl_json_integer(j, "controller_pid", getpid());
+    fl_json_text(j, "hostname", fl_hostname(hostname));
+    fl_json_text(j, "boot_id", fl_boot_id(boot));
     fl_json_integer(j, "steps", o->n_steps);
     fl_json_integer(j, "epochs", o->n_epochs);
 }

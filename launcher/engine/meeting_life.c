@@ -1,6 +1,7 @@
 #include "launcher/engine/meeting_life.h"
 
 #include "device/errors/log.h"
+#include "device/system/machine_name.h"
 #include "launcher/engine/meeting_files.h"
 
 #include <errno.h>
@@ -10,30 +11,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BOOT_ID = 40, PLACE = 96, LOCK_TEXT = 160 };
+enum { PLACE = 96, LOCK_TEXT = 160 };
 
 /* ---- where a task is ---- */
-
-static void read_boot(char boot[BOOT_ID])
-{
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, boot, BOOT_ID - 1);
-    if (fd >= 0) {
-        close(fd);
-    }
-    boot[n < 0 ? 0 : n] = '\0';
-    boot[strcspn(boot, "\n")] = '\0';
-}
 
 #define NOWHERE "machine not known\n"
 
 /* One kernel has the locks of all processes on one mounted file system. */
 static void find_place(int fd, char place[PLACE])
 {
-    char boot[BOOT_ID];
+    char boot[FL_BOOT_ID_BYTES];
     struct stat info;
-    read_boot(boot);
-    if (boot[0] == '\0' || fstat(fd, &info) != 0) {
+    if (fl_boot_id(boot)[0] == '\0' || fstat(fd, &info) != 0) {
         snprintf(place, PLACE, NOWHERE);
     } else {
         snprintf(place, PLACE, "machine %s, file system %016llx\n", boot,

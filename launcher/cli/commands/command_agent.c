@@ -1,5 +1,6 @@
 /* frostline agent: this host in a run that another one leads. */
 #include "control/link/keys/zap_auth.h"
+#include "device/system/machine_name.h"
 #include "device/text/plain_name.h"
 #include "launcher/cli/hosts/agent_join.h"
 #include "launcher/job/text/address.h"
@@ -29,11 +30,8 @@ typedef struct agent_options {
 /* One of the file of hosts, whose rule this is. */
 static fl_status read_name(const char *given, char name[FL_HOST_TEXT])
 {
-    char own[FL_HOST_TEXT] = "", shown[FL_SHOWN_MAX];
-    const char *text = given == NULL ? own : given;
-    if (given == NULL) {
-        (void)gethostname(own, sizeof own - 1); /* "": it has none, or a longer one */
-    }
+    char own[FL_HOSTNAME_BYTES], shown[FL_SHOWN_MAX];
+    const char *text = given == NULL ? fl_hostname(own) : given;
     if (!fl_name_is_plain(text, FL_HOST_TEXT - 1)) {
         return fl_fail(FL_EINVAL, "--name: found %s%s, allowed: %s1 to %d " FL_PLAIN_NAME_RULE,
                        fl_shown(text, strlen(text), shown),

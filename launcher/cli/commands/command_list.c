@@ -80,6 +80,9 @@ static void print_json(const fl_run_entry *entries, int n)
         fl_json_bool(&j, "record_incomplete", e->record_incomplete);
         fl_json_bool(&j, "untrained", e->untrained);
         put_wait(&j, e);
+        if (e->state == FL_RUN_ELSEWHERE) {
+            fl_json_text(&j, "hostname", e->hostname);
+        }
         fl_json_text(&j, "started", e->started);
         fl_json_integer(&j, "step", e->steps);
         fl_json_integer(&j, "steps", e->n_steps);
@@ -161,6 +164,20 @@ static const char *checkpoints_text(const fl_run_entry *e, char text[CHECKPOINTS
     return text;
 }
 
+enum { ELSEWHERE_BYTES = 4 * 65 + 32 };
+
+/* " (started on host node7)" of a run that this machine knows no more of; else "". */
+static const char *elsewhere_text(const fl_run_entry *e, char text[ELSEWHERE_BYTES])
+{
+    char host[4 * sizeof e->hostname];
+    text[0] = '\0';
+    if (e->state == FL_RUN_ELSEWHERE) {
+        snprintf(text, ELSEWHERE_BYTES, " (started on host %s)",
+                 fl_text_shown(e->hostname, host, sizeof host));
+    }
+    return text;
+}
+
 static void print_table(const fl_run_entry *entries, int n)
 {
     printf("%-9s %15s %8s %8s %10s %6s %4s  %-19s  %s\n", "state", "steps", "loss", "accuracy",
@@ -168,7 +185,7 @@ static void print_table(const fl_run_entry *entries, int n)
     for (int i = 0; i < n; i++) {
         const fl_run_entry *e = &entries[i];
         char steps[48], loss[24], accuracy[24], skipped[64] = "", n_skipped[FL_COUNT_BYTES];
-        char metrics[METRICS_BYTES], checkpoints[CHECKPOINTS_BYTES];
+        char metrics[METRICS_BYTES], checkpoints[CHECKPOINTS_BYTES], host[ELSEWHERE_BYTES];
         char name[FL_SHELL_PATH_BYTES], started[FL_SHOWN_PATH_BYTES];
         if (e->skipped_steps > 0) {
             snprintf(skipped, sizeof skipped, " (%s skipped)",
@@ -178,11 +195,11 @@ static void print_table(const fl_run_entry *entries, int n)
         if (e->n_steps <= 0) { /* it ended before its workers were there, or they are awaited */
             snprintf(steps, sizeof steps, "-");
         }
-        printf("%-9s %15s %8s %8s %s  %-19.19s  %s%s%s%s\n", fl_run_state_text(e->state), steps,
+        printf("%-9s %15s %8s %8s %s  %-19.19s  %s%s%s%s%s\n", fl_run_state_text(e->state), steps,
                number_text(e->loss, loss), number_text(e->test_accuracy, accuracy),
                checkpoints_text(e, checkpoints), fl_text_shown(e->started, started, sizeof started),
                fl_shell_shown(e->name, name, sizeof name), metrics_text(e, metrics), skipped,
-               e->record_incomplete ? " (record incomplete)" : "");
+               elsewhere_text(e, host), e->record_incomplete ? " (record incomplete)" : "");
     }
 }
 
@@ -244,11 +261,13 @@ const fl_cli_command fl_cli_command_list = {
     .operand = "DIR",
     .operand_is_optional = true,
     .summary = "List the runs of a directory, newest first.",
-    .details = "The default for DIR is runs/. A run is live while its controller answers, and\n"
-               "lost if its controller vanished. The loss is the mean of the last epoch; for a\n"
-               "live run, it is that of the newest step. checkpoint: finished steps at the\n"
-               "newest one that is whole; age: since it was written; kept: how many there are.\n"
-               "\"record incomplete\": a file of the run could not be written.\n",
+    .details = "The default for DIR is runs/. A run is live while its controller answers,\n"
+               "starting or recovering while it does not answer yet, lost if its controller\n"
+               "vanished, and elsewhere if another machine has started it and it has recorded no\n"
+               "end. The loss is the mean of the last epoch; for a live run, it is that of the\n"
+               "newest step. checkpoint: finished steps at the newest one that is whole; age:\n"
+               "since it was written; kept: how many there are. \"record incomplete\": a file of\n"
+               "the run could not be written.\n",
     .options = {{"--json", 0, NULL, "print JSON, for programs"}},
     .run = list_command,
 };

@@ -322,6 +322,12 @@ static void why_it_ended(fl_html *html, const fl_report *report)
                     "the machine went down.</p>\n",
                     moment(last, text));
         break;
+    case FL_RUN_ELSEWHERE:
+        fl_html_add(html,
+                    "<p>The run was started on another machine, and has recorded no end; the last "
+                    "event is of %s.</p>\n",
+                    moment(last, text));
+        break;
     case FL_RUN_FINISHED:
         describe_early_end(html, report);
         break;

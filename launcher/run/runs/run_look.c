@@ -2,6 +2,7 @@
 
 #include "control/agent/join/wait_record.h"
 #include "device/system/alloc.h"
+#include "device/system/machine_name.h"
 #include "device/system/regular_file.h"
 #include "launcher/run/runs/run_again.h"
 #include "launcher/run/runs/run_hold.h"
@@ -21,8 +22,8 @@ enum { LINE_MAX_BYTES = 512 * 1024 }; /* an event with all candidates is long */
 
 const char *fl_run_state_text(fl_run_state state)
 {
-    static const char *const text[] = {"live", "finished", "stopped",   "failed",
-                                       "lost", "starting", "recovering"};
+    static const char *const text[] = {"live", "finished", "stopped",    "failed",
+                                       "lost", "starting", "recovering", "elsewhere"};
     return text[state];
 }
 
@@ -215,27 +216,53 @@ static bool has_run(int dir, pid_t holder, char *buffer)
 
 /* ---- the run ---- */
 
+/* Whether the controller of this run was started on another machine. A socket takes connections
+ * from processes of its own machine alone; locks may not reach others, and the process that has one
+ * there has no number here. */
+static bool is_elsewhere(int dir, pid_t holder, char *buffer, fl_run_entry *entry)
+{
+    char hostname[FL_HOSTNAME_BYTES], boot[FL_BOOT_ID_BYTES], its_boot[FL_BOOT_ID_BYTES];
+    int fd = fl__run_own_pid(holder) > 0 ? -1 : fl_regular_file_open(dir, "events.jsonl", NULL);
+    if (fd < 0) {
+        return false;
+    }
+    json_t *resumed = read_resumed(fd, buffer);
+    json_t *start = resumed == NULL ? read_line(fd, false, buffer) : resumed;
+    copy_text(start, "hostname", entry->hostname, sizeof entry->hostname);
+    copy_text(start, "boot_id", its_boot, sizeof its_boot);
+    json_decref(start);
+    close(fd);
+    return its_boot[0] != '\0' && strcmp(its_boot, fl_boot_id(boot)) != 0 &&
+           strcmp(entry->hostname, fl_hostname(hostname)) != 0;
+}
+
 /* The events show no end of the run, or there are none: it may have written none so far. */
 static fl_status look_without_end(const char *path, int dir, char *buffer, fl_run_entry *entry)
 {
     pid_t holder = 0;
     bool live = fl_run_is_live(path);
     if (live || fl__run_is_held_in(dir, &holder)) {
-        entry->state = live                           ? FL_RUN_LIVE
-                       : has_run(dir, holder, buffer) ? FL_RUN_RECOVERING
-                                                      : FL_RUN_STARTING;
+        entry->state = live                                       ? FL_RUN_LIVE
+                       : is_elsewhere(dir, holder, buffer, entry) ? FL_RUN_ELSEWHERE
+                       : has_run(dir, holder, buffer)             ? FL_RUN_RECOVERING
+                                                                  : FL_RUN_STARTING;
     } else {
         bool any = read_events(dir, buffer, entry); /* it may have ended since they were read */
         entry->untrained = fl_run_again_is_due(dir);
         if (!any && !entry->untrained) {
             return fl_fail(FL_EINVAL, "%s: holds no run: there is no events.jsonl", path);
         }
-        entry->state = entry->untrained ? FL_RUN_LOST : entry->state;
+        bool may_live = entry->state == FL_RUN_LOST && !entry->untrained;
+        entry->state = entry->untrained                                  ? FL_RUN_LOST
+                       : may_live && is_elsewhere(dir, 0, buffer, entry) ? FL_RUN_ELSEWHERE
+                                                                         : entry->state;
     }
     if (entry->started[0] == '\0' && (fl_run_state_lives(entry->state) || entry->untrained)) {
         fl_run_starting_read(path, entry);
     }
-    if (!entry->untrained && (fl_run_state_lives(entry->state) || entry->state == FL_RUN_LOST)) {
+    bool no_end = fl_run_state_lives(entry->state) || entry->state == FL_RUN_LOST ||
+                  entry->state == FL_RUN_ELSEWHERE;
+    if (!entry->untrained && no_end) {
         read_steps(dir, buffer, entry);
     }
     return FL_OK;

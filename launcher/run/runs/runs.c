@@ -111,6 +111,18 @@ fl_status fl_run_fail_untrained(const char *path, const char *name)
                    fl_text_shown(name, shown, sizeof shown), fl_run_again_look(path, again));
 }
 
+static fl_status fail_elsewhere(const fl_run_entry *entry, const char *name)
+{
+    char shown[FL_SHOWN_PATH_BYTES], host[4 * sizeof entry->hostname];
+    return fl_fail(
+        FL_EINVAL,
+        "%s: the run was started on host %s, and takes requests only there: try the same "
+        "command on that host; or give the job control.listen, to reach it over the "
+        "network",
+        fl_text_shown(name, shown, sizeof shown),
+        fl_text_shown(entry->hostname, host, sizeof host));
+}
+
 static fl_status check_live(const fl_run_entry *entry, const char *name)
 {
     char shown[FL_SHOWN_PATH_BYTES];
@@ -119,6 +131,9 @@ static fl_status check_live(const fl_run_entry *entry, const char *name)
     }
     if (entry->state == FL_RUN_RECOVERING) {
         return fl_run_fail_recovering(entry->path, name);
+    }
+    if (entry->state == FL_RUN_ELSEWHERE) {
+        return fail_elsewhere(entry, name);
     }
     if (entry->untrained) {
         return fl_run_fail_untrained(entry->path, name);

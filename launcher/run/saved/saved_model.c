@@ -140,6 +140,8 @@ static const char *describe_state(fl_run_state state)
         return "failed";
     case FL_RUN_LOST:
         return "was lost";
+    case FL_RUN_ELSEWHERE:
+        return "was started on another machine";
     case FL_RUN_FINISHED:
     case FL_RUN_STOPPED:
         break;

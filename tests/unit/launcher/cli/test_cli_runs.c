@@ -162,7 +162,42 @@ static void test_cli_runs__names_do_not_control_a_terminal(void **state)
 #undef NAME
 }
 
-/* The same of what a run answers. */
+/* A run of another machine, in a folder that both share. Would catch: "lost", or "starting", of a
+ * run that trains there; and a run of this machine before its last start that is not called lost.
+ */
+static void test_cli_runs__a_run_of_another_machine_is_elsewhere(void **state)
+{
+    (void)state;
+    run_command(cli_folder,
+                "mkdir -p runs/far runs/before && for run in far before; do host=node7; "
+                "[ $run = far ] || host=$(hostname); echo "
+                "'{\"event\":\"run.started\",\"job\":\"j\",\"steps\":9,"
+                "\"controller_pid\":1,\"hostname\":\"'$host'\",\"boot_id\":\"another\"}' "
+                ">runs/$run/events.jsonl && "
+                "echo '{\"event\":\"run.running\"}' >>runs/$run/events.jsonl && "
+                "echo '{\"step\":4,\"loss\":2}' >runs/$run/steps.jsonl && echo 'name: j' "
+                ">runs/$run/job.yaml; done",
+                &cli_result);
+    cli_run("list");
+    assert_non_null(strstr(cli_result.out, "\nlost "));
+    assert_non_null(strstr(cli_result.out, "\nelsewhere             5/9 "));
+    assert_non_null(strstr(cli_result.out, "  far (started on host node7)\n"));
+    cli_run("list --json");
+    assert_non_null(strstr(cli_result.out, "\"state\": \"elsewhere\""));
+    assert_non_null(strstr(cli_result.out, "\"hostname\": \"node7\""));
+    cli_run("ctl far status");
+    assert_int_equal(cli_result.exit_code, 2);
+    assert_string_equal(
+        cli_result.err,
+        "far: the run was started on host node7, and takes requests only there: try "
+        "the same command on that host; or give the job control.listen, to reach it "
+        "over the network\n");
+    cli_run("ctl before status");
+    assert_string_equal(cli_result.err, "before: the run is over (lost)\n");
+    run_command(cli_folder, "rm -r runs", &cli_result);
+}
+
+/* Names of folders are not all that a terminal might obey: the same of what a run answers. */
 static void test_cli_runs__replies_do_not_control_a_terminal(void **state)
 {
     (void)state;
@@ -185,6 +220,7 @@ int main(void)
         cmocka_unit_test(test_cli_runs__a_run_goes_by_its_name_everywhere),
         cmocka_unit_test(test_cli_runs__ctl_flight_shows_operations),
         cmocka_unit_test(test_cli_runs__names_do_not_control_a_terminal),
+        cmocka_unit_test(test_cli_runs__a_run_of_another_machine_is_elsewhere),
         cmocka_unit_test(test_cli_runs__replies_do_not_control_a_terminal),
         cmocka_unit_test(test_cli_runs__list_and_report_show_skipped_steps),
     };
