@@ -145,6 +145,26 @@ static void test_hosts_connections__worker_0_is_lost_in_standby(void **state)
     assert_int_equal(net_hosts_n_events(h, "run.recovered", ""), 1);
 }
 
+/* Heartbeats stop with it, and no command is sent meanwhile. Would catch: a standby worker that
+ * nobody misses before a change of the plan waits for it; one whose connections, which its kernel
+ * keeps open, hold the others up. */
+static void test_hosts_connections__one_stopped_in_standby_comes_back(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start(h, "--set elastic.enabled=false --set autodp.r=4");
+    NET_AWAIT(net_hosts_n_steps(h) >= 5);
+    kill(net_hosts_worker_pid(h, 9), SIGSTOP);
+    NET_AWAIT(net_hosts_n_events(h, "worker.joined", "\"rank\": 9") == 1);
+    int before = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) >= before + 5);
+    kill(h->head, SIGTERM);
+    net_hosts_expect_codes(h, STOPPED, STOPPED);
+    assert_int_equal(net_hosts_n_events(h, "worker.lost", "\"how\": \"silent\""), 1);
+    assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), 1);
+    assert_int_equal(net_hosts_n_events(h, "run.recovered", ""), 0);
+}
+
 static int set_up(void **state)
 {
     static const int n_devices[] = {ON_EACH, ON_EACH};
@@ -168,6 +188,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_hosts_connections__one_lost_in_standby_comes_back,
                                         set_up, net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_hosts_connections__worker_0_is_lost_in_standby,
+                                        set_up_ten, net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_hosts_connections__one_stopped_in_standby_comes_back,
                                         set_up_ten, net_hosts_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
