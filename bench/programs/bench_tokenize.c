@@ -5,7 +5,7 @@
  * Encodes each line of the file TEXT, which is in memory. Prints MB/s of the first pass, with an
  * empty cache of words, and of the best of the others; and millions of tokens a second of that one.
  * With "spans", each token's place in the text is computed, too. */
-#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/files/tokenizer_open.h"
 #include "device/system/clock.h"
 
 #include <stdio.h>

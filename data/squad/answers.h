@@ -10,7 +10,7 @@
 
 #include "data/squad/windows.h"
 
-#include "data/tokenizer/unicode.h"
+#include "data/tokenizer/unicode/unicode.h"
 
 enum {
     FL_SQUAD_BEST = 20,          /* the starts and the ends that are combined */

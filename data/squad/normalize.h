@@ -4,7 +4,7 @@
 #define FL_DATA_SQUAD_NORMALIZE_H
 
 #include "data/tokenizer/tokenizer.h"
-#include "data/tokenizer/unicode.h"
+#include "data/tokenizer/unicode/unicode.h"
 
 /* A struct of zeros holds nothing. */
 typedef struct fl_squad_words {

@@ -4,7 +4,7 @@
 
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/trie.h"
-#include "data/tokenizer/unicode.h"
+#include "data/tokenizer/unicode/unicode.h"
 #include "data/tokenizer/word_cache.h"
 
 /* ---- the vocabulary ---- */

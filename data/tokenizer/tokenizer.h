@@ -21,12 +21,6 @@ typedef struct fl_token_scratch fl_token_scratch;
 /* The most bytes of one text. */
 enum { FL_TEXT_BYTES_MAX = 1 << 28 };
 
-/* Open the tokenizer of a folder: tokenizer.json if it is there, else vocab.txt (WordPiece), else
- * vocab.json and merges.txt (BPE); with tokenizer_config.json, if it is there. Every file is
- * checked as a whole. Returns FL_EIO, FL_EFORMAT with the file, the place, what was found and what
- * is allowed, FL_ENOTSUP for a variant that is not implemented, FL_ENOMEM. */
-fl_status fl_tokenizer_open(const char *folder, fl_tokenizer **out) FL_MUST_CHECK;
-
 /* Also what scratches refer to: destroy them first. *tokenizer becomes NULL; NULL is fine. */
 void fl_tokenizer_close(fl_tokenizer **tokenizer);
 

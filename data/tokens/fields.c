@@ -1,5 +1,6 @@
 #include "data/tokens/fields.h"
 
+#include "data/tokenizer/files/tokenizer_open.h"
 #include "device/errors/failure.h"
 #include "device/text/plural.h"
 

@@ -1,6 +1,7 @@
 /* libFuzzer over files of questions: the first byte chooses whether the split trains, the limit of
  * a window and its stride, and whether the rest is packed; the rest is the file. */
 #include "data/squad/answers.h"
+#include "data/tokenizer/files/tokenizer_open.h"
 #include "pack.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef FL_TESTS_FUZZ_PARTS_H
 #define FL_TESTS_FUZZ_PARTS_H
 
-#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/files/tokenizer_open.h"
 
 #include <limits.h>
 #include <stdint.h>

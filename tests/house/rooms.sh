@@ -11,7 +11,9 @@ device/system: device/errors device/random device/system
 device/flight: device/errors device/system device/flight
 device: device
 nn: device nn
-data/tokenizer: device data/tokenizer
+data/tokenizer/unicode: device data/tokenizer/unicode
+data/tokenizer/.: device data/tokenizer/unicode data/tokenizer/.
+data/tokenizer/files: device data/tokenizer/unicode data/tokenizer/. data/tokenizer/files
 data/.: device data/tokenizer data/.
 data/tokens: device data/tokenizer data/. data/tokens
 data/table: device data/tokenizer data/. data/tokens data/table

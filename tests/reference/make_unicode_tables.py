@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes data/tokenizer/unicode_tables.c: what tokenizers ask of code points.
+"""Writes data/tokenizer/unicode/unicode_tables.c: what tokenizers ask of code points.
 
-    make_unicode_tables.py UCD > data/tokenizer/unicode_tables.c
+    make_unicode_tables.py UCD > data/tokenizer/unicode/unicode_tables.c
 
 UCD is the Unicode character database 15.0.0 as a folder: Debian's package unicode-data 15.0.0-1
 installs it as /usr/share/unicode. Also needs unicodedata2 16.0.0 from PyPI. Not part of the product.
@@ -150,7 +150,7 @@ print("""/* Made by tests/reference/make_unicode_tables.py, whose head names the
  * to any person obtaining a copy of the data files to deal in them without restriction, provided
  * that this copyright and permission notice appear with all copies or in the documentation. The data
  * files are provided "as is", without warranty of any kind. https://www.unicode.org/license.txt */
-#include "data/tokenizer/unicode_tables.h"
+#include "data/tokenizer/unicode/unicode_tables.h"
 
 /* clang-format off */""")
 table("uint32_t", "fl__char_ranges", (f"0x{x:x}" for x in ranges()))

@@ -2,7 +2,7 @@
  * (tests/reference/make_tokenizer_data_reference.py, which also says which files these are). The
  * data is not part of the project: FL_TOKENIZER_DATA names its folder, and what is missing is
  * skipped. */
-#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/files/tokenizer_open.h"
 #include "support/folder.h"
 
 #include <jansson.h>

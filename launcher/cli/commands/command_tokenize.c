@@ -1,5 +1,5 @@
 /* frostline tokenize: the ids of text, a line at a time. */
-#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/files/tokenizer_open.h"
 #include "device/system/alloc.h"
 #include "launcher/cli/cli.h"
 #include "launcher/job/text/text.h"

@@ -2,7 +2,7 @@
  * that comes twice or never where a line has parts, CR LF that becomes a token, a line of one token
  * that counts. */
 #include "data/text/lines_dataset.h"
-#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/files/tokenizer_open.h"
 
 #include "device/system/alloc.h"
 #include "support/folder.h"

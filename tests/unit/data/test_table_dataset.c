@@ -4,6 +4,7 @@
 #include "data/table/labels.h"
 #include "data/table/rows.h"
 #include "data/table/table_dataset.h"
+#include "data/tokenizer/files/tokenizer_open.h"
 
 #include "support/folder.h"
 

@@ -3,6 +3,7 @@
  * change, damage that goes unnoticed. */
 #include "data/text/read_text.h"
 #include "data/text/text_dataset.h"
+#include "data/tokenizer/files/tokenizer_open.h"
 
 #include "device/system/alloc.h"
 #include "support/folder.h"

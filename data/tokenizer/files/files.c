@@ -1,4 +1,4 @@
-#include "data/tokenizer/files.h"
+#include "data/tokenizer/files/files.h"
 
 #include "device/system/alloc.h"
 #include "device/text/utf8.h"

@@ -1,6 +1,6 @@
 /* Files of tokenizers that are wrong: each is refused with the file, the place, what was found and
  * what is allowed. And files that are right in an unusual way. */
-#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/files/tokenizer_open.h"
 #include "support/folder.h"
 
 #include <setjmp.h>

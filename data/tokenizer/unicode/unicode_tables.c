@@ -6,7 +6,7 @@
  * that this copyright and permission notice appear with all copies or in the documentation. The
  * data files are provided "as is", without warranty of any kind.
  * https://www.unicode.org/license.txt */
-#include "data/tokenizer/unicode_tables.h"
+#include "data/tokenizer/unicode/unicode_tables.h"
 
 /* clang-format off */
 

@@ -1,6 +1,6 @@
 /* The tables behind unicode.h; tests/reference/make_unicode_tables.py writes them. */
-#ifndef FL_DATA_TOKENIZER_UNICODE_TABLES_H
-#define FL_DATA_TOKENIZER_UNICODE_TABLES_H
+#ifndef FL_DATA_TOKENIZER_UNICODE_UNICODE_TABLES_H
+#define FL_DATA_TOKENIZER_UNICODE_UNICODE_TABLES_H
 
 #include <stdint.h>
 

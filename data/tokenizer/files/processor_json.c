@@ -1,5 +1,5 @@
 /* The post-processor of tokenizer.json: what stands around texts, and how spans are trimmed. */
-#include "data/tokenizer/files.h"
+#include "data/tokenizer/files/files.h"
 
 #include <string.h>
 

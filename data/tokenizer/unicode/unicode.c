@@ -1,6 +1,6 @@
-#include "data/tokenizer/unicode.h"
+#include "data/tokenizer/unicode/unicode.h"
 
-#include "data/tokenizer/unicode_tables.h"
+#include "data/tokenizer/unicode/unicode_tables.h"
 
 #include <string.h>
 

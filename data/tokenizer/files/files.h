@@ -1,7 +1,7 @@
 /* Reading the files of a tokenizer. Each function checks all that it takes over; messages begin
  * with the file. */
-#ifndef FL_DATA_TOKENIZER_FILES_H
-#define FL_DATA_TOKENIZER_FILES_H
+#ifndef FL_DATA_TOKENIZER_FILES_FILES_H
+#define FL_DATA_TOKENIZER_FILES_FILES_H
 
 #include "data/tokenizer/parts.h"
 

@@ -1,6 +1,6 @@
 /* Tokenizers against what Hugging Face's give (tests/reference/make_tokenizer_reference.py): ids,
  * types and spans of texts that decide each rule, cut texts and pairs, and what is refused. */
-#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/files/tokenizer_open.h"
 #include "device/system/alloc.h"
 
 #include <jansson.h>

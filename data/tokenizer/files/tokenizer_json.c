@@ -2,7 +2,7 @@
  * hold besides WordPiece and byte-level BPE is refused by name. */
 #include "data/tokenizer/added.h"
 #include "data/tokenizer/bpe.h"
-#include "data/tokenizer/files.h"
+#include "data/tokenizer/files/files.h"
 
 #include <stdio.h>
 #include <string.h>

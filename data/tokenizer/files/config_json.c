@@ -1,7 +1,7 @@
 /* tokenizer_config.json: what transformers keeps beside a tokenizer. A field that is there counts
  * more than the same in tokenizer.json, as in transformers. */
 #include "data/tokenizer/added.h"
-#include "data/tokenizer/files.h"
+#include "data/tokenizer/files/files.h"
 #include "device/system/alloc.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* What tokenizers ask of a code point. The tables are those of the Unicode versions that Hugging
  * Face's tokenizers use, which are of different years; unicode_tables.c names them. Pure. */
-#ifndef FL_DATA_TOKENIZER_UNICODE_H
-#define FL_DATA_TOKENIZER_UNICODE_H
+#ifndef FL_DATA_TOKENIZER_UNICODE_UNICODE_H
+#define FL_DATA_TOKENIZER_UNICODE_UNICODE_H
 
 #include <stddef.h>
 #include <stdint.h>

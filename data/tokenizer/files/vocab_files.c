@@ -1,6 +1,6 @@
 /* Vocabularies and merges, in each form that they are stored in. */
 #include "data/tokenizer/bpe.h"
-#include "data/tokenizer/files.h"
+#include "data/tokenizer/files/files.h"
 
 #include <string.h>
 
