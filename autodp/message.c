@@ -1,5 +1,6 @@
 #include "autodp/message.h"
 
+#include "autodp/net/open/net_open.h"
 #include "autodp/net/small_all_gather.h"
 #include "autodp/net/tag.h"
 #include "device/flight/flight.h"

@@ -2,6 +2,7 @@
  * scalars, and the table through which group.c calls. */
 #include "autodp/group/host_group.h"
 
+#include "autodp/net/open/net_open.h"
 #include "autodp/net/tag.h"
 #include "device/errors/failure.h"
 #include "device/system/alloc.h"

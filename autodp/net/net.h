@@ -36,12 +36,7 @@ typedef struct fl_net_buffer fl_net_buffer;
 
 /* How the members of a net reach each other where they are not all on one host. */
 typedef struct fl_net_ops fl_net_ops;
-enum {
-    FL_NET_SECRET_BYTES = 32,
-    /* Gloo connects each pair of members. From here on, that takes longer than a transition may:
-     * 0.25 s for 16 members, 0.57 s for 32, and there are two nets in each generation. */
-    FL_NET_GLOO_MAX = 16,
-};
+enum { FL_NET_SECRET_BYTES = 32 };
 typedef struct fl_net_transport {
     const fl_net_ops *ops;
     unsigned char secret[FL_NET_SECRET_BYTES]; /* of the run: it proves who is a member */
@@ -63,14 +58,6 @@ typedef struct fl_net_options {
     const fl_net_transport *transport; /* borrowed while opening, the same on all members; NULL: it
                                           is chosen by where they are, and sockets are Gloo's */
 } fl_net_options;
-
-/* Shared memory, for any number of members on one host. */
-const fl_net_transport *fl_net_shared_memory(void);
-
-/* FL_OK: all other members are there, and can be talked to. FL_EDEADLINE when a member did not
- * arrive, FL_EPEER when one died. Ignores SIGPIPE unless the program handles it.
- * Fork before the first net is opened. */
-fl_status fl_net_open(const fl_net_options *options, fl_net **out) FL_MUST_CHECK;
 
 /* Close the net; its buffers must be destroyed before. Members say bye, so that leaving is not
  * mistaken for dying, except when the net is broken. Never waits longer than a second. *net becomes

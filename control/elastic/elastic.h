@@ -20,7 +20,7 @@
 #ifndef FL_CONTROL_ELASTIC_ELASTIC_H
 #define FL_CONTROL_ELASTIC_ELASTIC_H
 
-#include "autodp/net/store.h"
+#include "autodp/net/store/store.h"
 #include "control/elastic/again.h"
 #include "control/elastic/decide.h"
 #include "control/elastic/due_steps.h"

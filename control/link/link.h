@@ -7,8 +7,8 @@
 #define FL_CONTROL_LINK_LINK_H
 
 #include "autodp/group/group.h"
-#include "autodp/net/curve.h"
 #include "autodp/net/net.h"
+#include "autodp/net/store/curve.h"
 #include "autodp/net/unanswered.h"
 #include "autodp/transfer.h"
 #include "nn/loss.h"

@@ -3,7 +3,7 @@
 #ifndef FL_CONTROL_LINK_LINK_THREAD_H
 #define FL_CONTROL_LINK_LINK_THREAD_H
 
-#include "autodp/net/store.h"
+#include "autodp/net/store/store.h"
 #include "control/link/queue.h"
 
 #include <pthread.h>

@@ -22,7 +22,11 @@ data/images: device data/. data/images
 data/text: device data/tokenizer data/. data/tokens data/table data/text
 freeze: device nn data freeze
 cache: device nn data cache
-autodp/net: device nn data autodp/net
+autodp/net/.: device autodp/net/.
+autodp/net/gloo: device autodp/net/. autodp/net/gloo
+autodp/net/shm: device autodp/net/. autodp/net/shm
+autodp/net/open: device autodp/net/. autodp/net/gloo autodp/net/shm autodp/net/open
+autodp/net/store: device autodp/net/. autodp/net/store
 autodp/tls: device nn data autodp/net autodp/tls
 autodp/group: device nn data autodp/net autodp/group
 autodp/nccl: device nn data autodp/net autodp/group autodp/nccl

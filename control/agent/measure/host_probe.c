@@ -1,7 +1,8 @@
 #include "control/agent/measure/host_probe.h"
 
 #include "autodp/net/listen.h"
-#include "autodp/net/store.h"
+#include "autodp/net/open/net_open.h"
+#include "autodp/net/store/store.h"
 #include "autodp/tls/tls.h"
 #include "device/errors/log.h"
 #include "device/system/alloc.h"

@@ -4,7 +4,7 @@
 #ifndef FL_CONTROL_AGENT_SURVEY_HOST_SURVEY_PARTS_H
 #define FL_CONTROL_AGENT_SURVEY_HOST_SURVEY_PARTS_H
 
-#include "autodp/net/store.h"
+#include "autodp/net/store/store.h"
 #include "control/agent/join/host_socket.h"
 #include "control/agent/join/host_start.h"
 #include "control/agent/join/join_claim.h"

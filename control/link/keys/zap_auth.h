@@ -4,7 +4,7 @@
 #ifndef FL_CONTROL_LINK_KEYS_ZAP_AUTH_H
 #define FL_CONTROL_LINK_KEYS_ZAP_AUTH_H
 
-#include "autodp/net/curve.h"
+#include "autodp/net/store/curve.h"
 
 #include <frostline/job.h>
 

@@ -3,7 +3,7 @@
 #ifndef FL_CONTROL_STATE_HOSTS_HOSTS_H
 #define FL_CONTROL_STATE_HOSTS_HOSTS_H
 
-#include "autodp/net/curve.h"
+#include "autodp/net/store/curve.h"
 #include "control/state/hosts/host_sight.h"
 
 #include <frostline/plan.h>

@@ -3,7 +3,7 @@
 #ifndef FL_LAUNCHER_RUN_JOINED_JOINED_OPEN_H
 #define FL_LAUNCHER_RUN_JOINED_JOINED_OPEN_H
 
-#include "autodp/net/curve.h"
+#include "autodp/net/store/curve.h"
 
 #include <frostline/job.h>
 

@@ -3,6 +3,7 @@
  * places where a connection is replaced; a connection between members that never talk. */
 #include "autodp/tls/tls.h"
 
+#include "autodp/net/open/net_open.h"
 #include "autodp/tls/state.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"

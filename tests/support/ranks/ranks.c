@@ -1,6 +1,6 @@
 #include "support/ranks/ranks.h"
 
-#include "autodp/net/store.h"
+#include "autodp/net/store/store.h"
 #include "device/system/clock.h"
 #include "support/folder.h"
 

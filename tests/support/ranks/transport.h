@@ -3,6 +3,7 @@
 #define FL_TESTS_SUPPORT_RANKS_TRANSPORT_H
 
 #include "autodp/nccl/nccl.h"
+#include "autodp/net/open/net_open.h"
 #include "autodp/tls/tls.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* The keys of a network between hosts: ZeroMQ's CURVE, which encrypts a connection and proves to
  * each end that the other one has its secret key. Keys are texts of 40 characters (Z85). */
-#ifndef FL_AUTODP_NET_CURVE_H
-#define FL_AUTODP_NET_CURVE_H
+#ifndef FL_AUTODP_NET_STORE_CURVE_H
+#define FL_AUTODP_NET_STORE_CURVE_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,8 @@
 /* Nets through shared memory. Would catch: messages that overtake or block each other, one that is
  * larger than a lane and loses bytes, a receive that overflows, and members that do not notice the
  * end of another one while they wait for nothing of its own. */
-#include "autodp/net/shm_board.h"
+#include "autodp/net/open/net_open.h"
+#include "autodp/net/shm/shm_board.h"
 #include "autodp/net/tag.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"

@@ -5,8 +5,8 @@
  *
  * The client chooses the id; the reply repeats it. A message has exactly the length that its header
  * gives. */
-#ifndef FL_AUTODP_NET_STORE_WIRE_H
-#define FL_AUTODP_NET_STORE_WIRE_H
+#ifndef FL_AUTODP_NET_STORE_STORE_WIRE_H
+#define FL_AUTODP_NET_STORE_STORE_WIRE_H
 
 #include <stdint.h>
 

@@ -2,6 +2,7 @@
  * accepted, and buffers that grow with the square of the number of members. */
 #include "autodp/net/small_all_gather.h"
 
+#include "autodp/net/open/net_open.h"
 #include "autodp/net/tag.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"

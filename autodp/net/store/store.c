@@ -1,8 +1,8 @@
 /* The store: a chained hash table of entries, each with the requests parked on its key. An entry
  * without a value is a key that some client waits for. */
-#include "autodp/net/store.h"
+#include "autodp/net/store/store.h"
 
-#include "autodp/net/store_wire.h"
+#include "autodp/net/store/store_wire.h"
 #include "device/system/alloc.h"
 
 #include <assert.h>

@@ -7,7 +7,7 @@
  * now and then; a waiter sleeps until its member's bell rings. 3. watch (shm_open.c): the same
  * threads look which members have left and which processes have ended.
  * 4. close: the board says that this member has left, or that its net was broken. */
-#include "autodp/net/shm_net.h"
+#include "autodp/net/shm/shm_net.h"
 
 #include "device/system/alloc.h"
 #include "device/system/clock.h"

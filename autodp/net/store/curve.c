@@ -1,4 +1,4 @@
-#include "autodp/net/curve.h"
+#include "autodp/net/store/curve.h"
 
 #include <stddef.h>
 #include <zmq.h>

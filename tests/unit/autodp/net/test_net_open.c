@@ -1,5 +1,5 @@
 /* Opening a net with a store that is slow. */
-#include "autodp/net/net.h"
+#include "autodp/net/open/net_open.h"
 
 #include "device/system/clock.h"
 #include "support/nap.h"

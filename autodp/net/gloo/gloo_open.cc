@@ -1,5 +1,5 @@
 /* How the members of a net find and connect to each other. gloo_net.cc has the overview. */
-#include "autodp/net/gloo_net.h"
+#include "autodp/net/gloo/gloo_net.h"
 
 extern "C" {
 #include "device/system/alloc.h"

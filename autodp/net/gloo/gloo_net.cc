@@ -12,7 +12,7 @@
  * An exception in Gloo's event thread ends the process. It is thrown when a message is longer than
  * the posted receive, and when a connection is reset before it was accepted: by a stranger, or by
  * the end of a member's process. gloo_open.cc replaces the function that throws the latter. */
-#include "autodp/net/gloo_net.h"
+#include "autodp/net/gloo/gloo_net.h"
 
 extern "C" {
 #include "device/system/alloc.h"

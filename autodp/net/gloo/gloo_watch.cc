@@ -1,6 +1,6 @@
 /* The watch thread, which notices members that are lost, and the closing of a net. gloo_net.cc
  * explains both. */
-#include "autodp/net/gloo_net.h"
+#include "autodp/net/gloo/gloo_net.h"
 
 extern "C" {
 #include "device/system/alloc.h"

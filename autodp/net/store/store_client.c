@@ -1,6 +1,6 @@
-#include "autodp/net/store.h"
+#include "autodp/net/store/store.h"
 
-#include "autodp/net/store_wire.h"
+#include "autodp/net/store/store_wire.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
 

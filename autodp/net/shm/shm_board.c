@@ -1,4 +1,4 @@
-#include "autodp/net/shm_board.h"
+#include "autodp/net/shm/shm_board.h"
 
 #include <linux/futex.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* The rendezvous store: the keeper by direct calls and under random requests, and the client
  * through a ROUTER. */
-#include "autodp/net/store.h"
+#include "autodp/net/store/store.h"
 
-#include "autodp/net/store_wire.h"
+#include "autodp/net/store/store_wire.h"
 #include "device/random/random.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"

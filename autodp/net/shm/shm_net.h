@@ -1,9 +1,9 @@
 /* What the files of the net through shared memory share. shm_net.c has the overview. */
-#ifndef FL_AUTODP_NET_SHM_NET_H
-#define FL_AUTODP_NET_SHM_NET_H
+#ifndef FL_AUTODP_NET_SHM_SHM_NET_H
+#define FL_AUTODP_NET_SHM_SHM_NET_H
 
 #include "autodp/net/op_queue.h"
-#include "autodp/net/shm_board.h"
+#include "autodp/net/shm/shm_board.h"
 #include "autodp/net/transport.h"
 
 #include <pthread.h>

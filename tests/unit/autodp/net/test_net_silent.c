@@ -2,7 +2,7 @@
  * nobody answers, as of a process that is stopped; or with one that resets the connection. Would
  * catch: an opening that a stop of the run does not end, one without a bound, and a message that
  * does not name the member. */
-#include "autodp/net/net.h"
+#include "autodp/net/open/net_open.h"
 #include "autodp/tls/tls.h"
 #include "device/system/alloc.h"
 

@@ -1,6 +1,6 @@
 /* How members find the board of a net through shared memory, how they notice each other's end, and
  * how they leave. */
-#include "autodp/net/shm_net.h"
+#include "autodp/net/shm/shm_net.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
 

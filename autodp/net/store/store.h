@@ -1,10 +1,10 @@
 /* The rendezvous store: the controller keeps it, workers use it over ZeroMQ. The store is a passive
  * table: control/ passes it the requests and sends its answers. */
-#ifndef FL_AUTODP_NET_STORE_H
-#define FL_AUTODP_NET_STORE_H
+#ifndef FL_AUTODP_NET_STORE_STORE_H
+#define FL_AUTODP_NET_STORE_STORE_H
 
-#include "autodp/net/curve.h"
 #include "autodp/net/net.h"
+#include "autodp/net/store/curve.h"
 
 typedef struct fl_store fl_store;
 

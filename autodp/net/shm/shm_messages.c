@@ -5,7 +5,7 @@
  *
  * So a message always finds the memory that it goes to, and no message waits in a lane for another
  * one's receive. */
-#include "autodp/net/shm_net.h"
+#include "autodp/net/shm/shm_net.h"
 
 #include <stdio.h>
 

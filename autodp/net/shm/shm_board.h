@@ -6,8 +6,8 @@
  * A lane is a ring of bytes with one writer and one reader. Whoever writes to a lane or makes room
  * in it leaves news in the slot of the member at its other end, and rings that member's bell. So a
  * member looks only at lanes with news, and the kernel holds only pages of lanes that were used. */
-#ifndef FL_AUTODP_NET_SHM_BOARD_H
-#define FL_AUTODP_NET_SHM_BOARD_H
+#ifndef FL_AUTODP_NET_SHM_SHM_BOARD_H
+#define FL_AUTODP_NET_SHM_SHM_BOARD_H
 
 #include "autodp/net/net.h"
 #include "device/system/shared.h"
