@@ -4,7 +4,7 @@
 #ifndef FL_NN_TENSOR_NAMES_H
 #define FL_NN_TENSOR_NAMES_H
 
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 
 #include <frostline/model.h>
 

@@ -1,7 +1,7 @@
 /* libFuzzer over the reader of safetensors files. The input is the header and the data: the length
  * in front of them, which the fuzzer would have to guess, is made here; its first byte says how
  * wrong that length is. */
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>

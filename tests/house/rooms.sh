@@ -10,7 +10,12 @@ device/random: device/errors device/random
 device/system: device/errors device/random device/system
 device/flight: device/errors device/system device/flight
 device: device
-nn: device nn
+nn/safetensors: device nn/safetensors
+nn/.: device nn/safetensors nn/.
+nn/layers: device nn/safetensors nn/. nn/layers
+nn/losses: device nn/safetensors nn/. nn/layers nn/losses
+nn/models: device nn/safetensors nn/. nn/layers nn/losses nn/models
+nn/check: device nn/safetensors nn/. nn/check
 data/tokenizer/unicode: device data/tokenizer/unicode
 data/tokenizer/.: device data/tokenizer/unicode data/tokenizer/.
 data/tokenizer/files: device data/tokenizer/unicode data/tokenizer/. data/tokenizer/files

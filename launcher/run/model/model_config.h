@@ -7,7 +7,7 @@
 
 #include "data/idx_dataset.h"
 #include "launcher/hf/hf_config.h"
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 #include "pipe/state/weights/model_file.h"
 
 #include <frostline/job.h>

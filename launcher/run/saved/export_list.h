@@ -3,7 +3,7 @@
 #define FL_LAUNCHER_RUN_SAVED_EXPORT_LIST_H
 
 #include "launcher/hf/hf_config.h"
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 #include "nn/tensor_names.h"
 
 #include <stdbool.h>

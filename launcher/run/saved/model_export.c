@@ -14,7 +14,7 @@
 #include "launcher/job/job.h"
 #include "launcher/job/text/text.h"
 #include "launcher/run/saved/export_list.h"
-#include "nn/tensor_copy.h"
+#include "nn/safetensors/tensor_copy.h"
 
 #include <errno.h>
 #include <fcntl.h>

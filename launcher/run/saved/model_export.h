@@ -3,7 +3,7 @@
 #define FL_LAUNCHER_RUN_SAVED_MODEL_EXPORT_H
 
 #include "launcher/run/saved/saved_model.h"
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 
 typedef struct fl_model_export_result {
     int n_tensors;

@@ -10,7 +10,7 @@
 #ifndef FL_PIPE_STATE_CHECKPOINT_CHECKPOINT_FILES_H
 #define FL_PIPE_STATE_CHECKPOINT_CHECKPOINT_FILES_H
 
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 
 #include <frostline/model.h>
 #include <frostline/plan.h>

@@ -3,7 +3,7 @@
 #ifndef FL_PIPE_STATE_CHECKPOINT_CHECKPOINT_SOURCE_H
 #define FL_PIPE_STATE_CHECKPOINT_CHECKPOINT_SOURCE_H
 
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 #include "pipe/state/checkpoint/checkpoint_files.h"
 #include "pipe/state/state_source.h"
 

@@ -4,7 +4,7 @@
 #include "device/system/alloc.h"
 #include "device/text/plural.h"
 #include "nn/model.h"
-#include "nn/tensor_copy.h"
+#include "nn/safetensors/tensor_copy.h"
 #include "pipe/state/weights/model_file.h"
 
 #include <stdio.h>

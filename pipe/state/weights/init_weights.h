@@ -5,7 +5,7 @@
 #ifndef FL_PIPE_STATE_WEIGHTS_INIT_WEIGHTS_H
 #define FL_PIPE_STATE_WEIGHTS_INIT_WEIGHTS_H
 
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 #include "nn/tensor_names.h"
 #include "pipe/state/state_source.h"
 

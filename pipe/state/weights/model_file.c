@@ -4,7 +4,7 @@
 #include "device/system/alloc.h"
 #include "device/system/regular_file.h"
 #include "nn/model.h"
-#include "nn/tensor_copy.h"
+#include "nn/safetensors/tensor_copy.h"
 #include "pipe/cost/layout.h"
 
 #include <errno.h>

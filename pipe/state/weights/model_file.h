@@ -11,7 +11,7 @@
 #ifndef FL_PIPE_STATE_WEIGHTS_MODEL_FILE_H
 #define FL_PIPE_STATE_WEIGHTS_MODEL_FILE_H
 
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 #include "pipe/state/params.h"
 
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* The public face of nn/safetensors.h: weights by name, for programs. */
+/* The public face of nn/safetensors/safetensors.h: weights by name, for programs. */
 #include <frostline/weights.h>
 
 #include "device/system/alloc.h"

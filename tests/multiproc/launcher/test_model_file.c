@@ -2,7 +2,7 @@
  * that is missing or was written by nobody, also of a frozen block or after the plan changed; a
  * file that appears although the run failed; weights that are drawn although a file gives them. */
 #include "nn/model.h"
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 #include "support/data/toy.h"
 #include "support/lines.h"
 #include "support/runs/scenario.h"

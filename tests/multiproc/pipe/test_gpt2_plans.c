@@ -3,7 +3,7 @@
  * weight, in the first layer and in the last, which the loss multiplies with, end equal to the last
  * bit. Would catch: a gradient of the loss that comes after the head's was sent off, one that a
  * frozen tie still gets, a chunk that depends on the micro-batch. */
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 #include "support/data/text.h"
 #include "support/lines.h"
 #include "support/runs/scenario.h"

@@ -2,7 +2,7 @@
  * memory of the caller, a message that does not name what there is. */
 #include <frostline/weights.h>
 
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 #include "support/folder.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* A matrix from one place to another, tile by tile, as it is or transposed: between a parameter and
  * the file that holds it the other way round. */
-#ifndef FL_NN_TENSOR_COPY_H
-#define FL_NN_TENSOR_COPY_H
+#ifndef FL_NN_SAFETENSORS_TENSOR_COPY_H
+#define FL_NN_SAFETENSORS_TENSOR_COPY_H
 
 #include <frostline/status.h>
 

@@ -1,8 +1,8 @@
 /* Between fp32 and the 16-bit types of a file. */
-#ifndef FL_NN_SAFETENSORS_DTYPE_H
-#define FL_NN_SAFETENSORS_DTYPE_H
+#ifndef FL_NN_SAFETENSORS_SAFETENSORS_DTYPE_H
+#define FL_NN_SAFETENSORS_SAFETENSORS_DTYPE_H
 
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 
 /* Elements are converted in pieces of this many. */
 enum { FL_ST_PIECE = 16384 };

@@ -1,7 +1,7 @@
 /* Opening a file or an index of several: nothing in it is believed before it was checked. */
 #include "device/system/alloc.h"
-#include "nn/safetensors_dtype.h"
-#include "nn/safetensors_header.h"
+#include "nn/safetensors/safetensors_dtype.h"
+#include "nn/safetensors/safetensors_header.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,8 +7,8 @@
  * A file is checked as a whole when it is opened; elements are read and written by position, so
  * several threads or processes may work on different tensors of one file at once. It is read by
  * calls, not mapped: a file that another process cuts short is then an error, not a signal. */
-#ifndef FL_NN_SAFETENSORS_H
-#define FL_NN_SAFETENSORS_H
+#ifndef FL_NN_SAFETENSORS_SAFETENSORS_H
+#define FL_NN_SAFETENSORS_SAFETENSORS_H
 
 #include <frostline/status.h>
 

@@ -1,7 +1,7 @@
 /* A matrix copied as it is or turned, of sizes around the tile: every element lands in its place,
  * is read once and written once. Would catch: a tile that is cut wrongly at the end of a row or of
  * the matrix. */
-#include "nn/tensor_copy.h"
+#include "nn/safetensors/tensor_copy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

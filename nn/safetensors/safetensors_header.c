@@ -1,4 +1,4 @@
-#include "nn/safetensors_header.h"
+#include "nn/safetensors/safetensors_header.h"
 
 #include <stdlib.h>
 #include <string.h>

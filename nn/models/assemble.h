@@ -1,6 +1,6 @@
 /* What the ready models do alike: put layers that were just made together, without a leak. */
-#ifndef FL_NN_ASSEMBLE_H
-#define FL_NN_ASSEMBLE_H
+#ifndef FL_NN_MODELS_ASSEMBLE_H
+#define FL_NN_MODELS_ASSEMBLE_H
 
 #include <frostline/model.h>
 

@@ -1,6 +1,6 @@
 /* BERT, put together from the ready layers: "embed", "blocks.<b>.attn" and "blocks.<b>.mlp" for
  * each block b from 1, as freezing counts them, and "head". */
-#include "nn/assemble.h"
+#include "nn/models/assemble.h"
 
 /* What the original has where a configuration leaves it open. */
 #define EPSILON 1e-12f

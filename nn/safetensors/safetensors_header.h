@@ -1,8 +1,8 @@
 /* What the header of a safetensors file says of its tensors, checked (safetensors_read.c). */
-#ifndef FL_NN_SAFETENSORS_HEADER_H
-#define FL_NN_SAFETENSORS_HEADER_H
+#ifndef FL_NN_SAFETENSORS_SAFETENSORS_HEADER_H
+#define FL_NN_SAFETENSORS_SAFETENSORS_HEADER_H
 
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 
 #include <jansson.h>
 

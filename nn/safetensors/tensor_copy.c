@@ -1,4 +1,4 @@
-#include "nn/tensor_copy.h"
+#include "nn/safetensors/tensor_copy.h"
 
 static int64_t at_most(int64_t value, int64_t most)
 {

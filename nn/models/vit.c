@@ -1,6 +1,6 @@
 /* The vision transformer, put together from the ready layers: "embed", "blocks.<b>.attn" and
  * "blocks.<b>.mlp" for each block b from 1, as freezing counts them, and "head". */
-#include "nn/assemble.h"
+#include "nn/models/assemble.h"
 
 enum { MLP_RATIO = 4 };
 

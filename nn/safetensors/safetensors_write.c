@@ -1,7 +1,7 @@
 /* A file's layout from the names and shapes of its tensors, and the writing of single ones. */
 #include "device/errors/io_status.h"
 #include "device/system/alloc.h"
-#include "nn/safetensors_dtype.h"
+#include "nn/safetensors/safetensors_dtype.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "nn/assemble.h"
+#include "nn/models/assemble.h"
 
 #include <stdio.h>
 

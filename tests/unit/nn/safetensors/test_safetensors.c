@@ -1,6 +1,6 @@
 /* Files of named tensors: what is written is read back, in every type; and whatever is wrong with a
  * file is refused with its name and what was found. */
-#include "nn/safetensors.h"
+#include "nn/safetensors/safetensors.h"
 #include "support/folder.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "nn/safetensors_dtype.h"
+#include "nn/safetensors/safetensors_dtype.h"
 
 #include "device/cpu/bf16.h"
 

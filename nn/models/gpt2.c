@@ -1,6 +1,6 @@
 /* GPT-2, put together from the ready layers: "embed", "blocks.<b>.attn" and "blocks.<b>.mlp" for
  * each block b from 1, as freezing counts them, and "head", whose weight is the token embedding. */
-#include "nn/assemble.h"
+#include "nn/models/assemble.h"
 
 enum { MLP_RATIO = 4 };
 
