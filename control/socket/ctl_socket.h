@@ -5,7 +5,7 @@
 #include "control/checkpoint/checkpoints.h"
 #include "control/elastic/elastic.h"
 #include "control/observe/flight_dump.h"
-#include "control/observe/tracer.h"
+#include "control/observe/trace/tracer.h"
 #include "control/state/run_view.h"
 
 #include <zmq.h>

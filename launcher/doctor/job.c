@@ -1,7 +1,7 @@
 /* What one job needs of this host. */
 #include "launcher/doctor/doctor.h"
 
-#include "control/observe/metrics_http.h"
+#include "control/observe/metrics/metrics_http.h"
 #include "device/text/plural.h"
 #include "device/text/size_text.h"
 #include "launcher/job/job.h"

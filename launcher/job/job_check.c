@@ -1,7 +1,7 @@
 /* Checks between fields. Checks that need the model, the data or the machine are in the modules
  * that know those. */
 #include "autodp/sampler.h"
-#include "control/observe/metrics_http.h"
+#include "control/observe/metrics/metrics_http.h"
 #include "device/device.h"
 #include "device/errors/failure.h"
 #include "launcher/job/job.h"

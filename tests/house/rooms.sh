@@ -62,7 +62,9 @@ control/agent/relay: device nn data freeze cache autodp pipe control/link contro
 control/agent/gate: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/process control/agent/join control/agent/gate
 control/agent/client: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/process control/agent/join control/agent/gate control/agent/client
 control/events: device nn data freeze cache autodp pipe control/link control/state control/agent control/events
-control/observe: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe
+control/observe/.: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe/.
+control/observe/metrics: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe/. control/observe/metrics
+control/observe/trace: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe/. control/observe/trace
 control/elastic: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic
 control/checkpoint/manifest: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic control/checkpoint/manifest
 control/checkpoint/.: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe control/elastic control/checkpoint/manifest control/checkpoint/.

@@ -1,7 +1,7 @@
 /* frostline trace-report: what a trace says, as tables or as JSON. */
 #include "control/events/json.h"
 #include "control/observe/slow.h"
-#include "control/observe/trace.h"
+#include "control/observe/trace/trace.h"
 #include "device/system/alloc.h"
 #include "launcher/cli/cli.h"
 #include "launcher/run/runs/runs.h"

@@ -11,7 +11,7 @@
 #include "autodp/nccl/trial.h"
 #include "control/controller/run.h"
 #include "control/elastic/due_steps.h"
-#include "control/observe/metrics_http.h"
+#include "control/observe/metrics/metrics_http.h"
 #include "device/machine/survey.h"
 #include "launcher/job/cluster_file.h"
 #include "launcher/run/costs/costs.h"

@@ -2,7 +2,7 @@
 #ifndef FL_TESTS_SUPPORT_RUNS_TRACES_H
 #define FL_TESTS_SUPPORT_RUNS_TRACES_H
 
-#include "control/observe/trace.h"
+#include "control/observe/trace/trace.h"
 
 /* Read one, or fail. The caller drops it. */
 fl_trace_data *read_trace(const char *path);

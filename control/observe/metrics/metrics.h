@@ -4,8 +4,8 @@
  * Names follow the conventions of Prometheus: base units (seconds, bytes), counters end in _total.
  * The place of a worker may change, so it is in a metric of its own (frostline_worker_info), and
  * the worker's counters continue. */
-#ifndef FL_CONTROL_OBSERVE_METRICS_H
-#define FL_CONTROL_OBSERVE_METRICS_H
+#ifndef FL_CONTROL_OBSERVE_METRICS_METRICS_H
+#define FL_CONTROL_OBSERVE_METRICS_METRICS_H
 
 #include "control/state/hosts/hosts.h"
 #include "nn/loss.h"

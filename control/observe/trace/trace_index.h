@@ -5,10 +5,10 @@
  *     receive   the peer's send of the same message was entered
  *     sum       the last member entered it
  *     all-reduce (the training thread's wait)   the last owner's transfer was entered */
-#ifndef FL_CONTROL_OBSERVE_TRACE_INDEX_H
-#define FL_CONTROL_OBSERVE_TRACE_INDEX_H
+#ifndef FL_CONTROL_OBSERVE_TRACE_TRACE_INDEX_H
+#define FL_CONTROL_OBSERVE_TRACE_TRACE_INDEX_H
 
-#include "control/observe/trace.h"
+#include "control/observe/trace/trace.h"
 
 typedef struct fl_trace_arrival fl_trace_arrival;
 typedef struct fl_trace_span fl_trace_span;

@@ -1,7 +1,7 @@
 /* Analyzes a trace: the parts of the time, communication hidden behind compute, long operations,
  * stragglers. Waiting counts as idle until the awaited worker has arrived, as communication from
  * then on: see trace_index.h. trace_bubbles.c measures bubbles. */
-#include "control/observe/trace_index.h"
+#include "control/observe/trace/trace_index.h"
 
 #include "control/observe/slow.h"
 #include "device/system/alloc.h"

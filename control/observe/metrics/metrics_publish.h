@@ -1,9 +1,9 @@
 /* Metrics of a run that trains: passes values from the view of the run to the server a few times a
  * second. */
-#ifndef FL_CONTROL_OBSERVE_METRICS_PUBLISH_H
-#define FL_CONTROL_OBSERVE_METRICS_PUBLISH_H
+#ifndef FL_CONTROL_OBSERVE_METRICS_METRICS_PUBLISH_H
+#define FL_CONTROL_OBSERVE_METRICS_METRICS_PUBLISH_H
 
-#include "control/observe/metrics_http.h"
+#include "control/observe/metrics/metrics_http.h"
 #include "control/state/run_view.h"
 
 typedef struct fl_metrics_publisher fl_metrics_publisher;

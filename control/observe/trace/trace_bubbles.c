@@ -1,5 +1,5 @@
 /* Measures the share of the stages' time without work, and predicts it from the schedule. */
-#include "control/observe/trace_index.h"
+#include "control/observe/trace/trace_index.h"
 
 #include "device/system/alloc.h"
 #include "pipe/cost/schedule.h"

@@ -1,4 +1,4 @@
-#include "control/observe/trace.h"
+#include "control/observe/trace/trace.h"
 
 #include "control/events/fields.h"
 #include "control/events/json.h"

@@ -1,4 +1,4 @@
-#include "control/observe/trace.h"
+#include "control/observe/trace/trace.h"
 
 #include "device/system/alloc.h"
 

@@ -1,10 +1,10 @@
 /* Traces some steps of a run while it trains. */
-#ifndef FL_CONTROL_OBSERVE_TRACER_H
-#define FL_CONTROL_OBSERVE_TRACER_H
+#ifndef FL_CONTROL_OBSERVE_TRACE_TRACER_H
+#define FL_CONTROL_OBSERVE_TRACE_TRACER_H
 
 #include "control/agent/client/agent_client.h"
 #include "control/events/event_log.h"
-#include "control/observe/trace.h"
+#include "control/observe/trace/trace.h"
 #include "control/state/run_facts.h"
 
 typedef struct fl_tracer fl_tracer;

@@ -1,10 +1,10 @@
 /* The operations of workers on other hosts, for a trace: asked for from their agents, and put on
  * the head's time line. */
-#ifndef FL_CONTROL_OBSERVE_TRACE_FAR_H
-#define FL_CONTROL_OBSERVE_TRACE_FAR_H
+#ifndef FL_CONTROL_OBSERVE_TRACE_TRACE_FAR_H
+#define FL_CONTROL_OBSERVE_TRACE_TRACE_FAR_H
 
 #include "control/agent/measure/flight_copy.h"
-#include "control/observe/trace.h"
+#include "control/observe/trace/trace.h"
 #include "control/state/run_facts.h"
 
 typedef struct fl_trace_far fl_trace_far;

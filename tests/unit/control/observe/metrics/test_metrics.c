@@ -1,7 +1,7 @@
 /* Metrics as text, and their server. Would catch: a line that Prometheus does not accept, a metric
  * that the documentation or the dashboard lacks or invents, a client that crashes the server,
  * blocks it or makes it grow. */
-#include "control/observe/metrics_http.h"
+#include "control/observe/metrics/metrics_http.h"
 #include "device/random/random.h"
 #include "support/formats/exposition.h"
 #include "support/formats/http.h"

@@ -6,10 +6,10 @@
  *
  * Workers do nothing for it: they always record. The controller's loop turns more often while it
  * drains the rings; operations that it reads too late are counted and reported. */
-#include "control/observe/tracer.h"
+#include "control/observe/trace/tracer.h"
 
 #include "autodp/sampler.h"
-#include "control/observe/trace_far.h"
+#include "control/observe/trace/trace_far.h"
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"

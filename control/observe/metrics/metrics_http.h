@@ -5,10 +5,10 @@
  * A thread of libmicrohttpd, at a lower priority than the training threads, answers clients from
  * the values published last. It accepts few connections, for a limited time, and small requests
  * only. */
-#ifndef FL_CONTROL_OBSERVE_METRICS_HTTP_H
-#define FL_CONTROL_OBSERVE_METRICS_HTTP_H
+#ifndef FL_CONTROL_OBSERVE_METRICS_METRICS_HTTP_H
+#define FL_CONTROL_OBSERVE_METRICS_METRICS_HTTP_H
 
-#include "control/observe/metrics.h"
+#include "control/observe/metrics/metrics.h"
 
 enum { FL_METRICS_URL_MAX = 96 };
 

@@ -1,10 +1,10 @@
 /* Samples and their families in the text format of Prometheus: see metrics.h. For the files of
- * control/observe/metrics.h alone: metrics.c has the run, metrics_hosts.c its hosts,
+ * control/observe/metrics/metrics.h alone: metrics.c has the run, metrics_hosts.c its hosts,
  * metrics_workers.c its workers. */
-#ifndef FL_CONTROL_OBSERVE_METRICS_TEXT_H
-#define FL_CONTROL_OBSERVE_METRICS_TEXT_H
+#ifndef FL_CONTROL_OBSERVE_METRICS_METRICS_TEXT_H
+#define FL_CONTROL_OBSERVE_METRICS_METRICS_TEXT_H
 
-#include "control/observe/metrics.h"
+#include "control/observe/metrics/metrics.h"
 
 /* Text that may exceed its buffer. */
 typedef struct fl__metrics_text {

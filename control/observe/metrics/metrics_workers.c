@@ -1,4 +1,4 @@
-#include "control/observe/metrics_text.h"
+#include "control/observe/metrics/metrics_text.h"
 
 #include <stdio.h>
 

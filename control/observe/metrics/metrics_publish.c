@@ -1,7 +1,7 @@
 /* Copies the view of a run into the values that the metrics server answers with. */
-#include "control/observe/metrics_publish.h"
+#include "control/observe/metrics/metrics_publish.h"
 
-#include "control/observe/metrics.h"
+#include "control/observe/metrics/metrics.h"
 #include "device/system/alloc.h"
 
 #include <math.h>

@@ -7,8 +7,8 @@
  *     trace_report.c   the analysis: shares, overlap, long operations, stragglers
  *     trace_bubbles.c  the pipelines' bubble
  *     trace_index.c    look-ups for both: arrivals, operations of training steps */
-#ifndef FL_CONTROL_OBSERVE_TRACE_H
-#define FL_CONTROL_OBSERVE_TRACE_H
+#ifndef FL_CONTROL_OBSERVE_TRACE_TRACE_H
+#define FL_CONTROL_OBSERVE_TRACE_TRACE_H
 
 #include "device/flight/flight.h"
 

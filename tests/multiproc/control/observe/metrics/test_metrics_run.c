@@ -1,6 +1,6 @@
 /* Metrics of a run as it trains. Would catch: numbers that differ from the run's, a counter that
  * decreases, an address that is not reported, a port in use that is detected too late. */
-#include "control/observe/metrics_http.h"
+#include "control/observe/metrics/metrics_http.h"
 #include "device/system/clock.h"
 #include "launcher/run/run.h"
 #include "support/data/toy.h"

@@ -1,4 +1,4 @@
-#include "control/observe/trace_index.h"
+#include "control/observe/trace/trace_index.h"
 
 #include "device/system/alloc.h"
 

@@ -1,7 +1,7 @@
 /* A trace with the workers of another host. Would catch: times of that host's clock in the trace, a
  * clock that drifts, an answer that is taken twice, and a host that does not answer, that answers
  * with nonsense or without end, and spoils or delays the trace of the others. */
-#include "control/observe/trace_far.h"
+#include "control/observe/trace/trace_far.h"
 
 #include "device/system/clock.h"
 

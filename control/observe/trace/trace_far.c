@@ -6,7 +6,7 @@
  *     ④ at the end, the clock as it was measured first and last puts the times right
  *
  * A host that does not answer within ANSWER_US is left out of the trace, which names it. */
-#include "control/observe/trace_far.h"
+#include "control/observe/trace/trace_far.h"
 
 #include "device/system/alloc.h"
 #include "device/system/clock.h"

@@ -1,7 +1,7 @@
 /* Traces: written, read back, and refused when damaged; their summary is checked with operations
  * for which it can be computed by hand. */
 #include "control/observe/slow.h"
-#include "control/observe/trace.h"
+#include "control/observe/trace/trace.h"
 #include "device/random/random.h"
 #include "support/folder.h"
 

@@ -1,4 +1,4 @@
-#include "control/observe/metrics_http.h"
+#include "control/observe/metrics/metrics_http.h"
 
 #include "device/errors/failure.h"
 #include "device/errors/log.h"
