@@ -201,7 +201,7 @@ static void prune_folders(const fl_commit *commit)
 
 /* ---- the commit ---- */
 
-/* ① A file that the run could not write is reported by control/events/record.h. */
+/* ① A file that the run could not write is reported by control/events/log/record.h. */
 static fl_status sync_records(int run_fd)
 {
     static const char *const names[] = {"steps.jsonl", "events.jsonl", "ledger.bin"};

@@ -248,7 +248,7 @@ void fl__checkpoints_settle(fl_checkpoints *c)
     }
     if (status == FL_OK && c->ledger != NULL) {
         /* Every worker has reported its part after its samples of all steps before. A ledger that
-         * cannot be written is reported by control/events/record.h. */
+         * cannot be written is reported by control/events/log/record.h. */
         fl_status flushed = fl_ledger_flush(c->ledger);
         (void)flushed;
     }

@@ -17,7 +17,7 @@
 #include "control/controller/report/lasting.h"
 #include "control/controller/report/summary.h"
 #include "control/controller/report/view.h"
-#include "control/events/event_log_hosts.h"
+#include "control/events/log/event_log_hosts.h"
 #include "device/errors/failure.h"
 #include "device/errors/log.h"
 #include "device/system/alloc.h"

@@ -30,7 +30,7 @@
 #include "control/elastic/replay.h"
 #include "control/elastic/stragglers.h"
 #include "control/elastic/tune.h"
-#include "control/events/event_log.h"
+#include "control/events/log/event_log.h"
 #include "control/link/router.h"
 #include "control/observe/flight_dump.h"
 #include "control/state/run_view.h"

@@ -61,7 +61,8 @@ control/agent/survey: device nn data freeze cache autodp pipe control/link contr
 control/agent/relay: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/process control/agent/relay
 control/agent/gate: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/process control/agent/join control/agent/gate
 control/agent/client: device nn data freeze cache autodp pipe control/link control/state control/agent/measure control/agent/wire control/agent/process control/agent/join control/agent/gate control/agent/client
-control/events: device nn data freeze cache autodp pipe control/link control/state control/agent control/events
+control/events/.: device nn data freeze cache autodp pipe control/link control/state control/agent control/events/.
+control/events/log: device nn data freeze cache autodp pipe control/link control/state control/agent control/events/. control/events/log
 control/observe/.: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe/.
 control/observe/metrics: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe/. control/observe/metrics
 control/observe/trace: device nn data freeze cache autodp pipe control/link control/state control/agent control/events control/observe/. control/observe/trace

@@ -3,7 +3,7 @@
 #include "control/controller/members/host_again.h"
 #include "control/controller/parts/host_times.h"
 #include "control/controller/parts/parts.h"
-#include "control/events/event_log_hosts.h"
+#include "control/events/log/event_log_hosts.h"
 
 static fl_host_told told_now(const fl_controller *controller, int i, int64_t now_us)
 {

@@ -19,7 +19,7 @@
 #include "control/controller/parts/silence_state.h"
 #include "control/controller/parts/stop_answer_state.h"
 #include "control/elastic/elastic.h"
-#include "control/events/record.h"
+#include "control/events/log/record.h"
 #include "control/link/step_order.h"
 #include "control/observe/flight_dump.h"
 #include "control/observe/metrics/metrics_publish.h"

@@ -3,7 +3,7 @@
 #define FL_CONTROL_OBSERVE_TRACE_TRACER_H
 
 #include "control/agent/client/agent_client.h"
-#include "control/events/event_log.h"
+#include "control/events/log/event_log.h"
 #include "control/observe/trace/trace.h"
 #include "control/state/run_facts.h"
 

@@ -1,5 +1,5 @@
 /* The event of a run that ends early: train.stop_after. */
-#include "control/events/event_log.h"
+#include "control/events/log/event_log.h"
 
 #include <inttypes.h>
 #include <stdio.h>

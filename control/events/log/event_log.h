@@ -2,8 +2,8 @@
  * for the terminal. Each function only reads what it reports.
  *
  * The events of transitions, decisions and tuning are in elastic/elastic_events.h. */
-#ifndef FL_CONTROL_EVENTS_EVENT_LOG_H
-#define FL_CONTROL_EVENTS_EVENT_LOG_H
+#ifndef FL_CONTROL_EVENTS_LOG_EVENT_LOG_H
+#define FL_CONTROL_EVENTS_LOG_EVENT_LOG_H
 
 #include "control/events/fields.h"
 #include "control/events/progress.h"

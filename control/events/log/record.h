@@ -1,10 +1,10 @@
 /* Checks whether the record of a run, its files in the run directory, is complete. The controller
  * reports a gap at once, and the run ends with an exit code of its own for it. */
-#ifndef FL_CONTROL_EVENTS_RECORD_H
-#define FL_CONTROL_EVENTS_RECORD_H
+#ifndef FL_CONTROL_EVENTS_LOG_RECORD_H
+#define FL_CONTROL_EVENTS_LOG_RECORD_H
 
 #include "autodp/ledger.h"
-#include "control/events/event_log.h"
+#include "control/events/log/event_log.h"
 
 typedef struct fl_record {
     fl_event_log *log;       /* borrowed; with the files of the run */

@@ -1,5 +1,5 @@
 /* The event of work that a worker captures and launches again. */
-#include "control/events/event_log.h"
+#include "control/events/log/event_log.h"
 
 static const char *const way_texts[FL_STAGE_WAYS] = {"measuring", "graphs", "calls"};
 

@@ -1,8 +1,8 @@
 /* The events of hosts: hosts.measured, host.joined, host.draining, host.drained, host.lost. */
-#ifndef FL_CONTROL_EVENTS_EVENT_LOG_HOSTS_H
-#define FL_CONTROL_EVENTS_EVENT_LOG_HOSTS_H
+#ifndef FL_CONTROL_EVENTS_LOG_EVENT_LOG_HOSTS_H
+#define FL_CONTROL_EVENTS_LOG_EVENT_LOG_HOSTS_H
 
-#include "control/events/event_log.h"
+#include "control/events/log/event_log.h"
 #include "control/state/hosts/host_record.h"
 #include "control/state/hosts/hosts.h"
 #include "control/state/lasting.h"

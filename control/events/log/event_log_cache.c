@@ -1,5 +1,5 @@
 /* The events of the cache. */
-#include "control/events/event_log.h"
+#include "control/events/log/event_log.h"
 
 #include "pipe/step/input/activations.h"
 

@@ -1,5 +1,5 @@
 /* Events of the end of a run. */
-#include "control/events/event_log.h"
+#include "control/events/log/event_log.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* The event of the transports and communicators of a generation. */
-#include "control/events/event_log.h"
+#include "control/events/log/event_log.h"
 
 #include <string.h>
 

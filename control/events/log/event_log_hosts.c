@@ -1,4 +1,4 @@
-#include "control/events/event_log_hosts.h"
+#include "control/events/log/event_log_hosts.h"
 
 #include "device/text/plural.h"
 

@@ -1,5 +1,5 @@
 /* The event of a step that was not finite. */
-#include "control/events/event_log.h"
+#include "control/events/log/event_log.h"
 #include "control/events/nonfinite.h"
 
 void fl_event_log_nonfinite(fl_event_log *log, const fl_nonfinite_report *r, const fl_model *model,

@@ -1,4 +1,4 @@
-#include "control/events/record.h"
+#include "control/events/log/record.h"
 
 #include "device/errors/log.h"
 

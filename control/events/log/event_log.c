@@ -1,5 +1,5 @@
 /* Writes the events of a run to events.jsonl. */
-#include "control/events/event_log.h"
+#include "control/events/log/event_log.h"
 
 #include "pipe/cost/plan.h"
 #include "pipe/cost/schedule.h"

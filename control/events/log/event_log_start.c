@@ -1,6 +1,6 @@
 /* The events with which a run begins, and continues from a checkpoint. */
-#include "control/events/event_log.h"
 #include "control/events/fields.h"
+#include "control/events/log/event_log.h"
 
 #include "autodp/sampler.h"
 #include "device/device.h"

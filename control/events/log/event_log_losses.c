@@ -1,5 +1,5 @@
 /* Events of workers that are lost, that come back, and of the run that goes on. */
-#include "control/events/event_log.h"
+#include "control/events/log/event_log.h"
 
 #include "device/text/plural.h"
 
