@@ -2,7 +2,7 @@
 #ifndef FL_CONTROL_ELASTIC_DECIDE_H
 #define FL_CONTROL_ELASTIC_DECIDE_H
 
-#include "control/link/wire.h"
+#include "control/link/wire/wire.h"
 #include "freeze/norms.h"
 #include "freeze/policy.h"
 #include "pipe/plan/decision.h"

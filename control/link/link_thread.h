@@ -4,6 +4,7 @@
 #define FL_CONTROL_LINK_LINK_THREAD_H
 
 #include "autodp/net/store/store.h"
+#include "control/link/link.h"
 #include "control/link/queue.h"
 
 #include <pthread.h>

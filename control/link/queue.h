@@ -4,7 +4,7 @@
 #ifndef FL_CONTROL_LINK_QUEUE_H
 #define FL_CONTROL_LINK_QUEUE_H
 
-#include "control/link/wire.h"
+#include "control/link/wire/wire.h"
 
 #include <pthread.h>
 

@@ -7,7 +7,7 @@
 #define FL_CONTROL_LINK_ROUTER_H
 
 #include "control/link/keys/zap_auth.h"
-#include "control/link/wire.h"
+#include "control/link/wire/wire.h"
 #include "device/flight/flight.h"
 
 #include <zmq.h>

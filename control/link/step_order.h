@@ -11,7 +11,7 @@
 #ifndef FL_CONTROL_LINK_STEP_ORDER_H
 #define FL_CONTROL_LINK_STEP_ORDER_H
 
-#include "control/link/wire.h"
+#include "control/link/wire/wire.h"
 
 /* A step that is further ahead than this is refused. */
 enum { FL_REPORTS_AHEAD_MAX = 1 << 20 };

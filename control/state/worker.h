@@ -2,7 +2,7 @@
 #ifndef FL_CONTROL_STATE_WORKER_H
 #define FL_CONTROL_STATE_WORKER_H
 
-#include "control/link/wire.h"
+#include "control/link/wire/wire.h"
 #include "control/state/sums/graph_sums.h"
 #include "device/machine/survey.h"
 

@@ -49,7 +49,8 @@ pipe/step/stage: device nn data freeze cache autodp pipe/cost pipe/plan pipe/sta
 pipe/step/input: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step/stage pipe/step/input
 pipe/step/.: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state pipe/step/stage pipe/step/input pipe/step/.
 control/link/keys: device nn data freeze cache autodp pipe control/link/keys
-control/link/.: device nn data freeze cache autodp pipe control/link/keys control/link/.
+control/link/wire: device nn data freeze cache autodp pipe control/link/wire
+control/link/.: device nn data freeze cache autodp pipe control/link/keys control/link/wire control/link/.
 control/state/sums: device nn data freeze cache autodp pipe control/link control/state/sums
 control/state/hosts: device nn data freeze cache autodp pipe control/link control/state/hosts
 control/state/.: device nn data freeze cache autodp pipe control/link control/state/sums control/state/hosts control/state/.

@@ -11,7 +11,7 @@
 #ifndef FL_CONTROL_AGENT_MEASURE_FLIGHT_COPY_H
 #define FL_CONTROL_AGENT_MEASURE_FLIGHT_COPY_H
 
-#include "control/link/bytes.h"
+#include "control/link/wire/bytes.h"
 #include "device/flight/flight.h"
 
 enum {

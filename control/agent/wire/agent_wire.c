@@ -1,8 +1,8 @@
 #include "control/agent/wire/agent_wire.h"
 
 #include "control/agent/wire/reach_wire.h"
-#include "control/link/bytes.h"
-#include "control/link/wire_elastic.h"
+#include "control/link/wire/bytes.h"
+#include "control/link/wire/wire_elastic.h"
 
 #include <frostline/plan.h>
 

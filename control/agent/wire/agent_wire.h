@@ -2,9 +2,9 @@
  *
  *     magic u32 | version u16 | type u16 | rank u32 | incarnation u32 | body
  *
- * Little-endian and versioned, as those of the control link (control/link/wire.h). The transport
- * keeps the boundaries of messages: one message carries one frame, and a frame either decodes whole
- * or is refused. */
+ * Little-endian and versioned, as those of the control link (control/link/wire/wire.h). The
+ * transport keeps the boundaries of messages: one message carries one frame, and a frame either
+ * decodes whole or is refused. */
 #ifndef FL_CONTROL_AGENT_WIRE_AGENT_WIRE_H
 #define FL_CONTROL_AGENT_WIRE_AGENT_WIRE_H
 

@@ -1,7 +1,7 @@
 #include "control/agent/wire/host_wire.h"
 
 #include "control/agent/wire/reach_wire.h"
-#include "control/link/bytes.h"
+#include "control/link/wire/bytes.h"
 #include "device/text/plain_name.h"
 
 #include <math.h>

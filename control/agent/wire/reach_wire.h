@@ -4,7 +4,7 @@
 #define FL_CONTROL_AGENT_WIRE_REACH_WIRE_H
 
 #include "control/agent/measure/reach.h"
-#include "control/link/bytes.h"
+#include "control/link/wire/bytes.h"
 
 void fl_reach_put_order(fl_writer *w, const fl_reach_order *order);
 bool fl_reach_get_order(fl_reader *r, fl_reach_order *order);

@@ -1,6 +1,6 @@
 #include "control/controller/parts/pass.h"
 
-#include "control/link/bytes.h"
+#include "control/link/wire/bytes.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
 

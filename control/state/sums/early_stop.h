@@ -2,7 +2,7 @@
 #ifndef FL_CONTROL_STATE_SUMS_EARLY_STOP_H
 #define FL_CONTROL_STATE_SUMS_EARLY_STOP_H
 
-#include "control/link/wire.h"
+#include "control/link/wire/wire.h"
 
 #include <frostline/job.h>
 

@@ -2,7 +2,7 @@
 #ifndef FL_CONTROL_STATE_SUMS_RUN_STATS_H
 #define FL_CONTROL_STATE_SUMS_RUN_STATS_H
 
-#include "control/link/wire.h"
+#include "control/link/wire/wire.h"
 #include "control/state/sums/early_stop.h"
 
 #include <frostline/run.h>

@@ -1,7 +1,7 @@
 /* The controller over real processes: good ones, signals, hostile senders, a terminal.
  * Each test names the defect that it would catch. The tests do not assert exact times. They assert
  * that every worker has ended when the controller returns, and what the controller reports. */
-#include "control/link/wire.h"
+#include "control/link/wire/wire.h"
 #include "device/system/clock.h"
 #include "support/folder.h"
 #include "support/nap.h"

@@ -2,7 +2,7 @@
 #include "control/link/link.h"
 
 #include "control/link/link_thread.h"
-#include "control/link/wire.h"
+#include "control/link/wire/wire.h"
 #include "device/errors/log.h"
 #include "device/random/random.h"
 #include "device/system/alloc.h"

@@ -1,10 +1,10 @@
 /* The body of frames in which workers report what they have done: see wire.h. For
- * control/link/wire.c alone. */
-#ifndef FL_CONTROL_LINK_WIRE_REPORTS_H
-#define FL_CONTROL_LINK_WIRE_REPORTS_H
+ * control/link/wire/wire.c alone. */
+#ifndef FL_CONTROL_LINK_WIRE_WIRE_REPORTS_H
+#define FL_CONTROL_LINK_WIRE_WIRE_REPORTS_H
 
-#include "control/link/bytes.h"
-#include "control/link/wire.h"
+#include "control/link/wire/bytes.h"
+#include "control/link/wire/wire.h"
 
 size_t fl_wire_step_size(const fl_step_report *s);
 void fl_wire_put_step(fl_writer *w, const fl_step_report *s);

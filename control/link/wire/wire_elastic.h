@@ -1,9 +1,9 @@
 /* The bodies of frames about transitions: see wire.h. Plans go to agents as well. */
-#ifndef FL_CONTROL_LINK_WIRE_ELASTIC_H
-#define FL_CONTROL_LINK_WIRE_ELASTIC_H
+#ifndef FL_CONTROL_LINK_WIRE_WIRE_ELASTIC_H
+#define FL_CONTROL_LINK_WIRE_WIRE_ELASTIC_H
 
-#include "control/link/bytes.h"
-#include "control/link/wire.h"
+#include "control/link/wire/bytes.h"
+#include "control/link/wire/wire.h"
 
 size_t fl_wire_plan_size(const fl_plan *plan);
 void fl_wire_put_plan(fl_writer *w, const fl_plan *plan);

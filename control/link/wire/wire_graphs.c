@@ -1,4 +1,4 @@
-#include "control/link/wire_graphs.h"
+#include "control/link/wire/wire_graphs.h"
 
 #include <string.h>
 

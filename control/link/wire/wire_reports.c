@@ -1,4 +1,4 @@
-#include "control/link/wire_reports.h"
+#include "control/link/wire/wire_reports.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* The fields of frames that carry a setting: for wire.c and wire_elastic.c. */
-#ifndef FL_CONTROL_LINK_WIRE_SETTING_H
-#define FL_CONTROL_LINK_WIRE_SETTING_H
+#ifndef FL_CONTROL_LINK_WIRE_WIRE_SETTING_H
+#define FL_CONTROL_LINK_WIRE_WIRE_SETTING_H
 
-#include "control/link/bytes.h"
-#include "control/link/wire.h"
+#include "control/link/wire/bytes.h"
+#include "control/link/wire/wire.h"
 
 enum { FL_WIRE_SETTING_BYTES = 4 + 8 + 8, FL_WIRE_SETTING_DONE_BYTES = 3 * 8 };
 

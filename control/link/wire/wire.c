@@ -1,14 +1,14 @@
-#include "control/link/wire.h"
+#include "control/link/wire/wire.h"
 
-#include "control/link/bytes.h"
-#include "control/link/wire_cache.h"
-#include "control/link/wire_checkpoint.h"
-#include "control/link/wire_elastic.h"
-#include "control/link/wire_graphs.h"
-#include "control/link/wire_nonfinite.h"
-#include "control/link/wire_recovery.h"
-#include "control/link/wire_reports.h"
-#include "control/link/wire_setting.h"
+#include "control/link/wire/bytes.h"
+#include "control/link/wire/wire_cache.h"
+#include "control/link/wire/wire_checkpoint.h"
+#include "control/link/wire/wire_elastic.h"
+#include "control/link/wire/wire_graphs.h"
+#include "control/link/wire/wire_nonfinite.h"
+#include "control/link/wire/wire_recovery.h"
+#include "control/link/wire/wire_reports.h"
+#include "control/link/wire/wire_setting.h"
 
 #include <string.h>
 

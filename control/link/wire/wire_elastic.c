@@ -1,6 +1,6 @@
-#include "control/link/wire_elastic.h"
+#include "control/link/wire/wire_elastic.h"
 
-#include "control/link/wire_setting.h"
+#include "control/link/wire/wire_setting.h"
 #include "pipe/plan/planner.h"
 
 /* ---- plans and commands ---- */

@@ -1,4 +1,4 @@
-#include "control/link/wire_nonfinite.h"
+#include "control/link/wire/wire_nonfinite.h"
 
 size_t fl_wire_nonfinite_size(const fl_nonfinite_report *report)
 {

@@ -1,4 +1,4 @@
-#include "control/link/wire_checkpoint.h"
+#include "control/link/wire/wire_checkpoint.h"
 
 void fl_wire_put_checkpoint_file(fl_writer *w, const fl_checkpoint_file_report *report)
 {

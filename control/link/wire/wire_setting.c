@@ -1,4 +1,4 @@
-#include "control/link/wire_setting.h"
+#include "control/link/wire/wire_setting.h"
 
 #include <math.h>
 

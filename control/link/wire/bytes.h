@@ -1,7 +1,7 @@
 /* Little-endian values to and from bytes. A reader never goes past its end: a missing value reads
  * as zero, and the reader is marked as failed. */
-#ifndef FL_CONTROL_LINK_BYTES_H
-#define FL_CONTROL_LINK_BYTES_H
+#ifndef FL_CONTROL_LINK_WIRE_BYTES_H
+#define FL_CONTROL_LINK_WIRE_BYTES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-#include "control/link/wire_recovery.h"
+#include "control/link/wire/wire_recovery.h"
 
-#include "control/link/wire_elastic.h"
+#include "control/link/wire/wire_elastic.h"
 #include "device/errors/log.h"
 
 enum { POSITION_BYTES = 4 * 8 + 4 * 4 + 8 * FL_DUE_KINDS, TEXT_MAX = 511 };

@@ -1,9 +1,9 @@
-/* The bodies of frames about checkpoints: see wire.h. For control/link/wire.c alone. */
-#ifndef FL_CONTROL_LINK_WIRE_CHECKPOINT_H
-#define FL_CONTROL_LINK_WIRE_CHECKPOINT_H
+/* The bodies of frames about checkpoints: see wire.h. For control/link/wire/wire.c alone. */
+#ifndef FL_CONTROL_LINK_WIRE_WIRE_CHECKPOINT_H
+#define FL_CONTROL_LINK_WIRE_WIRE_CHECKPOINT_H
 
-#include "control/link/bytes.h"
-#include "control/link/wire.h"
+#include "control/link/wire/bytes.h"
+#include "control/link/wire/wire.h"
 
 enum { FL_WIRE_CHECKPOINT_FILE_BYTES = 3 * 8 + 3 * 4 };
 void fl_wire_put_checkpoint_file(fl_writer *w, const fl_checkpoint_file_report *report);

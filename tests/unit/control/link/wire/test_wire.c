@@ -1,5 +1,5 @@
 /* Frames between head and workers: what goes in comes out, and nothing else comes in. */
-#include "control/link/wire.h"
+#include "control/link/wire/wire.h"
 
 #include "device/errors/log.h"
 #include "device/random/random.h"

@@ -4,10 +4,10 @@
  *
  * Little-endian, versioned, every length checked: a frame either decodes whole or is refused.
  * One part of a message carries one frame or several, one after another. */
-#ifndef FL_CONTROL_LINK_WIRE_H
-#define FL_CONTROL_LINK_WIRE_H
+#ifndef FL_CONTROL_LINK_WIRE_WIRE_H
+#define FL_CONTROL_LINK_WIRE_WIRE_H
 
-#include "control/link/link.h"
+#include "control/link/wire/messages.h"
 
 #include <stddef.h>
 

@@ -1,9 +1,9 @@
-/* The body of frames about the cache: see wire.h. For control/link/wire.c alone. */
-#ifndef FL_CONTROL_LINK_WIRE_CACHE_H
-#define FL_CONTROL_LINK_WIRE_CACHE_H
+/* The body of frames about the cache: see wire.h. For control/link/wire/wire.c alone. */
+#ifndef FL_CONTROL_LINK_WIRE_WIRE_CACHE_H
+#define FL_CONTROL_LINK_WIRE_WIRE_CACHE_H
 
-#include "control/link/bytes.h"
-#include "control/link/wire.h"
+#include "control/link/wire/bytes.h"
+#include "control/link/wire/wire.h"
 
 enum { FL_WIRE_CACHE_BYTES = 14 * 8 + 2 * 4 };
 void fl_wire_put_cache(fl_writer *w, const fl_cache_report *c);

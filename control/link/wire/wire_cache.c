@@ -1,4 +1,4 @@
-#include "control/link/wire_cache.h"
+#include "control/link/wire/wire_cache.h"
 
 #include <string.h>
 

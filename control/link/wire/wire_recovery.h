@@ -1,9 +1,9 @@
-/* The bodies of frames about recovery: see wire.h. For control/link/wire.c alone. */
-#ifndef FL_CONTROL_LINK_WIRE_RECOVERY_H
-#define FL_CONTROL_LINK_WIRE_RECOVERY_H
+/* The bodies of frames about recovery: see wire.h. For control/link/wire/wire.c alone. */
+#ifndef FL_CONTROL_LINK_WIRE_WIRE_RECOVERY_H
+#define FL_CONTROL_LINK_WIRE_WIRE_RECOVERY_H
 
-#include "control/link/bytes.h"
-#include "control/link/wire.h"
+#include "control/link/wire/bytes.h"
+#include "control/link/wire/wire.h"
 
 void fl_wire_put_unanswered(fl_writer *w, const fl_net_unanswered *u);
 bool fl_wire_get_unanswered(fl_reader *r, fl_net_unanswered *u);
