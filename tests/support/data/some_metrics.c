@@ -1,0 +1,113 @@
+#include "support/data/some_metrics.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static const fl_metric loss_metrics[] = {{.name = "accuracy", .is_share = true}, {.name = "mae"}};
+
+static fl_metrics_host hosts[] = {
+    {.name = "a",
+     .address = "10.0.0.1",
+     .state = "joined",
+     .n_workers = 2,
+     .end_time_s = NAN,
+     .clock_offset_s = NAN,
+     .round_trip_s = NAN},
+    {.name = "b",
+     .address = "10.0.0.2",
+     .state = "lost",
+     .end_time_s = 1795000100.5,
+     .clock_offset_s = -0.25,
+     .round_trip_s = 0.125,
+     .apart_from = "a"},
+};
+
+fl_metrics some_metrics(fl_metrics_worker workers[SOME_METRICS_WORKERS])
+{
+    static const char *const states[SOME_METRICS_WORKERS] = {"active", "standby", "left"};
+    for (int i = 0; i < SOME_METRICS_WORKERS; i++) {
+        workers[i] =
+            (fl_metrics_worker){.replica = i == 0 ? 0 : -1,
+                                .stage = i == 0 ? 1 : -1,
+                                .host = i == 2,
+                                .gpu = 1,
+                                .gpu_name = {i == 0 ? 'G' : 0},
+                                .slow = i == 0,
+                                .steps = 100 + i,
+                                .seconds = {1.25 + i, 2.5, 0.125, 0.0, 1e-7},
+                                .memory_used_bytes = 1000 + i,
+                                .memory_peak_bytes = INT64_C(9000000000) + i,
+                                .memory_parked_bytes = 700 + i,
+                                .memory_workspace_bytes = 80 + i,
+                                .graphs = {i == 0, 210 + i, 320 + i, 430 + i, 3, 4, 5, 600 + i}};
+        snprintf(workers[i].state, sizeof workers[i].state, "%s", states[i]);
+    }
+    return (fl_metrics){
+        .version = "0.1.0",
+        .job = "a \"job\" in\\out\nof line",
+        .run = "vit-20261121-120000",
+        .state = "running",
+        .start_time_s = 1795000000.25,
+        .steps = 101,
+        .planned_steps = 5000,
+        .epochs = 2,
+        .planned_epochs = 10,
+        .samples = 6464,
+        .tokens = 109888,
+        .n_losses = 5,
+        .n_recoveries = 4,
+        .recovery_seconds_sum = 1.25,
+        .n_checkpoints = 31,
+        .n_checkpoints_failed = 3,
+        .checkpoint_step = 96,
+        .checkpoint_bytes = 123456789,
+        .checkpoint_seconds = 0.875,
+        .checkpoint_age_seconds = 61.5,
+        .loss = 0.3125,
+        .gradient_norm = 1.75,
+        .learning_rate = 3e-4,
+        .validation_loss = 0.6,
+        .validation_accuracy = 0.8125,
+        .test_loss = 0.4,
+        .test_accuracy = 0.875,
+        .loss_metrics = {loss_metrics, 2},
+        .train_metrics = {2, {0.75, 12.5}},
+        .validation_metrics = {2, {0.8125, (double)NAN}},
+        .test_metrics = {2, {0.875, (double)NAN}},
+        .step_seconds_sum = 12.5,
+        .predicted_step_seconds = 0.11,
+        .mfu = 0.42,
+        .generation = 7,
+        .blocks = 12,
+        .frozen = 3,
+        .stages = 2,
+        .replicas = 1,
+        .micro_batches = 8,
+        .n_committed = 6,
+        .n_cancelled = 4,
+        .stall_seconds_sum = 0.9,
+        .last_stall_seconds = 0.15,
+        .migrated_bytes = 123456789,
+        .cache_hits = 11,
+        .cache_device_hits = 5,
+        .cache_pinned_hits = 2,
+        .cache_upgrades = 13,
+        .cache_misses = 17,
+        .cache_values = 19,
+        .cache_evicted = 23,
+        .cache_used_bytes = 29,
+        .cache_memory_bytes = 31,
+        .cache_disk_bytes = 37,
+        .cache_used = true,
+        .n_stragglers = 5,
+        .n_events = 41,
+        .n_events_dropped = 43,
+        .n_requests = 47,
+        .n_requests_refused = 53,
+        .memory_budget_bytes = INT64_C(12000000000),
+        .n_hosts = 2,
+        .hosts = hosts,
+        .links = {{"devices", 1e-6, 4e9}, {"sockets", 2e-6, 3e9}, {"hosts", 5e-5, 1e9}},
+        .n_workers = SOME_METRICS_WORKERS,
+        .workers = workers};
+}
