@@ -1,6 +1,6 @@
 /* A stand-in for NVIDIA's header of this name, in tests: what device/cuda uses of it, and functions
- * that compute on the host (tests/shim/cublaslt.c), which can be made to fail. They take what they
- * are given literally, and refuse what contradicts itself. */
+ * that compute on the host (tests/shim/cublaslt.c, tests/shim/cublaslt_product.c), which can be
+ * made to fail. They take what they are given literally, and refuse what contradicts itself. */
 #ifndef FL_TESTS_SHIM_CUBLASLT_H
 #define FL_TESTS_SHIM_CUBLASLT_H
 
