@@ -1,6 +1,6 @@
 /* The screen of `frostline top` as cells. Would catch: a write outside the screen at any size, a
- * part that is missing although it fits, foreign text that reaches the terminal unfiltered, shares
- * that do not fill their bar, and non-ASCII characters on a terminal that supports only ASCII. */
+ * part that is missing although it fits, foreign text that reaches the terminal unfiltered, and
+ * non-ASCII characters on a terminal that supports only ASCII. */
 #include "launcher/top/top_ask.h"
 #include "launcher/top/top_draw.h"
 #include "launcher/top/top_hosts.h"
@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -427,75 +426,23 @@ static void test_top_layout__any_size_holds_any_run(void **state)
     }
 }
 
-/* ---- bars and curves ---- */
-
-static const char *bar(const double share[FL_TOP_SHARES])
-{
-    fl_top_cells cells = {0};
-    shown[0] = 0;
-    assert_int_equal(fl_top_cells_resize(&cells, 12, 1), FL_OK);
-    fl_top_shares(&cells, 1, 0, 10, share);
-    FILE *out = fmemopen(shown, sizeof shown, "w");
-    fl_top_cells_write(&cells, out);
-    fclose(out);
-    fl_top_cells_fini(&cells);
-    return shown;
-}
-
-static void test_top_draw__shares_fill_their_bar(void **state)
-{
-    (void)state;
-    assert_string_equal(bar((double[]){0.5, 0.2, 0.1, 0.1, 0.1}), " #####~~=+.\n");
-    assert_string_equal(bar((double[]){1.0, 0.0, 0.0, 0.0, 0.0}), " ##########\n");
-    assert_string_equal(bar((double[]){0.333, 0.333, 0.334, 0.0, 0.0}), " ###~~~~===\n");
-    assert_string_equal(bar((double[]){0.96, 0.01, 0.01, 0.01, 0.01}), " ##########\n");
-    assert_string_equal(bar((double[]){0.0, 0.0, 0.0, 0.0, 0.0}), "");
-    assert_string_equal(bar((double[]){0.9, 0.9, 0.0, 0.0, 0.0}), " #########~\n");
-}
-
-static void test_top_draw__a_curve_goes_from_its_top_to_its_bottom(void **state)
-{
-    (void)state;
-    static fl_top_series series;
-    fl_top_cells cells = {0};
-    for (int i = 0; i < 10; i++) {
-        fl_top_series_add(&series, i, 100.0 - 10.0 * i);
-    }
-    assert_int_equal(fl_top_cells_resize(&cells, 19, 6), FL_OK);
-    fl_top_curve(&cells, (fl_top_box){0, 0, 19, 6}, "down", &series, false);
-    FILE *out = fmemopen(shown, sizeof shown, "w");
-    fl_top_cells_write(&cells, out);
-    fclose(out);
-    assert_string_equal(shown, "- down ------------\n"
-                               "     100 **\n"
-                               "           **\n"
-                               "             **\n"
-                               "               **\n"
-                               "      10         **\n");
-    fl_top_cells_clear(&cells);
-    fl_top_curve(&cells, (fl_top_box){0, 0, 19, 2}, "no room", &series, false);
-    fl_top_cells_fini(&cells);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_top_layout__names_the_gpu_of_each_worker),
-        cmocka_unit_test(test_top_layout__names_the_host_of_each_worker),
-        cmocka_unit_test(test_top_layout__long_names_of_hosts_hide_none),
-        cmocka_unit_test(test_top_layout__names_are_cut_where_they_differ),
         cmocka_unit_test(test_top_layout__shows_all_of_a_run_at_80_by_24),
         cmocka_unit_test(test_top_layout__names_the_evaluated_split),
         cmocka_unit_test(test_top_layout__shows_all_of_a_run_at_200_by_60),
         cmocka_unit_test(test_top_layout__without_utf8_is_ascii),
         cmocka_unit_test(test_top_layout__many_workers_scroll),
         cmocka_unit_test(test_top_layout__says_what_stands_against_it),
-        cmocka_unit_test(test_top_layout__the_bottom_line_asks_and_tells),
         cmocka_unit_test(test_top_layout__a_long_refusal_takes_more_lines),
+        cmocka_unit_test(test_top_layout__the_bottom_line_asks_and_tells),
         cmocka_unit_test(test_top_layout__text_from_outside_is_tame),
+        cmocka_unit_test(test_top_layout__names_the_gpu_of_each_worker),
+        cmocka_unit_test(test_top_layout__names_the_host_of_each_worker),
+        cmocka_unit_test(test_top_layout__long_names_of_hosts_hide_none),
+        cmocka_unit_test(test_top_layout__names_are_cut_where_they_differ),
         cmocka_unit_test(test_top_layout__any_size_holds_any_run),
-        cmocka_unit_test(test_top_draw__shares_fill_their_bar),
-        cmocka_unit_test(test_top_draw__a_curve_goes_from_its_top_to_its_bottom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
