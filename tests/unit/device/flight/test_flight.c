@@ -7,8 +7,6 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -16,30 +14,7 @@
 
 #include <cmocka.h>
 
-enum { WORKERS = 3, ME = 1 };
-
-static fl_flight *create(void)
-{
-    fl_flight *flight = NULL;
-    assert_int_equal(fl_flight_create(WORKERS, &flight), FL_OK);
-    return flight;
-}
-
-/* Run `body` in a forked worker that records as rank ME; its wait status. */
-static int in_worker(fl_flight *flight, void (*body)(void))
-{
-    int status = 0;
-    fflush(NULL);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        fl_flight_join(flight, ME);
-        body();
-        _exit(0);
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    return status;
-}
+#include "support/ranks/flight_worker.h"
 
 static void nest(void)
 {
@@ -56,13 +31,13 @@ static void nest(void)
 static void test_flight__shows_a_worker_of_another_host(void **state)
 {
     (void)state;
-    fl_flight *there = create(), *here = create();
+    fl_flight *there = flight_create(), *here = flight_create();
     fl_flight_view wanted, seen;
-    assert_true(WIFSIGNALED(in_worker(there, nest)));
-    fl_flight_look(there, ME, 0, &wanted);
+    assert_true(WIFSIGNALED(flight_in_worker(there, nest)));
+    fl_flight_look(there, FLIGHT_ME, 0, &wanted);
     assert_true(wanted.whole && wanted.depth == 2);
-    fl_flight_show(here, ME, 0, &wanted);
-    fl_flight_look(here, ME, 0, &seen);
+    fl_flight_show(here, FLIGHT_ME, 0, &wanted);
+    fl_flight_look(here, FLIGHT_ME, 0, &seen);
     assert_true(seen.whole);
     assert_int_equal(seen.role, FL_FLIGHT_MAIN);
     assert_int_equal(seen.n_changes, wanted.n_changes);
@@ -75,16 +50,16 @@ static void test_flight__shows_a_worker_of_another_host(void **state)
         assert_int_equal(seen.open[i].bytes, wanted.open[i].bytes);
         assert_int_equal(seen.open[i].entered_ns, wanted.open[i].entered_ns);
     }
-    fl_flight_look(here, ME + 1, 0, &seen); /* of another rank: untouched */
+    fl_flight_look(here, FLIGHT_ME + 1, 0, &seen); /* of another rank: untouched */
     assert_int_equal(seen.n_changes, 0);
     fl_flight_entry left = {.kind = FL_FLIGHT_SUM, .step = 36, .entered_ns = 5, .left_ns = 6};
-    fl_flight_append(here, ME, 0, &left, 1);
-    fl_flight_look(here, ME, 0, &seen);
+    fl_flight_append(here, FLIGHT_ME, 0, &left, 1);
+    fl_flight_look(here, FLIGHT_ME, 0, &seen);
     assert_int_equal(seen.last.kind, FL_FLIGHT_SUM);
     assert_int_equal(seen.last.left_ns, 6);
     assert_int_equal(seen.depth, wanted.depth);
-    fl_flight_show_step(here, ME, 37);
-    assert_int_equal(fl_flight_step_of(here, ME), 37);
+    fl_flight_show_step(here, FLIGHT_ME, 37);
+    assert_int_equal(fl_flight_step_of(here, FLIGHT_ME), 37);
     fl_flight_destroy(&there);
     fl_flight_destroy(&here);
 }
@@ -93,11 +68,11 @@ static void test_flight__shows_a_worker_of_another_host(void **state)
 static void test_flight__survives_a_killed_worker(void **state)
 {
     (void)state;
-    fl_flight *flight = create();
+    fl_flight *flight = flight_create();
     fl_flight_view view;
-    int status = in_worker(flight, nest);
+    int status = flight_in_worker(flight, nest);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    fl_flight_look(flight, ME, 0, &view);
+    fl_flight_look(flight, FLIGHT_ME, 0, &view);
     assert_int_equal(view.role, FL_FLIGHT_MAIN);
     assert_int_equal(view.depth, 2);
     assert_int_equal(view.open[0].kind, FL_FLIGHT_STEP);
@@ -116,9 +91,9 @@ static void test_flight__survives_a_killed_worker(void **state)
     assert_int_equal(view.last.item, 5);
     assert_true(view.last.entered_ns > 0 && view.last.left_ns >= view.last.entered_ns);
     assert_true(e->entered_ns >= view.last.left_ns);
-    assert_int_equal(fl_flight_step_of(flight, ME), 37);
+    assert_int_equal(fl_flight_step_of(flight, FLIGHT_ME), 37);
     /* The neighbours' memory is as it was. */
-    for (int other = 0; other < WORKERS; other += 2) {
+    for (int other = 0; other < FLIGHT_WORKERS; other += 2) {
         fl_flight_look(flight, other, 0, &view);
         assert_int_equal(view.role, FL_FLIGHT_NOBODY);
         assert_int_equal(view.depth, 0);
@@ -145,18 +120,18 @@ static void look_up_from_a_wait(void)
 static void test_flight__a_wait_shows_that_its_thread_runs(void **state)
 {
     (void)state;
-    fl_flight *flight = create();
+    fl_flight *flight = flight_create();
     fl_flight_view view;
-    assert_int_equal(in_worker(flight, do_nothing), 0);
-    fl_flight_look(flight, ME, 0, &view);
+    assert_int_equal(flight_in_worker(flight, do_nothing), 0);
+    fl_flight_look(flight, FLIGHT_ME, 0, &view);
     uint64_t before = 2 * view.n_changes; /* each process begins its track */
-    assert_true(WIFSIGNALED(in_worker(flight, look_up_from_a_wait)));
-    fl_flight_look(flight, ME, 0, &view);
+    assert_true(WIFSIGNALED(flight_in_worker(flight, look_up_from_a_wait)));
+    fl_flight_look(flight, FLIGHT_ME, 0, &view);
     assert_true(view.whole);
     assert_int_equal(view.n_changes, before + 2 + 2 * 2);
     assert_int_equal(view.depth, 1);
     assert_int_equal(view.open[0].kind, FL_FLIGHT_COMMAND);
-    assert_int_equal(fl_flight_written(flight, ME, 0), 0);
+    assert_int_equal(fl_flight_written(flight, FLIGHT_ME, 0), 0);
     fl_flight_destroy(&flight);
 }
 
@@ -177,13 +152,13 @@ static void write_many(void)
 static void test_flight__remembers_the_newest_and_counts_the_lost(void **state)
 {
     (void)state;
-    fl_flight *flight = create();
+    fl_flight *flight = flight_create();
     static fl_flight_entry out[64];
     uint64_t cursor = 0, lost = 0;
     int expected = MANY - FL_FLIGHT_RING, n;
-    assert_int_equal(in_worker(flight, write_many), 0);
-    assert_int_equal(fl_flight_written(flight, ME, 0), MANY);
-    while ((n = fl_flight_read(flight, ME, 0, &cursor, out, 64, &lost)) > 0) {
+    assert_int_equal(flight_in_worker(flight, write_many), 0);
+    assert_int_equal(fl_flight_written(flight, FLIGHT_ME, 0), MANY);
+    while ((n = fl_flight_read(flight, FLIGHT_ME, 0, &cursor, out, 64, &lost)) > 0) {
         for (int i = 0; i < n; i++, expected++) {
             assert_int_equal(out[i].item, expected);
             assert_int_equal(out[i].step, expected);
@@ -194,9 +169,9 @@ static void test_flight__remembers_the_newest_and_counts_the_lost(void **state)
     assert_int_equal(expected, MANY);
     assert_int_equal(lost, MANY - FL_FLIGHT_RING);
     assert_int_equal(cursor, MANY);
-    assert_true(fl_flight_newest(flight, ME, 0, FL_FLIGHT_SEND, &out[0]));
+    assert_true(fl_flight_newest(flight, FLIGHT_ME, 0, FL_FLIGHT_SEND, &out[0]));
     assert_int_equal(out[0].item, MANY - 1);
-    assert_false(fl_flight_newest(flight, ME, 0, FL_FLIGHT_DATA, &out[0]));
+    assert_false(fl_flight_newest(flight, FLIGHT_ME, 0, FL_FLIGHT_DATA, &out[0]));
     fl_flight_destroy(&flight);
 }
 
@@ -216,140 +191,15 @@ static void write_deep(void)
 static void test_flight__deeper_operations_are_left_out(void **state)
 {
     (void)state;
-    fl_flight *flight = create();
+    fl_flight *flight = flight_create();
     fl_flight_view view;
-    assert_int_equal(in_worker(flight, write_deep), 0);
-    fl_flight_look(flight, ME, 0, &view);
+    assert_int_equal(flight_in_worker(flight, write_deep), 0);
+    fl_flight_look(flight, FLIGHT_ME, 0, &view);
     assert_int_equal(view.depth, 1);
     assert_int_equal(view.open[0].kind, FL_FLIGHT_LOSS);
     assert_int_equal(view.last.item, 0);
-    assert_int_equal(fl_flight_written(flight, ME, 0), FL_FLIGHT_DEPTH);
+    assert_int_equal(fl_flight_written(flight, FLIGHT_ME, 0), FL_FLIGHT_DEPTH);
     fl_flight_destroy(&flight);
-}
-
-static void note_computed(int micro_batch, int64_t at_ns)
-{
-    fl_flight_entry e = {.kind = FL_FLIGHT_FORWARD,
-                         .item = 4,
-                         .peer = -1,
-                         .entered_ns = at_ns,
-                         .left_ns = at_ns + 10};
-    fl_flight_micro_batch(micro_batch);
-    fl_flight_stamp(&e);
-    fl_flight_computed(&e);
-}
-
-static void compute_on_device(void)
-{
-    fl_flight_generation(7);
-    fl_flight_step(37);
-    fl_flight_enter(FL_FLIGHT_STEP, -1, -1, 0);
-    note_computed(0, 1000);
-    note_computed(1, 2000);
-    fl_flight_leave();
-}
-
-/* Would catch: what a device computed among the main thread's operations, or with the time of the
- * note. */
-static void test_flight__a_device_has_a_track_of_its_own(void **state)
-{
-    (void)state;
-    fl_flight *flight = create();
-    fl_flight_view view;
-    fl_flight_entry e[4];
-    uint64_t cursor = 0, lost = 0;
-    assert_int_equal(in_worker(flight, compute_on_device), 0);
-    assert_int_equal(fl_flight_written(flight, ME, 0), 1);
-    fl_flight_look(flight, ME, 1, &view);
-    assert_int_equal(view.role, FL_FLIGHT_DEVICE);
-    assert_int_equal(view.depth, 0);
-    assert_int_equal(fl_flight_read(flight, ME, 1, &cursor, e, 4, &lost), 2);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(e[i].kind, FL_FLIGHT_FORWARD);
-        assert_int_equal(e[i].generation, 7);
-        assert_int_equal(e[i].step, 37);
-        assert_int_equal(e[i].micro_batch, i);
-        assert_int_equal(e[i].item, 4);
-        assert_int_equal(e[i].peer, -1);
-        assert_int_equal(e[i].entered_ns, 1000 * (i + 1));
-        assert_int_equal(e[i].left_ns, 1000 * (i + 1) + 10);
-    }
-    fl_flight_clear(flight, ME); /* the next process of this rank begins without it */
-    assert_int_equal(in_worker(flight, compute_on_device), 0);
-    assert_int_equal(fl_flight_written(flight, ME, 1), 4);
-    fl_flight_destroy(&flight);
-}
-
-/* What the watch over a device's waits shows. */
-static void *show_awaited(void *unused)
-{
-    const fl_flight_entry awaited = {
-        .kind = FL_FLIGHT_RECEIVE, .peer = 3, .step = 7, .micro_batch = 1, .item = -1};
-    fl_flight_thread(FL_FLIGHT_AWAITED, 9);
-    fl_flight_awaits(&awaited);
-    return unused; /* as if it still watched */
-}
-
-static void *show_nothing(void *unused)
-{
-    fl_flight_thread(FL_FLIGHT_AWAITED, 9);
-    fl_flight_awaits(&(fl_flight_entry){.kind = FL_FLIGHT_RECEIVE});
-    fl_flight_awaits(NULL);
-    return unused;
-}
-
-static void wait_on_device(fl_flight_kind kind, void *(*show)(void *))
-{
-    pthread_t thread;
-    fl_flight_entry in;
-    fl_flight_enter(FL_FLIGHT_STEP, -1, -1, 0);
-    fl_flight_enter(kind, -1, -1, 0);
-    fl_flight_innermost(&in);
-    if (in.kind != kind || pthread_create(&thread, NULL, show, NULL) != 0) {
-        _exit(1);
-    }
-    pthread_join(thread, NULL);
-}
-
-static void wait_in_norms(void)
-{
-    wait_on_device(FL_FLIGHT_NORMS, show_awaited);
-}
-
-static void wait_in_sum(void)
-{
-    wait_on_device(FL_FLIGHT_SUM, show_awaited);
-}
-
-static void wait_for_nothing(void)
-{
-    wait_on_device(FL_FLIGHT_NORMS, show_nothing);
-}
-
-/* Would catch: a worker that is taken for one that hangs while its device waits for a peer, and a
- * wait of the host that one of the device hides. */
-static void test_flight__a_device_waits_for_its_worker(void **state)
-{
-    (void)state;
-    static const struct {
-        void (*live)(void);
-        int depth;
-        fl_flight_kind kind;
-    } cases[] = {{wait_in_norms, 3, FL_FLIGHT_RECEIVE},
-                 {wait_in_sum, 2, FL_FLIGHT_SUM},
-                 {wait_for_nothing, 2, FL_FLIGHT_NORMS}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fl_flight *flight = create();
-        fl_flight_view view;
-        assert_int_equal(in_worker(flight, cases[i].live), 0);
-        fl_flight_look_training(flight, ME, &view);
-        assert_int_equal(view.depth, cases[i].depth);
-        assert_int_equal(view.open[view.depth - 1].kind, cases[i].kind);
-        assert_int_equal(view.open[view.depth - 1].depth, view.depth - 1);
-        assert_int_equal(view.open[view.depth - 1].peer, i == 0 ? 3 : -1);
-        assert_int_equal(fl_flight_written(flight, ME, 1), 0); /* it is not remembered */
-        fl_flight_destroy(&flight);
-    }
 }
 
 static void *one_thread(void *number)
@@ -378,16 +228,16 @@ static void write_threads(void)
 static void test_flight__threads_have_tracks_of_their_own(void **state)
 {
     (void)state;
-    fl_flight *flight = create();
+    fl_flight *flight = flight_create();
     fl_flight_view view;
-    assert_int_equal(in_worker(flight, write_threads), 0);
-    fl_flight_look(flight, ME, 1, &view);
+    assert_int_equal(flight_in_worker(flight, write_threads), 0);
+    fl_flight_look(flight, FLIGHT_ME, 1, &view);
     assert_int_equal(view.role, FL_FLIGHT_NOBODY);
     assert_int_equal(view.last.item, 3 * FL_FLIGHT_TRACKS - 1);
     assert_int_equal(view.last.generation, 9);
-    assert_int_equal(fl_flight_written(flight, ME, 1), 3 * FL_FLIGHT_TRACKS);
-    assert_int_equal(fl_flight_written(flight, ME, 2), 0);
-    fl_flight_look(flight, ME, 0, &view);
+    assert_int_equal(fl_flight_written(flight, FLIGHT_ME, 1), 3 * FL_FLIGHT_TRACKS);
+    assert_int_equal(fl_flight_written(flight, FLIGHT_ME, 2), 0);
+    fl_flight_look(flight, FLIGHT_ME, 0, &view);
     assert_int_equal(view.depth, 1);
     assert_int_equal(view.open[0].kind, FL_FLIGHT_SUM);
     fl_flight_destroy(&flight);
@@ -421,7 +271,7 @@ static void check_whole(const fl_flight_entry *e, bool left)
 static void test_flight__a_running_worker_is_read_whole(void **state)
 {
     (void)state;
-    fl_flight *flight = create();
+    fl_flight *flight = flight_create();
     static fl_flight_entry out[256];
     uint64_t cursor = 0, lost = 0;
     int64_t n_read = 0, n_open = 0;
@@ -430,17 +280,17 @@ static void test_flight__a_running_worker_is_read_whole(void **state)
     assert_true(pid >= 0);
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* also when an assertion fails */
-        fl_flight_join(flight, ME);
+        fl_flight_join(flight, FLIGHT_ME);
         write_for_ever();
     }
     while (n_read < 2000000 || n_open < 1000) {
         fl_flight_view view;
-        int n = fl_flight_read(flight, ME, 0, &cursor, out, 256, &lost);
+        int n = fl_flight_read(flight, FLIGHT_ME, 0, &cursor, out, 256, &lost);
         for (int i = 0; i < n; i++) {
             check_whole(&out[i], true);
         }
         n_read += n;
-        fl_flight_look(flight, ME, 0, &view);
+        fl_flight_look(flight, FLIGHT_ME, 0, &view);
         for (int i = 0; view.whole && i < view.depth; i++) {
             check_whole(&view.open[i], false);
             n_open++;
@@ -458,7 +308,7 @@ static void test_flight__a_running_worker_is_read_whole(void **state)
 static void test_flight__without_a_recorder_nothing_happens(void **state)
 {
     (void)state;
-    fl_flight *flight = create();
+    fl_flight *flight = flight_create();
     fl_flight_step(1);
     fl_flight_enter(FL_FLIGHT_FORWARD, -1, 0, 0);
     fl_flight_leave();
@@ -466,12 +316,12 @@ static void test_flight__without_a_recorder_nothing_happens(void **state)
     fl_flight_thread_end();
     for (int track = 0; track < FL_FLIGHT_TRACKS; track++) {
         fl_flight_view view;
-        fl_flight_look(flight, ME, track, &view);
+        fl_flight_look(flight, FLIGHT_ME, track, &view);
         assert_int_equal(view.role, FL_FLIGHT_NOBODY);
         assert_int_equal(view.depth, 0);
-        assert_int_equal(fl_flight_written(flight, ME, track), 0);
+        assert_int_equal(fl_flight_written(flight, FLIGHT_ME, track), 0);
     }
-    assert_int_equal(fl_flight_step_of(flight, ME), 0);
+    assert_int_equal(fl_flight_step_of(flight, FLIGHT_ME), 0);
     fl_flight_destroy(&flight);
 }
 
@@ -492,14 +342,12 @@ static void test_flight__every_kind_has_a_name_of_its_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_flight__shows_a_worker_of_another_host),
         cmocka_unit_test(test_flight__survives_a_killed_worker),
         cmocka_unit_test(test_flight__a_wait_shows_that_its_thread_runs),
         cmocka_unit_test(test_flight__remembers_the_newest_and_counts_the_lost),
-        cmocka_unit_test(test_flight__shows_a_worker_of_another_host),
         cmocka_unit_test(test_flight__deeper_operations_are_left_out),
-        cmocka_unit_test(test_flight__a_device_waits_for_its_worker),
         cmocka_unit_test(test_flight__threads_have_tracks_of_their_own),
-        cmocka_unit_test(test_flight__a_device_has_a_track_of_its_own),
         cmocka_unit_test(test_flight__a_running_worker_is_read_whole),
         cmocka_unit_test(test_flight__without_a_recorder_nothing_happens),
         cmocka_unit_test(test_flight__every_kind_has_a_name_of_its_own),
