@@ -6,8 +6,8 @@
 #include "launcher/top/command_top.h"
 
 #include "launcher/cli/ctl/ctl_place.h"
-#include "launcher/top/top_feed.h"
-#include "launcher/top/top_layout.h"
+#include "launcher/top/draw/top_layout.h"
+#include "launcher/top/feed/top_feed.h"
 #include "launcher/top/top_screen.h"
 
 #include "device/system/alloc.h"

@@ -1,6 +1,6 @@
 #include "launcher/top/top_screen.h"
 
-#include "launcher/top/top_ask.h"
+#include "launcher/top/feed/top_ask.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef FL_LAUNCHER_TOP_TOP_SCREEN_H
 #define FL_LAUNCHER_TOP_TOP_SCREEN_H
 
-#include "launcher/top/top_cells.h"
+#include "launcher/top/draw/top_cells.h"
 
 /* Take over the terminal of standard input and output. Colour where there is one and NO_COLOR is
  * not set. FL_ENOTSUP, with what to do, for a terminal that has no movable cursor. */

@@ -106,7 +106,10 @@ launcher/cli/ctl: device nn data freeze cache autodp pipe control launcher/job l
 launcher/cli/manifest: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run launcher/report launcher/cli/. launcher/cli/manifest
 launcher/cli/hosts: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run launcher/report launcher/cli/. launcher/cli/hosts
 launcher/cli/commands: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run launcher/report launcher/cli/. launcher/cli/ctl launcher/cli/manifest launcher/cli/hosts launcher/cli/commands
-launcher/top: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/cli launcher/top
+launcher/top/model: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/cli launcher/top/model
+launcher/top/draw: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/cli launcher/top/model launcher/top/draw
+launcher/top/feed: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/cli launcher/top/model launcher/top/feed
+launcher/top/.: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/cli launcher/top/model launcher/top/draw launcher/top/feed launcher/top/.
 launcher/pages: device launcher/cli launcher/pages
 launcher/doctor: device nn data freeze cache autodp pipe control launcher/job launcher/run launcher/cli launcher/doctor
 launcher/main: device launcher/cli launcher/top launcher/pages launcher/doctor launcher/main

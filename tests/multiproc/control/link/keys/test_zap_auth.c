@@ -3,7 +3,7 @@
 #include "control/link/keys/zap_auth.h"
 #include "device/system/clock.h"
 #include "launcher/job/job.h"
-#include "launcher/top/top_feed.h"
+#include "launcher/top/feed/top_feed.h"
 #include "support/folder.h"
 #include "support/runs/live_run.h"
 

@@ -1,10 +1,10 @@
 /* The screen of `frostline top` as cells. Would catch: a write outside the screen at any size, a
  * part that is missing although it fits, foreign text that reaches the terminal unfiltered, and
  * non-ASCII characters on a terminal that supports only ASCII. */
-#include "launcher/top/top_ask.h"
-#include "launcher/top/top_draw.h"
-#include "launcher/top/top_hosts.h"
-#include "launcher/top/top_layout.h"
+#include "launcher/top/draw/top_draw.h"
+#include "launcher/top/draw/top_hosts.h"
+#include "launcher/top/draw/top_layout.h"
+#include "launcher/top/feed/top_ask.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

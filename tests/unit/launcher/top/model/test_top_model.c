@@ -2,8 +2,8 @@
  * what it should be and still changes something or is read beyond its end, shares that jump at the
  * end of an epoch or are not of the time that passed, a curve that loses steps or grows, a command
  * that is sent without having been confirmed. */
-#include "launcher/top/top_ask.h"
-#include "launcher/top/top_tail.h"
+#include "launcher/top/feed/top_ask.h"
+#include "launcher/top/feed/top_tail.h"
 #include "support/folder.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* A file that somebody else appends lines to, read line by line as far as it goes. One thread. */
-#ifndef FL_LAUNCHER_TOP_TOP_TAIL_H
-#define FL_LAUNCHER_TOP_TOP_TAIL_H
+#ifndef FL_LAUNCHER_TOP_FEED_TOP_TAIL_H
+#define FL_LAUNCHER_TOP_FEED_TOP_TAIL_H
 
 #include <stdbool.h>
 #include <stddef.h>

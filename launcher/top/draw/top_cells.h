@@ -1,7 +1,7 @@
 /* A screen as a value: what stands in each cell, drawn without a terminal. Whatever is drawn
  * outside is dropped, and what came from outside the program cannot steer a terminal. */
-#ifndef FL_LAUNCHER_TOP_TOP_CELLS_H
-#define FL_LAUNCHER_TOP_TOP_CELLS_H
+#ifndef FL_LAUNCHER_TOP_DRAW_TOP_CELLS_H
+#define FL_LAUNCHER_TOP_DRAW_TOP_CELLS_H
 
 #include <frostline/status.h>
 

@@ -6,11 +6,11 @@
  * status
  *
  * Of a run on this machine the files are read, since they have also what was before. */
-#ifndef FL_LAUNCHER_TOP_TOP_FEED_H
-#define FL_LAUNCHER_TOP_TOP_FEED_H
+#ifndef FL_LAUNCHER_TOP_FEED_TOP_FEED_H
+#define FL_LAUNCHER_TOP_FEED_TOP_FEED_H
 
 #include "launcher/cli/ctl/ctl_place.h"
-#include "launcher/top/top_ask.h"
+#include "launcher/top/feed/top_ask.h"
 
 enum { FL_TOP_NOTE_MAX = 512 };
 

@@ -1,5 +1,5 @@
 /* Events in words, as top shows them. */
-#include "launcher/top/top_words.h"
+#include "launcher/top/model/top_words.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* A run's event in words, for the lines of `frostline top`. */
-#ifndef FL_LAUNCHER_TOP_TOP_WORDS_H
-#define FL_LAUNCHER_TOP_TOP_WORDS_H
+#ifndef FL_LAUNCHER_TOP_MODEL_TOP_WORDS_H
+#define FL_LAUNCHER_TOP_MODEL_TOP_WORDS_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
-#include "launcher/top/top_model.h"
+#include "launcher/top/model/top_model.h"
 
-#include "launcher/top/top_words.h"
+#include "launcher/top/model/top_words.h"
 
 #include <math.h>
 #include <stdio.h>

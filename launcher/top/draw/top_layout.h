@@ -10,11 +10,11 @@
  * The parts stand below each other; on a screen of at least 120 cells, the curves stand to the
  * right of the others. Parts that do not fit are left out: first events and curves, then workers,
  * then the grid. */
-#ifndef FL_LAUNCHER_TOP_TOP_LAYOUT_H
-#define FL_LAUNCHER_TOP_TOP_LAYOUT_H
+#ifndef FL_LAUNCHER_TOP_DRAW_TOP_LAYOUT_H
+#define FL_LAUNCHER_TOP_DRAW_TOP_LAYOUT_H
 
-#include "launcher/top/top_cells.h"
-#include "launcher/top/top_model.h"
+#include "launcher/top/draw/top_cells.h"
+#include "launcher/top/model/top_model.h"
 
 enum { FL_TOP_LEAST_WIDTH = 40, FL_TOP_LEAST_HEIGHT = 10 };
 

@@ -4,7 +4,7 @@
  *     s f t d      ──> a number, enter ────>   │
  *     D            ──> a host, enter ──────>   │
  *     x            ──> now or epoch ───────>   └─ any other ──> nothing */
-#include "launcher/top/top_ask.h"
+#include "launcher/top/feed/top_ask.h"
 
 #include "device/text/plain_name.h"
 #include "device/text/plural.h"

@@ -1,4 +1,4 @@
-#include "launcher/top/top_series.h"
+#include "launcher/top/model/top_series.h"
 
 #include <math.h>
 

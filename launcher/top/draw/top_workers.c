@@ -1,8 +1,8 @@
 /* The workers: the grid of replicas and stages, and what each one does with its time. */
-#include "launcher/top/top_parts.h"
+#include "launcher/top/draw/top_parts.h"
 
 #include "device/text/size_text.h"
-#include "launcher/top/top_hosts.h"
+#include "launcher/top/draw/top_hosts.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* What is known of a run: from the replies to `status`, the lines of events.jsonl and those of
  * steps.jsonl, wherever they came from. What does not have the form that docs/control/schema.json
  * gives it is taken for unknown; nothing that comes can make more of it than fits. No I/O. */
-#ifndef FL_LAUNCHER_TOP_TOP_MODEL_H
-#define FL_LAUNCHER_TOP_TOP_MODEL_H
+#ifndef FL_LAUNCHER_TOP_MODEL_TOP_MODEL_H
+#define FL_LAUNCHER_TOP_MODEL_TOP_MODEL_H
 
 #include "control/state/hosts/hosts.h"
-#include "launcher/top/top_series.h"
+#include "launcher/top/model/top_series.h"
 #include "nn/loss.h"
 
 #include <frostline/plan.h>

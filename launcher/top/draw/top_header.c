@@ -1,9 +1,9 @@
 /* The controller of the screen: where the run stands, in seven lines. */
-#include "launcher/top/top_parts.h"
+#include "launcher/top/draw/top_parts.h"
 
 #include "device/text/plural.h"
 #include "device/text/size_text.h"
-#include "launcher/top/top_hosts.h"
+#include "launcher/top/draw/top_hosts.h"
 
 #include <inttypes.h>
 #include <math.h>

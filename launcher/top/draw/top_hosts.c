@@ -1,4 +1,4 @@
-#include "launcher/top/top_hosts.h"
+#include "launcher/top/draw/top_hosts.h"
 
 #include "device/text/size_text.h"
 

@@ -1,8 +1,8 @@
 /* The parts of the screen, each drawn into its own box: inside launcher/top_*.c alone. Pure. */
-#ifndef FL_LAUNCHER_TOP_TOP_PARTS_H
-#define FL_LAUNCHER_TOP_TOP_PARTS_H
+#ifndef FL_LAUNCHER_TOP_DRAW_TOP_PARTS_H
+#define FL_LAUNCHER_TOP_DRAW_TOP_PARTS_H
 
-#include "launcher/top/top_draw.h"
+#include "launcher/top/draw/top_draw.h"
 
 /* From the first line on; returns how many lines it took. silence as in fl_top_view. */
 int fl_top_head(fl_top_cells *cells, const fl_top_model *model, const char *silence);

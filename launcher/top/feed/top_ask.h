@@ -1,8 +1,8 @@
 /* From keys to requests: every command is asked for once more before it is sent. Pure. */
-#ifndef FL_LAUNCHER_TOP_TOP_ASK_H
-#define FL_LAUNCHER_TOP_TOP_ASK_H
+#ifndef FL_LAUNCHER_TOP_FEED_TOP_ASK_H
+#define FL_LAUNCHER_TOP_FEED_TOP_ASK_H
 
-#include "launcher/top/top_model.h"
+#include "launcher/top/model/top_model.h"
 
 /* Keys that are no character. */
 enum {

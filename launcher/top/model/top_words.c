@@ -1,4 +1,4 @@
-#include "launcher/top/top_words.h"
+#include "launcher/top/model/top_words.h"
 
 #include "device/text/plural.h"
 #include "launcher/cli/ctl/ctl_show.h"

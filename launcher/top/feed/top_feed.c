@@ -1,11 +1,11 @@
-#include "launcher/top/top_feed.h"
+#include "launcher/top/feed/top_feed.h"
 
 #include "control/socket/ctl_request.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
 #include "launcher/run/runs/run_hold.h"
 #include "launcher/run/runs/runs.h"
-#include "launcher/top/top_tail.h"
+#include "launcher/top/feed/top_tail.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Bars and curves of `frostline top` as cells. Would catch: shares that do not fill their bar. */
-#include "launcher/top/top_draw.h"
+#include "launcher/top/draw/top_draw.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

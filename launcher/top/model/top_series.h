@@ -1,7 +1,7 @@
 /* A curve of constant memory for any number of values: it stores means over ranges of steps, and
  * doubles the length of the ranges whenever its memory is full. */
-#ifndef FL_LAUNCHER_TOP_TOP_SERIES_H
-#define FL_LAUNCHER_TOP_TOP_SERIES_H
+#ifndef FL_LAUNCHER_TOP_MODEL_TOP_SERIES_H
+#define FL_LAUNCHER_TOP_MODEL_TOP_SERIES_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* The events, the line of keys, and the page behind `?`. */
-#include "launcher/top/top_parts.h"
+#include "launcher/top/draw/top_parts.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "launcher/top/top_tail.h"
+#include "launcher/top/feed/top_tail.h"
 
 #include "device/system/alloc.h"
 #include "device/system/regular_file.h"

@@ -1,4 +1,4 @@
-#include "launcher/top/top_cells.h"
+#include "launcher/top/draw/top_cells.h"
 
 #include "device/system/alloc.h"
 #include "device/text/utf8.h"

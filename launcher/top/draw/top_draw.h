@@ -1,9 +1,9 @@
 /* Bars and curves in cells. Pure. */
-#ifndef FL_LAUNCHER_TOP_TOP_DRAW_H
-#define FL_LAUNCHER_TOP_TOP_DRAW_H
+#ifndef FL_LAUNCHER_TOP_DRAW_TOP_DRAW_H
+#define FL_LAUNCHER_TOP_DRAW_TOP_DRAW_H
 
-#include "launcher/top/top_cells.h"
-#include "launcher/top/top_model.h"
+#include "launcher/top/draw/top_cells.h"
+#include "launcher/top/model/top_model.h"
 
 typedef struct fl_top_box {
     int x, y, width, height;

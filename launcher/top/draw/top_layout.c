@@ -1,7 +1,7 @@
-#include "launcher/top/top_layout.h"
+#include "launcher/top/draw/top_layout.h"
 
-#include "launcher/top/top_draw.h"
-#include "launcher/top/top_parts.h"
+#include "launcher/top/draw/top_draw.h"
+#include "launcher/top/draw/top_parts.h"
 
 #include <string.h>
 

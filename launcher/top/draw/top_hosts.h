@@ -1,9 +1,9 @@
 /* The hosts of a run on several, and their names where there is little room. Pure. */
-#ifndef FL_LAUNCHER_TOP_TOP_HOSTS_H
-#define FL_LAUNCHER_TOP_TOP_HOSTS_H
+#ifndef FL_LAUNCHER_TOP_DRAW_TOP_HOSTS_H
+#define FL_LAUNCHER_TOP_DRAW_TOP_HOSTS_H
 
-#include "launcher/top/top_cells.h"
-#include "launcher/top/top_model.h"
+#include "launcher/top/draw/top_cells.h"
+#include "launcher/top/model/top_model.h"
 
 /* In line y: first the hosts that are not in the run, each with its state, then as many others as
  * fit, then how many are left out: "+2 (1 lost)". */

@@ -1,4 +1,4 @@
-#include "launcher/top/top_draw.h"
+#include "launcher/top/draw/top_draw.h"
 
 #include <inttypes.h>
 #include <math.h>
