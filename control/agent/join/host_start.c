@@ -66,7 +66,8 @@ static bool put_commands(const fl_hosts *hosts, const bool *awaited, const char 
 
 /* ": " and, each in a line of its own as a user pastes it, the commands; where these are too long,
  * the one in which the hostname is the name. */
-static void put_start(const fl_hosts *hosts, const bool *awaited, const char *run_dir, char *text)
+static void put_start(const fl_hosts *hosts, const bool *awaited, int n, const char *run_dir,
+                      char *text)
 {
     char run[RUN_BYTES], agents[4 * FL_HOSTS_ENDPOINT_MAX], start[COMMANDS_BYTES];
     char commands[COMMANDS_BYTES];
@@ -74,8 +75,8 @@ static void put_start(const fl_hosts *hosts, const bool *awaited, const char *ru
              fl_shell_shown(hosts->agents, agents, sizeof agents),
              fl_shell_shown(run_dir, run, sizeof run));
     if (put_commands(hosts, awaited, start, commands, sizeof commands)) {
-        snprintf(text, FL_HOST_AWAITED_TEXT, "; on each of them, its command starts the agent:%s",
-                 commands);
+        snprintf(text, FL_HOST_AWAITED_TEXT, "; %s starts the agent:%s",
+                 n == 1 ? "there, this command" : "on each of them, its command", commands);
     } else {
         snprintf(text, FL_HOST_AWAITED_TEXT,
                  "; on each of them, this command starts the agent, with --name NAME where the "
@@ -101,7 +102,7 @@ const char *fl_host_start_awaited(const fl_hosts *hosts, const char *run_dir, in
         how = ", the other tasks of this start";
     } else if (!hosts->by_ssh) {
         how = "";
-        put_start(hosts, awaited, run_dir, start);
+        put_start(hosts, awaited, n, run_dir, start);
     }
     snprintf(text, FL_HOST_AWAITED_TEXT, "waits for %s%s, %lld s at most: %s%.2800s",
              fl_count(n, "other host", others), how, (long long)limit_ms / 1000,

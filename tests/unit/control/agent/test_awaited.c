@@ -77,7 +77,7 @@ static void test_awaited__has_the_command_and_the_time(void **state)
     hosts->host[1].absent = true;
     assert_string_equal(
         fl_host_start_awaited(hosts, "it's $(my) run", FL_AWAITED_JOIN_MS, text),
-        "waits for 1 other host, 600 s at most: h2 (10.0.0.3); on each of them, its command starts "
+        "waits for 1 other host, 600 s at most: h2 (10.0.0.3); there, this command starts "
         "the agent:\nfrostline agent --join tcp://10.0.0.1:5570 --key 'it'\\''s $(my) "
         "run'/hosts.key --name h2");
     hosts->again = true;
