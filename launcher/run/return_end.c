@@ -8,6 +8,7 @@
 #include "launcher/run/host_options.h"
 #include "launcher/run/model/model_config.h"
 #include "launcher/run/runs/checkpoint_folder.h"
+#include "launcher/run/runs/run_again.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,18 +72,6 @@ static void save_snapshot(fl_run_losses *l, const fl_preparation *p, const char 
 
 /* ---- the command ---- */
 
-/* A directory beside that of the run which is not there yet. */
-static const char *free_dir(const char *dir, char path[PATH_MAX])
-{
-    for (int i = 2; i < 1000; i++) {
-        int n = snprintf(path, PATH_MAX, "%s-%d", dir, i);
-        if (n > 0 && n < PATH_MAX && access(path, F_OK) != 0) {
-            break;
-        }
-    }
-    return path;
-}
-
 static const char *engine_text(const fl_run_losses *l)
 {
     return l->hosts != NULL && l->hosts->meeting[0] != '\0' ? ", as tasks on the same hosts," : "";
@@ -99,7 +88,7 @@ static void tell_lost(const fl_run_losses *l, const char *why, const char *why_n
     }
     fl_log(FL_LOG_WARN, "%s; %s; `frostline run %s/job.yaml%s --run-dir %s`%s begins it again", why,
            lost, fl_shell_shown(dir, run, sizeof run), options,
-           fl_shell_shown(free_dir(dir, path), again, sizeof again), engine_text(l));
+           fl_shell_shown(fl_run_again_dir(dir, path), again, sizeof again), engine_text(l));
 }
 
 void fl_return_end_keep(fl_run_losses *l, const fl_preparation *p, const char *dir, const char *why)

@@ -147,6 +147,8 @@ static void describe_hosts(const fl_preparation *p, FILE *file)
     const char *path = p->cluster_file == NULL ? "" : p->cluster_file->path;
     if (p->hosts != NULL && path[0] != '\0') {
         fl_run_again_note(file, path, p->hosts->by_ssh ? NULL : p->hosts->agents);
+    } else if (p->hosts != NULL && p->hosts->meeting[0] != '\0') {
+        fl_run_again_note_tasks(file);
     }
 }
 

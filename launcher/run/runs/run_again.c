@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define TASKS "# as tasks on the same hosts\n"
+
 static const char *const options[] = {"--hosts", "--listen", "--ssh"};
 
 enum { N_OPTIONS = sizeof options / sizeof *options };
@@ -30,6 +32,22 @@ void fl_run_again_note(FILE *job, const char *hosts_file, const char *listen)
 {
     put_comment(job, "--hosts", hosts_file);
     put_comment(job, listen == NULL ? "--ssh" : "--listen", listen == NULL ? "" : listen);
+}
+
+void fl_run_again_note_tasks(FILE *job)
+{
+    fputs(TASKS, job);
+}
+
+/* Before the first field. */
+static bool has_tasks(const char *job)
+{
+    const char *line = job;
+    while (strncmp(line, "# ", 2) == 0 && strncmp(line, TASKS, strlen(TASKS)) != 0) {
+        line += strcspn(line, "\n");
+        line += *line == '\n';
+    }
+    return strncmp(line, TASKS, strlen(TASKS)) == 0;
 }
 
 /* " --hosts FILE" of the line "# --hosts FILE"; nothing of another one. */
@@ -64,23 +82,35 @@ static void put_options(const char *job, char *text, size_t size_bytes)
 
 /* ---- the command ---- */
 
+const char *fl_run_again_dir(const char *dir, char path[PATH_MAX])
+{
+    for (int i = 2; i < 1000; i++) {
+        int n = snprintf(path, PATH_MAX, "%s-%d", dir, i);
+        if (n > 0 && n < PATH_MAX && access(path, F_OK) != 0) {
+            break;
+        }
+    }
+    return path;
+}
+
 const char *fl_run_again_text(const char *dir, const char *job, bool is_program,
                               char text[FL_RUN_AGAIN_TEXT])
 {
-    char hosts[FL_RUN_AGAIN_TEXT / 4], file[PATH_MAX + 16];
+    char hosts[FL_RUN_AGAIN_TEXT / 4], file[PATH_MAX + 16], other[PATH_MAX];
     char shown_file[FL_RUN_AGAIN_TEXT / 4], shown_dir[FL_RUN_AGAIN_TEXT / 4];
-    put_options(job, hosts, sizeof hosts);
-    snprintf(file, sizeof file, "%s/job.yaml", dir);
+    bool tasks = has_tasks(job);
     if (is_program) {
         snprintf(text, FL_RUN_AGAIN_TEXT,
                  "nothing of the run was kept; its program begins it again, in another directory");
-    } else {
-        snprintf(text, FL_RUN_AGAIN_TEXT,
-                 "nothing of the run was kept; `frostline run %s%s --run-dir %s --continue` begins "
-                 "it again",
-                 fl_shell_shown(file, shown_file, sizeof shown_file), hosts,
-                 fl_shell_shown(dir, shown_dir, sizeof shown_dir));
+        return text;
     }
+    put_options(job, hosts, sizeof hosts);
+    snprintf(file, sizeof file, "%s/job.yaml", dir);
+    fl_shell_shown(tasks ? fl_run_again_dir(dir, other) : dir, shown_dir, sizeof shown_dir);
+    snprintf(text, FL_RUN_AGAIN_TEXT,
+             "nothing of the run was kept; `frostline run %s%s --run-dir %s%s begins it again",
+             fl_shell_shown(file, shown_file, sizeof shown_file), hosts, shown_dir,
+             tasks ? "`, as tasks on the same hosts," : " --continue`");
     return text;
 }
 

@@ -4,10 +4,13 @@
  *     # --hosts hosts.yaml
  *     # --listen tcp://10.0.0.1:5570        or # --ssh
  *
+ *     # as tasks on the same hosts            of Slurm or mpirun, without options
+ *
  * They stand before the first field, and a job is read without them. */
 #ifndef FL_LAUNCHER_RUN_RUNS_RUN_AGAIN_H
 #define FL_LAUNCHER_RUN_RUNS_RUN_AGAIN_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -17,8 +20,15 @@ enum { FL_RUN_AGAIN_TEXT = 8192 };
  * name with a line break is left out. */
 void fl_run_again_note(FILE *job, const char *hosts_file, const char *listen);
 
+/* The comment of a run whose hosts are those of tasks that an engine has started. */
+void fl_run_again_note_tasks(FILE *job);
+
+/* A directory beside that of the run which is not there yet: DIR-2, ... Returns path. */
+const char *fl_run_again_dir(const char *dir, char path[PATH_MAX]);
+
 /* "nothing of the run was kept; `frostline run DIR/job.yaml --hosts FILE --listen ADDRESS --run-dir
  * DIR --continue` begins it again", of the run in the directory `dir`.
+ * Tasks read the job while the directory would get another name, so theirs is DIR-2.
  * job      the text of its job.yaml
  * Returns  text */
 const char *fl_run_again_text(const char *dir, const char *job, bool is_program,

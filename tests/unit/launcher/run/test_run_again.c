@@ -1,0 +1,79 @@
+/* The command that begins a run again of which nothing was kept. Would catch: one that lacks the
+ * hosts of the run, or that a shell reads as another one. */
+#include "launcher/run/runs/run_again.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define FIELDS "name: small\n# --hosts none\n"
+
+/* A job with these comments. */
+static char *note_hosts(const char *file, const char *listen)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *stream = open_memstream(&text, &n);
+    assert_non_null(stream);
+    if (file == NULL) {
+        fl_run_again_note_tasks(stream);
+    } else {
+        fl_run_again_note(stream, file, listen);
+    }
+    fputs(FIELDS, stream);
+    fclose(stream);
+    return text;
+}
+
+static void expect(char *job, const char *dir, const char *expected)
+{
+    char text[FL_RUN_AGAIN_TEXT], whole[FL_RUN_AGAIN_TEXT];
+    snprintf(whole, sizeof whole, "nothing of the run was kept; `frostline run %s", expected);
+    assert_string_equal(fl_run_again_text(dir, job, false, text), whole);
+    free(job);
+}
+
+static void test_run_again__has_the_hosts_of_the_run(void **state)
+{
+    (void)state;
+    expect(note_hosts("hosts.yaml", "tcp://10.0.0.1:5570"), "/r/a",
+           "/r/a/job.yaml --hosts hosts.yaml --listen tcp://10.0.0.1:5570 --run-dir /r/a "
+           "--continue` begins it again");
+    expect(note_hosts("hosts.yaml", NULL), "/r/a",
+           "/r/a/job.yaml --hosts hosts.yaml --ssh --run-dir /r/a --continue` begins it again");
+    expect(note_hosts(NULL, NULL), "/r/a",
+           "/r/a/job.yaml --run-dir /r/a-2`, as tasks on the same hosts, begins it again");
+    expect(strdup(FIELDS), "/r/a", "/r/a/job.yaml --run-dir /r/a --continue` begins it again");
+}
+
+static void test_run_again__names_are_words_of_a_shell(void **state)
+{
+    (void)state;
+    expect(note_hosts("my hosts; reboot", NULL), "/r/a b",
+           "'/r/a b/job.yaml' --hosts 'my hosts; reboot' --ssh --run-dir '/r/a b' --continue` "
+           "begins it again");
+    expect(note_hosts("x\n# --listen y", NULL), "/r/a",
+           "/r/a/job.yaml --ssh --run-dir /r/a --continue` begins it again");
+}
+
+static void test_run_again__a_program_has_no_command(void **state)
+{
+    (void)state;
+    char text[FL_RUN_AGAIN_TEXT];
+    assert_null(strchr(fl_run_again_text("/r/a", FIELDS, true, text), '`'));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run_again__has_the_hosts_of_the_run),
+        cmocka_unit_test(test_run_again__names_are_words_of_a_shell),
+        cmocka_unit_test(test_run_again__a_program_has_no_command),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
