@@ -6,6 +6,7 @@
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -271,6 +272,16 @@ ptrdiff_t fl__tls_stream_read(fl__tls_stream *s, void *to, size_t size_bytes)
     return s->ended && n == 0 ? -1 : (ptrdiff_t)n;
 }
 
+static int flush_batch(fl__tls_stream *s)
+{
+    int rc = s->batch == NULL ? 1 : fl__tls_batch_flush(s->batch);
+    if (rc < 0) {
+        s->hung_up = true;
+        snprintf(s->why, sizeof s->why, "%s", strerror(errno));
+    }
+    return rc;
+}
+
 /* One record at most; 0 or -1 as the functions of the header. */
 static ptrdiff_t write_record(fl__tls_stream *s, const unsigned char *from, size_t size_bytes)
 {
@@ -278,13 +289,14 @@ static ptrdiff_t write_record(fl__tls_stream *s, const unsigned char *from, size
     errno = 0;
     int rc = SSL_write_ex(
         s->ssl, from, size_bytes < FL__TLS_RECORD_BYTES ? size_bytes : FL__TLS_RECORD_BYTES, &n);
+    s->unsent = s->unsent || (rc > 0 && fl__tls_stream_in_kernel(s, true));
     return rc > 0 ? (ptrdiff_t)n : explain(s, rc, errno);
 }
 
 ptrdiff_t fl__tls_stream_write(fl__tls_stream *s, const void *from, size_t size_bytes)
 {
     size_t n = 0;
-    int flushed = fl__tls_stream_flush(s);
+    int flushed = flush_batch(s);
     if (flushed <= 0) {
         return flushed;
     }
@@ -296,22 +308,27 @@ ptrdiff_t fl__tls_stream_write(fl__tls_stream *s, const void *from, size_t size_
         }
         n += (size_t)more;
     }
-    return fl__tls_stream_flush(s) < 0 ? -1 : (ptrdiff_t)n;
+    return flush_batch(s) < 0 ? -1 : (ptrdiff_t)n;
+}
+
+/* The kernel keeps a record that finds no room in the socket, and drops it when the socket is
+ * closed. A socket that is ready for writing has room for all that is kept. */
+static bool flush_kernel(fl__tls_stream *s)
+{
+    struct pollfd ready = {.fd = s->fd, .events = POLLOUT};
+    s->unsent = s->unsent && poll(&ready, 1, 0) <= 0;
+    return !s->unsent;
 }
 
 int fl__tls_stream_flush(fl__tls_stream *s)
 {
-    int rc = s->batch == NULL ? 1 : fl__tls_batch_flush(s->batch);
-    if (rc < 0) {
-        s->hung_up = true;
-        snprintf(s->why, sizeof s->why, "%s", strerror(errno));
-    }
-    return rc;
+    int rc = flush_batch(s);
+    return rc > 0 ? flush_kernel(s) : rc;
 }
 
 bool fl__tls_stream_is_flushed(const fl__tls_stream *s)
 {
-    return s->batch == NULL || fl__tls_batch_is_empty(s->batch);
+    return !s->unsent && (s->batch == NULL || fl__tls_batch_is_empty(s->batch));
 }
 
 void fl__tls_stream_expect(fl__tls_stream *s, size_t size_bytes)

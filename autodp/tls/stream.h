@@ -36,6 +36,7 @@ typedef struct fl__tls_stream {
     fl__tls_batch *batch;    /* NULL: the kernel makes the records, or shakes hands still */
     bool dry;                /* the last read has found no more than it brought */
     bool ended;              /* and what follows is the end */
+    bool unsent;             /* the kernel may hold records that have found no room in the socket */
     int peer;                /* a server knows it once the handshake is done; -1 before */
     bool hung_up;            /* it ended because the other end closed it */
     bool wants_write;        /* the last call has to wait until the socket takes bytes */
@@ -57,7 +58,8 @@ int fl__tls_stream_shake(fl__tls_stream *s);
 
 /* Bytes read or written, > 0. 0: none now. -1: the connection ended; `why`. A read brings fewer
  * than were asked for only if there are no more now. What was written may still lie here, until a
- * flush has returned 1. A write that returned 0 must be repeated with the same bytes. */
+ * flush has returned 1. What a write did not take must be given again from the same memory: where
+ * the kernel makes the records, OpenSSL keeps its address. */
 ptrdiff_t fl__tls_stream_read(fl__tls_stream *s, void *to, size_t size_bytes);
 ptrdiff_t fl__tls_stream_write(fl__tls_stream *s, const void *from, size_t size_bytes);
 
