@@ -171,8 +171,9 @@ static fl_status hold_until_decided(worker *w, fl_control_message *what, bool *s
 fl_status fl_control_point(worker *w, bool any, fl_control_message *what, bool *switched)
 {
     if (w->step == w->end_step && has_standby(w)) {
-        /* Standby workers wait to hear that this is the end; no other command matters now. */
-        what->command.kind = FL_COMMAND_STOP;
+        /* Standby workers wait to hear that this is the end; no other command matters now. It is
+         * no request to stop: the last evaluation follows, also after a loss during it. */
+        what->command = (fl_command){.kind = FL_COMMAND_END};
         return receive_command(w, what);
     }
     if (any) {

@@ -262,6 +262,44 @@ static void test_regroup__nobody_is_left_to_report(void **state)
     assert_int_equal(remove_root(NULL), 0);
 }
 
+/* ---- a member is lost in the last evaluation ---- */
+
+static atomic_bool *standby_knows; /* in shared memory: that it was the last step */
+
+static void strike_in_last_evaluation(const char *point, fl_worker_state *w)
+{
+    if (w->rank == STANDBY && strcmp(point, "end") == 0) {
+        atomic_store(standby_knows, true);
+    }
+    if (w->rank == 1 && strcmp(point, "evaluate") == 0 && w->step == w->end_step) {
+        while (!atomic_load(standby_knows)) {
+            nap(1000);
+        }
+        kill(getpid(), SIGKILL);
+    }
+}
+
+/* The others evaluate then, with the standby worker in the lost one's place. Would catch: the end
+ * that the standby worker heard of taken for a request to stop, a run without its last evaluation
+ * that ends as if nothing were missing. */
+static void test_regroup__the_last_evaluation_follows_a_loss_during_it(void **state)
+{
+    assert_int_equal(make_root(state), 0);
+    standby_knows = shared_memory(sizeof *standby_knows);
+    scenario s = {.name = "last",
+                  .sets = JOB_SETS(TRAINING, "train.epochs", "2", "devices.count", "3",
+                                   "train.evaluate", "true"),
+                  .n_samples = N_SAMPLES,
+                  .at_point = strike_in_last_evaluation};
+    scenario_start(&s);
+    expect_end(&s, FL_OK);
+    assert_int_equal(count_events(s.dir, "run.recovered", "worker 1 ("), 1);
+    assert_int_equal(count_events(s.dir, "evaluation", "\"step\": 15"), 1);
+    assert_int_equal(count_events(s.dir, "run.finished", "\"test_loss\": null"), 0);
+    scenario_forget(&s);
+    assert_int_equal(remove_root(NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_regroup__names_the_worker_that_cannot_be_brought_along),
         cmocka_unit_test(test_regroup__a_repeated_run_ends_with_its_reason),
         cmocka_unit_test(test_regroup__nobody_is_left_to_report),
+        cmocka_unit_test(test_regroup__the_last_evaluation_follows_a_loss_during_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
