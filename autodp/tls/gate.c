@@ -11,6 +11,7 @@
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
+#include "device/system/tcp_retry.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -163,6 +164,7 @@ static void take_stranger(fl__tls_net *net, int fd)
     int one = 1, slot = free_slot(net);
     stranger *s = &net->gate->slots[slot];
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    fl_tcp_retry_evenly(fd);
     s->since_us = fl_now_us();
     if (fl__tls_stream_open(&s->stream, &net->identity, fd, false, -1) == FL_OK &&
         !fl__tls_watch(net, fd, true, FL__TLS_STRANGER, slot, false)) {

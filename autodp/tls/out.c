@@ -12,6 +12,7 @@
 
 #include "device/errors/log.h"
 #include "device/system/clock.h"
+#include "device/system/tcp_retry.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -80,6 +81,7 @@ static void begin(fl__tls_net *net, fl__tls_peer *p)
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    fl_tcp_retry_evenly(fd);
     if (connect(fd, (struct sockaddr *)&p->address, size_of(&p->address)) != 0 &&
         errno != EINPROGRESS) {
         fail_to_connect(net, p, errno);

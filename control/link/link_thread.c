@@ -10,6 +10,7 @@
  * waits for (ready, failed, done) wake the link thread at once. */
 #include "control/link/link_thread.h"
 
+#include "autodp/net/zmq_event.h"
 #include "control/link/keys/zmq_socket.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"
@@ -261,20 +262,13 @@ static void watch_controller(fl_link *link, int64_t now_us)
     }
 }
 
-/* Whether the controller holds the other end, from what the transport tells: an event is two parts,
- * the number of the event first. */
+/* Whether the controller holds the other end, from what the transport tells. */
 static void read_connection_events(fl_link *link)
 {
-    zmq_msg_t part;
-    zmq_msg_init(&part);
-    while (zmq_msg_recv(&part, link->events, ZMQ_DONTWAIT) >= 0) {
-        if (zmq_msg_more(&part)) { /* the second part is the endpoint */
-            uint16_t event;
-            memcpy(&event, zmq_msg_data(&part), sizeof event);
-            link->connected = event == ZMQ_EVENT_CONNECTED;
-        }
+    int event;
+    while ((event = fl_zmq_event_read(link->events)) != 0) {
+        link->connected = event == ZMQ_EVENT_CONNECTED;
     }
-    zmq_msg_close(&part);
 }
 
 /* Hand all reports to the transport. A controller that does not read, because it was stopped, is

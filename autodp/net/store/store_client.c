@@ -1,17 +1,20 @@
 #include "autodp/net/store/store.h"
 
 #include "autodp/net/store/store_wire.h"
+#include "autodp/net/zmq_event.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 #include <zmq.h>
 
 struct fl_store_client {
     void *socket; /* DEALER */
+    void *events; /* of its connection */
     uint64_t last_id;
     bool unanswered;  /* the request last_id, */
     uint64_t request; /* whose hash this is */
@@ -20,6 +23,18 @@ struct fl_store_client {
 static fl_status zmq_failed(const char *what)
 {
     return fl_fail(FL_EIO, "store: %s: %s", what, zmq_strerror(errno));
+}
+
+static bool watch_connection(fl_store_client *client, void *zmq_context)
+{
+    char name[48];
+    int zero = 0;
+    snprintf(name, sizeof name, "inproc://store-%p", client->socket);
+    client->events = zmq_socket(zmq_context, ZMQ_PAIR);
+    return client->events != NULL &&
+           zmq_setsockopt(client->events, ZMQ_LINGER, &zero, sizeof zero) == 0 &&
+           zmq_socket_monitor(client->socket, name, ZMQ_EVENT_CONNECTED) == 0 &&
+           zmq_connect(client->events, name) == 0;
 }
 
 fl_status fl_store_connect(void *zmq_context, const char *endpoint, const fl_curve_keys *keys,
@@ -33,7 +48,7 @@ fl_status fl_store_connect(void *zmq_context, const char *endpoint, const fl_cur
     if (client->socket == NULL) {
         status = zmq_failed("socket");
     } else if (zmq_setsockopt(client->socket, ZMQ_LINGER, &zero, sizeof zero) != 0 ||
-               !fl_curve_client(keys, client->socket) ||
+               !fl_curve_client(keys, client->socket) || !watch_connection(client, zmq_context) ||
                zmq_connect(client->socket, endpoint) != 0) {
         status = zmq_failed(endpoint);
     }
@@ -49,7 +64,11 @@ void fl_store_disconnect(fl_store_client **client)
 {
     if (*client != NULL) {
         if ((*client)->socket != NULL) {
+            (void)zmq_socket_monitor((*client)->socket, NULL, 0);
             zmq_close((*client)->socket);
+        }
+        if ((*client)->events != NULL) {
+            zmq_close((*client)->events);
         }
         fl_free(*client);
         *client = NULL;
@@ -140,11 +159,13 @@ static bool is_reply(const fl_store_client *client, zmq_msg_t *payload, fl_store
 
 static fl_status wait_readable(fl_store_client *client, int64_t deadline_us)
 {
-    zmq_pollitem_t item = {.socket = client->socket, .events = ZMQ_POLLIN};
+    zmq_pollitem_t items[] = {{.socket = client->socket, .events = ZMQ_POLLIN},
+                              {.socket = client->events, .events = ZMQ_POLLIN}};
     for (;;) {
         int64_t left_ms = fl_left_ms(deadline_us);
-        int rc = zmq_poll(&item, 1, left_ms > INT_MAX ? INT_MAX : (long)left_ms);
-        if (rc > 0) {
+        int rc = zmq_poll(items, 2, left_ms > INT_MAX ? INT_MAX : (long)left_ms);
+        (void)fl_zmq_event_read(client->events);
+        if (rc > 0 && (items[0].revents & ZMQ_POLLIN) != 0) {
             return FL_OK;
         }
         if (rc < 0 && errno != EINTR) {

@@ -1,4 +1,5 @@
 /* The relay's connection to the head, and how the host joins: ① of control/agent/relay/relay.c. */
+#include "autodp/net/zmq_event.h"
 #include "control/agent/relay/relay_state.h"
 #include "control/link/keys/greeting.h"
 #include "control/link/keys/zmq_socket.h"
@@ -80,21 +81,14 @@ void fl__relay_close_head(fl__relay *r)
     }
 }
 
-/* The events of the connection since the last call. One is two parts, its number first. */
+/* The events of the connection since the last call. */
 static int read_events(fl__relay *r)
 {
-    int events = 0;
-    zmq_msg_t part;
-    zmq_msg_init(&part);
-    while (zmq_msg_recv(&part, r->events, ZMQ_DONTWAIT) >= 0) {
-        if (zmq_msg_more(&part) && zmq_msg_size(&part) >= sizeof(uint16_t)) {
-            uint16_t event;
-            memcpy(&event, zmq_msg_data(&part), sizeof event);
-            events |= event;
-            fl_head_watch_note(&r->watch, event, fl_now_us());
-        }
+    int events = 0, event;
+    while ((event = fl_zmq_event_read(r->events)) != 0) {
+        events |= event;
+        fl_head_watch_note(&r->watch, event, fl_now_us());
     }
-    zmq_msg_close(&part);
     return events;
 }
 

@@ -4,6 +4,7 @@
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
+#include "device/system/tcp_retry.h"
 #include "device/system/thread.h"
 #include "device/system/thread_priority.h"
 
@@ -199,6 +200,7 @@ static bool bind_and_watch(fl_door *d, void *socket, void *monitor, const char *
         }
         return false;
     }
+    fl_tcp_retry_evenly(fd);
     d->listener[d->n] = fd;
     d->n++; /* the thread reads it */
     return true;
