@@ -17,7 +17,7 @@ typedef struct fl_net_unanswered {
     uint16_t port;    /* at which the other end listens */
     bool connected;   /* it was open; else this end still tries to connect */
     int32_t error;    /* the errno of the last attempt to connect; 0: no answer came */
-    int64_t for_ms;   /* since then */
+    int64_t for_ms;   /* until the last attempt that had time for an answer */
 } fl_net_unanswered;
 
 /* Keep the one that has waited longer. Pure. */

@@ -62,6 +62,14 @@ typedef enum fl__tls_out_state {
 
 enum { FL__TLS_STAGE_BYTES = 16 * 1024 }; /* a record */
 
+/* What look.c has seen of the kernel's attempts to get an answer. */
+typedef struct fl__tls_asked {
+    int64_t looked_us;            /* the last look */
+    int n_tries;                  /* at that time */
+    int64_t tried_us, noticed_us; /* the last attempt came between these two looks */
+    int64_t in_vain_ms;
+} fl__tls_asked;
+
 typedef struct fl__tls_out {
     fl__tls_stream stream;
     fl__tls_out_state state;
@@ -70,11 +78,12 @@ typedef struct fl__tls_out {
     int64_t since_us;          /* the first attempt of those that have not connected; 0: it has */
     int error;                 /* the errno of the last of them; 0: it had no answer */
     int64_t unacknowledged_us; /* since when look.c has found sent data without acknowledgement */
-    bool busy;                 /* some thread writes */
-    bool blocked;              /* the socket takes no more for now */
-    bool look;                 /* something has come back on it */
-    bool bye;                  /* a bye is the last frame */
-    bool renews;               /* the stage ends with a renew */
+    fl__tls_asked asked;
+    bool busy;    /* some thread writes */
+    bool blocked; /* the socket takes no more for now */
+    bool look;    /* something has come back on it */
+    bool bye;     /* a bye is the last frame */
+    bool renews;  /* the stage ends with a renew */
     uint64_t n_records;
     /* The bytes at hand: small frames and the heads of large ones are put together in a stage. */
     unsigned char *stage; /* [FL__TLS_STAGE_BYTES] */

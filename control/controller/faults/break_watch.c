@@ -32,15 +32,19 @@ int fl_break_watch_behind(const fl_controller *controller)
     return last < 0 ? 0 : last;
 }
 
-/* The only one that trains may wait in vain for another one in standby, to which it sends a command
- * or its vote; asleep in an operation of its own, it is judged by itself. The patience grows while
- * to regroup does not help. */
-static bool all_stand_still(const fl_controller *controller)
+/* It grows while to regroup does not help. */
+static int64_t patience_of(const fl_controller *controller)
 {
     const fl_recovery *r = &controller->recovery;
     bool again = controller->stats.steps == r->idle_step;
     int doublings = !again ? 0 : r->n_idle < LONGER_MAX ? r->n_idle : LONGER_MAX;
-    int64_t patience_us = controller->shutdown.limits.silence_us << doublings;
+    return controller->shutdown.limits.silence_us << doublings;
+}
+
+/* The only one that trains may wait in vain for another one in standby, to which it sends a command
+ * or its vote; asleep in an operation of its own, it is judged by itself. */
+static bool all_stand_still(const fl_controller *controller, int64_t patience_us)
+{
     int n = 0, n_waiting = 0;
     for (int i = 0; i < controller->n_workers; i++) {
         const fl_worker *w = &controller->workers[i];
@@ -78,6 +82,16 @@ static void count_idle(fl_controller *controller)
     r->idle_step = controller->stats.steps;
 }
 
+/* Nothing is wrong so far, and a trial takes a while. */
+static void try_early(fl_controller *controller, bool can, int64_t now_us)
+{
+    if (can && all_stand_still(controller, controller->shutdown.limits.trial_us)) {
+        (void)fl_host_pairs_check_early(controller, now_us);
+    } else {
+        fl_host_pairs_forget(controller);
+    }
+}
+
 bool fl_break_watch_is_due(fl_controller *controller, int64_t now_us, fl_loss_kind *kind, int *who)
 {
     fl_recovery *r = &controller->recovery;
@@ -86,8 +100,12 @@ bool fl_break_watch_is_due(fl_controller *controller, int64_t now_us, fl_loss_ki
     bool left = first >= 0 && now_us - controller->workers[first].left_us >=
                                   controller->shutdown.limits.settle_us;
     bool can = fl_recovery_regroups(controller, why, sizeof why);
-    bool stand = can && all_stand_still(controller);
-    if (r->state == FL_RECOVERY_COLLECTING || (!left && !stand)) {
+    bool stand = can && all_stand_still(controller, patience_of(controller));
+    if (r->state == FL_RECOVERY_COLLECTING) {
+        return false;
+    }
+    if (!left && !stand) {
+        try_early(controller, can, now_us);
         return false;
     }
     if (fl_host_pairs_check(controller, now_us)) {

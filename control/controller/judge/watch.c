@@ -12,6 +12,7 @@ fl_watch_limits fl_watch_limits_of(int64_t detect_ms, int64_t deadline_ms)
     int64_t start_ms = 2 * deadline_ms > 30000 ? 2 * deadline_ms : 30000;
     return (fl_watch_limits){
         .silence_us = detect_us * 65 / 100,
+        .trial_us = detect_us * 20 / 100,
         .settle_us = detect_us * 4 / 100,
         .grace_us = detect_us * 20 / 100,
         .start_us = start_ms * 1000,

@@ -11,6 +11,7 @@
 /* Microseconds. */
 typedef struct fl_watch_limits {
     int64_t silence_us; /* longest time between two signs of life */
+    int64_t trial_us;   /* without progress, until hosts try whether they reach each other */
     int64_t settle_us;  /* from the first symptom to naming its cause */
     int64_t start_us;   /* from the fork to ready */
     int64_t grace_us;   /* from ABORT to SIGKILL */

@@ -10,10 +10,13 @@
 #include <stdio.h>
 
 enum {
-    TRY_LEAST_MS = 1000, /* for a trial, which is fault.detect */
+    TRY_PERCENT = 65, /* of fault.detect, for a trial: with trial_us of watch.h before it, a pair is
+                       * found as fast as a host that is silent */
+    TRY_LEAST_MS = 1000,
     TRY_MOST_MS = 10000,
     FRESH_US = 1000 * 1000, /* for so long, what was found still holds */
     SLACK_US = 1500 * 1000, /* beyond a trial, until nobody waits for the gate any more */
+    YOUNG_TIMES = 2,        /* so much longer, for the next attempt of a worker's connection */
     LEAVE_US = 2000 * 1000, /* for the gate to count a host as lost */
     PAUSE_TIMES = 4,        /* the silence of a worker, between two trials of one meeting */
 };
@@ -141,7 +144,7 @@ static void drop_gone(fl_controller *controller)
 static bool ask_hosts(fl_controller *controller, int64_t now_us)
 {
     fl_host_pairs *pairs = &controller->host_pairs;
-    int64_t try_ms = controller->options->job->fault.detect_ms;
+    int64_t try_ms = controller->options->job->fault.detect_ms * TRY_PERCENT / 100;
     try_ms = try_ms > TRY_MOST_MS ? TRY_MOST_MS : try_ms < TRY_LEAST_MS ? TRY_LEAST_MS : try_ms;
     if (!fl_agent_ask_reach(controller->agent, try_ms)) {
         return false;
@@ -155,13 +158,14 @@ static bool ask_hosts(fl_controller *controller, int64_t now_us)
 static bool await_answers(fl_controller *controller, int64_t now_us)
 {
     fl_host_pairs *pairs = &controller->host_pairs;
-    bool late = now_us - pairs->since_us > pairs->timeout_ms * 1000 + SLACK_US;
+    int64_t most_us = pairs->timeout_ms * 1000 + SLACK_US, passed_us = now_us - pairs->since_us;
+    bool late = passed_us > most_us;
     if (!pairs->sight.complete && !late) {
         return true;
     }
     drop_gone(controller);
     bool young = fl_worker_pairs_add(controller, pairs->timeout_ms, now_us, &pairs->sight);
-    if (young && pairs->sight.n == 0 && !late) {
+    if (young && pairs->sight.n == 0 && passed_us < YOUNG_TIMES * most_us) {
         return true;
     }
     pairs->state = FL_HOST_PAIRS_IDLE;
@@ -199,7 +203,8 @@ bool fl_host_pairs_check(fl_controller *controller, int64_t now_us)
 {
     fl_host_pairs *pairs = &controller->host_pairs;
     bool stale = pairs->state != FL_HOST_PAIRS_IDLE &&
-                 now_us - pairs->since_us > TRY_MOST_MS * INT64_C(1000) + LEAVE_US + SLACK_US;
+                 now_us - pairs->since_us >
+                     YOUNG_TIMES * (TRY_MOST_MS * INT64_C(1000) + SLACK_US) + LEAVE_US;
     if (stale) { /* nobody has asked for the outcome of that trial */
         pairs->state = FL_HOST_PAIRS_IDLE;
     }
@@ -216,6 +221,20 @@ bool fl_host_pairs_check(fl_controller *controller, int64_t now_us)
     }
     bool fresh = pairs->checked_us != 0 && now_us - pairs->checked_us < FRESH_US;
     return !fresh && ask_hosts(controller, now_us);
+}
+
+bool fl_host_pairs_check_early(fl_controller *controller, int64_t now_us)
+{
+    const fl_host_pairs *pairs = &controller->host_pairs;
+    bool lately = pairs->state == FL_HOST_PAIRS_IDLE && pairs->checked_us != 0 &&
+                  now_us - pairs->checked_us < controller->shutdown.limits.silence_us;
+    return !lately && fl_host_pairs_check(controller, now_us);
+}
+
+void fl_host_pairs_forget(fl_controller *controller)
+{
+    fl_host_pairs *pairs = &controller->host_pairs;
+    pairs->state = pairs->state == FL_HOST_PAIRS_ASKED ? FL_HOST_PAIRS_IDLE : pairs->state;
 }
 
 bool fl_host_pairs_may_explain(const fl_controller *controller, fl_loss_kind kind, int who)
@@ -274,12 +293,17 @@ bool fl_host_pairs_check_meeting(fl_controller *controller, int64_t now_us)
         pairs->progress = progress;
         pairs->idle_us = now_us;
     }
-    if (progress == 0 || now_us - pairs->idle_us < controller->shutdown.limits.silence_us) {
+    const fl_watch_limits *limits = &controller->shutdown.limits;
+    int64_t passed_us = now_us - pairs->idle_us;
+    if (progress == 0 || passed_us < limits->trial_us) {
         return false;
+    }
+    if (passed_us < limits->silence_us) {
+        return fl_host_pairs_check_early(controller, now_us);
     }
     bool waits = fl_host_pairs_check(controller, now_us);
     if (!waits) { /* a long while until the next one */
-        pairs->idle_us = now_us + PAUSE_TIMES * controller->shutdown.limits.silence_us;
+        pairs->idle_us = now_us + PAUSE_TIMES * limits->silence_us;
     }
     return waits;
 }

@@ -21,6 +21,13 @@ typedef struct fl_controller fl_controller;
  * and when they have found nothing just now. */
 bool fl_host_pairs_check(fl_controller *controller, int64_t now_us);
 
+/* The same as soon as it may have gone wrong, so that less is to be waited for when it has: at most
+ * one trial in the time in which a worker may be silent. */
+bool fl_host_pairs_check_early(fl_controller *controller, int64_t now_us);
+
+/* The run makes progress: what the hosts may find now is of no use any more. */
+void fl_host_pairs_forget(fl_controller *controller);
+
 /* Whether a cut between hosts would explain this loss. */
 bool fl_host_pairs_may_explain(const fl_controller *controller, fl_loss_kind kind, int who);
 

@@ -33,16 +33,21 @@ static int make_three(void **state)
     return net_hosts_set_up(state, 3, (const int[]){1, 1, 1});
 }
 
-static void start_run(net_hosts *h, const char *plan, int steps)
+static void start_patient(net_hosts *h, const char *plan, int steps, int detect_s)
 {
     char job[NET_HOSTS_TEXT];
     snprintf(job, sizeof job,
-             NET_JOB "%s --set train.max_steps=%d --set train.epochs=%d --set fault.detect=2s "
+             NET_JOB "%s --set train.max_steps=%d --set train.epochs=%d --set fault.detect=%ds "
                      "--set fault.restarts=3",
-             plan, steps, steps);
+             plan, steps, steps, detect_s);
     net_hosts_start_head(h, job);
     net_hosts_start_agent(h, B);
     net_hosts_start_agent(h, C);
+}
+
+static void start_run(net_hosts *h, const char *plan, int steps)
+{
+    start_patient(h, plan, steps, 2);
 }
 
 static void cut_pair(const net_hosts *h, bool both, bool cut)
@@ -115,6 +120,27 @@ static void test_hosts_apart__a_cut_of_one_direction(void **state)
     net_hosts *h = *state;
     NET_NEED(h);
     go_on(h, FIXED THREE, false, COMPARED);
+}
+
+/* Would catch: hosts that try whether they reach each other only when a worker that is silent for
+ * so long would be lost. */
+static void test_hosts_apart__a_pair_is_found_as_fast_as_a_lost_host(void **state)
+{
+    enum { DETECT_S = 10 };
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_patient(h, FIXED THREE, ENDLESS, DETECT_S);
+    NET_AWAIT(net_hosts_n_steps(h) >= COMPARED);
+    cut_pair(h, true, true);
+    int64_t cut_us = fl_now_us();
+    NET_AWAIT(net_hosts_n_events(h, "host.lost", "") == 1);
+    int64_t found_us = fl_now_us() - cut_us;
+    kill(h->head, SIGTERM);
+    net_hosts_expect_codes(h, STOPPED, STOPPED);
+    check_told(h);
+    if (found_us >= DETECT_S * INT64_C(1000000)) {
+        fail_msg("found after %lld us", (long long)found_us);
+    }
 }
 
 /* The hosts are cut off from each other while they open the connections of the next plan, which
@@ -290,6 +316,7 @@ int main(void)
         SPACES(test_hosts_apart__a_chain_goes_on_with_one_of_them),
         SPACES(test_hosts_apart__the_host_comes_back_with_the_link),
         SPACES(test_hosts_apart__the_head_dies),
+        SPACES(test_hosts_apart__a_pair_is_found_as_fast_as_a_lost_host),
     };
     const struct CMUnitTest all[] = {
         SPACES(test_hosts_apart__a_cut_of_one_direction),
