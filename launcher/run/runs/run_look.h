@@ -17,7 +17,7 @@ typedef enum fl_run_state {
     FL_RUN_LOST,       /* its controller died before it could report an end */
     FL_RUN_STARTING,   /* its controller lives, but does not answer yet */
     FL_RUN_RECOVERING, /* the same, because the run goes back after a loss */
-    FL_RUN_ELSEWHERE,  /* another machine has begun it, and whether it lives is not seen from here */
+    FL_RUN_ELSEWHERE, /* another machine has begun it, and whether it lives is not seen from here */
 } fl_run_state;
 
 typedef struct fl_run_entry {
@@ -26,9 +26,9 @@ typedef struct fl_run_entry {
     fl_run_state state;
     char job[256];
     char hostname[65]; /* of the machine whose controller began or resumed it last; "": not known */
-    char started[40];           /* UTC, "2026-01-31T09:30:00.000Z"; sorts as time does */
-    int64_t n_steps;            /* of the whole run */
-    int64_t steps;              /* finished steps; -1: unknown */
+    char started[40];  /* UTC, "2026-01-31T09:30:00.000Z"; sorts as time does */
+    int64_t n_steps;   /* of the whole run */
+    int64_t steps;     /* finished steps; -1: unknown */
     int64_t skipped_steps;      /* not finite, so not applied; 0 until the run has ended */
     bool untrained;             /* lost before it wrote an event: nothing of it was kept */
     bool record_incomplete;     /* its files lack something that the run could not write */
