@@ -1,4 +1,4 @@
-#include "support/data/frames.h"
+#include "support/control/frames.h"
 
 #include "device/errors/log.h"
 

@@ -1,6 +1,6 @@
 /* Frames between head and workers: one of each type, whose values differ. */
-#ifndef FL_TESTS_SUPPORT_DATA_FRAMES_H
-#define FL_TESTS_SUPPORT_DATA_FRAMES_H
+#ifndef FL_TESTS_SUPPORT_CONTROL_FRAMES_H
+#define FL_TESTS_SUPPORT_CONTROL_FRAMES_H
 
 #include "control/link/wire/wire.h"
 

@@ -1,4 +1,4 @@
-#include "support/data/some_metrics.h"
+#include "support/control/some_metrics.h"
 
 #include <math.h>
 #include <stdio.h>

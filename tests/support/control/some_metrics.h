@@ -1,6 +1,6 @@
 /* Metrics of which everything is known, and every number differs. */
-#ifndef FL_TESTS_SUPPORT_DATA_SOME_METRICS_H
-#define FL_TESTS_SUPPORT_DATA_SOME_METRICS_H
+#ifndef FL_TESTS_SUPPORT_CONTROL_SOME_METRICS_H
+#define FL_TESTS_SUPPORT_CONTROL_SOME_METRICS_H
 
 #include "control/observe/metrics/metrics.h"
 

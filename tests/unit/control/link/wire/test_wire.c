@@ -1,7 +1,7 @@
 /* Frames between head and workers: what goes in comes out. */
 #include "control/link/wire/wire.h"
 
-#include "support/data/frames.h"
+#include "support/control/frames.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 #include "control/link/wire/wire.h"
 
 #include "device/random/random.h"
-#include "support/data/frames.h"
+#include "support/control/frames.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Metrics as text. Would catch: a line that Prometheus does not accept, a metric that the
  * documentation or the dashboard lacks or invents. */
 #include "control/observe/metrics/metrics.h"
-#include "support/data/some_metrics.h"
+#include "support/control/some_metrics.h"
 #include "support/formats/exposition.h"
 
 #include <ctype.h>

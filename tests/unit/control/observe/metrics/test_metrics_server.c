@@ -2,7 +2,7 @@
  * crashes the server, blocks it or makes it grow. */
 #include "control/observe/metrics/metrics_http.h"
 #include "device/random/random.h"
-#include "support/data/some_metrics.h"
+#include "support/control/some_metrics.h"
 #include "support/formats/exposition.h"
 #include "support/formats/http.h"
 #include "support/nap.h"
