@@ -56,9 +56,18 @@ void fl__recovery_list_lost(const fl_controller *controller, int rank, bool *los
 
 /* ---- the end of the run ---- */
 
-bool fl__recovery_is_evaluated(const fl_run_stats *stats)
+static int64_t n_test_samples(const fl_controller_options *o)
 {
-    return stats->any_eval && stats->last_eval.step + 1 == stats->steps;
+    const fl_dataset *d = o->dataset;
+    return d == NULL ? 0 : d->ops->count(d->self, FL_TEST) - o->n_validation;
+}
+
+bool fl__recovery_is_evaluated(const fl_controller *controller)
+{
+    const fl_run_stats *stats = &controller->stats;
+    bool is_last = stats->ended_early && stats->steps == stats->n_steps;
+    return stats->any_eval && stats->last_eval.step + 1 == stats->steps &&
+           (!is_last || fl_run_stats_is_tested(stats, n_test_samples(controller->options)));
 }
 
 bool fl__recovery_is_complete(const fl_controller *controller)
@@ -86,7 +95,7 @@ static bool is_recorded(const fl_controller *controller)
     bool evaluates = o->job->train.evaluate && stats->steps == stats->n_steps && d != NULL &&
                      d->ops->count(d->self, FL_TEST) > 0;
     return fl_checkpoints_has_last(&controller->checkpoints, stats->steps) &&
-           (!evaluates || fl__recovery_is_evaluated(stats));
+           (!evaluates || fl__recovery_is_evaluated(controller));
 }
 
 /* ---- whether it can ---- */

@@ -27,8 +27,9 @@ void fl__recovery_list_lost_moments(fl_controller *controller, const bool *lost)
  * written is. */
 bool fl__recovery_is_complete(const fl_controller *controller);
 
-/* Whether the last step is that of the last evaluation. */
-bool fl__recovery_is_evaluated(const fl_run_stats *stats);
+/* Whether the last step is that of the last evaluation. A run that ends for lack of improvement
+ * evaluates twice then: what the decision needs, and the test samples. */
+bool fl__recovery_is_evaluated(const fl_controller *controller);
 
 /* How many workers, other than `without` (-1: none), are still to report. */
 int fl__recovery_count_awaited(const fl_controller *controller, int without);

@@ -126,7 +126,7 @@ bool fl__recovery_order_regroup(fl_controller *controller, int64_t now_us, char 
         .step = r->step,
         .grad_norm = stats->last.grad_norm,
         .finite = !stats->last.skipped,
-        .evaluates = !fl__recovery_is_evaluated(stats),
+        .evaluates = !fl__recovery_is_evaluated(controller),
         .saved = fl_checkpoints_regroup(&controller->checkpoints, r->step, r->text),
         .position = position_from(controller, furthest)};
     if (!choose_plan(controller, &order.plan, why, size_bytes)) {

@@ -93,6 +93,13 @@ bool fl_run_stats_eval(fl_run_stats *stats, const fl_eval_report *report)
     return true;
 }
 
+bool fl_run_stats_is_tested(const fl_run_stats *stats, int64_t n_test)
+{
+    const fl_eval_report *last = &stats->last_eval;
+    return n_test == 0 ||
+           (stats->any_eval && (last->validation ? last->has_test : last->samples >= n_test));
+}
+
 void fl_run_stats_idle(fl_run_stats *stats, double ms)
 {
     stats->pending_eval_ms += ms;

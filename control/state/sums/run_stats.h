@@ -68,6 +68,9 @@ void fl_run_stats_skip(fl_run_stats *stats, int64_t n_steps);
  * already: then nothing has changed. */
 bool fl_run_stats_eval(fl_run_stats *stats, const fl_eval_report *report);
 
+/* Whether the last evaluation was of all n_test test samples, alone or after validation samples. */
+bool fl_run_stats_is_tested(const fl_run_stats *stats, int64_t n_test);
+
 /* Leave out time during which the run was paused on purpose. */
 void fl_run_stats_idle(fl_run_stats *stats, double ms);
 

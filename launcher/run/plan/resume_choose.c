@@ -313,8 +313,9 @@ static fl_status choose_folder(fl_resume *r, const fl_preparation *p,
 /* After an evaluation that ends a run, its test samples are evaluated, all of them. */
 static bool lacks_test(const fl_resume *r, const fl_preparation *p)
 {
-    const fl_eval_report *last = &r->checkpoint->controller.stats.last_eval;
-    return !last->has_test && (p->n_validation > 0 || p->job->train.evaluate_samples > 0);
+    const fl_dataset *d = p->dataset;
+    return !fl_run_stats_is_tested(&r->checkpoint->controller.stats,
+                                   d->ops->count(d->self, FL_TEST) - p->n_validation);
 }
 
 /* A checkpoint is written before the evaluation that follows its last step. */

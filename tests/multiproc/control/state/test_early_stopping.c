@@ -8,6 +8,7 @@
 #include "support/runs/scenario.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -311,6 +312,37 @@ static void test_early_stopping__is_in_a_checkpoint_of_the_same_step(void **stat
     json_decref(ending);
 }
 
+/* Of a step after which there are two, the second one is of the test samples. */
+static void die_in_second_evaluation(fl_flight_kind kind, int rank, int64_t step)
+{
+    static int64_t last = -1;
+    if (kind == FL_FLIGHT_EVALUATION && rank == 1) {
+        if (step == last) {
+            raise(SIGKILL);
+        }
+        last = step;
+    }
+}
+
+/* Would catch: a loss during the evaluation of the test samples that leaves the run without it,
+ * because the step had been evaluated for the decision. */
+static void test_early_stopping__evaluates_the_test_samples_after_a_loss(void **state)
+{
+    (void)state;
+    scenario s = {.name = "lost",
+                  .sets = JOB_SETS(BASE, PLAN("1", "3", "1")),
+                  .more = JOB_SETS(HOPELESS, "fault.on_loss", "continue", "fault.restarts", "0"),
+                  .n_samples = N_SAMPLES,
+                  .at_operation = die_in_second_evaluation};
+    scenario_run(&s);
+    json_t *finished = last_event(s.dir, "\"run.finished\"");
+    assert_int_equal(count_events(s.dir, "run.recovered", "worker 1 ("), 1);
+    assert_int_equal(number(finished, "steps"), 3 * PER_EPOCH);
+    assert_true(json_is_real(json_object_get(finished, "test_loss")));
+    assert_int_equal(count_events(s.dir, "evaluation", "\"test_samples\": 30"), 1);
+    json_decref(finished);
+}
+
 int main(void)
 {
 #define TEST(name)                                                                                 \
@@ -323,6 +355,7 @@ int main(void)
         TEST(is_repeated),
         TEST(stays_at_its_end_when_resumed),
         TEST(is_in_a_checkpoint_of_the_same_step),
+        TEST(evaluates_the_test_samples_after_a_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
