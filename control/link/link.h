@@ -41,7 +41,9 @@ typedef struct fl_link_options {
  * is gone and it does not leave by itself. */
 fl_status fl_link_open(const fl_link_options *options, fl_link **out) FL_MUST_CHECK;
 
-/* Flush the queued reports (at most 1 s), then close. *link becomes NULL; NULL is allowed. */
+/* Flush the queued reports (at most 1 s without a connection), wait until the controller has
+ * acknowledged the last one (fl_link_done, fl_link_failed; at most ten heartbeats), then close.
+ * *link becomes NULL; NULL is allowed. */
 void fl_link_close(fl_link **link);
 
 /* The rendezvous store, through this link's own second socket. Threads: one at a time. */

@@ -36,6 +36,14 @@ static void send_report(fl_link *link, const fl_wire_message *frame)
     }
 }
 
+/* The link closes only once the controller has it. */
+static void send_last(fl_link *link, const fl_wire_message *frame)
+{
+    atomic_store(&link->owes_last, true);
+    send_report(link, frame);
+    fl_link_wake(link);
+}
+
 static void finished_step(fl_link *link, int64_t step)
 {
     if (step + 1 > atomic_load_explicit(&link->steps, memory_order_relaxed)) {
@@ -213,13 +221,11 @@ void fl_link_failed(fl_link *link, fl_status status, const char *message)
     fl_wire_message frame = fl_link_frame(link, FL_WIRE_FAILED);
     frame.failed.status = status;
     snprintf(frame.failed.text, sizeof frame.failed.text, "%s", message);
-    send_report(link, &frame);
-    fl_link_wake(link);
+    send_last(link, &frame);
 }
 
 void fl_link_done(fl_link *link)
 {
     fl_wire_message frame = fl_link_frame(link, FL_WIRE_DONE);
-    send_report(link, &frame);
-    fl_link_wake(link);
+    send_last(link, &frame);
 }

@@ -24,7 +24,8 @@
 
 enum {
     SMALL_FRAME_BYTES = FL_WIRE_HEADER_BYTES + FL_WIRE_HEARTBEAT_MAX,
-    ORPHAN_MS = 2000,  /* from the controller's death to SIGKILL for this process */
+    PATIENCE_HEARTBEATS = 10, /* fault.detect */
+    ORPHAN_MS = 2000,         /* from the controller's death to SIGKILL for this process */
     TERMINATE_MS = 500 /* time for the controller to announce that a SIGTERM is for the whole run */
 };
 
@@ -171,6 +172,9 @@ static void obey(fl_link *link, const fl_wire_message *frame)
     case FL_WIRE_ABORT:
         abort_once(link, frame->generation, frame->why);
         break;
+    case FL_WIRE_TAKEN:
+        atomic_store(&link->owes_last, false);
+        break;
     case FL_WIRE_BREAK:
         take_break(link, &frame->break_order);
         break;
@@ -255,7 +259,7 @@ static void watch_controller(fl_link *link, int64_t now_us)
         die_of(SIGKILL);
     }
     int64_t silence_us = now_us - atomic_load(&link->heard_us);
-    if (silence_us > 10 * link->heartbeat_us && !link->told_of_silence) {
+    if (silence_us > PATIENCE_HEARTBEATS * link->heartbeat_us && !link->told_of_silence) {
         fl_log(FL_LOG_WARN, "the controller has been silent for %.1f s; waiting for it",
                (double)silence_us * 1e-6);
         link->told_of_silence = true;
@@ -289,6 +293,30 @@ static void flush_reports(fl_link *link)
     }
 }
 
+static void turn_link(fl_link *link)
+{
+    receive_orders(link);
+    read_connection_events(link);
+    (void)send_what_is_due(link);
+    int64_t now_us = fl_now_us();
+    watch_signals(link, now_us);
+    watch_controller(link, now_us);
+}
+
+/* The transport has accepted the last report, which may still wait for a cut of the network to end.
+ * A closed connection that receives one more message is reset by the system, which then forgets
+ * what was not acknowledged. */
+static void await_taken(fl_link *link)
+{
+    int64_t deadline_us = fl_now_us() + PATIENCE_HEARTBEATS * link->heartbeat_us;
+    while (atomic_load(&link->owes_last) && link->connected && link->orphaned_us == 0 &&
+           fl_left_ms(deadline_us) > 0) {
+        zmq_pollitem_t readable = {link->socket, 0, ZMQ_POLLIN, 0};
+        zmq_poll(&readable, 1, link->slice_ms);
+        turn_link(link);
+    }
+}
+
 /* The transport, too, waits for a controller that does not read. Should the controller die
  * meanwhile, this process dies with it. */
 static void set_linger(fl_link *link)
@@ -317,14 +345,10 @@ void *fl_link_main(void *argument)
         if ((items[1].revents & ZMQ_POLLIN) && read(link->wake_fd, &count, sizeof count) < 0) {
             fl_log(FL_LOG_DEBUG, "nothing to read from the wake-up");
         }
-        receive_orders(link);
-        read_connection_events(link);
-        (void)send_what_is_due(link);
-        int64_t now_us = fl_now_us();
-        watch_signals(link, now_us);
-        watch_controller(link, now_us);
+        turn_link(link);
     }
     flush_reports(link);
+    await_taken(link);
     set_linger(link);
     fl_queue_close(&link->queue);
     return NULL;

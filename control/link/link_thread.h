@@ -41,6 +41,8 @@ struct fl_link {
     _Atomic int64_t memory_parked_bytes, memory_workspace_bytes;
     _Atomic(const char *) operation;
     atomic_bool closing;
+    atomic_bool owes_last; /* a report that the controller has not acknowledged yet; the link's
+                              thread clears it */
     /* written for the training thread, under the lock */
     pthread_mutex_t lock;
     pthread_cond_t woken;

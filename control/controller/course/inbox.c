@@ -64,6 +64,13 @@ static void heard_hello(fl_controller *controller, fl_worker *worker, int64_t pi
     }
 }
 
+/* The worker ends once it hears this. */
+static void acknowledge_last(fl_controller *controller, const fl_worker *worker)
+{
+    fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_TAKEN);
+    fl_router_send_to(&controller->router, worker->rank, &frame);
+}
+
 /* A worker that does not train yet does not report its memory. */
 static void remember_memory(fl_worker *worker, const fl_wire_heartbeat *heartbeat)
 {
@@ -277,9 +284,11 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
         worker->failed_us = fl_now_us();
         worker->failure = frame->failed.status;
         memcpy(worker->failure_text, frame->failed.text, sizeof worker->failure_text);
+        acknowledge_last(controller, worker);
         break;
     case FL_WIRE_DONE:
         worker->done = true;
+        acknowledge_last(controller, worker);
         break;
     default:
         fl_log_counted(&controller->n_dropped[FL_INBOX_DROP_TYPE], 1,

@@ -75,6 +75,7 @@ static size_t body_size(const fl_wire_message *f)
         return 4;
     case FL_WIRE_DONE:
     case FL_WIRE_STOPPING:
+    case FL_WIRE_TAKEN:
     case FL_WIRE_WAKE:
         break;
     }
@@ -195,6 +196,7 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
         break;
     case FL_WIRE_DONE:
     case FL_WIRE_STOPPING:
+    case FL_WIRE_TAKEN:
     case FL_WIRE_WAKE:
         break;
     }
@@ -273,6 +275,7 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return fl_wire_get_status(r, &f->why);
     case FL_WIRE_DONE:
     case FL_WIRE_STOPPING:
+    case FL_WIRE_TAKEN:
     case FL_WIRE_WAKE:
         return true;
     }
@@ -372,6 +375,8 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "alive";
     case FL_WIRE_STOPPING:
         return "stopping";
+    case FL_WIRE_TAKEN:
+        return "taken";
     case FL_WIRE_COMMAND:
         return "command";
     case FL_WIRE_ABORT:

@@ -67,6 +67,7 @@ typedef enum fl_wire_type {
     FL_WIRE_WAKE = 36,  /* standby: the leader is about to broadcast */
     FL_WIRE_BREAK = 37, /* leave every wait of the generations so far, and report */
     FL_WIRE_REGROUP = 38,
+    FL_WIRE_TAKEN = 39, /* its last report, done or failed, has arrived: it may close */
 } fl_wire_type;
 
 /* Samples that one replica used in one step.

@@ -197,6 +197,7 @@ fl_wire_message frame_of(fl_wire_type type)
         break;
     case FL_WIRE_DONE:
     case FL_WIRE_STOPPING:
+    case FL_WIRE_TAKEN:
     case FL_WIRE_WAKE:
         break;
     }
@@ -211,7 +212,7 @@ const fl_wire_type frame_types[] = {
     FL_WIRE_WAKE,      FL_WIRE_SETTING_DONE,  FL_WIRE_CACHE,           FL_WIRE_CACHE_TIERS,
     FL_WIRE_NONFINITE, FL_WIRE_HASHES_FAILED, FL_WIRE_CHECKPOINT_FILE, FL_WIRE_CHECKPOINT_PART,
     FL_WIRE_COMM,      FL_WIRE_PASS,          FL_WIRE_BROKEN,          FL_WIRE_BREAK,
-    FL_WIRE_REGROUP,   FL_WIRE_GRAPHS,        FL_WIRE_SNAPSHOT};
+    FL_WIRE_REGROUP,   FL_WIRE_GRAPHS,        FL_WIRE_SNAPSHOT,        FL_WIRE_TAKEN};
 
 unsigned char *frame_encode(const fl_wire_message *frame, size_t *size_bytes)
 {

@@ -310,8 +310,11 @@ static void test_hosts_apart__the_pair_is_the_reason_of_the_end(void **state)
 
 #define SPACES(test) cmocka_unit_test_setup_teardown(test, make_three, net_hosts_tear_down)
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
     const struct CMUnitTest few[] = {
         SPACES(test_hosts_apart__a_chain_goes_on_with_one_of_them),
         SPACES(test_hosts_apart__the_host_comes_back_with_the_link),

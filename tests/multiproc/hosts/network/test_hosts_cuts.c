@@ -1,9 +1,10 @@
 /* Cuts of a host's network that end before fault.detect is over, at each kind of moment of its way
  * into a run. They last for long enough that a connection which doubles its pauses would be silent
- * until the host is lost. Would catch: a host that is lost although its network was back in time,
- * and a start that ends for a cut while links are measured.
+ * until the host is lost. Would catch: a host that is lost although its network was back in time, a
+ * start that ends for a cut while links are measured, and a run that goes back because its workers
+ * ended before their last reports had arrived.
  *
- * With FL_TEST_MATRIX in the environment, all moments are cut (ctest -L long); else two. */
+ * With FL_TEST_MATRIX in the environment, all moments are cut (ctest -L long); else three. */
 #include "support/hosts/net_hosts.h"
 
 #include <setjmp.h>
@@ -66,7 +67,21 @@ static void start_head(net_hosts *h, const char *more)
     net_hosts_await_key(h);
 }
 
-/* It trains, and has lost n_lost hosts, which the test has ended; nothing was repeated. */
+/* It was told to stop, and has lost n_lost hosts, which the test has ended; nothing was repeated.
+ */
+static void check_stop(net_hosts *h, int n_lost)
+{
+    net_hosts_expect_codes(h, STOPPED, STOPPED);
+    if (net_hosts_n_events(h, "host.lost", "") != n_lost ||
+        net_hosts_n_events(h, "worker.lost", "") != n_lost ||
+        net_hosts_n_events(h, "run.resumed", "") != 0) {
+        net_hosts_show_logs(h);
+        fail_msg("a host or a worker was lost, or the run went back");
+    }
+    assert_int_equal(net_hosts_remove(h), 0);
+}
+
+/* It trains, and stops when it is told to. */
 static void check_well(net_hosts *h, int n_lost)
 {
     int n_steps = net_hosts_n_steps(h), n = net_hosts_n_events(h, "checkpoint.written", "");
@@ -74,14 +89,7 @@ static void check_well(net_hosts *h, int n_lost)
     NET_AWAIT(net_hosts_shell("'%s/frostline' ctl %s/run checkpoint", FL_BINARY_DIR, h->dir));
     NET_AWAIT(net_hosts_n_events(h, "checkpoint.written", "") > n); /* the host reports again */
     kill(h->head, SIGTERM);
-    net_hosts_expect_codes(h, STOPPED, STOPPED);
-    if (net_hosts_n_events(h, "host.lost", "") != n_lost ||
-        net_hosts_n_events(h, "worker.lost", "") != n_lost ||
-        net_hosts_n_events(h, "run.resumed", "") != 0) {
-        net_hosts_show_logs(h);
-        fail_msg("a host or a worker was lost");
-    }
-    assert_int_equal(net_hosts_remove(h), 0);
+    check_stop(h, n_lost);
 }
 
 /* ---- the moments ---- */
@@ -183,6 +191,32 @@ static void cut_training(net_hosts *h, change *what)
     check_well(h, 0);
 }
 
+/* The run is told to stop during the cut. */
+static void cut_stop(net_hosts *h, change *what)
+{
+    start_head(h, "");
+    net_hosts_start_agent(h, B);
+    NET_AWAIT(net_hosts_n_steps(h) > SOME);
+    what(h, true);
+    int64_t stop_us = fl_deadline_us(CUT_MS / 2), back_us = fl_deadline_us(CUT_MS);
+    NET_AWAIT(fl_left_ms(stop_us) == 0);
+    kill(h->head, SIGTERM);
+    NET_AWAIT(fl_left_ms(back_us) == 0);
+    what(h, false);
+    check_stop(h, 0);
+}
+
+/* The same right after it, while the connections are still in the pause before they try again. */
+static void cut_before_stop(net_hosts *h, change *what)
+{
+    start_head(h, "");
+    net_hosts_start_agent(h, B);
+    NET_AWAIT(net_hosts_n_steps(h) > SOME);
+    cut_for(h, what, CUT_MS);
+    kill(h->head, SIGTERM);
+    check_stop(h, 0);
+}
+
 /* ---- all of them ---- */
 
 typedef struct moment {
@@ -210,11 +244,15 @@ static void cut_once(void **state)
         .initial_state = &(moment){moment_name, way},                                              \
     }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
     const struct CMUnitTest few[] = {
         CUT(cut_at_start, cut_both),
         CUT(cut_measurement, cut_both),
+        CUT(cut_stop, cut_both),
     };
     const struct CMUnitTest all[] = {
         CUT(cut_before, cut_both),      CUT(cut_before, pull_cable),
@@ -224,6 +262,8 @@ int main(void)
         CUT(cut_worker, cut_both),      CUT(cut_standby, cut_both),
         CUT(cut_transition, cut_both),  CUT(cut_transition, cut_to_head),
         CUT(cut_training, cut_both),    CUT(cut_training, pull_cable),
+        CUT(cut_stop, cut_to_head),     CUT(cut_stop, cut_from_head),
+        CUT(cut_stop, pull_cable),      CUT(cut_before_stop, cut_both),
     };
     return getenv("FL_TEST_MATRIX") != NULL ? cmocka_run_group_tests(all, NULL, NULL)
                                             : cmocka_run_group_tests(few, NULL, NULL);

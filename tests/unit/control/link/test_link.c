@@ -10,6 +10,7 @@
 #include "support/folder.h"
 #include "support/nap.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -407,6 +408,31 @@ static void wait_connected(rig *r, bool connected)
     assert_int_equal(atomic_load(&r->link->connected), connected);
 }
 
+static void *close_link(void *argument)
+{
+    fl_link_close(&((rig *)argument)->link);
+    return NULL;
+}
+
+/* Would catch: a link that closes while its last report is still on its way: a cut of the network
+ * and one more message from the controller, and the report is lost. */
+static void test_link__lives_until_the_last_report_has_arrived(void **state)
+{
+    rig *r = (rig *)*state;
+    pthread_t closing;
+    expect(r, FL_WIRE_HELLO);
+    wait_connected(r, true);
+    fl_link_done(r->link);
+    assert_int_equal(pthread_create(&closing, NULL, close_link, r), 0);
+    expect(r, FL_WIRE_DONE);
+    for (int i = 0; i < 2; i++) { /* the first was sent with it */
+        assert_int_equal(next_frame(r, true).type, FL_WIRE_HEARTBEAT);
+    }
+    send_order(r, FL_WIRE_TAKEN, 1);
+    pthread_join(closing, NULL);
+    assert_null(r->link);
+}
+
 /* Would catch: a worker that cannot end because no process reads its reports. */
 static void test_link__closes_without_a_controller(void **state)
 {
@@ -454,6 +480,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_link__drops_malformed_orders, open_quiet_rig,
                                         close_rig),
         RIG_TEST(test_link__flushes_when_it_closes),
+        RIG_TEST(test_link__lives_until_the_last_report_has_arrived),
         RIG_TEST(test_link__closes_without_a_controller),
         cmocka_unit_test(test_link__refuses_a_bad_endpoint),
     };
