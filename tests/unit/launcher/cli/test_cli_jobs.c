@@ -63,7 +63,7 @@ static void test_cli_jobs__validate_warns_of_what_comes_after_the_end(void **sta
                            "job.yaml:3:35: freeze.start: comes after the last of 20 "
                            "steps: nothing will freeze\n"));
     assert_non_null(strstr(cli_result.err,
-                           "job.yaml:4:19: elastic.script: entry 2: step 20 is not one "
+                           "job.yaml:4:38: elastic.script: entry 2: step 20 is not one "
                            "of the run's 20\n"));
     assert_non_null(strstr(cli_result.err, "job.yaml:5:26: trace.start: step 20 is not one of the "
                                            "run's 20: nothing will be traced\n"));

@@ -279,7 +279,7 @@ static const broken files[] = {
      "entry "
      "before"},
     {"devices: {count: 2}\nelastic:\n  script: [{step: 2}, {step: 3, k: 3}]\n",
-     "job.yaml:3:11: elastic.script: entry 2: found K = 3 and R = 1, that is 3 devices, allowed: "
+     "job.yaml:3:23: elastic.script: entry 2: found K = 3 and R = 1, that is 3 devices, allowed: "
      "at "
      "most devices.count 2"},
     {"train: {batch: 8}\nelastic: {script: [{step: 2, r: 9}]}\n",
