@@ -283,10 +283,10 @@ static const broken files[] = {
      "at "
      "most devices.count 2"},
     {"train: {batch: 8}\nelastic: {script: [{step: 2, r: 9}]}\n",
-     "job.yaml:2:19: elastic.script: entry 1, r: found 9, allowed: at most train.batch 8, a sample "
+     "job.yaml:2:20: elastic.script: entry 1, r: found 9, allowed: at most train.batch 8, a sample "
      "for each replica"},
     {"train: {batch: 9}\nelastic: {script: [{step: 2, r: 2, m: 5}]}\n",
-     "job.yaml:2:19: elastic.script: entry 1, m: found 5, allowed: at most 4, a replica's share of "
+     "job.yaml:2:20: elastic.script: entry 1, m: found 5, allowed: at most 4, a replica's share of "
      "train.batch 9"},
 
     /* texts and paths */
@@ -401,7 +401,7 @@ static const broken files[] = {
      "job.yaml:2:11: pipe.m: found 7, allowed: at most 6, a replica's share of train.accumulate x "
      "train.batch 6"},
     {"train: {accumulate: 3}\nelastic: {script: [{step: 2, m: 2}]}\n",
-     "job.yaml:2:19: elastic.script: entry 1, m: found 2, allowed: auto, or at least "
+     "job.yaml:2:20: elastic.script: entry 1, m: found 2, allowed: auto, or at least "
      "train.accumulate 3"},
     {"train: {evaluate: false, metric: f1}\n",
      "job.yaml:1:34: train.metric: found f1, allowed: none, with train.evaluate false"},
