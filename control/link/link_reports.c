@@ -83,6 +83,14 @@ void fl_link_nonfinite(fl_link *link, const fl_nonfinite_report *report)
     send_report(link, &frame);
 }
 
+void fl_link_hashes(fl_link *link, const fl_hashes_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_HASHES);
+    frame.hashes = *report;
+    send_report(link, &frame);
+    fl_link_wake(link);
+}
+
 void fl_link_hashes_failed(fl_link *link, const fl_hashes_failed_report *report)
 {
     fl_wire_message frame = fl_link_frame(link, FL_WIRE_HASHES_FAILED);

@@ -181,6 +181,13 @@ static void heard_pass(fl_controller *controller, fl_worker *worker, const fl_pa
     }
 }
 
+static void heard_hashes(fl_controller *controller, const fl_worker *worker,
+                         const fl_wire_message *frame)
+{
+    check_kept(controller, worker, frame,
+               fl_record_hashes(&controller->record, controller->options->model, &frame->hashes));
+}
+
 static void take_message(fl_controller *controller, fl_worker *worker, const fl_wire_message *frame)
 {
     if (is_stale(controller, frame)) {
@@ -250,6 +257,9 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
     case FL_WIRE_NONFINITE:
         fl_shutdown_nonfinite(controller, &frame->nonfinite);
         break;
+    case FL_WIRE_HASHES:
+        heard_hashes(controller, worker, frame);
+        break;
     case FL_WIRE_HASHES_FAILED:
         fl_record_hashes_failed(&controller->record, &frame->hashes_failed);
         break;
@@ -298,30 +308,50 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
     fl_inbox_drain_reports(controller);
 }
 
-/* The rank of the process with this identity; -1 if it is not the present one of any rank. */
-static int rank_of(const fl_controller *controller, const char *identity, size_t n)
+typedef enum sender { STRANGER, FORMER, LOST, LIVING } sender;
+
+/* Which worker has sent a message with this identity. FORMER: another process of this rank, as one
+ * of before the run went back. *rank, *process: of all but a stranger. */
+static sender sender_of(const fl_controller *controller, const char *identity, size_t n, int *rank,
+                        unsigned *process)
 {
     char text[32], again[32];
-    unsigned incarnation = 0;
-    int rank = -1;
     if (n >= sizeof text) {
-        return -1;
+        return STRANGER;
     }
     memcpy(text, identity, n);
     text[n] = 0;
-    if (sscanf(text, FL_WIRE_IDENTITY, &rank, &incarnation) != 2 || rank < 0 ||
-        rank >= controller->n_workers) {
-        return -1;
+    if (sscanf(text, FL_WIRE_IDENTITY, rank, process) != 2 || *rank < 0 ||
+        *rank >= controller->n_workers) {
+        return STRANGER;
     }
-    snprintf(again, sizeof again, FL_WIRE_IDENTITY, rank, controller->workers[rank].incarnation);
-    return strcmp(text, again) == 0 ? rank : -1;
+    const fl_worker *worker = &controller->workers[*rank];
+    snprintf(again, sizeof again, FL_WIRE_IDENTITY, *rank, *process);
+    return strcmp(text, again) != 0          ? STRANGER
+           : *process != worker->incarnation ? FORMER
+           : worker->lost                    ? LOST
+                                             : LIVING;
+}
+
+/* What a worker had not reported when it was lost, others have reported, all but its hashes of
+ * weights. */
+static void take_or_leave(fl_controller *controller, fl_worker *worker,
+                          const fl_wire_message *frame)
+{
+    if (!worker->lost) {
+        take_message(controller, worker, frame);
+    } else if (frame->type == FL_WIRE_HASHES) {
+        heard_hashes(controller, worker, frame);
+    }
 }
 
 static void heard_frames(fl_controller *controller, int rank, const unsigned char *bytes, size_t n)
 {
     fl_worker *worker = &controller->workers[rank];
-    worker->heard_us = fl_now_us();
-    fl_silence_heard(controller, worker);
+    if (!worker->lost) {
+        worker->heard_us = fl_now_us();
+        fl_silence_heard(controller, worker);
+    }
     while (n > 0) {
         fl_wire_message frame;
         fl_status status = fl_wire_next(&bytes, &n, &frame);
@@ -333,7 +363,7 @@ static void heard_frames(fl_controller *controller, int rank, const unsigned cha
                            "dropped %zu bytes from worker %d: %s", n, rank, fl_errmsg());
             return;
         }
-        take_message(controller, worker, &frame);
+        take_or_leave(controller, worker, &frame);
     }
 }
 
@@ -348,21 +378,25 @@ static void dispatch_parts(void *context, zmq_msg_t *parts, int n_kept, int n_pa
     fl_controller *controller = (fl_controller *)context;
     const void *from = zmq_msg_data(&parts[0]);
     size_t from_bytes = zmq_msg_size(&parts[0]);
-    int rank = rank_of(controller, (const char *)from, from_bytes);
-    if (rank >= 0 && controller->workers[rank].lost) {
-        return; /* what it had not reported when it was lost, others have reported */
-    }
+    int rank = -1;
+    unsigned process = 0;
+    sender who = sender_of(controller, (const char *)from, from_bytes, &rank, &process);
     if (n_parts > n_kept) {
         fl_log_counted(&controller->n_dropped[FL_INBOX_DROP_PARTS], 1,
                        "dropped a message of %d parts: more than are allowed", n_parts);
-    } else if (n_parts == 3 && is_topic(&parts[1], "store")) {
-        fl_store_handle(controller->store, from, from_bytes, zmq_msg_data(&parts[2]),
-                        zmq_msg_size(&parts[2]), answer_store, &controller->router);
-    } else if (n_parts >= 3 && is_topic(&parts[1], FL_WIRE_TOPIC) && rank >= 0) {
+    } else if (who >= LOST && n_parts >= 3 && is_topic(&parts[1], FL_WIRE_TOPIC)) {
         for (int i = 2; i < n_parts; i++) {
             heard_frames(controller, rank, (const unsigned char *)zmq_msg_data(&parts[i]),
                          zmq_msg_size(&parts[i]));
         }
+    } else if (who != LOST && n_parts == 3 && is_topic(&parts[1], "store")) {
+        fl_store_handle(controller->store, from, from_bytes, zmq_msg_data(&parts[2]),
+                        zmq_msg_size(&parts[2]), answer_store, &controller->router);
+    } else if (who == LOST || who == FORMER) {
+        fl_log(FL_LOG_DEBUG,
+               "dropped a message of process %u of worker %d, which was lost or has "
+               "ended",
+               process, rank);
     } else {
         fl_log_counted(&controller->n_dropped[FL_INBOX_DROP_STRANGER], 1,
                        "dropped a message of %d parts: neither a living worker's nor a store's",

@@ -123,7 +123,16 @@ typedef struct fl_setting_done_report {
     int64_t serial, step, end_step;
 } fl_setting_done_report;
 
-/* A worker could not write its hashes of weights, and writes no others.
+/* Hashes of the weights of a worker's layers, in replica 0.
+ * step  finished steps
+ * hash  [n] of the layers first .. first + n - 1 */
+typedef struct fl_hashes_report {
+    int64_t step;
+    int32_t first, n;
+    uint64_t hash[FL_MAX_LAYERS];
+} fl_hashes_report;
+
+/* Hashes of weights are missing: a worker could not compute them, or they could not be written.
  * step   the first step that lacks them
  * error  errno */
 typedef struct fl_hashes_failed_report {

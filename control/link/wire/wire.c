@@ -57,6 +57,8 @@ static size_t body_size(const fl_wire_message *f)
         return fl_wire_cache_tiers_size(&f->cache_tiers);
     case FL_WIRE_NONFINITE:
         return fl_wire_nonfinite_size(&f->nonfinite);
+    case FL_WIRE_HASHES:
+        return fl_wire_hashes_size(&f->hashes);
     case FL_WIRE_HASHES_FAILED:
         return 8 + 4;
     case FL_WIRE_CHECKPOINT_FILE:
@@ -165,6 +167,9 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
     case FL_WIRE_NONFINITE:
         fl_wire_put_nonfinite(w, &f->nonfinite);
         break;
+    case FL_WIRE_HASHES:
+        fl_wire_put_hashes(w, &f->hashes);
+        break;
     case FL_WIRE_HASHES_FAILED:
         fl_put_i64(w, f->hashes_failed.step);
         fl_put(w, (uint32_t)f->hashes_failed.error, 4);
@@ -250,6 +255,8 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return fl_wire_get_cache_tiers(r, &f->cache_tiers);
     case FL_WIRE_NONFINITE:
         return fl_wire_get_nonfinite(r, &f->nonfinite);
+    case FL_WIRE_HASHES:
+        return fl_wire_get_hashes(r, &f->hashes);
     case FL_WIRE_HASHES_FAILED:
         f->hashes_failed.step = fl_get_i64(r);
         f->hashes_failed.error = fl_get_i32(r);
@@ -399,6 +406,8 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "cache tiers";
     case FL_WIRE_NONFINITE:
         return "nonfinite";
+    case FL_WIRE_HASHES:
+        return "hashes of weights";
     case FL_WIRE_HASHES_FAILED:
         return "hashes failed";
     case FL_WIRE_CHECKPOINT_FILE:

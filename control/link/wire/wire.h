@@ -59,6 +59,7 @@ typedef enum fl_wire_type {
     FL_WIRE_COMM = 28,
     FL_WIRE_GRAPHS = 29,
     FL_WIRE_PASS = 30,
+    FL_WIRE_HASHES = 31,
     /* controller to worker */
     FL_WIRE_ALIVE = 32,    /* steps whose reports have arrived */
     FL_WIRE_STOPPING = 33, /* the user is ending the run */
@@ -125,6 +126,7 @@ typedef struct fl_wire_message {
         fl_comm_report comm;
         fl_cache_tiers_report cache_tiers;
         fl_nonfinite_report nonfinite;
+        fl_hashes_report hashes;
         fl_hashes_failed_report hashes_failed;
         fl_checkpoint_file_report checkpoint_file;
         fl_checkpoint_part_report checkpoint_part;

@@ -202,3 +202,35 @@ bool fl_wire_get_memory(fl_reader *r, fl_memory_report *m)
     return m->used_bytes >= 0 && m->peak_bytes >= 0 && m->parked_bytes >= 0 &&
            m->workspace_bytes >= 0;
 }
+
+/* ---- hashes of weights ---- */
+
+size_t fl_wire_hashes_size(const fl_hashes_report *h)
+{
+    return 8 + 4 + 4 + 8 * (size_t)h->n;
+}
+
+void fl_wire_put_hashes(fl_writer *w, const fl_hashes_report *h)
+{
+    fl_put_i64(w, h->step);
+    fl_put(w, (uint32_t)h->first, 4);
+    fl_put(w, (uint32_t)h->n, 4);
+    for (int i = 0; i < h->n; i++) {
+        fl_put(w, h->hash[i], 8);
+    }
+}
+
+bool fl_wire_get_hashes(fl_reader *r, fl_hashes_report *h)
+{
+    h->step = fl_get_i64(r);
+    h->first = fl_get_i32(r);
+    h->n = fl_get_i32(r);
+    if (h->step < 0 || h->first < 0 || h->n < 1 || h->first > FL_MAX_LAYERS ||
+        h->n > FL_MAX_LAYERS - h->first) {
+        return false;
+    }
+    for (int i = 0; i < h->n; i++) {
+        h->hash[i] = fl_get(r, 8);
+    }
+    return true;
+}

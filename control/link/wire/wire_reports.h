@@ -28,6 +28,10 @@ size_t fl_wire_ledger_size(const fl_wire_ledger *l);
 void fl_wire_put_ledger(fl_writer *w, const fl_wire_ledger *l);
 bool fl_wire_get_ledger(fl_reader *r, fl_wire_ledger *l);
 
+size_t fl_wire_hashes_size(const fl_hashes_report *h);
+void fl_wire_put_hashes(fl_writer *w, const fl_hashes_report *h);
+bool fl_wire_get_hashes(fl_reader *r, fl_hashes_report *h);
+
 enum { FL_WIRE_MEMORY_BYTES = 4 * 8 };
 void fl_wire_put_memory(fl_writer *w, const fl_memory_report *m);
 bool fl_wire_get_memory(fl_reader *r, fl_memory_report *m);

@@ -67,6 +67,11 @@ static void test_wire__refuses_what_is_out_of_range(void **state)
     refuses_with(FL_WIRE_HEARTBEAT, BODY + 60, 2);     /* no boolean */
     refuses_with(FL_WIRE_HEARTBEAT, BODY + 64, 0x80);  /* a negative errno */
     refuses_with(FL_WIRE_HEARTBEAT, BODY + 72, 0x80);  /* a negative time */
+    refuses_with(FL_WIRE_HASHES, BODY + 7, 0x80);      /* a negative step */
+    refuses_with(FL_WIRE_HASHES, BODY + 11, 0x80);     /* a negative layer */
+    refuses_with(FL_WIRE_HASHES, BODY + 9, 2);         /* layers beyond the largest model's */
+    refuses_with(FL_WIRE_HASHES, BODY + 12, 0);        /* of no layer */
+    refuses_with(FL_WIRE_HASHES, BODY + 12, 3);        /* fewer hashes than there are to be */
     refuses_with(FL_WIRE_LEDGER, BODY + 20, 5);        /* fewer ids than there are */
     refuses_with(FL_WIRE_LEDGER, BODY + 23, 0xff);     /* more, so many that bytes overflow */
     refuses_with(FL_WIRE_FAILED, BODY, 1);             /* no status */
