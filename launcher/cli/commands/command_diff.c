@@ -3,10 +3,12 @@
 #include "device/system/alloc.h"
 #include "device/text/plural.h"
 #include "launcher/cli/cli.h"
+#include "launcher/job/job.h"
 #include "launcher/report/read/lines.h"
 #include "launcher/run/runs/runs.h"
 
 #include <frostline/model.h>
+#include <frostline/plan.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,6 +45,8 @@ typedef struct kept_run {
     hash_line *hash; /* [n_hashes], by step and layer */
     int64_t n_hashes;
     size_t hashes_capacity;
+    int64_t every; /* the job's train.hash_weights; 0: none, or the job is not known */
+    int n_layers;  /* 0: not known */
 } kept_run;
 
 /* ---- reading ---- */
@@ -108,6 +112,27 @@ static fl_status check_lines(const kept_run *run, const fl_lines *lines)
     return FL_OK;
 }
 
+/* A run of a program, or an old one, has no such job: then nothing is known to be missing. */
+static void read_promise(kept_run *run)
+{
+    char path[PATH_MAX + 16];
+    fl_job job;
+    snprintf(path, sizeof path, "%s/job.yaml", run->dir);
+    run->every = fl_job_load_kept(path, NULL, 0, &job) == FL_OK ? job.train.hash_weights : 0;
+}
+
+static fl_status take_layers(void *context, json_t *line, bool *good, const char **why)
+{
+    kept_run *run = context;
+    if (strcmp(fl_line_text(line, "event"), "run.started") == 0) {
+        run->n_layers =
+            (int)fl_line_whole(json_object_get(line, "model"), "layers", 1, FL_MAX_LAYERS, 0);
+    }
+    *why = "";
+    *good = true;
+    return FL_OK;
+}
+
 static int by_step_and_layer(const void *a, const void *b)
 {
     const hash_line *x = a, *y = b;
@@ -116,16 +141,32 @@ static int by_step_and_layer(const void *a, const void *b)
                                   : 0;
 }
 
+/* A run that went back, and lost no line by that, has some twice. */
+static void drop_repeated(kept_run *run)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < run->n_hashes; i++) {
+        const hash_line *last = n == 0 ? NULL : &run->hash[n - 1], *h = &run->hash[i];
+        if (last == NULL || by_step_and_layer(last, h) != 0 || strcmp(last->hash, h->hash) != 0) {
+            run->hash[n++] = *h;
+        }
+    }
+    run->n_hashes = n;
+}
+
 static fl_status read_hashes(kept_run *run, int dir_fd)
 {
     fl_lines lines;
+    FL_TRY(fl_lines_read(dir_fd, "events.jsonl", take_layers, run, &lines));
+    read_promise(run);
     FL_TRY(fl_lines_read(dir_fd, "weights.jsonl", take_hash, run, &lines));
     if (faccessat(dir_fd, "weights.jsonl", F_OK, 0) != 0) {
-        return FL_OK; /* the job did not ask for it */
+        return FL_OK; /* the job did not ask for it, or all are missing */
     }
     FL_TRY(check_lines(run, &lines));
     if (run->n_hashes > 0) {
         qsort(run->hash, (size_t)run->n_hashes, sizeof *run->hash, by_step_and_layer);
+        drop_repeated(run);
     }
     return FL_OK;
 }
@@ -241,7 +282,57 @@ static void print_hashes(const hash_line *a, const hash_line *b)
     printf(" is the first that differs (%s and %s)\n", a->hash, b->hash);
 }
 
-/* Hashes that only one of the runs has tell nothing. */
+static bool has_hash(const kept_run *run, const hash_line *h)
+{
+    return run->n_hashes > 0 && bsearch(h, run->hash, (size_t)run->n_hashes, sizeof *run->hash,
+                                        by_step_and_layer) != NULL;
+}
+
+/* first: the first of the n that are missing */
+static void print_missing(const kept_run *run, int64_t n, const hash_line *first, const char *more)
+{
+    char text[FL_COUNT_BYTES];
+    printf("%s lacks %s of weights %s; the first: layer %d after step %" PRId64 "\n", run->dir,
+           fl_count(n, "hash", text), more, first->layer, first->step);
+}
+
+/* What the job has promised. */
+static bool check_promise(const kept_run *run)
+{
+    char asked[96];
+    hash_line first = {0};
+    int64_t n = 0;
+    for (int64_t i = 0; run->every > 0 && i < run->n_steps; i++) {
+        hash_line h = {.step = run->step[i].step + 1};
+        for (h.layer = 0; h.step % run->every == 0 && h.layer < run->n_layers; h.layer++) {
+            if (!has_hash(run, &h)) {
+                first = n++ == 0 ? h : first;
+            }
+        }
+    }
+    if (n > 0) {
+        snprintf(asked, sizeof asked, "that its job asks for (train.hash_weights: %" PRId64 ")",
+                 run->every);
+        print_missing(run, n, &first, asked);
+    }
+    return n == 0;
+}
+
+static bool check_against(const kept_run *run, const kept_run *other)
+{
+    hash_line first = {0};
+    int64_t n = 0;
+    for (int64_t i = 0; i < other->n_hashes; i++) {
+        if (!has_hash(run, &other->hash[i])) {
+            first = n++ == 0 ? other->hash[i] : first;
+        }
+    }
+    if (n > 0) {
+        print_missing(run, n, &first, "that the other run has");
+    }
+    return n == 0;
+}
+
 static bool compare_hashes(const kept_run *a, const kept_run *b)
 {
     int64_t i = 0, j = 0, n = 0;
@@ -258,7 +349,9 @@ static bool compare_hashes(const kept_run *a, const kept_run *b)
     if (n > 0) {
         printf("%" PRId64 " hashes of weights are equal\n", n);
     }
-    return true;
+    bool whole_a = check_promise(a) && check_against(a, b);
+    bool whole_b = check_promise(b) && check_against(b, a);
+    return whole_a && whole_b;
 }
 
 static int compare_runs(const kept_run *a, const kept_run *b)
@@ -303,7 +396,8 @@ const fl_cli_command fl_cli_command_diff = {
     .details = "RUN is a run directory, or the name of one or of a job below runs/; of several,\n"
                "the newest. Names the first step at which loss, gradient norm, learning rate or\n"
                "F differ, with the bits of each number and both plans, and the first layer\n"
-               "whose weights differ, where both jobs set train.hash_weights. Ends with 0 if\n"
-               "the runs are equal, with 1 if they differ, with 2 if a run cannot be read.\n",
+               "whose weights differ, where the jobs set train.hash_weights. Ends with 0 if the\n"
+               "runs are equal, with 1 if they differ or one lacks hashes of weights that the\n"
+               "other has or its job asks for, with 2 if a run cannot be read.\n",
     .run = run_diff,
 };

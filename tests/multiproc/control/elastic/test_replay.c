@@ -227,7 +227,16 @@ static void test_diff__names_the_first_difference(void **state)
         {STEP("0", "1") STEP("1", "2"), STEP("0", "1") STEP("2", "2"), NULL, NULL, 1, "line 2"},
         {STEP("0", "1"), STEP("0", "1"), HASH("5", "1", ONES) HASH("5", "0", ONES),
          HASH("5", "0", ONES) HASH("5", "1", TWOS), 1, "after step 5: layer 1 is the first"},
-        {STEP("0", "1"), STEP("0", "1"), HASH("5", "1", ONES), HASH("10", "1", TWOS), 0, "equal"},
+        {STEP("0", "1"), STEP("0", "1"), HASH("5", "1", ONES), HASH("10", "1", TWOS), 1,
+         "b lacks 1 hash of weights that the other run has; the first: layer 1 after step 5"},
+        {STEP("0", "1"), STEP("0", "1"), HASH("1", "0", ONES), NULL, 1, "b lacks 1 hash of"},
+        {STEP("0", "1"), STEP("0", "1"), NULL, HASH("1", "0", ONES), 1, "a lacks 1 hash of"},
+        {STEP("0", "1"), STEP("0", "1"), HASH("1", "1", ONES) HASH("1", "0", ONES),
+         HASH("1", "1", ONES), 1,
+         "b lacks 1 hash of weights that the other run has; the first: "
+         "layer 0 after step 1"},
+        {STEP("0", "1"), STEP("0", "1"), HASH("1", "0", ONES) HASH("1", "0", ONES),
+         HASH("1", "0", ONES), 0, "1 hashes of weights are equal"},
         {STEP("0", "1"), STEP("0", "1") "{", NULL, NULL, 2, "b/steps.jsonl:2: cut"},
         {STEP("0", "1"), STEP("-1", "1"), NULL, NULL, 2, "b/steps.jsonl:1: no step"},
         {STEP("0", "1"), STEP("0", "1"), HASH("5", "0", "1"), NULL, 2, "a/weights.jsonl:1: no"},
@@ -256,12 +265,43 @@ static void test_diff__names_the_first_difference(void **state)
     assert_int_equal(remove_root(NULL), 0);
 }
 
+/* Both runs lack the hashes of the same layer: that of another host, say. */
+static void test_diff__misses_hashes_that_the_job_asks_for(void **state)
+{
+    (void)state;
+    char dir[2][64], output[OUTPUT_BYTES];
+    assert_int_equal(make_root(NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        snprintf(dir[i], sizeof dir[i], "%s/%s", root, i == 0 ? "a" : "b");
+        save(dir[i], "steps.jsonl", STEP("0", "1") STEP("1", "1") STEP("2", "1"));
+        save(dir[i], "events.jsonl", "{\"event\": \"run.started\", \"model\": {\"layers\": 2}}\n");
+        save(dir[i], "weights.jsonl", HASH("2", "0", ONES));
+        save(dir[i], "job.yaml", "train: {hash_weights: 2}\n");
+    }
+    assert_int_equal(diff(dir[0], dir[1], output), 1);
+    for (int i = 0; i < 2; i++) {
+        char says[256];
+        snprintf(says, sizeof says,
+                 "%s lacks 1 hash of weights that its job asks for (train.hash_weights: 2); the "
+                 "first: layer 1 after step 2\n",
+                 dir[i]);
+        assert_non_null(strstr(output, says));
+        save(dir[i], "weights.jsonl", HASH("2", "0", ONES) HASH("2", "1", ONES));
+    }
+    assert_null(strstr(output, "equal to the last bit"));
+    assert_int_equal(diff(dir[0], dir[1], output), 0);
+    assert_non_null(
+        strstr(output, "2 hashes of weights are equal\nequal to the last bit: 3 steps"));
+    assert_int_equal(remove_root(NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_replay__repeats_every_decision_to_the_last_bit),
         cmocka_unit_test(test_replay__refuses_what_it_cannot_repeat),
         cmocka_unit_test(test_diff__names_the_first_difference),
+        cmocka_unit_test(test_diff__misses_hashes_that_the_job_asks_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
