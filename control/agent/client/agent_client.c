@@ -1,6 +1,7 @@
 #include "control/agent/client/agent_client.h"
 
 #include "control/agent/client/agent_client_state.h"
+#include "control/agent/gate/gate.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
 
@@ -31,22 +32,35 @@ int fl_agent_watch(fl_agent *agent)
     return n_living;
 }
 
+/* who    "the agent, the parent of the workers,"
+ * whose  "the workers": who ended with it */
+static void describe_end(int how, const char *who, const char *whose, char *text, size_t size_bytes)
+{
+    if (WIFSIGNALED(how)) {
+        snprintf(text, size_bytes, "%s was killed by signal %d (%s), and %s ended with it", who,
+                 WTERMSIG(how), strsignal(WTERMSIG(how)), whose);
+    } else {
+        snprintf(text, size_bytes, "%s ended (exit code %d), and %s with it", who, WEXITSTATUS(how),
+                 whose);
+    }
+}
+
 bool fl_agent_is_lost(const fl_agent *agent, char *text, size_t size_bytes)
 {
     int how = agent->wait_status;
+    int code = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
     if (!agent->is_lost) {
         return false;
     }
-    if (WIFSIGNALED(how)) {
-        snprintf(text, size_bytes,
-                 "the agent, the parent of the workers, was killed by signal %d "
-                 "(%s), and the workers ended with it",
-                 WTERMSIG(how), strsignal(WTERMSIG(how)));
+    if (!agent->awaits_hosts) {
+        describe_end(how, "the agent, the parent of the workers,", "the workers", text, size_bytes);
+    } else if (code > FL_GATE_AGENT_KILLED) {
+        describe_end(code - FL_GATE_AGENT_KILLED,
+                     "the agent of the head, the parent of its workers,",
+                     "the workers of all hosts", text, size_bytes);
     } else {
-        snprintf(text, size_bytes,
-                 "the agent, the parent of the workers, ended (exit code %d), "
-                 "and the workers with it",
-                 WEXITSTATUS(how));
+        describe_end(how, "the gate, the parent of the agent of the head,",
+                     "the workers of all hosts", text, size_bytes);
     }
     return true;
 }

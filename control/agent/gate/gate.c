@@ -18,6 +18,7 @@
 #include "control/agent/gate/gate_state.h"
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
+#include "device/system/child.h"
 #include "device/system/clock.h"
 
 #include <errno.h>
@@ -27,6 +28,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -34,6 +36,7 @@ enum {
     MESSAGES_A_TURN = 64,
     TURN_MS = 50,      /* between two looks at the clock */
     STILL_US = 500000, /* a turn that takes so much longer than it waits */
+    LOCAL_MS = 500,    /* from the end of the local agent's socket to that of the agent */
     END_MS = 1000,     /* for the hosts to end, after END */
     LATE_US = 2000000, /* and for one that was left out to ask to join, so that it is told, too */
 };
@@ -125,6 +128,14 @@ static void read_controller(fl__gate *g)
 
 /* ---- ③ ---- */
 
+/* The agent of this host has closed its socket, so that it has ended, or is about to. */
+static int code_of_local(const fl__gate *g)
+{
+    int how = 0;
+    bool killed = fl_child_await(g->local_pid, LOCAL_MS, &how) && WIFSIGNALED(how);
+    return killed ? FL_GATE_AGENT_KILLED + WTERMSIG(how) : 1;
+}
+
 static void read_local(fl__gate *g)
 {
     unsigned char bytes[FL_AGENT_FRAME_MAX];
@@ -142,7 +153,7 @@ static void read_local(fl__gate *g)
             g->local = -1;
             if (g->end_us == 0) {
                 begin_end(g, FL_HOST_LEAVE, "the agent of the head has died");
-                end_gate(g, 1);
+                end_gate(g, code_of_local(g));
             }
             return;
         }
@@ -232,6 +243,7 @@ static bool fork_local(fl__gate *g)
         become_local(g, sockets[1], self);
     }
     close(sockets[1]);
+    g->local_pid = pid;
     return pid > 0;
 }
 

@@ -5,6 +5,10 @@
 
 #include "control/agent/process/agent.h"
 
+/* Exit codes of the gate: 0, 1 if it failed or the agent of this host ended by itself, and this
+ * plus the number of the signal that killed that agent. */
+enum { FL_GATE_AGENT_KILLED = 128 };
+
 /* The body of the gate: forks the agent of this host, waits for those of the others, and returns
  * only by _exit. The caller has forked this process and set what it does when its parent dies.
  * options   hosts is not NULL; dir_fd: a directory that all hosts share

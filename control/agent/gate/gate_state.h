@@ -65,6 +65,7 @@ typedef struct fl__gate {
     const fl_agent_options *o;
     fl_hosts *hosts;
     int n_first_hosts; /* with which the run began: the stores of the cache are numbered by them */
+    pid_t local_pid;   /* the agent of this host */
     int controller, local;    /* sockets; local -1: the agent of this host has ended */
     fl_agent_child *children; /* [n_workers] those of other hosts */
     fl__remote_host *remote;  /* [n_workers] by host; the first one, this host, is not used */
