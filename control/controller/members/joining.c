@@ -190,6 +190,12 @@ static void watch_starting(fl_controller *controller, int rank, int64_t now_us)
     }
 }
 
+/* By a signal that the run has not sent: its end is reported, and no connection is to blame. */
+static bool was_killed_outside(const fl_worker *w)
+{
+    return w->exited_us != 0 && WIFSIGNALED(w->wait_status) && !w->killed && w->host_why[0] == 0;
+}
+
 /* The members and a host that joins connect to each other in the preparation. */
 static void tell_failure(fl_controller *controller, int rank, const char *why, int64_t now_us)
 {
@@ -203,6 +209,8 @@ static void tell_failure(fl_controller *controller, int rank, const char *why, i
     if (i > 0) {
         snprintf(where, sizeof where, " of host %s (%s)", hosts->host[i].name,
                  hosts->host[i].address);
+    }
+    if (i > 0 && !was_killed_outside(&controller->workers[rank])) {
         snprintf(ask, sizeof ask, "; can all hosts reach each other at %s (frostline doctor)?",
                  fl_hosts_ports_text(hosts->ports, ports));
     }

@@ -138,9 +138,30 @@ static void test_host_joining__one_that_nobody_reaches_is_tried_more_and_more_ra
     NET_AWAIT(net_hosts_log_has(h, "head.log", "; attempt 1, the next one in "));
     assert_true(net_hosts_log_has(h, "head.log",
                                   "worker 1 of host b (10.99.0.2) cannot join the run yet: "));
+    assert_true(net_hosts_log_has(h, "head.log", "; can all hosts reach each other at "));
     assert_int_equal(net_hosts_n_events(h, "transition.prepare", "worker 1 joins"), 1);
     assert_true(ctl(h, "scale k=1 r=1 m=2")); /* other changes have their turn */
     assert_int_equal(net_hosts_n_events(h, "transition.prepare", "worker 1 joins"), 1);
+    assert_true(ctl(h, "stop"));
+    net_hosts_expect(h, 130);
+}
+
+/* Would catch: a question about the network for a worker that a signal has killed. Nobody reaches
+ * it, so that it is in the preparation until then. */
+static void test_host_joining__a_killed_worker_is_no_question_of_the_network(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    assert_true(net_hosts_shell("ip -n %s addr add 10.99.0.2/32 dev lo", h->host[1].space));
+    start_two(h, "--set fault.deadline=100s");
+    kill(h->host[1].agent, SIGKILL);
+    (void)net_hosts_await_exit(&h->host[1].agent);
+    net_hosts_start_agent_for(h, 1, "--address 10.99.0.2");
+    NET_AWAIT(net_hosts_n_events(h, "transition.prepare", "worker 1 joins") > 0);
+    kill(net_hosts_event_pid(h, "worker.ready", 1), SIGKILL);
+    NET_AWAIT(net_hosts_log_has(h, "head.log",
+                                "cannot join the run yet: worker 1, which was to join, has ended"));
+    assert_false(net_hosts_log_has(h, "head.log", "frostline doctor"));
     assert_true(ctl(h, "stop"));
     net_hosts_expect(h, 130);
 }
@@ -153,6 +174,7 @@ int main(void)
         HOSTS(test_host_joining__a_lost_host_comes_back),
         HOSTS(test_host_joining__a_new_host_is_used),
         HOSTS(test_host_joining__one_that_nobody_reaches_is_tried_more_and_more_rarely),
+        HOSTS(test_host_joining__a_killed_worker_is_no_question_of_the_network),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
