@@ -52,10 +52,12 @@ static void linger(void)
     }
 }
 
-static void send_junk(const char *endpoint)
+/* identity: of the socket; "": the controller makes one up */
+static void send_junk(const char *endpoint, const char *identity)
 {
     void *zmq = zmq_ctx_new();
     void *socket = zmq_socket(zmq, ZMQ_DEALER);
+    zmq_setsockopt(socket, ZMQ_IDENTITY, identity, strlen(identity));
     zmq_connect(socket, endpoint);
     for (int i = 0; i < FAKE_N_JUNK; i++) {
         zmq_send(socket, "junk", 4, ZMQ_SNDMORE);
@@ -108,7 +110,10 @@ static int misbehave(fake_worker *w)
         linger();
         return -1;
     case FAKE_JUNK:
-        send_junk(w->endpoint);
+        send_junk(w->endpoint, "");
+        break;
+    case FAKE_FORMER:
+        send_junk(w->endpoint, "worker-1.9");
         break;
     case FAKE_NOTHING:
     case FAKE_LATE_LINK:

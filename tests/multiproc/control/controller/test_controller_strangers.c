@@ -107,11 +107,25 @@ static void test_controller__counts_messages_of_strangers(void **state)
     fake_clean(&run);
 }
 
+/* Would catch: what a process of before the run went back has sent, reported like an attack. */
+static void test_controller__takes_a_former_worker_for_no_stranger(void **state)
+{
+    (void)state;
+    fake_run run = fake_run_of(FAKE_FORMER, 1, -1);
+    fake_outcome outcome = play(&run);
+    assert_int_equal(outcome.status, FL_OK);
+    char *log = fake_read(&run, "stderr.txt");
+    assert_null(strstr(log, "neither a living worker's nor a store's"));
+    free(log);
+    fake_clean(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_controller__survives_hostile_messages),
         cmocka_unit_test(test_controller__counts_messages_of_strangers),
+        cmocka_unit_test(test_controller__takes_a_former_worker_for_no_stranger),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
