@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 enum {
-    END_MS = 1500,       /* from END to the agent's exit */
-    END_HOSTS_MS = 8000, /* the same of the gate: hosts are told, and ssh of their agents ends */
-    GONE_MS = 2000,      /* from the agent's death to the end of the last worker */
+    END_MS = 1500,        /* from END to the agent's exit */
+    END_HOSTS_MS = 13000, /* the same of the gate: hosts are told, and ssh of their agents ends */
+    GONE_MS = 2000,       /* from the agent's death to the end of the last worker */
 };
 
 /* ---- start ---- */

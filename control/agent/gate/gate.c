@@ -38,7 +38,8 @@ enum {
     STILL_US = 500000, /* a turn that takes so much longer than it waits */
     LOCAL_MS = 500,    /* from the end of the local agent's socket to that of the agent */
     END_MS = 1000,     /* for the hosts to end, after END */
-    LATE_US = 2000000, /* and for one that was left out to ask to join, so that it is told, too */
+    LATE_US = 2000000, /* and for one that was left out to ask to join, so that it is told, too; */
+    CUT_US = 5000000,  /* and for one whose network is cut to hear of it: fault.detect by default */
 };
 
 /* ---- to the controller ---- */
@@ -163,14 +164,18 @@ static void read_local(fl__gate *g)
 
 /* ---- the loop ---- */
 
+/* The gate holds its connections until each host has left, or counts as lost: the system resets one
+ * that nobody holds once the host sends something, and forgets that it is to say END. */
 static bool has_ended(const fl__gate *g)
 {
-    bool all = g->local < 0, late = false;
+    bool joined = false, late = false;
     for (int i = 1; i < g->hosts->n; i++) {
-        all = all && g->remote[i].state != FL__HOST_JOINED;
+        joined = joined || g->remote[i].state == FL__HOST_JOINED;
         late = late || g->remote[i].owes_join;
     }
-    return g->end_us != 0 && ((all && !late) || fl_left_ms(g->end_us + (late ? LATE_US : 0)) == 0);
+    int64_t more_us = joined && !g->again ? CUT_US : late ? LATE_US : 0;
+    return g->end_us != 0 &&
+           ((g->local < 0 && !joined && !late) || fl_left_ms(g->end_us + more_us) == 0);
 }
 
 /* The time since the turn before, in which nobody read the hosts' messages: the controller took

@@ -217,6 +217,19 @@ static void cut_before_stop(net_hosts *h, change *what)
     check_stop(h, 0);
 }
 
+/* Once the host's worker has ended: the host must still hear that the run is over. */
+static void cut_after_stop(net_hosts *h, change *what)
+{
+    start_head(h, "");
+    net_hosts_start_agent(h, B);
+    NET_AWAIT(net_hosts_n_steps(h) > SOME);
+    pid_t worker = net_hosts_worker_pid(h, 1);
+    kill(h->head, SIGTERM);
+    NET_AWAIT(kill(worker, 0) != 0);
+    cut_for(h, what, CUT_MS);
+    check_stop(h, 0);
+}
+
 /* ---- all of them ---- */
 
 typedef struct moment {
@@ -264,6 +277,7 @@ int main(int argc, char **argv)
         CUT(cut_training, cut_both),    CUT(cut_training, pull_cable),
         CUT(cut_stop, cut_to_head),     CUT(cut_stop, cut_from_head),
         CUT(cut_stop, pull_cable),      CUT(cut_before_stop, cut_both),
+        CUT(cut_after_stop, cut_both),  CUT(cut_after_stop, cut_from_head),
     };
     return getenv("FL_TEST_MATRIX") != NULL ? cmocka_run_group_tests(all, NULL, NULL)
                                             : cmocka_run_group_tests(few, NULL, NULL);
