@@ -171,7 +171,7 @@ static void continue_from(fl_controller *controller, const fl_checkpoint *resume
     fl_run_stats *stats = &controller->stats;
     fl_controller_state_restore(&resume->controller, resume->step, controller->log.files.start_us,
                                 &controller->elastic, stats);
-    stats->n_steps = fl_checkpoint_end_step(resume, controller->options->n_steps);
+    fl_run_stats_end(stats, fl_checkpoint_end_step(resume, controller->options->n_steps));
     controller->reports.next_step = resume->step;
     if (fl_early_stop_holds(&stats->stop, &stats->stop_rule, resume->step)) {
         fl_run_stats_end_early(stats, resume->step);

@@ -187,6 +187,7 @@ static void restore_stats(const fl_controller_state *state, int64_t start_us, fl
     *stats = state->stats;
     stats->metrics = as_opened.metrics;
     stats->n_steps = as_opened.n_steps;
+    stats->n_steps_asked = as_opened.n_steps_asked;
     stats->n_epochs = as_opened.n_epochs;
     stats->steps_per_epoch = as_opened.steps_per_epoch;
     stats->evaluates = as_opened.evaluates;

@@ -72,7 +72,7 @@ void fl_lasting_keep(const fl_controller *controller)
                       .lr = controller->job.train.lr,
                       .alpha = controller->job.freeze.alpha,
                       .m = controller->job.pipe.m,
-                      .end_step = controller->stats.n_steps,
+                      .end_step = controller->stats.n_steps_asked,
                       .stop = controller->shutdown.wish,
                       .limit = e->usable.limit,
                       .counts = fl_ctl_count(controller->ctl),

@@ -8,7 +8,8 @@
 void fl_run_stats_init(fl_run_stats *stats, int64_t n_samples, int64_t batch, int64_t n_steps,
                        int64_t n_epochs, bool evaluates)
 {
-    *stats = (fl_run_stats){.n_steps = n_steps, .n_epochs = n_epochs, .evaluates = evaluates};
+    *stats = (fl_run_stats){
+        .n_steps = n_steps, .n_steps_asked = n_steps, .n_epochs = n_epochs, .evaluates = evaluates};
     stats->steps_per_epoch = batch > 0 ? (n_samples + batch - 1) / batch : 0;
     if (stats->steps_per_epoch > 0) { /* a limit on the number of steps may leave fewer epochs */
         int64_t started = (n_steps + stats->steps_per_epoch - 1) / stats->steps_per_epoch;
@@ -108,6 +109,7 @@ void fl_run_stats_idle(fl_run_stats *stats, double ms)
 void fl_run_stats_end(fl_run_stats *stats, int64_t n_steps)
 {
     stats->n_steps = n_steps;
+    stats->n_steps_asked = n_steps;
 }
 
 void fl_run_stats_end_early(fl_run_stats *stats, int64_t n_steps)

@@ -28,6 +28,7 @@ typedef struct fl_time_sums {
 typedef struct fl_run_stats {
     fl_metric_list metrics;                     /* of the model's loss; borrowed */
     int64_t n_steps, n_epochs, steps_per_epoch; /* of the whole run; n_epochs: started */
+    int64_t n_steps_asked; /* n_steps as planned, or as a request has shortened it */
     bool evaluates;
     int64_t evaluation_period; /* steps; 0: only at the end. fl_run_stats_init: an epoch */
     int64_t steps;             /* finished */

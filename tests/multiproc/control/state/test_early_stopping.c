@@ -5,11 +5,13 @@
 #include "launcher/run/run.h"
 #include "support/data/toy.h"
 #include "support/lines.h"
+#include "support/nap.h"
 #include "support/runs/scenario.h"
 
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,18 +238,27 @@ static void forget_the_end(const scenario *s)
 }
 
 /* It may have evaluated both splits again, if the test samples were not among what was saved. */
-static void check_same_end(const char *dir)
+static void check_end_at(const char *dir, int step, int best_step)
 {
     char path[192];
+    json_t *ending = last_event(dir, "\"run.ending\"");
     json_t *finished = last_event(dir, "\"run.finished\"");
     assert_int_equal(count_events(dir, "run.ending", ""), 1);
-    assert_int_equal(number(finished, "steps"), 3 * PER_EPOCH);
+    assert_int_equal(number(ending, "last_step"), step);
+    assert_int_equal(number(ending, "best_step"), best_step);
+    assert_int_equal(number(finished, "steps"), step);
     assert_true(json_is_real(json_object_get(finished, "test_loss")));
     assert_true(json_is_real(json_object_get(finished, "validation_loss")));
     snprintf(path, sizeof path, "%s/model/model.safetensors", dir);
     assert_int_equal(access(path, R_OK), 0);
-    check_exactly_once(dir, 3, N_SAMPLES - N_VALIDATION);
+    json_decref(ending);
     json_decref(finished);
+}
+
+static void check_same_end(const char *dir)
+{
+    check_end_at(dir, 3 * PER_EPOCH, PER_EPOCH);
+    check_exactly_once(dir, 3, N_SAMPLES - N_VALIDATION);
 }
 
 /* Would catch: a run that trains for one more interval before it ends again, a resumed end without
@@ -343,6 +354,84 @@ static void test_early_stopping__evaluates_the_test_samples_after_a_loss(void **
     json_decref(finished);
 }
 
+/* Where the run goes back to, after it has decided to end. */
+typedef struct way_back {
+    const char *name, *checkpoint, *snapshot; /* the job's */
+    const char *state;                        /* the event of what it goes back to; NULL: none */
+    const char *const *more;
+    int to, end, best;
+} way_back;
+
+typedef struct way_context {
+    const way_back *way;
+    _Atomic int n_killed;
+} way_context;
+
+/* Once, as soon as the run has what it is to go back to. */
+static void die_after_decision(fl_flight_kind kind, int rank, int64_t step)
+{
+    static int64_t last = -1;
+    const scenario *s = scenario_here();
+    way_context *c = (way_context *)s->context;
+    char field[40];
+    if (kind != FL_FLIGHT_EVALUATION || rank != 1) {
+        return;
+    }
+    if (step == last && atomic_exchange(&c->n_killed, 1) == 0) {
+        snprintf(field, sizeof field, "\"step\": %d,", c->way->to);
+        while (c->way->state != NULL && count_events(s->dir, c->way->state, field) == 0) {
+            nap(500);
+        }
+        raise(SIGKILL);
+    }
+    last = step;
+}
+
+static void go_back(const way_back *way)
+{
+    way_context *c = shared_memory(sizeof *c);
+    char field[40];
+    c->way = way;
+    scenario s = {.name = way->name,
+                  .sets = JOB_SETS(BASE, PLAN("2", "1", "2"), "devices.count", "2", "fault.on_loss",
+                                   "continue", "fault.detect", "2s", "checkpoint.every",
+                                   way->checkpoint, "fault.snapshot", way->snapshot, HOPELESS),
+                  .more = way->more,
+                  .n_samples = N_SAMPLES,
+                  .at_operation = die_after_decision,
+                  .context = c};
+    scenario_start(&s);
+    expect_end(&s, FL_OK);
+    assert_int_equal(atomic_load(&c->n_killed), 1);
+    snprintf(field, sizeof field, "\"step\": %d,", way->to);
+    assert_int_equal(count_events(s.dir, "\"run.resumed\"", field), 1);
+    check_end_at(s.dir, way->end, way->best);
+    free(losses_of(&s, way->end));
+    scenario_forget(&s);
+}
+
+/* The decision follows from the evaluations, which are repeated. Would catch: a run that ends where
+ * it had decided to end, but as one that a user has stopped; one that forgets its end. */
+static void test_early_stopping__decides_again_when_the_run_goes_back(void **state)
+{
+    (void)state;
+    static const char *const within[] = {"train.evaluate_every", "7 steps", "train.stop_after",
+                                         "8 steps", NULL};
+    static const char *const keeps[] = {"train.metric", "accuracy", NULL};
+    static const way_back ways[] = {
+        {"start", "none", "none", NULL, NULL, 0, 30, 10},
+        {"start within", "none", "none", NULL, within, 0, 21, 7},
+        {"before", "none", "25 steps", "\"snapshot.taken\"", NULL, 25, 30, 10},
+        {"before within", "18 steps", "none", "\"checkpoint.written\"", within, 18, 21, 7},
+        {"best", "1000 steps", "none", "\"checkpoint.written\"", keeps, 10, 30, 10},
+        {"end", "30 steps", "none", "\"checkpoint.written\"", NULL, 30, 30, 10},
+        {"end within", "none", "21 steps", "\"snapshot.taken\"", within, 21, 21, 7},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        go_back(&ways[i]);
+    }
+}
+
 int main(void)
 {
 #define TEST(name)                                                                                 \
@@ -356,6 +445,7 @@ int main(void)
         TEST(stays_at_its_end_when_resumed),
         TEST(is_in_a_checkpoint_of_the_same_step),
         TEST(evaluates_the_test_samples_after_a_loss),
+        TEST(decides_again_when_the_run_goes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
