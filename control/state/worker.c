@@ -44,6 +44,16 @@ bool fl_worker_is_awaited(const fl_worker *worker)
     return !worker->departed && !worker->done && worker->exited_us == 0;
 }
 
+bool fl_worker_any_is_done(const fl_worker *workers, int n_workers)
+{
+    for (int i = 0; i < n_workers; i++) {
+        if (workers[i].done && !workers[i].departed) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void fl_worker_begin_again(fl_worker *worker, int64_t now_us)
 {
     char gpu_name[sizeof worker->gpu_name];

@@ -73,6 +73,10 @@ typedef enum fl_loss_kind {
 /* A member of the run that lives and has more to do. */
 bool fl_worker_is_awaited(const fl_worker *worker);
 
+/* Whether a member has finished. All had met before: every worker's files are on the disk, and the
+ * others have only to end. */
+bool fl_worker_any_is_done(const fl_worker *workers, int n_workers);
+
 /* "active", "standby", ...: as status and metrics name it. */
 const char *fl_worker_state_text(const fl_worker *worker);
 

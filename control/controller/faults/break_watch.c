@@ -1,6 +1,7 @@
 #include "control/controller/faults/break_watch.h"
 
 #include "control/controller/faults/recovery.h"
+#include "control/controller/faults/recovery_parts.h"
 #include "control/controller/members/host_pairs.h"
 #include "control/controller/parts/parts.h"
 
@@ -42,13 +43,16 @@ static int64_t patience_of(const fl_controller *controller)
 }
 
 /* The only one that trains may wait in vain for another one in standby, to which it sends a command
- * or its vote; asleep in an operation of its own, it is judged by itself. */
+ * or its vote; asleep in an operation of its own, it is judged by itself. Once a worker is done,
+ * those in standby count, too: they alone may be left, and wait for a message of a worker that has
+ * ended. */
 static bool all_stand_still(const fl_controller *controller, int64_t patience_us)
 {
+    bool ends = fl__recovery_is_complete(controller);
     int n = 0, n_waiting = 0;
     for (int i = 0; i < controller->n_workers; i++) {
         const fl_worker *w = &controller->workers[i];
-        if (!fl_worker_is_awaited(w) || !w->place.active) {
+        if (!fl_worker_is_awaited(w) || (!w->place.active && !ends)) {
             continue;
         }
         if (w->waits_us <= patience_us && w->asleep_us <= patience_us) {

@@ -72,12 +72,7 @@ bool fl__recovery_is_evaluated(const fl_controller *controller)
 
 bool fl__recovery_is_complete(const fl_controller *controller)
 {
-    for (int i = 0; i < controller->n_workers; i++) {
-        if (controller->workers[i].done && !controller->workers[i].departed) {
-            return true;
-        }
-    }
-    return false;
+    return fl_worker_any_is_done(controller->workers, controller->n_workers);
 }
 
 /* Whether a complete run lacks no report: the worker that is lost now may have taken some with it.

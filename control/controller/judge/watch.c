@@ -106,13 +106,15 @@ static fl_loss_kind waited_for(const fl_worker *workers, int n_workers, int firs
     return late >= 0 ? FL_LOSS_STUCK : FL_LOSS_REPORTED;
 }
 
-/* Every worker that trains waits for another one: none of them will ever finish. */
+/* Every worker that trains waits for another one, or is done: none of the others will ever finish.
+ * Once one is done, those in standby have to end, too. */
 static bool all_wait(const fl_worker *workers, int n_workers, const fl_watch_limits *limits)
 {
+    bool ends = fl_worker_any_is_done(workers, n_workers);
     int n_waiting = 0;
     for (int i = 0; i < n_workers; i++) {
         const fl_worker *w = &workers[i];
-        if (!w->place.active || w->departed) {
+        if (w->departed || w->done || (!w->place.active && !ends)) {
             continue;
         }
         if (w->waits_us <= limits->circle_us) {

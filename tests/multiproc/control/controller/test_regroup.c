@@ -300,6 +300,38 @@ static void test_regroup__the_last_evaluation_follows_a_loss_during_it(void **st
     assert_int_equal(remove_root(NULL), 0);
 }
 
+/* ---- only standby workers are left at the end ---- */
+
+/* As one waits for a message of a worker that has ended, which its network lost: nothing ends the
+ * wait but the controller. */
+static void wait_for_one_that_has_ended(fl_worker_state *w)
+{
+    fl_flight_enter(FL_FLIGHT_GATHER, -1, -1, 0);
+    while (fl_abort_set_check(&w->abort_set, w->now->plan.generation) == FL_OK) {
+        nap(1000);
+    }
+    fl_flight_leave();
+}
+
+/* Would catch: a run that never ends, because only workers that train count as standing still. */
+static void test_regroup__a_standby_worker_leaves_when_those_that_train_are_done(void **state)
+{
+    assert_int_equal(make_root(state), 0);
+    scenario s = {.name = "left",
+                  .sets = JOB_SETS(TRAINING, "train.epochs", "2", "devices.count", "3"),
+                  .n_samples = N_SAMPLES,
+                  .at = {{.point = "met", .who = STANDBY, .act = wait_for_one_that_has_ended}}};
+    scenario_start(&s);
+    expect_end(&s, FL_OK);
+    assert_int_equal(s.outcome->n_deeds, 1);
+    assert_int_equal(count_events(s.dir, "worker.lost", "rank"), 0);
+    assert_int_equal(count_events(s.dir, "run.recovered", ""), 0);
+    assert_int_equal(count_events(s.dir, "model.saved", ""), 1);
+    assert_int_equal(count_events(s.dir, "run.finished", "\"success\""), 1);
+    scenario_forget(&s);
+    assert_int_equal(remove_root(NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_regroup__a_repeated_run_ends_with_its_reason),
         cmocka_unit_test(test_regroup__nobody_is_left_to_report),
         cmocka_unit_test(test_regroup__the_last_evaluation_follows_a_loss_during_it),
+        cmocka_unit_test(test_regroup__a_standby_worker_leaves_when_those_that_train_are_done),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -229,6 +229,11 @@ static void test_watch__ends_a_circle_of_waits_alone(void **state)
     w[2].place.active = false;
     snprintf(w[2].operation, sizeof w[2].operation, FL_LINK_STANDBY);
     assert_judged(w, FL_LOSS_STUCK, 0);
+    w[0].done = w[1].done = true; /* at the end, it has to end as well */
+    snprintf(w[2].operation, sizeof w[2].operation, "writing a checkpoint");
+    assert_judged(w, FL_LOSS_NONE, -1);
+    w[2].waits_us = limits.circle_us + 1;
+    assert_judged(w, FL_LOSS_STUCK, 2);
 }
 
 /* Would catch: a detector that, including its waiting and grace times, takes longer than allowed.
