@@ -107,6 +107,7 @@ static void pass_frame(fl__gate *g, const void *bytes, size_t n)
 static _Noreturn void end_gate(fl__gate *g, int code)
 {
     fl_host_socket_close(&g->socket); /* after LEAVE is sent */
+    fl_run_proof_sweep(g->o->dir_fd);
     fl__gate_end_starters(g);
     _exit(code);
 }
@@ -294,6 +295,7 @@ _Noreturn void fl__gate_run(const fl_agent_options *options, int socket, fl_agen
                zmq_strerror(zmq_errno()));
         _exit(1);
     }
+    fl_run_proof_sweep(options->dir_fd);
     fl__gate_reach_open(&g);
     fl__gate_await_hosts(&g);
     g.turned_us = fl_now_us();

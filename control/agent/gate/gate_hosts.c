@@ -76,6 +76,7 @@ void fl__gate_lose_host(fl__gate *g, int i, const char *why)
     r->state = FL__HOST_GONE;
     r->late = true;
     r->owes[FL_HOST_NEWS_CLOCK] = false;
+    fl_run_proof_remove(g->o->dir_fd, r->proof);
     for (int rank = host->first; rank < host->first + host->n && rank < g->o->n_workers; rank++) {
         fl__gate_lose_worker(g, rank);
     }
@@ -137,6 +138,7 @@ static void take_host_frame(fl__gate *g, int i, const void *bytes, size_t n)
                        "dropped %zu bytes from host %s: no report of its workers", n, host->name);
         return;
     }
+    fl_run_proof_remove(g->o->dir_fd, g->remote[i].proof); /* it has the run directory open */
     fl_agent_child *c = &g->children[frame.rank];
     if (frame.incarnation == c->incarnation && frame.type == FL_AGENT_SPAWNED) {
         c->pid = (pid_t)frame.spawned.pid;

@@ -60,6 +60,13 @@ static int64_t send_job_file(const fl__gate *g, const fl__remote_host *r)
     return all;
 }
 
+/* A host that shares the run directory is shown a file there that no copy has. */
+static fl_status show_run_dir(fl__gate *g, int i)
+{
+    fl_run_proof_remove(g->o->dir_fd, g->remote[i].proof);
+    return g->hosts->apart ? FL_OK : fl_run_proof_write(g->o->dir_fd, g->remote[i].proof);
+}
+
 static void welcome_host(fl__gate *g, int i)
 {
     const fl_host *host = &g->hosts->host[i];
@@ -81,6 +88,7 @@ static void welcome_host(fl__gate *g, int i)
         message.welcome.n_first_ranks += g->hosts->host[k].n;
     }
     snprintf(message.welcome.run_dir, sizeof message.welcome.run_dir, "%s", g->run_dir);
+    snprintf(message.welcome.proof, sizeof message.welcome.proof, "%s", g->remote[i].proof);
     snprintf(message.welcome.cwd, sizeof message.welcome.cwd, "%s", g->cwd);
     snprintf(message.welcome.links, sizeof message.welcome.links, "%s", g->hosts->links);
     (void)fl__gate_send_to_host(g, &g->remote[i].peer, &message);
@@ -236,7 +244,12 @@ void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_joi
         refused = !take_address(g, i, join, why);
         g->remote[i].door = join->door; /* the other host may try it before this one is taken in */
         if (!refused && !fl__gate_holds_host(g, i, from)) {
-            take_in(g, i, from, join);
+            refused = show_run_dir(g, i) != FL_OK;
+            if (refused) {
+                snprintf(why, sizeof why, "%.*s", FL_HOST_TEXT_MAX, fl_errmsg());
+            } else {
+                take_in(g, i, from, join);
+            }
         }
     }
     if (refused) {

@@ -30,18 +30,19 @@ typedef struct fl__remote_host {
     bool late; /* it joins after the run has begun, or begun again: its workers get their state
                 * from the others */
     fl_join_rival rival;
-    fl_host_clock clock;     /* since it joined */
-    int n_first_pings;       /* without a pause, since then; answered or not */
-    bool told_clock;         /* that its time of day is another one than that of this host */
-    fl_machine_kind kind;    /* as it joined last */
-    uint16_t door;           /* where others try whether they reach it; 0: nowhere */
-    fl_reach_answer answer;  /* to the question of `asked`; */
-    bool asked, owes_answer; /* the controller has not got it yet */
-    int apart_from;          /* 1 + the host that it has to reach before it is taken in; 0: none */
-    fl_host_trial trial;     /* of that */
-    int n_apart;             /* how often it was left out for that */
-    int n_reached;           /* trials in a row in which it has reached that host */
-    uint64_t tried;          /* the number of the last one, */
+    char proof[FL_RUN_PROOF_TEXT]; /* the file that is to show it the run directory; "": none */
+    fl_host_clock clock;           /* since it joined */
+    int n_first_pings;             /* without a pause, since then; answered or not */
+    bool told_clock;               /* that its time of day is another one than that of this host */
+    fl_machine_kind kind;          /* as it joined last */
+    uint16_t door;                 /* where others try whether they reach it; 0: nowhere */
+    fl_reach_answer answer;        /* to the question of `asked`; */
+    bool asked, owes_answer;       /* the controller has not got it yet */
+    int apart_from;      /* 1 + the host that it has to reach before it is taken in; 0: none */
+    fl_host_trial trial; /* of that */
+    int n_apart;         /* how often it was left out for that */
+    int n_reached;       /* trials in a row in which it has reached that host */
+    uint64_t tried;      /* the number of the last one, */
     int64_t tried_us;
     fl_host_peer held; /* and its agent, which asks to join; n 0: none does */
     bool owes_join;    /* that has not asked since it was left out */

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 16 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 17 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
                    FL_HOST_MESSAGE_MAX,
@@ -64,6 +64,7 @@ static void put_welcome(fl_writer *w, const fl_host_welcome *v)
     fl_put(w, (uint32_t)v->host.first, 4);
     fl_put(w, (uint32_t)v->host.n, 4);
     fl_put_text(w, v->run_dir, sizeof v->run_dir - 1);
+    fl_put_text(w, v->proof, sizeof v->proof - 1);
     fl_put_text(w, v->cwd, sizeof v->cwd - 1);
     fl_put_text(w, v->links, sizeof v->links - 1);
     fl_put_i64(w, v->silence_ms);
@@ -109,6 +110,8 @@ static bool get_welcome(fl_reader *r, fl_host_welcome *v)
     v->host.first = fl_get_i32(r);
     v->host.n = fl_get_i32(r);
     good = good && fl_get_text(r, v->run_dir, sizeof v->run_dir - 1) &&
+           fl_get_text(r, v->proof, sizeof v->proof - 1) &&
+           (v->proof[0] == '\0' || fl_name_is_plain(v->proof, sizeof v->proof - 1)) &&
            fl_get_text(r, v->cwd, sizeof v->cwd - 1) &&
            fl_get_text(r, v->links, sizeof v->links - 1);
     v->silence_ms = fl_get_i64(r);

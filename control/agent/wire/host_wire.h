@@ -13,6 +13,7 @@
 #include "control/agent/wire/agent_wire.h"
 #include "control/state/hosts/host_facts.h"
 #include "control/state/hosts/hosts.h"
+#include "control/state/hosts/run_proof.h"
 #include "device/machine/machine_kind.h"
 
 #include <limits.h>
@@ -77,9 +78,11 @@ typedef struct fl_host_join {
 
 /* What a host gets to know of the run that it has joined. */
 typedef struct fl_host_welcome {
-    fl_host host;                      /* itself */
-    char run_dir[PATH_MAX];            /* absolute; on a file system that it shares with the head */
-    char cwd[PATH_MAX];                /* to which paths of the job are relative */
+    fl_host host;                  /* itself */
+    char run_dir[PATH_MAX];        /* absolute; on a file system that it shares with the head */
+    char proof[FL_RUN_PROOF_TEXT]; /* a file there that shows so (control/state/hosts/run_proof.h);
+                                      "": it shares none */
+    char cwd[PATH_MAX];            /* to which paths of the job are relative */
     char links[FL_HOSTS_ENDPOINT_MAX]; /* of the control links of its workers */
     int64_t silence_ms;                /* after which the head counts as lost */
     fl_host_facts facts;               /* of the head: this host must have the same */

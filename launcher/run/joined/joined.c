@@ -69,8 +69,9 @@ static fl_status load_job(joined_host *h, int job_fd)
 {
     const fl_host_welcome *w = h->welcome;
     FL_TRY(fl_joined_read_job(job_fd, w->job_bytes, &h->job));
-    FL_TRY(h->job.run.shared ? fl_joined_open_shared(w->run_dir, w->cwd, h->keys, &h->dir_fd)
-                             : open_own(h));
+    FL_TRY(h->job.run.shared
+               ? fl_joined_open_shared(w->run_dir, w->proof, w->cwd, h->keys, &h->dir_fd)
+               : open_own(h));
     return fl_job_locate(&h->job, fl_instantiate(&h->job, &h->model, &h->dataset));
 }
 

@@ -30,7 +30,7 @@ static fl_status load_job(measurer *m, int job_fd)
     const fl_host_measure_order *o = m->order;
     FL_TRY(fl_joined_read_job(job_fd, o->job_bytes, &m->job));
     if (m->job.run.shared) {
-        FL_TRY(fl_joined_open_shared(o->run_dir, o->cwd, m->keys, &m->dir_fd));
+        FL_TRY(fl_joined_open_shared(o->run_dir, NULL, o->cwd, m->keys, &m->dir_fd));
     }
     return fl_job_locate(&m->job, fl_instantiate(&m->job, &m->model, &m->dataset));
 }

@@ -1,5 +1,6 @@
 #include "launcher/run/joined/joined_open.h"
 
+#include "control/state/hosts/run_proof.h"
 #include "device/system/alloc.h"
 #include "launcher/run/hosts/hosts.h"
 #include "launcher/run/hosts/key_read.h"
@@ -23,16 +24,20 @@ fl_status fl_joined_read_job(int job_fd, int64_t job_bytes, fl_job *job)
     return status;
 }
 
-/* The keys prove that this is the run's own directory, and not one of the same path. */
-fl_status fl_joined_open_shared(const char *run_dir, const char *cwd, const fl_curve_keys *keys,
-                                int *dir_fd)
+enum { SHOW_MS = 5000 }; /* for a change on a network file system to be seen here */
+
+/* The keys tell the run's own directory from another one of the same path, and the file from a
+ * copy. */
+fl_status fl_joined_open_shared(const char *run_dir, const char *proof, const char *cwd,
+                                const fl_curve_keys *keys, int *dir_fd)
 {
     char path[PATH_MAX + sizeof FL_HOSTS_KEY_FILE + 1];
     fl_curve_keys there;
     snprintf(path, sizeof path, "%s/" FL_HOSTS_KEY_FILE, run_dir);
     *dir_fd = open(run_dir, O_RDONLY | O_DIRECTORY);
     if (*dir_fd < 0 || fl_hosts_read_key(path, &there) != FL_OK ||
-        strcmp(there.server, keys->server) != 0) {
+        strcmp(there.server, keys->server) != 0 ||
+        (proof != NULL && !fl_run_proof_await(run_dir, proof, SHOW_MS))) {
         return fl_fail(FL_EINVAL,
                        "--join: %s is not the head's run directory here; allowed: a run.dir on a "
                        "file system that all hosts share, or run.shared false",

@@ -11,9 +11,10 @@
 fl_status fl_joined_read_job(int job_fd, int64_t job_bytes, fl_job *job) FL_MUST_CHECK;
 
 /* The head's run directory, on a file system that this host shares; then change to cwd, to which
- * paths of the job are relative. *dir_fd stays open on failure, too, and is -1 where the directory
- * cannot be opened. FL_EINVAL */
-fl_status fl_joined_open_shared(const char *run_dir, const char *cwd, const fl_curve_keys *keys,
-                                int *dir_fd) FL_MUST_CHECK;
+ * paths of the job are relative. proof: a file that the head has made there
+ * (control/state/hosts/run_proof.h); NULL: its keys suffice, as nothing is written there. *dir_fd
+ * stays open on failure, too, and is -1 where the directory cannot be opened. FL_EINVAL */
+fl_status fl_joined_open_shared(const char *run_dir, const char *proof, const char *cwd,
+                                const fl_curve_keys *keys, int *dir_fd) FL_MUST_CHECK;
 
 #endif

@@ -16,6 +16,7 @@ static fl_host_message welcome(void)
     fl_host_message m = {.type = FL_HOST_WELCOME};
     m.welcome = (fl_host_welcome){.host = {.name = "b", .address = "10.0.0.2", .first = 2, .n = 3},
                                   .run_dir = "/runs/one",
+                                  .proof = "joining-0a",
                                   .cwd = "/home/me",
                                   .links = "tcp://10.0.0.1:5571",
                                   .silence_ms = 10000,
@@ -49,6 +50,7 @@ static void test_host_wire__keeps_every_field(void **state)
     assert_int_equal(read.welcome.host.first, 2);
     assert_int_equal(read.welcome.host.n, 3);
     assert_string_equal(read.welcome.run_dir, "/runs/one");
+    assert_string_equal(read.welcome.proof, "joining-0a");
     assert_string_equal(read.welcome.cwd, "/home/me");
     assert_string_equal(read.welcome.links, "tcp://10.0.0.1:5571");
     assert_int_equal(read.welcome.silence_ms, 10000);

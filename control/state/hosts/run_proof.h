@@ -1,0 +1,31 @@
+/* How the head proves to a host that both see one run directory (run.shared):
+ *
+ *     the head  ①  takes the host in, and makes an empty file with a random name there
+ *               ②  tells the host that name, over the connection that only they can read
+ *     the host  ③  looks for the file
+ *     the head  ④  removes it: once a worker of the host has started, or the host is lost
+ *
+ * A copy of the directory, whenever it was made, does not have that file. */
+#ifndef FL_CONTROL_STATE_HOSTS_RUN_PROOF_H
+#define FL_CONTROL_STATE_HOSTS_RUN_PROOF_H
+
+#include <frostline/status.h>
+#include <stdint.h>
+
+#define FL_RUN_PROOF_PREFIX "joining-"
+
+enum { FL_RUN_PROOF_TEXT = 48 };
+
+/* ① FL_EIO, and name is "". */
+fl_status fl_run_proof_write(int dir_fd, char name[FL_RUN_PROOF_TEXT]) FL_MUST_CHECK;
+
+/* ③ For wait_ms: a host may see changes of a network file system some seconds later. */
+bool fl_run_proof_await(const char *run_dir, const char *name, int64_t wait_ms);
+
+/* ④ name, which is "" afterwards; "": there is none. */
+void fl_run_proof_remove(int dir_fd, char name[FL_RUN_PROOF_TEXT]);
+
+/* Those that a head that was killed has left. */
+void fl_run_proof_sweep(int dir_fd);
+
+#endif

@@ -1,0 +1,75 @@
+/* A host whose run directory is another one than the head's, with run.shared: a copy that was made
+ * before the host joined, or a folder with a copy of the keys. Would catch: a run that ends well
+ * although a host has written its layers into a copy. Hosts are network name spaces; without the
+ * right to make them, the tests are skipped. */
+#include "support/hosts/net_hosts.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+static int make_two(void **state)
+{
+    return net_hosts_set_up(state, 2, (const int[]){1, 1});
+}
+
+#define SPLIT                                                                                      \
+    NET_JOB "--set pipe.k=2 --set autodp.r=1 --set train.max_steps=8 "                             \
+            "--set 'checkpoint.every=4 steps'"
+
+static void check_refused(void **state, const char *copy)
+{
+    net_hosts *h = *state;
+    char run[512];
+    NET_NEED(h);
+    snprintf(run, sizeof run, "%s/run", h->dir);
+    net_hosts_start_head(h, SPLIT);
+    net_hosts_await_key(h);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "waits for 1 other host"));
+    assert_true(net_hosts_shell("cd %s && %s", h->dir, copy));
+    net_hosts_start_agent_with(h, 1, "copy", run);
+    net_hosts_expect_codes(h, 3, 2);
+    assert_true(net_hosts_log_has(h, "b.log", "run directory here; allowed: "));
+    assert_true(net_hosts_log_has(h, "head.log", "run directory here"));
+    assert_true(net_hosts_shell("! test -e %s/model/model.safetensors", run));
+    assert_true(net_hosts_shell("! ls %s | grep joining-", run));
+}
+
+static void test_hosts_copied__a_copy_is_not_the_run_directory(void **state)
+{
+    check_refused(state, "cp -a run copy");
+}
+
+static void test_hosts_copied__nor_is_a_folder_with_its_keys(void **state)
+{
+    check_refused(state, "mkdir copy && cp -a run/hosts.key copy");
+}
+
+/* The file that shows it is gone before the run ends. */
+static void test_hosts_copied__the_run_directory_is(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    net_hosts_start_head(h, SPLIT);
+    net_hosts_start_agent(h, 1);
+    NET_AWAIT(net_hosts_n_steps(h) > 0);
+    assert_true(net_hosts_shell("! ls %s/run | grep joining-", h->dir));
+    net_hosts_expect(h, 0);
+    assert_true(net_hosts_shell("test -e %s/run/model/model.safetensors", h->dir));
+}
+
+#define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_two, net_hosts_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HOSTS(test_hosts_copied__a_copy_is_not_the_run_directory),
+        HOSTS(test_hosts_copied__nor_is_a_folder_with_its_keys),
+        HOSTS(test_hosts_copied__the_run_directory_is),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
