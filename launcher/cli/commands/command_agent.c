@@ -18,7 +18,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HEAD_MAX = 256 };
+enum {
+    HEAD_MAX = 256,
+    SHARED_MS = 10000, /* for a new file on a network file system to be seen here */
+};
 
 typedef struct agent_options {
     char name[FL_HOST_TEXT], address[FL_ADDRESS_TEXT]; /* of this host; address "": not given */
@@ -150,15 +153,30 @@ static fl_status read_options(const fl_args *args, agent_options *o)
     return FL_OK;
 }
 
-/* Scripts start agents and the head at the same time. */
-static fl_status read_keys(const fl_args *args, int64_t wait_ms, fl_curve_keys *keys)
+/* Scripts start agents and the head at the same time. A head that starts an agent itself has
+ * written the file before: a host that does not see it soon has another file system. */
+static fl_status await_key(const char *path, const fl_agent_host *host)
+{
+    bool is_written = host->until_eof;
+    fl_status status = fl_host_key_await(
+        path, is_written && host->wait_ms > SHARED_MS ? SHARED_MS : host->wait_ms);
+    if (status != FL_EDEADLINE || !is_written) {
+        return status;
+    }
+    return fl_fail(FL_EINVAL,
+                   "%s: no such file on this host: it does not share the head's run directory; "
+                   "allowed: a run.dir on a file system that all hosts share, or run.shared false",
+                   path);
+}
+
+static fl_status read_keys(const fl_args *args, const fl_agent_host *host, fl_curve_keys *keys)
 {
     const char *path = fl_args_value(args, "--key");
     if (strcmp(path, "-") == 0) {
-        fl_status status = fl_hosts_read_key_input(STDIN_FILENO, wait_ms, keys);
+        fl_status status = fl_hosts_read_key_input(STDIN_FILENO, host->wait_ms, keys);
         return status == FL_OK ? FL_OK : fl_within(status, "--key -");
     }
-    fl_status status = fl_host_key_await(path, wait_ms);
+    fl_status status = await_key(path, host);
     if (status == FL_OK) {
         status = fl_hosts_read_key(path, keys);
     }
@@ -169,7 +187,7 @@ static fl_status join_run(const fl_args *args, fl_curve_keys *keys, fl_relay_end
 {
     agent_options o = {.name = ""};
     FL_TRY(read_options(args, &o));
-    FL_TRY(read_keys(args, o.host.wait_ms, keys));
+    FL_TRY(read_keys(args, &o.host, keys));
     o.host.key_path = o.host.input_spoke ? NULL : fl_args_value(args, "--key");
     FL_TRY(await_head(args, o.head, o.host.wait_ms));
     FL_TRY(find_address(args, o.head, o.address));

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -19,7 +20,7 @@ static int make_two(void **state)
 
 #define SPLIT                                                                                      \
     NET_JOB "--set pipe.k=2 --set autodp.r=1 --set train.max_steps=8 "                             \
-            "--set 'checkpoint.every=4 steps'"
+            "--set 'checkpoint.every=4 steps' "
 
 static void check_refused(void **state, const char *copy)
 {
@@ -49,6 +50,28 @@ static void test_hosts_copied__nor_is_a_folder_with_its_keys(void **state)
     check_refused(state, "mkdir copy && cp -a run/hosts.key copy");
 }
 
+/* Would catch: an agent that ssh has started waiting for keys that the head has written long ago,
+ * and a message that names another reason. */
+static void test_hosts_copied__ssh_names_a_folder_that_is_not_shared(void **state)
+{
+    net_hosts *h = *state;
+    char path[4096], before[4096];
+    NET_NEED(h);
+    net_hosts_write_file(h, "ab");
+    assert_true(net_hosts_shell("mkdir %s/bin && cat > %s/bin/ssh <<'END'\n#!/bin/sh\n"
+                                "exec ip netns exec %s sh -c \"mount -t tmpfs none %s/run && $4\"\n"
+                                "END\nchmod 755 %s/bin/ssh",
+                                h->dir, h->dir, h->host[1].space, h->dir, h->dir));
+    snprintf(before, sizeof before, "%s", getenv("PATH"));
+    snprintf(path, sizeof path, "%s/bin:%.3900s", h->dir, before);
+    setenv("PATH", path, 1);
+    net_hosts_start_head(h, SPLIT "--ssh ");
+    setenv("PATH", before, 1);
+    net_hosts_expect(h, 3);
+    assert_true(net_hosts_log_has(h, "head.log", "no such file on this host: it does not share"));
+    assert_true(net_hosts_log_has(h, "head.log", "or run.shared false"));
+}
+
 /* The file that shows it is gone before the run ends. */
 static void test_hosts_copied__the_run_directory_is(void **state)
 {
@@ -69,6 +92,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HOSTS(test_hosts_copied__a_copy_is_not_the_run_directory),
         HOSTS(test_hosts_copied__nor_is_a_folder_with_its_keys),
+        HOSTS(test_hosts_copied__ssh_names_a_folder_that_is_not_shared),
         HOSTS(test_hosts_copied__the_run_directory_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
