@@ -6,13 +6,14 @@ set -eu
 frostline=${FROSTLINE:-@FL_PREFIX@/@FL_BINDIR@/frostline}
 job=$1
 
-if [ -e run/job.yaml ] && tail -n 1 run/events.jsonl | grep -q '"event": *"run.finished"'; then
+if [ -e run/job.yaml ] && tail -n 1 run/events.jsonl 2>/dev/null | grep -q '"event": *"run.finished"'; then
     echo "service: the job is finished; its result is in $PWD/run. To train it again, remove that folder"
     exit 0
 fi
 if [ -e run/job.yaml ] && [ -d run/checkpoints ] && ! ls run/checkpoints/step-* >/dev/null 2>&1; then
     kept=run.$(date +%Y%m%d-%H%M%S)
     echo "service: the run has no checkpoint to continue from; it is kept as $PWD/$kept"
+    rm -f run/hosts.key # agents join no run that has ended
     mv run "$kept"
 fi
 if [ -e run/job.yaml ]; then

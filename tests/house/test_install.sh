@@ -50,6 +50,16 @@ lib=$(sed -n 's/^CMAKE_INSTALL_LIBDIR:[A-Z]*=//p' "$build_dir/CMakeCache.txt")
 check_prefix "$prefix" "$prefix"
 "$prefix/$lib/frostline/service" missing.yaml >"$work/service.log" 2>&1 || true
 grep -q 'missing.yaml: cannot be opened' "$work/service.log" || fail "the service does not start: $(cat "$work/service.log")"
+# A head that was killed while it waited for hosts leaves its key and no events.
+(
+    mkdir -p "$work/killed/run/checkpoints" && cd "$work/killed"
+    touch run/job.yaml run/hosts.key
+    "$prefix/$lib/frostline/service" missing.yaml >service.log 2>&1 || true
+    kept=$(ls run.*)
+    if grep -q '^tail: ' service.log || [[ $kept != *job.yaml* || $kept = *hosts.key* ]]; then
+        fail "after a kill in the wait for hosts, the service prints: $(cat service.log); it keeps: $kept"
+    fi
+)
 DESTDIR=$work/staged cmake --install "$build_dir" --prefix /opt/frostline >"$work/staged.log"
 check_prefix /opt/frostline "$work/staged/opt/frostline"
 
