@@ -61,6 +61,8 @@ fl_status fl__relay_fail_unanswered(const fl__relay *r)
             r->o->endpoint, (long long)r->join_ms / 1000);
     }
     return refuses ? fail_refused(r)
-                   : fl_fail(FL_EPEER, "--join: no answer from %s in %lld s", r->o->endpoint,
-                             (long long)r->join_ms / 1000);
+                   : fl_fail(FL_EPEER,
+                             "--join: no answer from %s in %lld s; PORT is that of the "
+                             "head's --listen",
+                             r->o->endpoint, (long long)r->join_ms / 1000);
 }

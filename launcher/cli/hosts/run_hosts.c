@@ -5,6 +5,7 @@
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/text/plural.h"
+#include "device/text/shown_text.h"
 #include "launcher/cli/hosts/engine_host.h"
 #include "launcher/job/job.h"
 #include "launcher/run/hosts/hosts.h"
@@ -127,9 +128,21 @@ static fl_status take_tasks(const fl_args *args, const fl_job *job, fl_run_hosts
 }
 
 /* Those of --hosts, or else of the job. */
+static void tell_replaced(const fl_args *args, const fl_job *job)
+{
+    char shown[FL_SHOWN_PATH_BYTES], hosts[FL_COUNT_BYTES];
+    fl_text_shown(fl_args_value(args, "--hosts"), shown, sizeof shown);
+    fl_log(FL_LOG_INFO, "--hosts: the hosts of %s replace the %s of the job%s", shown,
+           fl_count(job->n_hosts, "host", hosts),
+           fl_args_has(args, "--ssh") ? "" : "; without --ssh, ssh starts no agents");
+}
+
 static fl_status load_file(const fl_args *args, const fl_job *job, fl_cluster_file *file)
 {
     if (fl_args_has(args, "--hosts")) {
+        if (job->n_hosts > 0) {
+            tell_replaced(args, job);
+        }
         return fl_cluster_file_load(fl_args_value(args, "--hosts"), file);
     }
     if (job->n_hosts == 0) {

@@ -132,6 +132,10 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
         {"run " NET_JOB "--hosts far.yaml",
          "far.yaml:2:5: hosts: entry 1, address: the first host, a, has the address 192.0.2.1, "
          "which this host has not; allowed: frostline run on the first host"},
+        {"run " NET_JOB "--hosts far.yaml --set 'hosts=[{name: a, address: 127.0.0.1, devices: 1}, "
+         "{name: b, address: 127.0.0.2, devices: 1}]'",
+         "--hosts: the hosts of far.yaml replace the 2 hosts of the job; without --ssh, ssh starts "
+         "no agents\n"},
         {"run " NET_JOB "--hosts far.yaml --listen tcp://127.0.0.1:5570",
          "the first host, a, has the address 192.0.2.1, which this host has not"},
         {"run " NET_JOB "--hosts hosts.yaml --listen tcp://192.0.2.1:5570",
@@ -411,7 +415,8 @@ static void test_hosts_refused__a_head_that_is_not_there(void **state)
              h->dir);
     pid_t agent = net_hosts_start(h, 1, "b.log", arguments);
     assert_int_equal(net_hosts_await_exit(&agent), 3);
-    assert_true(net_hosts_log_has(h, "b.log", "no answer from tcp://127.0.0.1:1 in 1 s"));
+    assert_true(
+        net_hosts_log_has(h, "b.log", "no answer from tcp://127.0.0.1:1 in 1 s; PORT is that of "));
     snprintf(arguments, sizeof arguments,
              "agent --key %s/keys --join tcp://head.invalid:5570 --wait 600", h->dir);
     agent = net_hosts_start(h, 1, "b.log", arguments);
