@@ -1,5 +1,7 @@
 #include "device/errors/log.h"
 
+#include "device/text/shown_text.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -40,17 +42,15 @@ void fl_log(fl_log_level level, const char *format, ...)
     struct tm local;
     clock_gettime(CLOCK_REALTIME, &now);
     localtime_r(&now.tv_sec, &local);
-    char line[LINE_MAX_BYTES];
-    int n = snprintf(line, sizeof line, "%02d:%02d:%02d.%03ld %s %s: ", local.tm_hour, local.tm_min,
-                     local.tm_sec, now.tv_nsec / 1000000, level_names[level], leader);
+    char text[LINE_MAX_BYTES], line[LINE_MAX_BYTES];
     va_list args;
     va_start(args, format);
-    int more = vsnprintf(line + n, sizeof line - (size_t)n - 1, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    size_t length = (size_t)n + (more < 0 ? 0 : (size_t)more);
-    if (length > sizeof line - 2) {
-        length = sizeof line - 2;
-    }
+    int n = snprintf(line, sizeof line, "%02d:%02d:%02d.%03ld %s %s: ", local.tm_hour, local.tm_min,
+                     local.tm_sec, now.tv_nsec / 1000000, level_names[level], leader);
+    fl_text_shown_lines(text, line + n, sizeof line - (size_t)n - 1);
+    size_t length = strlen(line);
     line[length] = '\n';
     /* A log that cannot be written is not worth ending a run for. */
     ssize_t written = write(STDERR_FILENO, line, length + 1);
@@ -67,7 +67,7 @@ static bool is_power_of_ten(int64_t n)
 
 void fl_log_counted(int64_t *n, int64_t each, const char *format, ...)
 {
-    char text[LINE_MAX_BYTES];
+    char text[LINE_MAX_BYTES], shown[LINE_MAX_BYTES];
     *n += *n < INT64_MAX;
     if (*n > each && !is_power_of_ten(*n)) {
         return;
@@ -76,11 +76,12 @@ void fl_log_counted(int64_t *n, int64_t each, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    fl_text_shown(text, shown, sizeof shown);
     if (*n < each) {
-        fl_log(FL_LOG_WARN, "%s", text);
+        fl_log(FL_LOG_WARN, "%s", shown);
     } else if (*n == each) {
-        fl_log(FL_LOG_WARN, "%s; more of them are counted", text);
+        fl_log(FL_LOG_WARN, "%s; more of them are counted", shown);
     } else {
-        fl_log(FL_LOG_WARN, "%s; that is number %" PRId64, text, *n);
+        fl_log(FL_LOG_WARN, "%s; that is number %" PRId64, shown, *n);
     }
 }

@@ -2,6 +2,7 @@
 
 #include "device/system/clock.h"
 #include "device/system/file_kind.h"
+#include "device/text/shown_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,18 +13,21 @@
 
 static fl_status refuse_kind(const char *path, mode_t mode)
 {
+    char shown[FL_SHOWN_PATH_BYTES];
     return fl_fail(FL_EIO, "%s: cannot be read: found %s, allowed: a file, a pipe or a terminal",
-                   path, fl_file_kind(mode));
+                   fl_text_shown(path, shown, sizeof shown), fl_file_kind(mode));
 }
 
 static fl_status fail_open(const char *path)
 {
+    char shown[FL_SHOWN_PATH_BYTES];
     struct stat what;
     int error = errno;
     if (error == ENXIO && stat(path, &what) == 0 && S_ISSOCK(what.st_mode)) {
         return refuse_kind(path, what.st_mode);
     }
-    return fl_fail(FL_EIO, "%s: cannot be opened: %s", path, strerror(error));
+    return fl_fail(FL_EIO, "%s: cannot be opened: %s", fl_text_shown(path, shown, sizeof shown),
+                   strerror(error));
 }
 
 fl_status fl__input_open_within(const char *path, int writer_ms, int whole_ms, fl_input *in)

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { UTF8_LONGEST = 4 }; /* bytes of one character */
+
 static bool is_harmless(uint32_t code)
 {
     bool controls = code < 0x20 || (code >= 0x7F && code < 0xA0);
@@ -18,7 +20,7 @@ static bool is_harmless(uint32_t code)
 size_t fl_text_harmless(const char *text)
 {
     uint32_t code = 0;
-    size_t size = fl_utf8_next(text, strlen(text), &code);
+    size_t size = fl_utf8_next(text, strnlen(text, UTF8_LONGEST), &code);
     return size > 0 && is_harmless(code) ? size : 0;
 }
 
@@ -28,12 +30,13 @@ const char *fl_text_octal(char byte, char octal[FL_TEXT_OCTAL_BYTES])
     return octal;
 }
 
-const char *fl_text_shown(const char *text, char *shown, size_t size_bytes)
+static const char *show(const char *text, bool keeps_lines, char *shown, size_t size_bytes)
 {
     size_t used = 0;
     while (*text != '\0') {
         char octal[FL_TEXT_OCTAL_BYTES];
-        size_t size = fl_text_harmless(text), n = size > 0 ? size : FL_TEXT_OCTAL_BYTES - 1;
+        size_t size = keeps_lines && *text == '\n' ? 1 : fl_text_harmless(text);
+        size_t n = size > 0 ? size : FL_TEXT_OCTAL_BYTES - 1;
         if (used + n >= size_bytes) {
             break;
         }
@@ -43,4 +46,14 @@ const char *fl_text_shown(const char *text, char *shown, size_t size_bytes)
     }
     shown[used] = '\0';
     return shown;
+}
+
+const char *fl_text_shown(const char *text, char *shown, size_t size_bytes)
+{
+    return show(text, false, shown, size_bytes);
+}
+
+const char *fl_text_shown_lines(const char *text, char *shown, size_t size_bytes)
+{
+    return show(text, true, shown, size_bytes);
 }

@@ -22,4 +22,8 @@ const char *fl_text_octal(char byte, char octal[FL_TEXT_OCTAL_BYTES]);
  * "a\012b". Cut if it does not fit. text and shown do not overlap. Returns shown [size_bytes]. */
 const char *fl_text_shown(const char *text, char *shown, size_t size_bytes);
 
+/* As fl_text_shown, but line ends stay: for a message of several lines, whose parts from outside
+ * are shown by fl_text_shown before. */
+const char *fl_text_shown_lines(const char *text, char *shown, size_t size_bytes);
+
 #endif

@@ -21,10 +21,7 @@ void fl_complain(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    for (char *rest = text; rest != NULL;) {
-        const char *line = strsep(&rest, "\n");
-        fprintf(stderr, "%s\n", fl_text_shown(line, shown, sizeof shown));
-    }
+    fprintf(stderr, "%s\n", fl_text_shown_lines(text, shown, sizeof shown));
 }
 
 int fl_exit_of(fl_status status)

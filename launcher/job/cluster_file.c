@@ -3,6 +3,7 @@
 #include "device/errors/failure.h"
 #include "device/system/alloc.h"
 #include "device/system/input_file.h"
+#include "device/text/shown_text.h"
 #include "device/text/size_text.h"
 #include "launcher/job/field.h"
 #include "launcher/job/job.h"
@@ -345,19 +346,19 @@ fl_status fl_cluster_file_parse(const char *name, const char *text, size_t size_
     yaml_document_t document;
     fl_cluster_file_init(out);
     snprintf(out->path, sizeof out->path, "%s", name);
-    snprintf(out->written_in, sizeof out->written_in, "%s", name);
-    FL_TRY(fl_job_screen(name, text, size_bytes));
+    fl_text_shown(name, out->written_in, sizeof out->written_in);
+    FL_TRY(fl_job_screen(out->written_in, text, size_bytes));
     if (!yaml_parser_initialize(&parser)) {
-        return fl_fail(FL_ENOMEM, "%s: out of memory", name);
+        return fl_fail(FL_ENOMEM, "%s: out of memory", out->written_in);
     }
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, size_bytes);
     fl_status status = FL_OK;
     if (yaml_parser_load(&parser, &document)) {
-        cluster_reader r = {.file = name, .document = &document, .out = out};
+        cluster_reader r = {.file = out->written_in, .document = &document, .out = out};
         status = read_document(&r);
         yaml_document_delete(&document);
     } else { /* the screening has parsed the whole file: no other cause */
-        status = fl_fail(FL_ENOMEM, "%s: out of memory", name);
+        status = fl_fail(FL_ENOMEM, "%s: out of memory", out->written_in);
     }
     yaml_parser_delete(&parser);
     return status;

@@ -1,5 +1,6 @@
 /* A job file: ① bytes -> ② screened -> ③ fields -> ④ overrides -> ⑤ checks between fields. */
 #include "launcher/job/job.h"
+#include "device/text/shown_text.h"
 #include "launcher/job/text/text.h"
 
 #include "device/system/alloc.h"
@@ -72,10 +73,10 @@ fl_status fl_job_parse(const char *name, const char *text, size_t size_bytes,
 {
     fl_job fresh;
     fl_job_defaults(&fresh);
-    snprintf(fresh.origins.file, sizeof fresh.origins.file, "%s", name);
-    FL_TRY(fl_job_screen(name, text, size_bytes)); /* ② */
-    FL_TRY(fl_job_read(text, size_bytes, &fresh)); /* ③ */
-    for (int i = 0; i < n_overrides; i++) {        /* ④ */
+    fl_text_shown(name, fresh.origins.file, sizeof fresh.origins.file);
+    FL_TRY(fl_job_screen(fresh.origins.file, text, size_bytes)); /* ② */
+    FL_TRY(fl_job_read(text, size_bytes, &fresh));               /* ③ */
+    for (int i = 0; i < n_overrides; i++) {                      /* ④ */
         FL_TRY(override_field(&fresh, overrides[i]));
     }
     FL_TRY(fl_job_locate(&fresh, fl_job_check(&fresh))); /* ⑤ */
@@ -89,8 +90,8 @@ fl_status fl_job_parse_hosts(const char *name, const char *text, size_t size_byt
     static const char own[] = "hosts=";
     fl_job fresh;
     fl_job_defaults(&fresh);
-    snprintf(fresh.origins.file, sizeof fresh.origins.file, "%s", name);
-    FL_TRY(fl_job_screen(name, text, size_bytes));
+    fl_text_shown(name, fresh.origins.file, sizeof fresh.origins.file);
+    FL_TRY(fl_job_screen(fresh.origins.file, text, size_bytes));
     FL_TRY(fl_job_read_only(text, size_bytes, "hosts", &fresh));
     for (int i = 0; i < n_overrides; i++) {
         if (strncmp(overrides[i], own, strlen(own)) == 0) {

@@ -4,10 +4,10 @@
 # "place: what it may include and call", lowest first. A place with rooms names each of them; "folder/."
 # stands for the files that lie in the folder itself. What may use a folder may use all of its rooms.
 order='
-device/errors: device/errors
-device/text: device/errors device/text
+device/text: device/text
+device/errors: device/text device/errors
 device/random: device/errors device/random
-device/system: device/errors device/random device/system
+device/system: device/text device/errors device/random device/system
 device/flight: device/errors device/system device/flight
 device: device
 nn/safetensors: device nn/safetensors

@@ -9,6 +9,7 @@
 #include "data/tokenizer/bpe.h"
 #include "data/tokenizer/files/files.h"
 #include "device/system/alloc.h"
+#include "device/text/shown_text.h"
 
 #include <xxhash.h>
 
@@ -39,10 +40,11 @@ static fl_status read_folder(const char *path, token_folder *f)
     FL_TRY(fl__token_file_read(path, "vocab.json", &f->vocab_json));
     FL_TRY(fl__token_file_read(path, "merges.txt", &f->merges));
     if (f->vocab_json.bytes == NULL || f->merges.bytes == NULL) {
+        char shown[FL_SHOWN_PATH_BYTES];
         return fl_fail(FL_EIO,
                        "%s: no tokenizer there: neither tokenizer.json, nor vocab.txt, nor "
                        "vocab.json with merges.txt",
-                       path);
+                       fl_text_shown(path, shown, sizeof shown));
     }
     return FL_OK;
 }

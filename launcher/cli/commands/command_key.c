@@ -1,5 +1,6 @@
 /* frostline key: a pair of keys for control sockets on a network. */
 #include "device/text/shell_text.h"
+#include "device/text/shown_text.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/output_path.h"
 
@@ -16,9 +17,11 @@
 
 static fl_status check_new(const char *path)
 {
+    char shown[FL_SHOWN_PATH_BYTES];
     struct stat what;
     return lstat(path, &what) == 0
-               ? fl_fail(FL_EIO, "%s: exists already; a key is never overwritten", path)
+               ? fl_fail(FL_EIO, "%s: exists already; a key is never overwritten",
+                         fl_text_shown(path, shown, sizeof shown))
                : FL_OK; /* opening reports any other problem */
 }
 
@@ -27,7 +30,10 @@ static fl_status write_key(const char *path, mode_t mode, const char *key)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0) {
-        return errno == EEXIST ? check_new(path) : fl_fail(FL_EIO, "%s: %s", path, strerror(errno));
+        char shown[FL_SHOWN_PATH_BYTES];
+        return errno == EEXIST ? check_new(path)
+                               : fl_fail(FL_EIO, "%s: %s", fl_text_shown(path, shown, sizeof shown),
+                                         strerror(errno));
     }
     int n = dprintf(fd, "%s\n", key);
     if (close(fd) != 0 || n != FL_KEY_MAX) {

@@ -222,6 +222,7 @@ static void print_notes(const fl_run_entry *entries, int n)
 /* The runs in a directory; a directory that is itself a run is listed alone. */
 static fl_status list_runs(const char *dir, fl_run_entry **entries, int *n)
 {
+    char shown[FL_SHOWN_PATH_BYTES];
     fl_run_entry self;
     void *one = NULL;
     if (fl_run_look(dir, &self) != FL_OK) {
@@ -231,7 +232,8 @@ static fl_status list_runs(const char *dir, fl_run_entry **entries, int *n)
     *entries = one;
     **entries = self;
     *n = 1;
-    fl_complain("%s: a run directory; list its parent directory for all of its runs", dir);
+    fl_complain("%s: a run directory; list its parent directory for all of its runs",
+                fl_text_shown(dir, shown, sizeof shown));
     return FL_OK;
 }
 

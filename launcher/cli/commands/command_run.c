@@ -4,6 +4,7 @@
 #include "device/system/alloc.h"
 #include "device/text/plural.h"
 #include "device/text/shell_text.h"
+#include "device/text/shown_text.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/commands/run_continue.h"
 #include "launcher/cli/hosts/run_hosts.h"
@@ -209,8 +210,9 @@ static int run_or_continue(const fl_args *args, fl_run_hosts *hosts)
         return fl_exit_of(status);
     }
     if (begin == FL_RUN_BEGIN_OVER) {
+        char shown[FL_SHOWN_PATH_BYTES];
         fl_log(FL_LOG_INFO, "--continue: the run in %s has finished",
-               fl_args_value(args, "--run-dir"));
+               fl_text_shown(fl_args_value(args, "--run-dir"), shown, sizeof shown));
         return FL_EXIT_DONE;
     }
     if (begin == FL_RUN_BEGIN_NEW) {

@@ -1,5 +1,6 @@
 #include "launcher/job/text/text.h"
 
+#include "device/text/shown_text.h"
 #include "device/text/utf8.h"
 
 #include <ctype.h>
@@ -19,7 +20,7 @@ static size_t show_char(const char *text, size_t length, char out[12])
     size_t size = fl_utf8_next(text, length, &code);
     bool breaks_line = code < 0x20 || code == 0x85 || code == 0x2028 || code == 0x2029;
     if (size == 0 || !fl_char_is_printable(code) || breaks_line) {
-        snprintf(out, 12, "\\x%02X", (unsigned)(unsigned char)text[0]);
+        fl_text_octal(text[0], out);
         return 1;
     }
     memcpy(out, text, size);

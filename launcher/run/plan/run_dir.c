@@ -4,6 +4,7 @@
 #include "device/errors/io_status.h"
 #include "device/system/folders.h"
 #include "device/system/regular_file.h"
+#include "device/text/shown_text.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema/schema.h"
 #include "launcher/run/runs/run_again.h"
@@ -69,17 +70,19 @@ static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
 /* The directory that the user names must not hold a run. */
 static fl_status check_given(const char *path, int dir_fd)
 {
+    char shown[FL_SHOWN_PATH_BYTES];
     pid_t holder;
+    fl_text_shown(path, shown, sizeof shown);
     if (faccessat(dir_fd, JOB_NAME, F_OK, 0) != 0) {
         return FL_OK;
     }
     if (fl__run_is_held_in(dir_fd, &holder)) {
-        return fl_fail(FL_EBUSY, "--run-dir: another process has the run in %s", path);
+        return fl_fail(FL_EBUSY, "--run-dir: another process has the run in %s", shown);
     }
     if (fl_run_again_is_due(dir_fd)) {
         return fl_within(fl_run_fail_untrained(path, path), "--run-dir");
     }
-    return fl_fail(FL_EINVAL, "--run-dir: %s already holds a run; name another directory", path);
+    return fl_fail(FL_EINVAL, "--run-dir: %s already holds a run; name another directory", shown);
 }
 
 /* Of two starts in one directory, one goes on. A file system that has no such locks refuses none:

@@ -4,6 +4,7 @@
 #include "device/system/alloc.h"
 #include "device/system/machine_name.h"
 #include "device/system/regular_file.h"
+#include "device/text/shown_text.h"
 #include "launcher/run/runs/run_again.h"
 #include "launcher/run/runs/run_hold.h"
 #include "launcher/run/runs/run_starting.h"
@@ -250,7 +251,9 @@ static fl_status look_without_end(const char *path, int dir, char *buffer, fl_ru
         bool any = read_events(dir, buffer, entry); /* it may have ended since they were read */
         entry->untrained = fl_run_again_is_due(dir);
         if (!any && !entry->untrained) {
-            return fl_fail(FL_EINVAL, "%s: holds no run: there is no events.jsonl", path);
+            char shown[FL_SHOWN_PATH_BYTES];
+            return fl_fail(FL_EINVAL, "%s: holds no run: there is no events.jsonl",
+                           fl_text_shown(path, shown, sizeof shown));
         }
         bool may_live = entry->state == FL_RUN_LOST && !entry->untrained;
         entry->state = entry->untrained                                  ? FL_RUN_LOST

@@ -38,16 +38,18 @@ static fl_status add_entry(fl_run_entry **entries, int *n, const fl_run_entry *e
 
 fl_status fl_runs_list(const char *dir, fl_run_entry **entries, int *n)
 {
+    char shown[FL_SHOWN_PATH_BYTES];
     DIR *stream = opendir(dir);
     fl_status status = FL_OK;
     fl_run_entry entry;
     *entries = NULL;
     *n = 0;
+    fl_text_shown(dir, shown, sizeof shown);
     if (stream == NULL && errno == ENOENT) {
-        return fl_fail(FL_EIO, "no runs here: there is no folder %s", dir);
+        return fl_fail(FL_EIO, "no runs here: there is no folder %s", shown);
     }
     if (stream == NULL) {
-        return fl_fail(FL_EIO, "%s: %s", dir, strerror(errno));
+        return fl_fail(FL_EIO, "%s: %s", shown, strerror(errno));
     }
     for (struct dirent *d = readdir(stream); d != NULL && status == FL_OK; d = readdir(stream)) {
         char path[PATH_MAX];
@@ -212,13 +214,14 @@ static fl_status check_not_parent(const char *name)
 /* FL_EINVAL for the directory of a run that lost its events. */
 static fl_status check_has_events(const char *name)
 {
-    char job[PATH_MAX], events[PATH_MAX];
+    char job[PATH_MAX], events[PATH_MAX], shown[FL_SHOWN_PATH_BYTES];
     snprintf(job, sizeof job, "%.2000s/job.yaml", name);
     snprintf(events, sizeof events, "%.2000s/events.jsonl", name);
     bool has_job = access(job, F_OK) == 0;
     return !has_job || access(events, F_OK) == 0
                ? FL_OK
-               : fl_fail(FL_EINVAL, "%s: the run's events.jsonl is missing", name);
+               : fl_fail(FL_EINVAL, "%s: the run's events.jsonl is missing",
+                         fl_text_shown(name, shown, sizeof shown));
 }
 
 fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry)

@@ -10,6 +10,7 @@
 #include "device/system/alloc.h"
 #include "device/text/plural.h"
 #include "device/text/shell_text.h"
+#include "device/text/shown_text.h"
 #include "launcher/run/runs/checkpoint_folder.h"
 #include "launcher/run/runs/runs.h"
 #include "pipe/state/weights/model_file.h"
@@ -266,10 +267,11 @@ fl_status fl_saved_model_find(const char *name, fl_saved_model *out)
     }
     fl_job_defaults(&defaults);
     if (strchr(name, '/') != NULL || fl_run_find_any(defaults.run.dir, name, &run) != FL_OK) {
+        char shown[FL_SHOWN_PATH_BYTES];
         return fl_fail(FL_EINVAL,
                        "%s: not found; allowed: a folder or file of weights, a checkpoint, a run "
                        "directory, or the name of a run in %s",
-                       name, defaults.run.dir);
+                       fl_text_shown(name, shown, sizeof shown), defaults.run.dir);
     }
     return take_run(run.path, out);
 }

@@ -252,7 +252,7 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
          "first not '-' or '.'"},
         {"agent --join tcp://127.0.0.1:5570 --key keys --name ''", "--name: found '', allowed"},
         {"agent --join tcp://127.0.0.1:5570 --key keys --name \"$(printf 'a\\nb')\"",
-         "--name: found 'a\\x0Ab', allowed"},
+         "--name: found 'a\\012b', allowed"},
         {"agent --join tcp://127.0.0.1:5570 --key keys --name=-x", "--name: found '-x', allowed"},
     };
     assert_true(

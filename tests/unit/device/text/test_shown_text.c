@@ -29,6 +29,15 @@ static void test_shown__escapes_what_controls_a_terminal(void **state)
     }
 }
 
+/* Would catch: a message of several lines that becomes one. */
+static void test_shown__keeps_lines_of_a_message(void **state)
+{
+    (void)state;
+    char shown[32];
+    assert_string_equal(fl_text_shown_lines("a:\n  b\r\033\n", shown, sizeof shown),
+                        "a:\n  b\\015\\033\n");
+}
+
 static void test_shown__is_cut_between_characters(void **state)
 {
     (void)state;
@@ -43,6 +52,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shown__escapes_what_controls_a_terminal),
+        cmocka_unit_test(test_shown__keeps_lines_of_a_message),
         cmocka_unit_test(test_shown__is_cut_between_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static const refused refusals[] = {
      "frostline: unknown command 'Validate', nearest is validate; see frostline --help\n"},
     {"frobnicate", "frostline: unknown command 'frobnicate'; see frostline --help\n"},
     {"--verbose", "frostline: unknown command '--verbose'; see frostline --help\n"},
-    {"$(printf '\\033[31m')", "frostline: unknown command '\\x1B[31m'; see frostline --help\n"},
+    {"$(printf '\\033[31m')", "frostline: unknown command '\\033[31m'; see frostline --help\n"},
     {"run", "frostline run: JOB.yaml is missing" SEE("run")},
     {"run a b", "frostline run: unexpected 'b'" SEE("run")},
     {"run a --run-dri b",

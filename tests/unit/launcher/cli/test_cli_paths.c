@@ -62,6 +62,37 @@ static void test_cli_paths__an_empty_path_is_refused(void **state)
     shell("rm -r odd runs");
 }
 
+#define TWO_LINES "\"$(printf 'a\\nb')\""
+
+/* Would catch: a path whose second line is taken for a message of its own. */
+static void test_cli_paths__a_path_of_two_lines_is_shown_in_one(void **state)
+{
+    (void)state;
+    static const refused_path cases[] = {
+        {"run " TWO_LINES, "a\\012b: cannot be opened: No such file"},
+        {"run good.yaml --hosts " TWO_LINES, "a\\012b: cannot be opened: No such file"},
+        {"run good.yaml --run-dir odd/" TWO_LINES, "odd/a\\012b already holds a run; name another"},
+        {"run --resume odd/" TWO_LINES, "--resume: odd/a\\012b: holds no run: there is no"},
+        {"plan good.yaml --cluster " TWO_LINES, "a\\012b: cannot be opened: No such file"},
+        {"plan good.yaml --cluster odd/" TWO_LINES "/job.yaml",
+         "odd/a\\012b/job.yaml:1:1: cluster"},
+        {"validate odd/" TWO_LINES "/job.yaml", "odd/a\\012b/job.yaml:1:1: nothing: unknown field"},
+        {"list odd/" TWO_LINES "/none", "there is no folder odd/a\\012b/none\n"},
+        {"report odd/" TWO_LINES, "odd/a\\012b: the run's events.jsonl is missing"},
+        {"evaluate " TWO_LINES, "a\\012b: not found; allowed: a folder or file of weights"},
+        {"key none/" TWO_LINES, "none/a\\012b: No such file or directory\n"},
+        {"tokenize " TWO_LINES, "a\\012b: no tokenizer there: neither"},
+    };
+    cli_save("good.yaml", "name: good\n");
+    shell("mkdir -p odd/" TWO_LINES " && echo 'nothing: 1' >odd/" TWO_LINES "/job.yaml");
+    CHECK_REFUSED(cases);
+    cli_run("agent --join tcp://127.0.0.1:9 --name b --wait 1 --key " TWO_LINES "'\033[31m'");
+    assert_non_null(
+        strstr(cli_result.err, "the head to write a\\012b\\033[31m (Ctrl-C ends it)\n"));
+    assert_non_null(strstr(cli_result.err, "\n--key: a\\012b\\033[31m: no such file in 1 s; "));
+    shell("rm -r odd good.yaml");
+}
+
 /* Each made a folder or a file named "-". */
 static void test_cli_paths__a_dash_is_no_output(void **state)
 {
@@ -181,6 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cli_paths__an_empty_path_is_refused),
+        cmocka_unit_test(test_cli_paths__a_path_of_two_lines_is_shown_in_one),
         cmocka_unit_test(test_cli_paths__a_dash_is_no_output),
         cmocka_unit_test(test_cli_paths__a_target_that_is_refused_leaves_the_others_unwritten),
         cmocka_unit_test(test_cli_paths__a_pipe_that_nothing_writes_to_is_refused),
