@@ -13,8 +13,10 @@
 #include "launcher/job/text/number.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- what a mapping may have ---- */
@@ -367,11 +369,15 @@ fl_status fl_cluster_file_parse(const char *name, const char *text, size_t size_
 fl_status fl_cluster_file_load(const char *path, fl_cluster_file *out)
 {
     size_t capacity = FL_JOB_FILE_MAX + 1, length = 0; /* one more detects a longer file */
+    char whole[PATH_MAX];
     void *text = NULL;
     FL_TRY(fl_alloc(capacity, &text));
     fl_status status = fl_input_load(path, text, capacity, &length);
     if (status == FL_OK) {
         status = fl_cluster_file_parse(path, text, length, out);
+    }
+    if (status == FL_OK && realpath(path, whole) != NULL && strlen(whole) < sizeof out->path) {
+        memcpy(out->path, whole, strlen(whole) + 1);
     }
     fl_free(text);
     return status;

@@ -28,7 +28,7 @@ enum {
 
 /* About 400 KiB. */
 typedef struct fl_cluster_file {
-    char path[FL_TEXT_MAX];                            /* "": the hosts come from elsewhere */
+    char path[FL_TEXT_MAX];                            /* absolute; "": no file has the hosts */
     fl_cluster cluster;                                /* passes fl_cluster_check */
     char name[FL_MAX_WORKERS][FL_HOST_NAME_MAX];       /* of each host */
     char address[FL_MAX_WORKERS][FL_HOST_NAME_MAX];    /* of each host; "": not given */

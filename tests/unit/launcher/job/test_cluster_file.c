@@ -1,13 +1,16 @@
 /* Files of hosts and links: what they mean, and what each bad one is told. */
 #include "launcher/job/cluster_file.h"
 
+#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -162,6 +165,18 @@ static void test_cluster_file__a_missing_file_is_named(void **state)
     assert_int_equal(fl_cluster_file_load("/", &file), FL_EIO); /* a folder */
 }
 
+/* Would catch: a printed command that finds the file in one folder only. */
+static void test_cluster_file__has_an_absolute_path(void **state)
+{
+    (void)state;
+    char whole[PATH_MAX];
+    assert_int_equal(chdir(FL_SOURCE_DIR), 0);
+    assert_non_null(realpath("configs/cluster-2x8.yaml", whole));
+    assert_int_equal(fl_cluster_file_load("configs/cluster-2x8.yaml", &file), FL_OK);
+    assert_string_equal(file.path, whole);
+    assert_string_equal(file.written_in, "configs/cluster-2x8.yaml");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +186,7 @@ int main(void)
         cmocka_unit_test(test_cluster_file__bad_files_get_one_line_with_its_place),
         cmocka_unit_test(test_cluster_file__links_between_hosts_may_be_absent),
         cmocka_unit_test(test_cluster_file__a_missing_file_is_named),
+        cmocka_unit_test(test_cluster_file__has_an_absolute_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
