@@ -122,12 +122,17 @@ static void trace_as_asked(fl_controller *controller)
 static void report_start(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
+    fl_run_stats *stats = &controller->stats;
     fl_mfu mfu = fl_mfu_now(&controller->elastic);
     if (o->resume == NULL) {
         fl_event_log_started(&controller->log, &controller->facts, fl_view_metrics_url(controller));
     }
     if (o->origin != NULL) {
         fl_event_log_resumed(&controller->log, &controller->facts, fl_view_metrics_url(controller));
+    }
+    if (stats->ended_early && stats->stop.end_step != stats->n_steps) {
+        stats->stop.end_step = stats->n_steps;
+        fl_event_log_ending(&controller->log, o->job, stats);
     }
     fl_event_log_costs(&controller->log, o->costs);
     fl_event_log_links(&controller->log, o);

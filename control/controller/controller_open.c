@@ -165,7 +165,8 @@ static fl_status open_files(fl_controller *controller)
 
 /* ---- checkpoints ---- */
 
-/* A run that had ended for lack of improvement ends here again: its files have that event. */
+/* A run that had ended for lack of improvement ends here again. Its files have that event, unless
+ * stop.end_step is another step: it was stopped just then, or by another rule went on. */
 static void continue_from(fl_controller *controller, const fl_checkpoint *resume)
 {
     fl_run_stats *stats = &controller->stats;
@@ -175,6 +176,7 @@ static void continue_from(fl_controller *controller, const fl_checkpoint *resume
     controller->reports.next_step = resume->step;
     if (fl_early_stop_holds(&stats->stop, &stats->stop_rule, resume->step)) {
         fl_run_stats_end_early(stats, resume->step);
+        stats->stop.end_step = resume->controller.stats.stop.end_step;
     }
 }
 

@@ -7,6 +7,7 @@
 void fl_stop_answer_end(fl_controller *controller, int64_t step)
 {
     fl_run_stats_end_early(&controller->stats, step);
+    controller->stats.stop.end_step = step;
     fl_event_log_ending(&controller->log, controller->options->job, &controller->stats);
     if (fl_run_stats_epoch_over(&controller->stats, false)) { /* this was its last step */
         fl_inbox_end_epoch(controller);
@@ -19,6 +20,9 @@ void fl_stop_answer_judged(fl_controller *controller, const fl_eval_report *eval
     if (!fl_due_at(&controller->elastic.due, FL_DUE_STOP, done) ||
         controller->stats.stop.judged != done || controller->stats.n_steps <= done ||
         controller->shutdown.phase.n_stops > 0) {
+        if (!controller->stats.ended_early) {
+            controller->stats.stop.end_step = 0; /* nor is it told */
+        }
         return; /* the workers do not wait for it, or the run is ending anyway */
     }
     controller->stop_answer = (fl_stop_answer){

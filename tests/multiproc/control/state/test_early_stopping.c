@@ -8,6 +8,7 @@
 #include "support/nap.h"
 #include "support/runs/scenario.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -38,31 +39,39 @@ static json_t *last_event(const char *dir, const char *text)
 }
 
 /* It is finished, after this many steps, with a model, and with the test samples evaluated. */
-static void check_early_end(const char *dir, int step)
+static void check_end_at(const char *dir, int step, int best_step)
 {
     char path[192];
     json_t *ending = last_event(dir, "\"run.ending\"");
     json_t *finished = last_event(dir, "\"run.finished\"");
-    json_t *evaluations = lines_with(dir, "events.jsonl", "\"event\": \"evaluation\"");
-    assert_int_equal(number(ending, "step"), step);
+    assert_int_equal(count_events(dir, "run.ending", ""), 1);
     assert_int_equal(number(ending, "last_step"), step);
-    assert_int_equal(number(ending, "best_step"), PER_EPOCH);
-    assert_int_equal(number(ending, "best_epoch"), 0);
-    assert_string_equal(json_string_value(json_object_get(ending, "metric")), "validation_loss");
+    assert_int_equal(number(ending, "best_step"), best_step);
     assert_int_equal(number(finished, "steps"), step);
     assert_true(json_is_real(json_object_get(finished, "test_loss")));
     assert_true(json_is_real(json_object_get(finished, "validation_loss")));
+    snprintf(path, sizeof path, "%s/model/model.safetensors", dir);
+    assert_int_equal(access(path, R_OK), 0);
+    json_decref(ending);
+    json_decref(finished);
+}
+
+static void check_early_end(const char *dir, int step)
+{
+    json_t *ending = last_event(dir, "\"run.ending\"");
+    json_t *evaluations = lines_with(dir, "events.jsonl", "\"event\": \"evaluation\"");
+    check_end_at(dir, step, PER_EPOCH);
+    assert_int_equal(number(ending, "step"), step);
+    assert_int_equal(number(ending, "best_epoch"), 0);
+    assert_string_equal(json_string_value(json_object_get(ending, "metric")), "validation_loss");
     assert_int_equal(length(evaluations), step / PER_EPOCH + 1);
     const json_t *last = json_array_get(evaluations, (size_t)(step / PER_EPOCH));
     assert_int_equal(number(last, "step"), step - 1);
     assert_int_equal(number(last, "test_samples"), N_TEST);
     assert_null(json_object_get(last, "validation_loss"));
     assert_int_equal(count_events(dir, "run.stopped", ""), 0);
-    snprintf(path, sizeof path, "%s/model/model.safetensors", dir);
-    assert_int_equal(access(path, R_OK), 0);
     check_exactly_once(dir, step / PER_EPOCH, N_SAMPLES - N_VALIDATION);
     json_decref(ending);
-    json_decref(finished);
     json_decref(evaluations);
 }
 
@@ -159,6 +168,18 @@ static void test_early_stopping__may_end_within_an_epoch(void **state)
     json_decref(evaluations);
 }
 
+static void prepare(const char *const *sets, fl_job *job, fl_model **model, fl_dataset *data)
+{
+    hush();
+    fl_job_defaults(job);
+    set_test_device(job);
+    for (int i = 0; sets[i] != NULL; i += 2) {
+        must(fl_job_set(job, sets[i], sets[i + 1]));
+    }
+    must(fl_toy_dataset(N_SAMPLES, data));
+    must(fl_toy_model(4, 0.0f, model));
+}
+
 /* In a child: what the replay of `recorded` in `dir` returns. */
 static void replay(const char *recorded, const char *dir, const char *const *sets)
 {
@@ -166,16 +187,9 @@ static void replay(const char *recorded, const char *dir, const char *const *set
     pid_t child = fork();
     if (child == 0) {
         fl_job job;
-        fl_model *model = NULL;
+        fl_model *model;
         fl_dataset data;
-        hush();
-        fl_job_defaults(&job);
-        set_test_device(&job);
-        for (int i = 0; sets[i] != NULL; i += 2) {
-            must(fl_job_set(&job, sets[i], sets[i + 1]));
-        }
-        must(fl_toy_dataset(N_SAMPLES, &data));
-        must(fl_toy_model(4, 0.0f, &model));
+        prepare(sets, &job, &model, &data);
         must(fl_run_again(model, &data, &job, dir, recorded, NULL));
         _exit(0);
     }
@@ -238,23 +252,6 @@ static void forget_the_end(const scenario *s)
 }
 
 /* It may have evaluated both splits again, if the test samples were not among what was saved. */
-static void check_end_at(const char *dir, int step, int best_step)
-{
-    char path[192];
-    json_t *ending = last_event(dir, "\"run.ending\"");
-    json_t *finished = last_event(dir, "\"run.finished\"");
-    assert_int_equal(count_events(dir, "run.ending", ""), 1);
-    assert_int_equal(number(ending, "last_step"), step);
-    assert_int_equal(number(ending, "best_step"), best_step);
-    assert_int_equal(number(finished, "steps"), step);
-    assert_true(json_is_real(json_object_get(finished, "test_loss")));
-    assert_true(json_is_real(json_object_get(finished, "validation_loss")));
-    snprintf(path, sizeof path, "%s/model/model.safetensors", dir);
-    assert_int_equal(access(path, R_OK), 0);
-    json_decref(ending);
-    json_decref(finished);
-}
-
 static void check_same_end(const char *dir)
 {
     check_end_at(dir, 3 * PER_EPOCH, PER_EPOCH);
@@ -323,6 +320,58 @@ static void test_early_stopping__is_in_a_checkpoint_of_the_same_step(void **stat
     json_decref(ending);
 }
 
+static fl_callback_answer stop_at_the_end(void *context, const fl_evaluation_result *evaluation)
+{
+    (void)context;
+    return evaluation->steps_done == 3 * PER_EPOCH ? FL_STOP : FL_CONTINUE;
+}
+
+/* In a child: a program stops the run at the evaluation that ends it. */
+static void stop_in_callback(const char *const *sets, char *run_dir, size_t size_bytes)
+{
+    fl_callbacks callbacks = {.on_evaluation = stop_at_the_end};
+    fl_run_result result;
+    fl_job job;
+    fl_model *model;
+    fl_dataset data;
+    prepare(sets, &job, &model, &data);
+    fl_status status = fl_run_with(model, &data, &job, &callbacks, &result);
+    snprintf(run_dir, size_bytes, "%s", result.run_dir);
+    _exit(status == FL_ESTOPPED ? 0 : 1);
+}
+
+static fl_status as_a_program(fl_job *job, fl_model **model, fl_dataset *data)
+{
+    (void)model;
+    (void)data;
+    job->model.kind = FL_MODEL_PROGRAM;
+    job->data.kind = FL_DATA_PROGRAM;
+    return FL_OK;
+}
+
+/* Would catch: an end in the report of a run that nothing in its files explains. */
+static void test_early_stopping__is_told_after_a_stop_at_its_evaluation(void **state)
+{
+    (void)state;
+    const char *const *sets = JOB_SETS(BASE, PLAN("1", "2", "1"), HOPELESS, "run.dir", root,
+                                       "checkpoint.every", "1000 steps");
+    char *run_dir = shared_memory(PATH_MAX);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        stop_in_callback(sets, run_dir, PATH_MAX);
+    }
+    check_ended_well(child);
+    assert_int_equal(count_events(run_dir, "run.ending", ""), 0);
+    scenario s = {.name = strrchr(run_dir, '/') + 1,
+                  .sets = sets,
+                  .n_samples = N_SAMPLES,
+                  .adjust = as_a_program,
+                  .resumes = true};
+    scenario_run(&s);
+    check_same_end(s.dir);
+}
+
 /* Of a step after which there are two, the second one is of the test samples. */
 static void die_in_second_evaluation(fl_flight_kind kind, int rank, int64_t step)
 {
@@ -360,26 +409,22 @@ typedef struct way_back {
     const char *state;                        /* the event of what it goes back to; NULL: none */
     const char *const *more;
     int to, end, best;
+    _Atomic int *n_killed; /* shared */
 } way_back;
-
-typedef struct way_context {
-    const way_back *way;
-    _Atomic int n_killed;
-} way_context;
 
 /* Once, as soon as the run has what it is to go back to. */
 static void die_after_decision(fl_flight_kind kind, int rank, int64_t step)
 {
     static int64_t last = -1;
     const scenario *s = scenario_here();
-    way_context *c = (way_context *)s->context;
+    const way_back *way = (const way_back *)s->context;
     char field[40];
     if (kind != FL_FLIGHT_EVALUATION || rank != 1) {
         return;
     }
-    if (step == last && atomic_exchange(&c->n_killed, 1) == 0) {
-        snprintf(field, sizeof field, "\"step\": %d,", c->way->to);
-        while (c->way->state != NULL && count_events(s->dir, c->way->state, field) == 0) {
+    if (step == last && atomic_exchange(way->n_killed, 1) == 0) {
+        snprintf(field, sizeof field, "\"step\": %d,", way->to);
+        while (way->state != NULL && count_events(s->dir, way->state, field) == 0) {
             nap(500);
         }
         raise(SIGKILL);
@@ -387,11 +432,10 @@ static void die_after_decision(fl_flight_kind kind, int rank, int64_t step)
     last = step;
 }
 
-static void go_back(const way_back *way)
+static void go_back(way_back *way)
 {
-    way_context *c = shared_memory(sizeof *c);
     char field[40];
-    c->way = way;
+    way->n_killed = shared_memory(sizeof *way->n_killed);
     scenario s = {.name = way->name,
                   .sets = JOB_SETS(BASE, PLAN("2", "1", "2"), "devices.count", "2", "fault.on_loss",
                                    "continue", "fault.detect", "2s", "checkpoint.every",
@@ -399,10 +443,10 @@ static void go_back(const way_back *way)
                   .more = way->more,
                   .n_samples = N_SAMPLES,
                   .at_operation = die_after_decision,
-                  .context = c};
+                  .context = way};
     scenario_start(&s);
     expect_end(&s, FL_OK);
-    assert_int_equal(atomic_load(&c->n_killed), 1);
+    assert_int_equal(atomic_load(way->n_killed), 1);
     snprintf(field, sizeof field, "\"step\": %d,", way->to);
     assert_int_equal(count_events(s.dir, "\"run.resumed\"", field), 1);
     check_end_at(s.dir, way->end, way->best);
@@ -418,14 +462,14 @@ static void test_early_stopping__decides_again_when_the_run_goes_back(void **sta
     static const char *const within[] = {"train.evaluate_every", "7 steps", "train.stop_after",
                                          "8 steps", NULL};
     static const char *const keeps[] = {"train.metric", "accuracy", NULL};
-    static const way_back ways[] = {
-        {"start", "none", "none", NULL, NULL, 0, 30, 10},
-        {"start within", "none", "none", NULL, within, 0, 21, 7},
-        {"before", "none", "25 steps", "\"snapshot.taken\"", NULL, 25, 30, 10},
-        {"before within", "18 steps", "none", "\"checkpoint.written\"", within, 18, 21, 7},
-        {"best", "1000 steps", "none", "\"checkpoint.written\"", keeps, 10, 30, 10},
-        {"end", "30 steps", "none", "\"checkpoint.written\"", NULL, 30, 30, 10},
-        {"end within", "none", "21 steps", "\"snapshot.taken\"", within, 21, 21, 7},
+    way_back ways[] = {
+        {"start", "none", "none", NULL, NULL, 0, 30, 10, NULL},
+        {"start within", "none", "none", NULL, within, 0, 21, 7, NULL},
+        {"before", "none", "25 steps", "\"snapshot.taken\"", NULL, 25, 30, 10, NULL},
+        {"before within", "18 steps", "none", "\"checkpoint.written\"", within, 18, 21, 7, NULL},
+        {"best", "1000 steps", "none", "\"checkpoint.written\"", keeps, 10, 30, 10, NULL},
+        {"end", "30 steps", "none", "\"checkpoint.written\"", NULL, 30, 30, 10, NULL},
+        {"end within", "none", "21 steps", "\"snapshot.taken\"", within, 21, 21, 7, NULL},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         go_back(&ways[i]);
@@ -444,6 +488,7 @@ int main(void)
         TEST(is_repeated),
         TEST(stays_at_its_end_when_resumed),
         TEST(is_in_a_checkpoint_of_the_same_step),
+        TEST(is_told_after_a_stop_at_its_evaluation),
         TEST(evaluates_the_test_samples_after_a_loss),
         TEST(decides_again_when_the_run_goes_back),
     };
