@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -222,6 +223,35 @@ static fl_status sync_records(int run_fd)
     return status;
 }
 
+/* A worker of another host may have written its file into another folder of this path. Opening the
+ * file makes a client of NFS ask the server for its size. */
+static fl_status check_file(const fl_checkpoint_entry *entry, const char *folder, int folder_fd)
+{
+    struct stat st = {0};
+    int fd = openat(folder_fd, entry->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    bool is_there = fd >= 0 && fstat(fd, &st) == 0;
+    int error = errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (!is_there) {
+        return fl_fail(FL_EIO, "%s/%s, which a worker has written: %s", folder, entry->name,
+                       strerror(error));
+    }
+    return st.st_size == entry->bytes
+               ? FL_OK
+               : fl_fail(FL_EIO, "%s/%s: found %lld bytes, a worker has written %lld", folder,
+                         entry->name, (long long)st.st_size, (long long)entry->bytes);
+}
+
+static fl_status check_files(const fl_checkpoint *checkpoint, const char *folder, int folder_fd)
+{
+    for (int i = 0; i < checkpoint->n_files; i++) {
+        FL_TRY(check_file(&checkpoint->file[i], folder, folder_fd));
+    }
+    return FL_OK;
+}
+
 /* ② */
 static fl_status write_last_files(const fl_commit *commit)
 {
@@ -231,8 +261,10 @@ static fl_status write_last_files(const fl_commit *commit)
     if (fd < 0) {
         return fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
     }
-    fl_status status =
-        commit->renews ? FL_OK : fl_checkpoint_write_index(commit->checkpoint, commit->model, fd);
+    fl_status status = check_files(commit->checkpoint, name, fd);
+    if (status == FL_OK && !commit->renews) {
+        status = fl_checkpoint_write_index(commit->checkpoint, commit->model, fd);
+    }
     if (status == FL_OK && !commit->renews && commit->store->config != NULL) {
         status = fl_checkpoint_write_config(commit->checkpoint, commit->store->config, fd);
     }

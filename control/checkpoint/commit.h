@@ -2,7 +2,8 @@
  * disk must not keep the controller from its workers.
  *
  *     ① steps.jsonl, events.jsonl and ledger.bin onto the disk
- *     ② the index of the weights, config.json, then the manifest, under its name
+ *     ② once the files of all workers are there: the index of the weights, config.json, then the
+ *       manifest, under its name
  *     ③ kept_step: from now on, workers may link to this checkpoint
  *     ④ `best`, a link to the checkpoint of the best evaluation, if that one is whole; else
  *       of the best one before the last step

@@ -72,6 +72,24 @@ static void test_hosts_copied__ssh_names_a_folder_that_is_not_shared(void **stat
     assert_true(net_hosts_log_has(h, "head.log", "or run.shared false"));
 }
 
+/* Would catch: a checkpoint without the layers of a host that wrote them into another folder. */
+static void test_hosts_copied__a_checkpoint_needs_the_files_of_all(void **state)
+{
+    net_hosts *h = *state;
+    char checkpoints[512];
+    NET_NEED(h);
+    snprintf(checkpoints, sizeof checkpoints, "%s/run/checkpoints", h->dir);
+    net_hosts_start_head(h, SPLIT);
+    net_hosts_await_key(h);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "waits for 1 other host"));
+    assert_true(net_hosts_shell("mkdir -p %s/elsewhere %s", h->dir, checkpoints));
+    net_hosts_start_agent_with(h, 1, "elsewhere", checkpoints);
+    net_hosts_expect(h, 0);
+    assert_true(net_hosts_n_events(h, "checkpoint.failed", "which a worker has written") > 0);
+    assert_int_equal(net_hosts_n_events(h, "checkpoint.written", ""), 0);
+    assert_true(net_hosts_shell("! find %s -name manifest.json | grep .", checkpoints));
+}
+
 /* The file that shows it is gone before the run ends. */
 static void test_hosts_copied__the_run_directory_is(void **state)
 {
@@ -93,6 +111,7 @@ int main(void)
         HOSTS(test_hosts_copied__a_copy_is_not_the_run_directory),
         HOSTS(test_hosts_copied__nor_is_a_folder_with_its_keys),
         HOSTS(test_hosts_copied__ssh_names_a_folder_that_is_not_shared),
+        HOSTS(test_hosts_copied__a_checkpoint_needs_the_files_of_all),
         HOSTS(test_hosts_copied__the_run_directory_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
