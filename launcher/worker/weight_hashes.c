@@ -1,10 +1,12 @@
 /* Hashes of the weights, for `frostline diff`. Where train.hash_weights asks for it, each owner of
- * layers in replica 0 reports their hashes to the controller, which writes them into weights.jsonl
- * of the run directory: other hosts may not have that directory. A hash depends on the bits of the
+ * layers in replica 0 appends a line for each to weights.jsonl in the run directory, before its
+ * next step: they stay even if it is killed right after. A host that does not share the run
+ * directory reports them to the controller, which writes them. A hash depends on the bits of the
  * weights alone, so plans that compute the same bits give the same hashes. */
 #include "launcher/worker/worker_state.h"
 
 #include "cache/value.h"
+#include "control/events/log/weight_lines.h"
 #include "device/system/alloc.h"
 
 #include <errno.h>
@@ -33,6 +35,16 @@ static fl_status take_room(const fl_params *p, void **room)
                : fl_alloc_array((size_t)largest, fl_dtype_size(FL_F32), room);
 }
 
+static void append_hashes(fl_worker_state *w, const fl_model *model, const fl_hashes_report *report)
+{
+    int error = fl_weight_lines_append(w->c->dir_fd, model, report);
+    if (error != 0) {
+        w->hashes_failed = true;
+        fl_link_hashes_failed(w->link,
+                              &(fl_hashes_failed_report){.step = report->step, .error = error});
+    }
+}
+
 fl_status fl_worker_hash_weights(fl_worker_state *w)
 {
     int64_t every = w->c->job->train.hash_weights;
@@ -50,8 +62,10 @@ fl_status fl_worker_hash_weights(fl_worker_state *w)
     }
     fl_status status = hash_layers(p, room, &report);
     fl_free(room);
-    if (status == FL_OK) {
+    if (status == FL_OK && w->c->apart) {
         fl_link_hashes(w->link, &report);
+    } else if (status == FL_OK) {
+        append_hashes(w, p->model, &report);
     }
     return status;
 }

@@ -1,14 +1,13 @@
 #include "control/events/log/record.h"
 
+#include "control/events/log/weight_lines.h"
 #include "device/errors/log.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { LOOK_US = 1000 * 1000, LEDGER = FL_RUNFILES, HASHES, N_FILES, TEXT_BYTES = 256 };
 
@@ -51,38 +50,8 @@ void fl_record_hashes_failed(fl_record *record, const fl_hashes_failed_report *r
     record->hashes_failed = true;
 }
 
-static void build_hashes(const fl_model *model, const fl_hashes_report *report, fl_json *lines)
-{
-    char hash[17];
-    for (int i = 0; i < report->n; i++) {
-        lines->comma = false;
-        snprintf(hash, sizeof hash, "%016" PRIx64, report->hash[i]);
-        fl_json_object(lines, NULL);
-        fl_json_integer(lines, "step", report->step);
-        fl_json_integer(lines, "layer", report->first + i);
-        fl_json_text(lines, "name", fl_model_layer_name(model, report->first + i));
-        fl_json_text(lines, "hash", hash);
-        fl_json_close(lines, '}');
-        fl_json_newline(lines);
-    }
-}
-
-/* Returns 0, or errno. A named pipe in the file's place must not make the controller wait. */
-static int append_lines(int dir_fd, const fl_json *lines)
-{
-    int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
-    int fd = lines->broken ? -1 : openat(dir_fd, file_name(HASHES), flags, 0644);
-    if (fd < 0) {
-        return lines->broken ? ENOMEM : errno;
-    }
-    int error = fl_runfile_append(fd, lines->text, lines->n);
-    close(fd);
-    return error;
-}
-
 fl_status fl_record_hashes(fl_record *record, const fl_model *model, const fl_hashes_report *report)
 {
-    fl_json lines = {0};
     int n_layers = fl_model_n_layers(model);
     if (report->first + report->n > n_layers) {
         return fl_fail(FL_EFORMAT, "hashes of layers %d to %d, and the model has %d layers",
@@ -91,9 +60,7 @@ fl_status fl_record_hashes(fl_record *record, const fl_model *model, const fl_ha
     if (record->hashes_failed) {
         return FL_OK;
     }
-    build_hashes(model, report, &lines);
-    int error = append_lines(record->dir_fd, &lines);
-    fl_json_fini(&lines);
+    int error = fl_weight_lines_append(record->dir_fd, model, report);
     if (error != 0) {
         fl_record_hashes_failed(record,
                                 &(fl_hashes_failed_report){.step = report->step, .error = error});

@@ -23,12 +23,13 @@ typedef struct fl_record {
  * every turn of the loop, and once when the run is over: at_once. */
 void fl_record_watch(fl_record *record, bool at_once, int64_t now_us);
 
-/* Append hashes of weights of the model's layers to weights.jsonl, a line each. After the first
+/* What a worker that does not share the run directory has reported: append hashes of weights of the
+ * model's layers to weights.jsonl, a line each. After the first
  * failure to write, none is written any more. FL_EFORMAT if the model has no such layers. */
 fl_status fl_record_hashes(fl_record *record, const fl_model *model,
                            const fl_hashes_report *report) FL_MUST_CHECK;
 
-/* A worker could not compute its hashes of weights. */
+/* A worker could not compute or append its hashes of weights. */
 void fl_record_hashes_failed(fl_record *record, const fl_hashes_failed_report *report);
 
 /* What is missing, for people; "" while the record is complete. Returns text. */

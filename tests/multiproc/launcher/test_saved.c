@@ -96,9 +96,12 @@ static void test_saved__a_resume_retires_the_model(void **state)
     says("the run left no model; using again/checkpoints/step-000000008", result.err);
     says("again/checkpoints/step-000000008 after 8 steps\n", result.out);
 
+    /* It is live before its record is cut: until then, its end is the one before. */
     shell(0, "rm -r again; cp -r run again; "
              "$F run --resume again --set train.epochs=1000000 >/dev/null 2>&1 & p=$!; "
-             "for i in $(seq 600); do $F list . 2>/dev/null | grep -q '^live.* again$' && break; "
+             "for i in $(seq 600); do $F list . 2>/dev/null | grep -q '^live.* again$' && "
+             "grep -q '\"run.resumed\"' again/events.jsonl && "
+             "test ! -e again/model/model.safetensors && break; "
              "sleep 0.02; done; kill -9 $p; wait $p 2>/dev/null; "
              "for i in $(seq 600); do $F list . 2>/dev/null | grep -q '^lost.* again$' && break; "
              "sleep 0.02; done; test ! -e again/model/model.safetensors && "
