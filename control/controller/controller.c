@@ -140,14 +140,16 @@ static void report_start(fl_controller *controller)
     fl_event_log_cache_opened(&controller->log, o);
 }
 
-/* A run that was stopped before its first step has no weights to keep. */
+/* A run that was stopped before its first step has no weights to keep; one that has trained to its
+ * end has. */
 static void keep_model(fl_controller *controller, fl_run_result *result)
 {
     fl_model_file *file = controller->options->model_file;
     fl_shutdown *shutdown = &controller->shutdown;
-    bool good = shutdown->status == FL_OK || shutdown->status == FL_ESTOPPED;
+    bool ends = shutdown->status == FL_OK && !shutdown->phase.back.returns;
     fl_far_note_layers(controller);
-    if (file == NULL || !good || !fl_model_file_complete(file)) {
+    if (file == NULL || (!ends && shutdown->status != FL_ESTOPPED) ||
+        (!ends && !fl_model_file_complete(file))) {
         return;
     }
     fl_status status = fl_model_file_finish(file);

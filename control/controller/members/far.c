@@ -23,9 +23,12 @@ void fl_far_note_layers(const fl_controller *controller)
     if (file == NULL || hosts == NULL || !controller->options->job->run.shared) {
         return; /* else workers of this host have written them */
     }
-    for (int rank = hosts->host[0].n; rank < plan->n_workers; rank++) {
+    /* A worker is done once all have met, and each met the others after it had written its layers:
+     * one that is lost between these two has written them, too. */
+    bool met = fl_worker_any_is_done(controller->workers, controller->n_workers);
+    for (int rank = hosts->host[0].n; met && rank < plan->n_workers; rank++) {
         fl_place place = fl_plan_place(plan, rank);
-        if (!place.active || !controller->workers[rank].done) {
+        if (!place.active) {
             continue;
         }
         for (int layer = plan->first[place.stage]; layer < plan->first[place.stage + 1]; layer++) {

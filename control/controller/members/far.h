@@ -7,8 +7,8 @@
 /* Open the control link, on a network, too, where the run has other hosts. */
 fl_status fl_far_open_router(fl_controller *controller) FL_MUST_CHECK;
 
-/* Workers of other hosts that have ended well have written their layers into the model's file: note
- * it, as the workers of this host do themselves. */
+/* Once a worker is done, workers of other hosts have written their layers into the model's file:
+ * note it, as the workers of this host do themselves. */
 void fl_far_note_layers(const fl_controller *controller);
 
 #endif
