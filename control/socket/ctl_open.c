@@ -55,13 +55,14 @@ static void *open_events(const fl_ctl *ctl)
     return close_unless(good, socket);
 }
 
+/* A run is live once its control socket takes connections; by then, events can be had, too. */
 static bool open_near(fl_ctl *ctl, int dir_fd)
 {
     ctl->requests = open_requests(ctl);
     ctl->events = open_events(ctl);
     return ctl->requests != NULL && ctl->events != NULL &&
-           bind_in_dir(ctl->requests, dir_fd, FL_CTL_SOCKET) &&
-           bind_in_dir(ctl->events, dir_fd, FL_CTL_EVENTS_SOCKET);
+           bind_in_dir(ctl->events, dir_fd, FL_CTL_EVENTS_SOCKET) &&
+           bind_in_dir(ctl->requests, dir_fd, FL_CTL_SOCKET);
 }
 
 static bool bind_far(fl_zap_auth *guard, void *zmq, void *socket, const char *listen, int plus)
