@@ -111,8 +111,8 @@ test_tls >/test.log 2>&1 || { tail -n 20 /test.log; fail "test_tls has failed"; 
 grep -q 'by the kernel' /test.log || fail "test_tls did not use the kernel's TLS"
 echo "guest: the tests of TLS pass; $(counters env)"
 
-mkdir -p /work/data
-cd /work
+mkdir -p /job/data
+cd /job
 for split in train t10k; do
     {
         printf '\000\000\010\003\000\000\001\000\000\000\000\034\000\000\000\034'
@@ -126,7 +126,7 @@ done
 cat >job.yaml <<YAML
 name: kernel-tls
 model: {kind: vit, blocks: 2, dim: 8, heads: 2, patch: 7}
-data: {kind: idx, path: /work/data}
+data: {kind: idx, path: /job/data}
 train: {epochs: 1, batch: 16, max_steps: 6, evaluate: false}
 devices: {count: auto, cores: 1, memory: 256MiB}
 pipe: {tune: false}

@@ -146,10 +146,13 @@ static void keep_model(fl_controller *controller, fl_run_result *result)
 {
     fl_model_file *file = controller->options->model_file;
     fl_shutdown *shutdown = &controller->shutdown;
-    bool ends = shutdown->status == FL_OK && !shutdown->phase.back.returns;
     fl_far_note_layers(controller);
-    if (file == NULL || (!ends && shutdown->status != FL_ESTOPPED) ||
-        (!ends && !fl_model_file_complete(file))) {
+    if (file == NULL) {
+        return;
+    }
+    bool ends = shutdown->status == FL_OK && !shutdown->phase.back.returns;
+    bool stops = shutdown->status == FL_ESTOPPED && fl_model_file_complete(file);
+    if (!ends && !stops) {
         return;
     }
     fl_status status = fl_model_file_finish(file);

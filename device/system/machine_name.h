@@ -8,7 +8,7 @@ enum { FL_BOOT_ID_BYTES = 40, FL_HOSTNAME_BYTES = 65 };
  * of the machine; "": not known. Returns id. Threads: any. */
 const char *fl_boot_id(char id[FL_BOOT_ID_BYTES]);
 
-/* The hostname; "": there is none. Returns name. Threads: any. */
+/* The hostname, or "" without one. Returns name. Threads: any. */
 const char *fl_hostname(char name[FL_HOSTNAME_BYTES]);
 
 #endif

@@ -47,8 +47,8 @@ void fl_run_ledger_add(fl_run_ledger *ledger, int64_t step, const fl_step_share 
     }
     fl_status status = fl_ledger_add(ledger->ledger, share->epoch, step, share->generation,
                                      share->replica, share->ids, share->n);
-    if (status ==
-        FL_EINVAL) { /* any other failure is the ledger's: see control/events/log/record.c */
+    /* Any other failure is the ledger's: see control/events/log/record.c. */
+    if (status == FL_EINVAL) {
         fl_log(FL_LOG_ERROR, "dropped a ledger record: %s", fl_errmsg());
     }
 }

@@ -9,7 +9,7 @@
 
 /* One rank: the loss of a worker that the run continues without, until it is started again. */
 typedef struct fl_survived_loss {
-    fl_loss_kind kind; /* FL_LOSS_NONE: there is none */
+    fl_loss_kind kind; /* FL_LOSS_NONE: no such loss */
     int64_t lost_us;
     bool reported; /* the event log has the loss and says that the run goes on; before, a vote may
                   be pending */

@@ -243,7 +243,7 @@ typedef struct fl_cache_report {
     int64_t n_values, used_bytes, n_evicted, n_damaged, n_recovered; /* of the whole store */
 } fl_cache_report;
 
-/* A worker that has a last stage has gone over its share of a batch of a pass, which
+/* A worker with a last stage has finished its share of a batch of a pass, which
  * control/state/pass.h describes.
  * lines  [lines_bytes] for fl_link_pass borrowed, at the controller borrowed from the message: for
  *        each sample i64 id, u32 size_bytes, the bytes of its line. 0: the pass has no lines */

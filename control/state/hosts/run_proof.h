@@ -5,7 +5,8 @@
  *     the host  ③  looks for the file
  *     the head  ④  removes it: once a worker of the host has started, or the host is lost
  *
- * A copy of the directory, whenever it was made, does not have that file. */
+ * A copy that was made before does not have that file. A copy that follows the directory, and an
+ * overlay of it, do: they are not recognized. */
 #ifndef FL_CONTROL_STATE_HOSTS_RUN_PROOF_H
 #define FL_CONTROL_STATE_HOSTS_RUN_PROOF_H
 
@@ -22,7 +23,7 @@ fl_status fl_run_proof_write(int dir_fd, char name[FL_RUN_PROOF_TEXT]) FL_MUST_C
 /* ③ For wait_ms: a host may see changes of a network file system some seconds later. */
 bool fl_run_proof_await(const char *run_dir, const char *name, int64_t wait_ms);
 
-/* ④ name, which is "" afterwards; "": there is none. */
+/* ④ Remove the file `name`, which is "" afterwards; if it is "", do nothing. */
 void fl_run_proof_remove(int dir_fd, char name[FL_RUN_PROOF_TEXT]);
 
 /* Those that a head that was killed has left. */
