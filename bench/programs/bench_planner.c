@@ -9,7 +9,7 @@
  *
  * Times are of this thread's processor, so that a busy machine does not change them much. */
 #include "pipe/cost/memory/memory.h"
-#include "pipe/plan/capacity.h"
+#include "pipe/plan/batch/capacity.h"
 #include "pipe/plan/planner.h"
 #include "support/data/ragged.h"
 

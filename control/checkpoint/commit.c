@@ -3,7 +3,7 @@
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 #include "pipe/state/weights/model_file.h"
 
 #include <dirent.h>

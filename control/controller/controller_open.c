@@ -22,7 +22,7 @@
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
 #include "nn/model.h"
-#include "pipe/plan/evaluation.h"
+#include "pipe/plan/batch/evaluation.h"
 
 #include <errno.h>
 #include <signal.h>

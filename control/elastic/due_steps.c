@@ -2,7 +2,7 @@
 
 #include "freeze/interval.h"
 #include "freeze/policy.h"
-#include "pipe/plan/evaluation.h"
+#include "pipe/plan/batch/evaluation.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #include "control/events/fields.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 #include "device/text/plural.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "device/errors/failure.h"
 #include "device/machine/host_limits.h"
 #include "device/system/alloc.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 #include "device/system/thread.h"
 
 #include <errno.h>

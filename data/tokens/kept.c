@@ -6,7 +6,7 @@
 #include "data/tokens/kept.h"
 
 #include "device/system/alloc.h"
-#include "device/system/folders.h"
+#include "device/system/files/folders.h"
 
 #include <errno.h>
 #include <fcntl.h>

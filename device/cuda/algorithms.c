@@ -12,7 +12,7 @@
 #include "device/errors/log.h"
 #include "device/random/random.h"
 #include "device/system/alloc.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* The plugin's file: where it lies, and its table. */
 #include "device/cuda/cuda.h"
+#include "device/system/files/regular_file.h"
 #include "device/system/program.h"
-#include "device/system/regular_file.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "launcher/cli/output_path.h"
 
 #include "device/errors/failure.h"
-#include "device/system/file_kind.h"
+#include "device/system/files/file_kind.h"
 
 #include <string.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 /* Folders that a run writes to. */
 #include "launcher/doctor/doctor.h"
 
-#include "device/system/folders.h"
+#include "device/system/files/folders.h"
 #include "device/text/size_text.h"
 
 #include <errno.h>

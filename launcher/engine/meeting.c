@@ -4,7 +4,7 @@
 #include "device/errors/io_status.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"
-#include "device/system/folders.h"
+#include "device/system/files/folders.h"
 #include "launcher/engine/meeting_files.h"
 #include "launcher/engine/meeting_life.h"
 #include "launcher/engine/meeting_start.h"

@@ -3,7 +3,7 @@
 #include "launcher/hf/hf_config.h"
 
 #include "device/system/alloc.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 #include "launcher/hf/hf_family.h"
 #include "nn/model.h"
 

@@ -1,6 +1,6 @@
 #include "launcher/hf/hf_files.h"
 
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

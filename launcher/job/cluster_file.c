@@ -2,7 +2,7 @@
 
 #include "device/errors/failure.h"
 #include "device/system/alloc.h"
-#include "device/system/input_file.h"
+#include "device/system/files/input_file.h"
 #include "device/text/shown_text.h"
 #include "device/text/size_text.h"
 #include "launcher/job/field.h"

@@ -4,8 +4,8 @@
 #include "launcher/job/text/text.h"
 
 #include "device/system/alloc.h"
-#include "device/system/input_file.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/input_file.h"
+#include "device/system/files/regular_file.h"
 
 #include <assert.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #include "device/errors/failure.h"
 #include "device/errors/log.h"
 #include "freeze/policy.h"
-#include "pipe/plan/evaluation.h"
+#include "pipe/plan/batch/evaluation.h"
 
 #include <inttypes.h>
 

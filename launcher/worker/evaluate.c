@@ -7,7 +7,7 @@
 #include "device/system/clock.h"
 #include "launcher/worker/outputs/answers.h"
 #include "nn/model.h"
-#include "pipe/plan/evaluation.h"
+#include "pipe/plan/batch/evaluation.h"
 
 typedef fl_worker_state worker;
 

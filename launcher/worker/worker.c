@@ -23,7 +23,7 @@
 #include "launcher/worker/worker_state.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
-#include "pipe/plan/evaluation.h"
+#include "pipe/plan/batch/evaluation.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>

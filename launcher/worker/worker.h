@@ -10,7 +10,7 @@
 #include "control/state/pass.h"
 #include "device/machine/survey.h"
 #include "launcher/worker/processors/cores.h"
-#include "pipe/plan/capacity.h"
+#include "pipe/plan/batch/capacity.h"
 #include "pipe/state/checkpoint/checkpoint_store.h"
 #include "pipe/state/snapshot/snapshot.h"
 #include "pipe/state/weights/init_weights.h"

@@ -9,7 +9,7 @@
 #include "launcher/worker/processors/crowding.h"
 #include "launcher/worker/steps/batch_stream.h"
 #include "launcher/worker/steps/kept_reports.h"
-#include "pipe/plan/evaluation.h"
+#include "pipe/plan/batch/evaluation.h"
 #include "pipe/state/checkpoint/checkpoint_writer.h"
 #include "pipe/state/migrate.h"
 #include "pipe/state/snapshot/snapshot_writer.h"

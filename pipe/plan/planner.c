@@ -19,7 +19,7 @@
 #include "nn/model.h"
 #include "pipe/cost/time/cost_model.h"
 #include "pipe/cost/time/learn.h"
-#include "pipe/plan/capacity.h"
+#include "pipe/plan/batch/capacity.h"
 #include "pipe/plan/layouts.h"
 #include "pipe/plan/plan_options.h"
 #include "pipe/plan/stage_split.h"

@@ -3,7 +3,7 @@
 #include "autodp/sampler.h"
 #include "autodp/split_work.h"
 #include "nn/model.h"
-#include "pipe/plan/capacity.h"
+#include "pipe/plan/batch/capacity.h"
 #include "pipe/plan/partition.h"
 
 #include <string.h>

@@ -12,7 +12,7 @@
 #define FL_PIPE_STEP_PIPELINE_H
 
 #include "autodp/group/group.h"
-#include "pipe/plan/batch_split.h"
+#include "pipe/plan/batch/batch_split.h"
 #include "pipe/step/input/activations.h"
 #include "pipe/step/input/cached_input.h"
 #include "pipe/step/nonfinite.h"

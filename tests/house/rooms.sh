@@ -7,7 +7,8 @@ order='
 device/text: device/text
 device/errors: device/text device/errors
 device/random: device/errors device/random
-device/system: device/text device/errors device/random device/system
+device/system/.: device/text device/errors device/random device/system/.
+device/system/files: device/text device/errors device/random device/system/. device/system/files
 device/flight: device/errors device/system device/flight
 device: device
 nn/safetensors: device nn/safetensors
@@ -39,7 +40,8 @@ autodp/.: device nn data autodp/net autodp/tls autodp/group autodp/nccl autodp/.
 pipe/cost/.: device nn data freeze cache autodp pipe/cost/.
 pipe/cost/memory: device nn data freeze cache autodp pipe/cost/. pipe/cost/memory
 pipe/cost/time: device nn data freeze cache autodp pipe/cost/. pipe/cost/memory pipe/cost/time
-pipe/plan: device nn data freeze cache autodp pipe/cost pipe/plan
+pipe/plan/batch: device nn data freeze cache autodp pipe/cost pipe/plan/batch
+pipe/plan/.: device nn data freeze cache autodp pipe/cost pipe/plan/batch pipe/plan/.
 pipe/measure: device nn data freeze cache autodp pipe/cost pipe/measure
 pipe/state/.: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state/.
 pipe/state/weights: device nn data freeze cache autodp pipe/cost pipe/plan pipe/state/. pipe/state/weights

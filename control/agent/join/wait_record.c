@@ -1,7 +1,7 @@
 #include "control/agent/join/wait_record.h"
 
 #include "control/agent/join/awaited.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 
 #include <fcntl.h>
 #include <stdio.h>

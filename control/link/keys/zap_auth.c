@@ -7,7 +7,7 @@
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
-#include "device/system/input_file.h"
+#include "device/system/files/input_file.h"
 
 #include <errno.h>
 #include <stdio.h>

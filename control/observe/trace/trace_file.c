@@ -3,7 +3,7 @@
 #include "control/events/fields.h"
 #include "control/events/json.h"
 #include "device/system/alloc.h"
-#include "device/system/input_file.h"
+#include "device/system/files/input_file.h"
 
 #include <jansson.h>
 #include <string.h>

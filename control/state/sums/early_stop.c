@@ -1,7 +1,7 @@
 #include "control/state/sums/early_stop.h"
 
 #include "device/errors/failure.h"
-#include "pipe/plan/evaluation.h"
+#include "pipe/plan/batch/evaluation.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "control/state/sums/run_stats.h"
 
-#include "pipe/plan/evaluation.h"
+#include "pipe/plan/batch/evaluation.h"
 
 #include <math.h>
 #include <stdio.h>

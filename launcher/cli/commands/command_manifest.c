@@ -1,7 +1,7 @@
 /* frostline manifest: a run on several hosts as objects of Kubernetes. */
 #include "device/errors/failure.h"
 #include "device/system/alloc.h"
-#include "device/system/input_file.h"
+#include "device/system/files/input_file.h"
 #include "device/text/plural.h"
 #include "launcher/cli/hosts/agent_join.h"
 #include "launcher/cli/hosts/planned_hosts.h"

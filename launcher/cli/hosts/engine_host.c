@@ -12,7 +12,7 @@
 #include "device/machine/host_limits.h"
 #include "device/machine/survey.h"
 #include "device/system/alloc.h"
-#include "device/system/file_kind.h"
+#include "device/system/files/file_kind.h"
 #include "launcher/cli/hosts/agent_join.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/job/job.h"

@@ -1,7 +1,7 @@
 #include "launcher/report/read/read.h"
 
 #include "device/system/alloc.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 #include "launcher/job/job.h"
 
 #include <errno.h>

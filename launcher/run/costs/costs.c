@@ -1,7 +1,7 @@
 #include "launcher/run/costs/costs.h"
 
 #include "device/errors/log.h"
-#include "device/system/folders.h"
+#include "device/system/files/folders.h"
 #include "pipe/measure/profile.h"
 
 #include <inttypes.h>

@@ -9,7 +9,7 @@
 #include "launcher/run/costs/profile_file.h"
 
 #include "device/system/alloc.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 #include "nn/model.h"
 
 #include <errno.h>

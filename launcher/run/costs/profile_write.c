@@ -1,4 +1,4 @@
-#include "device/system/folders.h"
+#include "device/system/files/folders.h"
 #include "launcher/job/text/number.h"
 #include "launcher/run/costs/profile_fields.h"
 #include "launcher/run/costs/profile_file.h"

@@ -3,7 +3,7 @@
 #include "control/link/keys/key_file.h"
 #include "device/errors/failure.h"
 #include "device/system/clock.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #include "device/errors/failure.h"
 #include "device/errors/log.h"
 #include "device/machine/host_limits.h"
-#include "device/system/folders.h"
+#include "device/system/files/folders.h"
 #include "device/text/plural.h"
 
 #include <limits.h>

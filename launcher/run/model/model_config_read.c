@@ -5,7 +5,7 @@
 #include "launcher/run/model/model_config.h"
 
 #include "device/system/alloc.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 #include "launcher/job/text/text.h"
 #include "nn/model.h"
 

@@ -17,7 +17,7 @@
 #include "launcher/run/costs/costs.h"
 #include "launcher/run/runs/recording_read.h"
 #include "launcher/worker/processors/cores.h"
-#include "pipe/plan/capacity.h"
+#include "pipe/plan/batch/capacity.h"
 #include "pipe/plan/planner.h"
 #include "pipe/state/weights/init_weights.h"
 #include "pipe/step/input/activations.h"

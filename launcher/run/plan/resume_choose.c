@@ -14,7 +14,7 @@
 #include "launcher/run/runs/checkpoint_folder.h"
 #include "launcher/run/runs/run_again.h"
 #include "nn/model.h"
-#include "pipe/plan/evaluation.h"
+#include "pipe/plan/batch/evaluation.h"
 #include "pipe/state/weights/model_file.h"
 
 #include <errno.h>

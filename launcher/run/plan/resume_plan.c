@@ -7,7 +7,7 @@
 #include "launcher/run/plan/run_plan.h"
 #include "nn/model.h"
 #include "pipe/cost/plan.h"
-#include "pipe/plan/capacity.h"
+#include "pipe/plan/batch/capacity.h"
 
 #include <stdio.h>
 #include <string.h>

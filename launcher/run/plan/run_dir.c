@@ -2,8 +2,8 @@
 
 #include "device/errors/failure.h"
 #include "device/errors/io_status.h"
-#include "device/system/folders.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/folders.h"
+#include "device/system/files/regular_file.h"
 #include "device/text/shown_text.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema/schema.h"

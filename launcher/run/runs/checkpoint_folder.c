@@ -3,7 +3,7 @@
 #include "control/checkpoint/manifest/manifest.h"
 #include "device/errors/failure.h"
 #include "device/errors/io_status.h"
-#include "device/system/folders.h"
+#include "device/system/files/folders.h"
 #include "launcher/job/schema/schema.h"
 #include "launcher/run/runs/checkpoint_owner.h"
 

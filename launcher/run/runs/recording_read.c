@@ -2,7 +2,7 @@
 
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 #include "launcher/run/runs/recording_job.h"
 #include "pipe/cost/plan.h"
 

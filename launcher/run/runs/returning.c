@@ -1,6 +1,6 @@
 #include "launcher/run/runs/returning.h"
 
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 
 #include <fcntl.h>
 #include <jansson.h>

@@ -2,7 +2,7 @@
 
 #include "control/state/hosts/hosts.h"
 #include "device/system/alloc.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 #include "device/text/shell_text.h"
 #include "launcher/job/job.h"
 

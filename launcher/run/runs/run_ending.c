@@ -2,7 +2,7 @@
 
 #include "device/errors/log.h"
 #include "device/system/clock.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 #include "launcher/run/runs/returning.h"
 #include "launcher/run/runs/run_hold.h"
 

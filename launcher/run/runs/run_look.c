@@ -2,8 +2,8 @@
 
 #include "control/agent/join/wait_record.h"
 #include "device/system/alloc.h"
+#include "device/system/files/regular_file.h"
 #include "device/system/machine_name.h"
-#include "device/system/regular_file.h"
 #include "device/text/shown_text.h"
 #include "launcher/run/runs/run_again.h"
 #include "launcher/run/runs/run_hold.h"

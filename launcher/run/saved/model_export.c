@@ -8,8 +8,8 @@
 #include "launcher/run/saved/model_export.h"
 
 #include "device/system/alloc.h"
-#include "device/system/folders.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/folders.h"
+#include "device/system/files/regular_file.h"
 #include "launcher/hf/hf_files.h"
 #include "launcher/job/job.h"
 #include "launcher/job/text/text.h"

@@ -1,7 +1,7 @@
 #include "launcher/top/feed/top_tail.h"
 
 #include "device/system/alloc.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 
 #include <fcntl.h>
 #include <stdint.h>

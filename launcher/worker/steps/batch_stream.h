@@ -4,7 +4,7 @@
 #define FL_LAUNCHER_WORKER_STEPS_BATCH_STREAM_H
 
 #include "autodp/sampler.h"
-#include "pipe/plan/batch_split.h"
+#include "pipe/plan/batch/batch_split.h"
 
 #include <stdbool.h>
 

@@ -9,7 +9,7 @@
 
 #include <frostline/plan.h>
 
-struct fl_run_batches; /* pipe/plan/capacity.h */
+struct fl_run_batches; /* pipe/plan/batch/capacity.h */
 
 /* Everything that a prediction or a decision depends on. Where all samples have one length, memory
  * is that of one sample times their number. */

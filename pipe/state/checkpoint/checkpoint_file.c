@@ -1,7 +1,7 @@
 #include "pipe/state/checkpoint/checkpoint_file.h"
 
 #include "device/system/alloc.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 
 #include "device/errors/io_status.h"
 #include "device/system/alloc.h"
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 #include "nn/model.h"
 #include "nn/safetensors/tensor_copy.h"
 #include "pipe/cost/layout.h"

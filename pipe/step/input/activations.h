@@ -5,8 +5,8 @@
 #define FL_PIPE_STEP_INPUT_ACTIVATIONS_H
 
 #include "cache/cache.h"
+#include "pipe/plan/batch/store_map.h"
 #include "pipe/plan/planner.h"
-#include "pipe/plan/store_map.h"
 #include "pipe/step/input/next_use.h"
 #include "pipe/step/input/weight_prints.h"
 

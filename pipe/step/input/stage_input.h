@@ -5,7 +5,7 @@
 #define FL_PIPE_STEP_INPUT_STAGE_INPUT_H
 
 #include "data/loader.h"
-#include "pipe/plan/batch_split.h"
+#include "pipe/plan/batch/batch_split.h"
 #include "pipe/step/input/cached_input.h"
 
 typedef struct fl_stage_input_options {

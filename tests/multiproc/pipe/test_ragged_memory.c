@@ -1,7 +1,7 @@
 /* Whole runs on samples of different length take the memory that was predicted, and hardly more
  * than their tokens need: a buffer that is sized by samples or by tokens alone would be too small
  * here, or far too large. */
-#include "pipe/plan/capacity.h"
+#include "pipe/plan/batch/capacity.h"
 #include "pipe/plan/planner.h"
 
 #include "support/runs/ragged_runs.h"

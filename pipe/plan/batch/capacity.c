@@ -1,4 +1,4 @@
-#include "pipe/plan/capacity.h"
+#include "pipe/plan/batch/capacity.h"
 
 #include "autodp/sampler.h"
 #include "autodp/split_work.h"
@@ -6,8 +6,8 @@
 #include "device/random/random.h"
 #include "device/system/alloc.h"
 #include "pipe/cost/plan.h"
-#include "pipe/plan/batch_split.h"
-#include "pipe/plan/evaluation.h"
+#include "pipe/plan/batch/batch_split.h"
+#include "pipe/plan/batch/evaluation.h"
 
 #include <math.h>
 

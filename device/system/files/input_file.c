@@ -1,7 +1,7 @@
-#include "device/system/input_file.h"
+#include "device/system/files/input_file.h"
 
 #include "device/system/clock.h"
-#include "device/system/file_kind.h"
+#include "device/system/files/file_kind.h"
 #include "device/text/shown_text.h"
 
 #include <errno.h>

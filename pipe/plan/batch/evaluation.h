@@ -1,7 +1,7 @@
 /* When a run evaluates, and on which samples: functions of the job and of the position alone, so
  * that every plan evaluates alike. */
-#ifndef FL_PIPE_PLAN_EVALUATION_H
-#define FL_PIPE_PLAN_EVALUATION_H
+#ifndef FL_PIPE_PLAN_BATCH_EVALUATION_H
+#define FL_PIPE_PLAN_BATCH_EVALUATION_H
 
 #include "autodp/sampler.h"
 

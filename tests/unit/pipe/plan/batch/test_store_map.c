@@ -1,7 +1,7 @@
 /* Which store each worker reads from: a pure function that all workers must compute alike. Would
  * catch: a host that joined sharing the number of another one, and a host whose last ranks, for
  * hosts that join, take part of its stores away. */
-#include "pipe/plan/store_map.h"
+#include "pipe/plan/batch/store_map.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

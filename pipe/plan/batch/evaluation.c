@@ -1,4 +1,4 @@
-#include "pipe/plan/evaluation.h"
+#include "pipe/plan/batch/evaluation.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-#include "device/system/regular_file.h"
+#include "device/system/files/regular_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

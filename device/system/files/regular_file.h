@@ -1,7 +1,7 @@
 /* Files that may be something else: a folder that came from elsewhere may hold a pipe or a device
  * under the name of a file. */
-#ifndef FL_DEVICE_SYSTEM_REGULAR_FILE_H
-#define FL_DEVICE_SYSTEM_REGULAR_FILE_H
+#ifndef FL_DEVICE_SYSTEM_FILES_REGULAR_FILE_H
+#define FL_DEVICE_SYSTEM_FILES_REGULAR_FILE_H
 
 /* Open the regular file `path` to read. Does not wait, as opening a pipe would.
  *   dir_fd   the folder that `path` is below, unless it begins with a slash; AT_FDCWD: the working

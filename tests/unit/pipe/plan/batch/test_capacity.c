@@ -3,9 +3,9 @@
  * that is computed from them is never less than what is measured. */
 #include "autodp/sampler.h"
 #include "pipe/cost/memory/memory_model.h"
-#include "pipe/plan/batch_split.h"
-#include "pipe/plan/capacity.h"
-#include "pipe/plan/evaluation.h"
+#include "pipe/plan/batch/batch_split.h"
+#include "pipe/plan/batch/capacity.h"
+#include "pipe/plan/batch/evaluation.h"
 #include "support/data/ragged.h"
 #include "support/draw.h"
 #include "support/runs/runs.h"

@@ -1,5 +1,5 @@
 /* Files that the user names to be read: what is refused, and how long a pipe may take. */
-#include "device/system/input_file.h"
+#include "device/system/files/input_file.h"
 #include "support/folder.h"
 
 #include <fcntl.h>

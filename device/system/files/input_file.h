@@ -4,8 +4,8 @@
  * Allowed: a regular file; a pipe, as a shell's <(...) or a named one; a terminal. A folder, a
  * socket and any other device is refused. Files of a folder that the program itself wrote are
  * always regular: fl_regular_file_open reads those. */
-#ifndef FL_DEVICE_SYSTEM_INPUT_FILE_H
-#define FL_DEVICE_SYSTEM_INPUT_FILE_H
+#ifndef FL_DEVICE_SYSTEM_FILES_INPUT_FILE_H
+#define FL_DEVICE_SYSTEM_FILES_INPUT_FILE_H
 
 #include <frostline/status.h>
 

@@ -1,6 +1,6 @@
 /* Folders of the file system. */
-#ifndef FL_DEVICE_SYSTEM_FOLDERS_H
-#define FL_DEVICE_SYSTEM_FOLDERS_H
+#ifndef FL_DEVICE_SYSTEM_FILES_FOLDERS_H
+#define FL_DEVICE_SYSTEM_FILES_FOLDERS_H
 
 #include <stdbool.h>
 

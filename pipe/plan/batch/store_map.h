@@ -7,8 +7,8 @@
  *
  * When the run starts, nobody knows how the later ranks divide into hosts. So each has a number of
  * its own, and workers of a host that joins share its stores under several numbers. */
-#ifndef FL_PIPE_PLAN_STORE_MAP_H
-#define FL_PIPE_PLAN_STORE_MAP_H
+#ifndef FL_PIPE_PLAN_BATCH_STORE_MAP_H
+#define FL_PIPE_PLAN_BATCH_STORE_MAP_H
 
 #include <frostline/plan.h>
 

@@ -1,4 +1,4 @@
-#include "device/system/folders.h"
+#include "device/system/files/folders.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-#include "device/system/file_kind.h"
+#include "device/system/files/file_kind.h"
 
 #include <sys/stat.h>
 

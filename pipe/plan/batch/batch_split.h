@@ -1,8 +1,8 @@
 /* How a global batch falls to the replicas, and within one replica to its micro-batches: in equal
  * shares of work, which is rows behind the first layer; and each sample, as far as that allows, to
  * a replica that reads from the store in which it is kept. */
-#ifndef FL_PIPE_PLAN_BATCH_SPLIT_H
-#define FL_PIPE_PLAN_BATCH_SPLIT_H
+#ifndef FL_PIPE_PLAN_BATCH_BATCH_SPLIT_H
+#define FL_PIPE_PLAN_BATCH_BATCH_SPLIT_H
 
 #include "autodp/affinity.h"
 #include "pipe/cost/memory/sample_sizes.h"

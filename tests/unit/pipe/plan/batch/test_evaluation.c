@@ -2,7 +2,7 @@
 #include "autodp/validation.h"
 #include "data/loader.h"
 #include "data/view.h"
-#include "pipe/plan/evaluation.h"
+#include "pipe/plan/batch/evaluation.h"
 #include "support/data/toy.h"
 
 #include <setjmp.h>

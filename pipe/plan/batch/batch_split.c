@@ -1,4 +1,4 @@
-#include "pipe/plan/batch_split.h"
+#include "pipe/plan/batch/batch_split.h"
 
 #include "autodp/split_work.h"
 #include "device/system/alloc.h"

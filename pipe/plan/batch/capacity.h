@@ -1,12 +1,12 @@
 /* How large the micro-batches of a plan get. The order of a run's samples and their sizes are known
  * before it starts, so the largest micro-batch is found by splitting every batch of the run, with
  * the function with which a step splits it. Where all samples have one length, a division tells. */
-#ifndef FL_PIPE_PLAN_CAPACITY_H
-#define FL_PIPE_PLAN_CAPACITY_H
+#ifndef FL_PIPE_PLAN_BATCH_CAPACITY_H
+#define FL_PIPE_PLAN_BATCH_CAPACITY_H
 
 #include "pipe/cost/memory/extent.h"
 #include "pipe/cost/memory/sample_sizes.h"
-#include "pipe/plan/store_map.h"
+#include "pipe/plan/batch/store_map.h"
 
 #include <frostline/plan.h>
 

@@ -1,6 +1,6 @@
 /* What a path names if it is not a regular file, as messages say it. */
-#ifndef FL_DEVICE_SYSTEM_FILE_KIND_H
-#define FL_DEVICE_SYSTEM_FILE_KIND_H
+#ifndef FL_DEVICE_SYSTEM_FILES_FILE_KIND_H
+#define FL_DEVICE_SYSTEM_FILES_FILE_KIND_H
 
 #include <sys/types.h>
 
