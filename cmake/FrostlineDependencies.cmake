@@ -7,11 +7,13 @@ find_package(JPEG REQUIRED) # libjpeg-turbo
 find_package(PNG REQUIRED)
 find_package(Gloo REQUIRED)
 
-# Debian's headers come in as system headers, so that our warnings are about our code.
+# Debian's headers come in as system headers, so that our warnings are about our code. The folders are read
+# from the cache: where a package has -isystem, the first configuration alone has it in a variable that hides
+# them, and the second one would change the flags and compile most files again.
 function(fl_pkg target)
   pkg_check_modules(${target}_pkg REQUIRED ${ARGN})
   add_library(${target} INTERFACE)
-  target_include_directories(${target} SYSTEM INTERFACE ${${target}_pkg_INCLUDE_DIRS})
+  target_include_directories(${target} SYSTEM INTERFACE $CACHE{${target}_pkg_INCLUDE_DIRS})
   target_link_libraries(${target} INTERFACE ${${target}_pkg_LINK_LIBRARIES})
 endfunction()
 

@@ -20,6 +20,14 @@ fail() {
     exit 1
 }
 
+# A second configuration changes no flags: else the builds below compile most files again.
+for round in first second; do
+    cmake -S "$source_dir" -B "$work/configured" >"$work/configure.log" 2>&1 || fail "see $work/configure.log"
+    cp "$work/configured/compile_commands.json" "$work/$round.json"
+done
+diff "$work/first.json" "$work/second.json" >"$work/flags.diff" ||
+    fail "configured a second time, CMake compiles with other flags: $(grep -c '^<' "$work/flags.diff") differ, see $work/flags.diff"
+
 rm -f "$build_dir/libfrostline.a"
 cmake --build "$build_dir" --target frostline >"$work/build.log" 2>&1 || fail "see $work/build.log"
 cmake --install "$build_dir" --prefix "$prefix" >"$work/install.log"
