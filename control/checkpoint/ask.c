@@ -8,6 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
+bool fl__checkpoints_has(const fl_checkpoints *c, int64_t step)
+{
+    return c->newest != NULL && c->newest->step == step;
+}
+
 bool fl__run_is_ending(const fl_run_facts *run)
 {
     return run->phase->n_stops > 0 || run->phase->state > FL_CONTROLLER_RUNNING ||
@@ -70,12 +75,6 @@ static int64_t step_to_ask(fl_checkpoints *c, int64_t now_us)
     return 0;
 }
 
-/* Whether the newest checkpoint is of the present step: the run has been paused since. */
-static bool is_there(const fl_checkpoints *c)
-{
-    return c->newest != NULL && c->newest->step == c->run->stats->steps;
-}
-
 /* A step has one checkpoint. It is the answer to a request if it has the present state, too. */
 static void repeat_outcome(fl_checkpoints *c)
 {
@@ -110,7 +109,7 @@ void fl__checkpoints_look_at_schedule(fl_checkpoints *c, bool paused, int64_t no
         return;
     }
     if (paused) {
-        if (wanted && is_there(c)) {
+        if (wanted && fl__checkpoints_has(c, c->run->stats->steps)) { /* paused since */
             repeat_outcome(c);
         } else if (wanted) {
             ask_workers(c, 0, now_us);
@@ -125,7 +124,7 @@ void fl__checkpoints_look_at_schedule(fl_checkpoints *c, bool paused, int64_t no
 
 bool fl_checkpoints_keep(fl_checkpoints *c, int64_t step, int64_t now_us)
 {
-    bool is_written = c->newest != NULL && c->newest->step == step;
+    bool is_written = fl__checkpoints_has(c, step);
     bool is_under_way = (c->n_open > 0 && c->open[0]->step == step) ||
                         (c->settled != NULL && c->settled->step == step);
     bool is_asked = c->asked && c->target == step;

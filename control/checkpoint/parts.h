@@ -17,6 +17,9 @@ void fl__checkpoints_note_written(fl_checkpoints *c, const fl_collection *settle
 /* Ask for what is due or requested, if nothing is under way. */
 void fl__checkpoints_look_at_schedule(fl_checkpoints *c, bool paused, int64_t now_us);
 
+/* Whether the newest checkpoint is of this step. */
+bool fl__checkpoints_has(const fl_checkpoints *c, int64_t step);
+
 /* Whether the run ends soon: nothing more is asked for. */
 bool fl__run_is_ending(const fl_run_facts *run);
 

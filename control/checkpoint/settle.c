@@ -174,7 +174,7 @@ static void start_commit(fl_checkpoints *c, int64_t step, fl_checkpoint *checkpo
 /* Only the folder that is not a checkpoint: a run that begins and ends at one step has no other. */
 static void remove_folder(fl_checkpoints *c, int64_t step)
 {
-    if (c->newest == NULL || c->newest->step != step) {
+    if (!fl__checkpoints_has(c, step)) {
         start_commit(c, step, NULL);
     }
 }
@@ -188,10 +188,11 @@ void fl__checkpoints_fail_open(fl_checkpoints *c, const char *why)
     remove_folder(c, step);
 }
 
-/* No later step has the state of that evaluation. */
+/* No later step has the state of that evaluation. Workers that come to its step twice have written
+ * it before. */
 static void report_lost_best(fl_checkpoints *c, int64_t step, const char *why)
 {
-    if (step == c->best_asked) {
+    if (step == c->best_asked && !fl__checkpoints_has(c, step)) {
         c->sums.n_failed++;
         fl_event_log_no_checkpoint(c->log, step, why);
     }
@@ -329,8 +330,7 @@ void fl_checkpoints_interrupt(fl_checkpoints *c, const char *why)
 /* Whether the checkpoint after this step needs nothing more from any worker. */
 static bool has_all_parts(const fl_checkpoints *c, int64_t step)
 {
-    bool is_durable = c->newest != NULL && c->newest->step == step;
-    bool has_all = is_durable || (c->settled != NULL && c->settled->step == step);
+    bool has_all = fl__checkpoints_has(c, step) || (c->settled != NULL && c->settled->step == step);
     for (int i = 0; i < c->n_open; i++) {
         has_all = has_all || (c->open[i]->step == step &&
                               fl__checkpoints_is_complete(c, c->open[i], fl_now_us()));

@@ -120,13 +120,19 @@ static slow_disk *disk;
 static void write_slowly(const char *point, fl_worker_state *w)
 {
     static bool first = true;
+    static _Atomic bool has_written = false; /* its first part, on another thread */
     const struct rlimit page = {.rlim_cur = 512, .rlim_max = RLIM_INFINITY};
     if (w->rank == disk->rank && first && strcmp(point, "part") == 0) {
         first = false;
         while (!atomic_load(&disk->is_free)) {
             nap(1000);
         }
+    } else if (strcmp(point, "part") == 0) {
+        atomic_store(&has_written, true);
     } else if (w->rank != disk->rank && strcmp(point, "end") == 0 && disk->other_is_full) {
+        while (!atomic_load(&has_written)) {
+            nap(1000);
+        }
         setrlimit(RLIMIT_FSIZE, &page);
     } else if (w->rank != disk->rank && strcmp(point, "saved") == 0) {
         atomic_store(&disk->is_free, true);
