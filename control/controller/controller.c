@@ -146,16 +146,16 @@ static void keep_model(fl_controller *controller, fl_run_result *result)
 {
     fl_model_file *file = controller->options->model_file;
     fl_shutdown *shutdown = &controller->shutdown;
-    fl_far_note_layers(controller);
-    if (file == NULL) {
-        return;
-    }
     bool ends = shutdown->status == FL_OK && !shutdown->phase.back.returns;
-    bool stops = shutdown->status == FL_ESTOPPED && fl_model_file_complete(file);
-    if (!ends && !stops) {
+    bool stops = shutdown->status == FL_ESTOPPED;
+    if (file == NULL || (!ends && !stops)) {
         return;
     }
-    fl_status status = fl_model_file_finish(file);
+    fl_status status = fl_far_note_layers(controller);
+    if (stops && status == FL_OK && !fl_model_file_complete(file)) {
+        return;
+    }
+    status = status == FL_OK ? fl_model_file_finish(file) : status;
     if (status != FL_OK) {
         shutdown->status = FL_EFAILED;
         snprintf(shutdown->message, sizeof shutdown->message, "the trained weights: %s",

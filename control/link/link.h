@@ -83,6 +83,7 @@ void fl_link_graphs(fl_link *link, const fl_graphs_report *report);
 void fl_link_comm(fl_link *link, const fl_comm_report *report);
 void fl_link_cache_tiers(fl_link *link, const fl_cache_tiers_report *report);
 void fl_link_hashes(fl_link *link, const fl_hashes_report *report);
+void fl_link_saved(fl_link *link, const fl_hashes_report *report);
 void fl_link_hashes_failed(fl_link *link, const fl_hashes_failed_report *report);
 void fl_link_failed(fl_link *link, fl_status status, const char *message);
 void fl_link_done(fl_link *link);

@@ -91,6 +91,13 @@ void fl_link_hashes(fl_link *link, const fl_hashes_report *report)
     fl_link_wake(link);
 }
 
+void fl_link_saved(fl_link *link, const fl_hashes_report *report)
+{
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_SAVED);
+    frame.hashes = *report;
+    send_report(link, &frame);
+}
+
 void fl_link_hashes_failed(fl_link *link, const fl_hashes_failed_report *report)
 {
     fl_wire_message frame = fl_link_frame(link, FL_WIRE_HASHES_FAILED);

@@ -229,22 +229,80 @@ static fl_status train_steps(worker *w)
 /* ---- ⑧ ---- */
 
 /* The replicas of a stage share its layers among them. */
+static bool writes_layer(const worker *w, int layer)
+{
+    const fl_params *params = fl_generation_params(w->now);
+    return w->now->place.active && layer >= params->first && layer < params->last &&
+           layer % w->now->plan.R == w->now->place.replica;
+}
+
 static fl_status write_model(worker *w)
 {
-    fl_params *params = fl_generation_params(w->now);
-    if (w->c->model_file == NULL || !w->now->place.active) {
+    if (w->c->model_file == NULL) {
         return FL_OK;
     }
     fl_link_doing(w->link, "writing the model");
-    for (int layer = params->first; layer < params->last; layer++) {
-        if (layer % w->now->plan.R == w->now->place.replica) {
-            fl_status status = fl_model_file_write(w->c->model_file, params, NULL, layer);
+    for (int layer = 0; layer < w->now->plan.n_layers; layer++) {
+        if (writes_layer(w, layer)) {
+            fl_status status =
+                fl_model_file_write(w->c->model_file, fl_generation_params(w->now), NULL, layer);
             if (status != FL_OK) {
                 return fl_within(status, "the trained weights");
             }
         }
     }
     return FL_OK;
+}
+
+/* Of what this host has written into a file of the head, as this host sees it. */
+static fl_status hash_layers(const worker *w, fl_hashes_report *mine)
+{
+    for (int layer = 0; w->c->model_file->joined && layer < mine->n; layer++) {
+        if (writes_layer(w, layer)) {
+            FL_TRY(fl_model_file_hash(w->c->model_file, layer, &mine->hash[layer]));
+        }
+    }
+    return FL_OK;
+}
+
+/* One worker has a hash of a layer, or none has. */
+static bool add_hashes(fl_hashes_report *sum, const uint64_t *row)
+{
+    bool any = false;
+    for (int layer = 0; layer < sum->n; layer++) {
+        sum->hash[layer] |= row[layer];
+        any = any || row[layer] != 0;
+    }
+    return any;
+}
+
+/* Each worker reports the layers of all: whichever is lost then, the head can compare them with
+ * the file that it has. */
+static fl_status report_saved(worker *w)
+{
+    const fl_plan *plan = &w->now->plan;
+    int n = fl_plan_members(plan);
+    void *all = NULL;
+    fl_hashes_report mine = {.step = w->step, .n = plan->n_layers}, sum = mine;
+    size_t row_bytes = (size_t)plan->n_layers * sizeof mine.hash[0];
+    if (w->c->model_file == NULL || w->c->apart) {
+        return FL_OK;
+    }
+    FL_TRY(hash_layers(w, &mine));
+    FL_TRY(fl_alloc_array((size_t)n, row_bytes, &all));
+    fl_status status = fl_message_all_gather(w->messages, plan->generation, mine.hash, row_bytes,
+                                             all, fl_deadline_us(2 * w->c->job->fault.deadline_ms));
+    bool any = false;
+    for (int i = 0; status == FL_OK && i < n; i++) {
+        if (!fl_message_lost(w->messages, fl_message_rank(w->messages, i))) {
+            any = add_hashes(&sum, (const uint64_t *)all + (size_t)i * (size_t)sum.n) || any;
+        }
+    }
+    if (any) {
+        fl_link_saved(w->link, &sum);
+    }
+    fl_free(all);
+    return status;
 }
 
 /* ---- the whole worker ---- */
@@ -268,6 +326,7 @@ static fl_status finish_run(worker *w)
     FL_TRY(fl_worker_collect_model(w));
     fl_worker_checkpoint_settle(w);
     fl__reach("saved", w);
+    FL_TRY(report_saved(w));
     /* No worker closes its connections, or gives up the weights, while another may still need them:
      * if one is lost before its files are on the disk, the others write them. The disk may have
      * kept another worker for fault.deadline. */

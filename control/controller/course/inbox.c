@@ -260,6 +260,9 @@ static void take_message(fl_controller *controller, fl_worker *worker, const fl_
     case FL_WIRE_HASHES:
         heard_hashes(controller, worker, frame);
         break;
+    case FL_WIRE_SAVED: /* all workers report the same */
+        controller->saved = frame->hashes;
+        break;
     case FL_WIRE_HASHES_FAILED:
         fl_record_hashes_failed(&controller->record, &frame->hashes_failed);
         break;

@@ -8,7 +8,8 @@
 fl_status fl_far_open_router(fl_controller *controller) FL_MUST_CHECK;
 
 /* Once a worker is done, workers of other hosts have written their layers into the model's file:
- * note it, as the workers of this host do themselves. */
-void fl_far_note_layers(const fl_controller *controller);
+ * note each that this host finds there as they do; its own workers note theirs themselves. FL_EIO,
+ * and which host has written a layer elsewhere, or damaged. */
+fl_status fl_far_note_layers(const fl_controller *controller) FL_MUST_CHECK;
 
 #endif

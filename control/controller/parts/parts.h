@@ -56,6 +56,7 @@ struct fl_controller {
     fl_flight *flight;     /* current and latest operations of the workers */
     fl_step_order reports; /* step reports, before they go to the statistics and to steps.jsonl */
     fl_run_stats stats;
+    fl_hashes_report saved; /* by other hosts, in the model's file; n 0: none were reported */
     fl_stop_answer stop_answer;
     fl_run_times times;
     fl_cache_sums cache;

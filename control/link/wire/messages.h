@@ -123,7 +123,8 @@ typedef struct fl_setting_done_report {
     int64_t serial, step, end_step;
 } fl_setting_done_report;
 
-/* Hashes of the weights of a worker's layers, in replica 0.
+/* Hashes of the weights of a worker's layers, in replica 0. As SAVED: fl_model_file_hash of what
+ * workers of other hosts have written, as they read it; 0: a worker of the head has written it.
  * step  finished steps
  * hash  [n] of the layers first .. first + n - 1 */
 typedef struct fl_hashes_report {

@@ -58,6 +58,7 @@ static size_t body_size(const fl_wire_message *f)
     case FL_WIRE_NONFINITE:
         return fl_wire_nonfinite_size(&f->nonfinite);
     case FL_WIRE_HASHES:
+    case FL_WIRE_SAVED:
         return fl_wire_hashes_size(&f->hashes);
     case FL_WIRE_HASHES_FAILED:
         return 8 + 4;
@@ -168,6 +169,7 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
         fl_wire_put_nonfinite(w, &f->nonfinite);
         break;
     case FL_WIRE_HASHES:
+    case FL_WIRE_SAVED:
         fl_wire_put_hashes(w, &f->hashes);
         break;
     case FL_WIRE_HASHES_FAILED:
@@ -256,6 +258,7 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
     case FL_WIRE_NONFINITE:
         return fl_wire_get_nonfinite(r, &f->nonfinite);
     case FL_WIRE_HASHES:
+    case FL_WIRE_SAVED:
         return fl_wire_get_hashes(r, &f->hashes);
     case FL_WIRE_HASHES_FAILED:
         f->hashes_failed.step = fl_get_i64(r);
@@ -408,6 +411,8 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "nonfinite";
     case FL_WIRE_HASHES:
         return "hashes of weights";
+    case FL_WIRE_SAVED:
+        return "saved layers";
     case FL_WIRE_HASHES_FAILED:
         return "hashes failed";
     case FL_WIRE_CHECKPOINT_FILE:

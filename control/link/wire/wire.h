@@ -56,6 +56,7 @@ typedef enum fl_wire_type {
     FL_WIRE_CHECKPOINT_PART = 24,
     FL_WIRE_CACHE_TIERS = 25,
     FL_WIRE_SNAPSHOT = 26, /* its part of a snapshot is in memory */
+    FL_WIRE_SAVED = 27,    /* the layers that other hosts have written into the model's file */
     FL_WIRE_COMM = 28,
     FL_WIRE_GRAPHS = 29,
     FL_WIRE_PASS = 30,
@@ -126,7 +127,7 @@ typedef struct fl_wire_message {
         fl_comm_report comm;
         fl_cache_tiers_report cache_tiers;
         fl_nonfinite_report nonfinite;
-        fl_hashes_report hashes;
+        fl_hashes_report hashes; /* HASHES, SAVED */
         fl_hashes_failed_report hashes_failed;
         fl_checkpoint_file_report checkpoint_file;
         fl_checkpoint_part_report checkpoint_part;

@@ -6,7 +6,7 @@
  *     the head  ④  removes it: once a worker of the host has started, or the host is lost
  *
  * A copy that was made before does not have that file. A copy that follows the directory, and an
- * overlay of it, do: they are not recognized. */
+ * overlay of it, do: they are found at the end (control/controller/members/far.c). */
 #ifndef FL_CONTROL_STATE_HOSTS_RUN_PROOF_H
 #define FL_CONTROL_STATE_HOSTS_RUN_PROOF_H
 

@@ -61,6 +61,10 @@ fl_status fl_model_file_write(fl_model_file *file, fl_params *params, fl_stream 
 fl_status fl_model_file_write_host(fl_model_file *file, const float *weights,
                                    int layer) FL_MUST_CHECK;
 
+/* The xxh64 of a layer's bytes, read by the file's path: as it lies where this process sees it, and
+ * with network file systems as it is after the writer has synced it. FL_EIO. Threads: any. */
+fl_status fl_model_file_hash(const fl_model_file *file, int layer, uint64_t *hash) FL_MUST_CHECK;
+
 /* Whether every layer has been written. */
 bool fl_model_file_complete(const fl_model_file *file);
 

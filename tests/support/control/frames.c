@@ -137,6 +137,7 @@ fl_wire_message frame_of(fl_wire_type type)
         snprintf(f.cache_tiers.why_not, sizeof f.cache_tiers.why_not, "no pinned memory");
         break;
     case FL_WIRE_HASHES:
+    case FL_WIRE_SAVED:
         f.hashes = (fl_hashes_report){
             .step = 37, .first = 2, .n = 2, .hash = {UINT64_C(0xfedcba9876543210), 0}};
         break;
@@ -217,7 +218,7 @@ const fl_wire_type frame_types[] = {
     FL_WIRE_NONFINITE, FL_WIRE_HASHES_FAILED, FL_WIRE_CHECKPOINT_FILE, FL_WIRE_CHECKPOINT_PART,
     FL_WIRE_COMM,      FL_WIRE_PASS,          FL_WIRE_BROKEN,          FL_WIRE_BREAK,
     FL_WIRE_REGROUP,   FL_WIRE_GRAPHS,        FL_WIRE_SNAPSHOT,        FL_WIRE_TAKEN,
-    FL_WIRE_HASHES};
+    FL_WIRE_HASHES,    FL_WIRE_SAVED};
 
 unsigned char *frame_encode(const fl_wire_message *frame, size_t *size_bytes)
 {

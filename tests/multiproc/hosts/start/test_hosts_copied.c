@@ -90,6 +90,27 @@ static void test_hosts_copied__a_checkpoint_needs_the_files_of_all(void **state)
     assert_true(net_hosts_shell("! find %s -name manifest.json | grep .", checkpoints));
 }
 
+/* Would catch: a model without the layers of a host that wrote them into another folder. The copy
+ * is made when the model's file is there, and put in its place for this host alone: so an overlay
+ * of the run directory, or the target of a one-way copy, looks to it. */
+static void test_hosts_copied__a_model_needs_the_layers_of_all(void **state)
+{
+    net_hosts *h = *state;
+    char model[512];
+    NET_NEED(h);
+    snprintf(model, sizeof model, "%s/run/model", h->dir);
+    net_hosts_start_head(h, SPLIT);
+    net_hosts_await_key(h);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "waits for 1 other host"));
+    assert_true(net_hosts_shell("cp -a %s %s/elsewhere", model, h->dir));
+    net_hosts_start_agent_with(h, 1, "elsewhere", model);
+    net_hosts_expect_codes(h, 3, 3);
+    assert_true(
+        net_hosts_log_has(h, "head.log", "of host b has written it: that host has another"));
+    assert_true(net_hosts_log_has(h, "head.log", "or run.shared false"));
+    assert_true(net_hosts_shell("! ls %s | grep .", model));
+}
+
 /* The file that shows it is gone before the run ends. */
 static void test_hosts_copied__the_run_directory_is(void **state)
 {
@@ -112,6 +133,7 @@ int main(void)
         HOSTS(test_hosts_copied__nor_is_a_folder_with_its_keys),
         HOSTS(test_hosts_copied__ssh_names_a_folder_that_is_not_shared),
         HOSTS(test_hosts_copied__a_checkpoint_needs_the_files_of_all),
+        HOSTS(test_hosts_copied__a_model_needs_the_layers_of_all),
         HOSTS(test_hosts_copied__the_run_directory_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
