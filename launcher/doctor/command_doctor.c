@@ -5,6 +5,7 @@
 #include "launcher/cli/job_context.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/doctor/host_links.h"
+#include "launcher/doctor/shared_runs.h"
 #include "launcher/job/job.h"
 #include "launcher/run/hosts/hosts.h"
 
@@ -91,11 +92,18 @@ static int exit_of(const fl_findings *findings)
 
 static fl_status print_findings(const fl_args *args, const fl_findings *findings)
 {
-    if (fl_args_has(args, "--json")) {
-        return fl_findings_print_json(findings, stdout);
+    const char *proof = fl_args_value(args, "--proof");
+    fl_json more = {0};
+    if (!fl_args_has(args, "--json")) {
+        fl_findings_print(findings, stdout);
+        return FL_OK;
     }
-    fl_findings_print(findings, stdout);
-    return FL_OK;
+    if (proof != NULL) {
+        fl_shared_runs_answer(fl_args_value(args, "--runs"), proof, &more);
+    }
+    fl_status status = fl_findings_print_json(findings, &more, stdout);
+    fl_json_fini(&more);
+    return status;
 }
 
 /* ---- several hosts ---- */
@@ -104,6 +112,7 @@ typedef struct host_look {
     fl_cluster_file file;
     fl_doctor_host *hosts; /* [n] */
     int n;
+    fl_shared_runs shared;
     fl_host_survey links;
     fl_findings of_links;
 } host_look;
@@ -188,6 +197,14 @@ static void compare_gpus(const fl_job *job, host_look *l)
     }
 }
 
+/* Whether the hosts are to share the folder of runs. Of a job that cannot be read, that is not
+ * known; without a job, it is the default. */
+static bool known_shared(const fl_args *args, const fl_job *job, bool loaded)
+{
+    bool named = args->operand == NULL && fl_args_has(args, "--runs");
+    return (loaded || named) && job->run.shared;
+}
+
 /* Where the other hosts of a run write: to the folder of this host, by the same path; hosts that
  * share no files, to one of that name in the folder in which ssh starts their agents. Without a
  * job, that is not known. */
@@ -199,7 +216,16 @@ static void ask_others(const fl_args *args, const fl_job *job, bool loaded, host
     fl_doctor_absolute(runs_of(args, job), path);
     const fl_doctor_runs runs = {.path = apart ? job->run.dir : path,
                                  .cwd = apart ? getcwd(cwd, sizeof cwd) : NULL};
-    fl_doctor_look_at_hosts(&l->file, given || loaded ? &runs : NULL, l->hosts);
+    if (!known_shared(args, job, loaded)) {
+        fl_doctor_look_at_hosts(&l->file, given || loaded ? &runs : NULL, NULL, l->hosts);
+    } else if (fl_shared_runs_begin(path, l->n, &l->shared) == FL_OK) {
+        fl_doctor_look_at_hosts(&l->file, &runs, &l->shared, l->hosts);
+        fl_shared_runs_end(&l->shared);
+        fl_shared_runs_judge(&l->shared, l->hosts);
+    } else {
+        fl_finding_add(&l->hosts[0].findings, FL_VERDICT_ERROR, "shared", "%s", fl_errmsg());
+        fl_doctor_look_at_hosts(&l->file, &runs, NULL, l->hosts);
+    }
 }
 
 /* own: of this host, the first one. */
@@ -239,8 +265,26 @@ static fl_status look_beyond(const fl_args *args, const fl_job *job, bool loaded
     return status;
 }
 
+/* It names a file in the folder. */
+static fl_status check_proof(const fl_args *args)
+{
+    const char *proof = fl_args_value(args, "--proof");
+    if (proof != NULL && !(fl_args_has(args, "--runs") && fl_args_has(args, "--json") &&
+                           !fl_args_has(args, "--hosts") && args->operand == NULL)) {
+        return fl_fail(FL_EINVAL, "frostline doctor: --proof needs --runs and --json, and allows "
+                                  "neither JOB.yaml nor --hosts");
+    }
+    return proof == NULL || fl_run_proof_is_name(proof)
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "frostline doctor: --proof: found %.100s; allowed: a name that begins "
+                         "with " FL_RUN_PROOF_PREFIX,
+                         proof);
+}
+
 static fl_status check_args(const fl_args *args)
 {
+    FL_TRY(check_proof(args));
     return args->operand == NULL && fl_args_has(args, "--set")
                ? fl_fail(FL_EINVAL,
                          "frostline doctor: --set changes a job, and JOB.yaml is missing")
@@ -280,13 +324,17 @@ const fl_cli_command fl_cli_command_doctor = {
                "error says what to do. Nothing is trained and no file is left. Ends with 2 if\n"
                "there is an error, else with 0.\n"
                "With --hosts, or hosts in the job, ssh starts the same checks on the other\n"
-               "hosts, and their versions and clocks are compared with this host's. Then ssh\n"
+               "hosts, and their versions and clocks are compared with this host's. Files in\n"
+               "the folder of runs, which are removed, show whether all hosts share it. Then ssh\n"
                "starts agents there, as for a run, and each pair of hosts is measured.\n",
     .options = {{"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"},
                 {"--hosts", 0, "FILE", "check the hosts of FILE, too; this host is the first"},
                 {"--listen", 0, "ADDRESS",
                  "with several hosts: the --listen that the run will have"},
                 {"--runs", 0, "DIR", "check DIR in place of the folder of runs, run.dir"},
+                {"--proof", 0, "NAME",
+                 "look for the file NAME in DIR, and write an answer there, which the first host "
+                 "removes; it starts the other hosts' doctors so"},
                 {"--json", 0, NULL, "print JSON, for programs"}},
     .run = run_doctor,
 };

@@ -31,6 +31,9 @@ void fl_doctor_look_at_links(fl_findings *findings);
  * runs  where run directories are made */
 void fl_doctor_look_at_folders(const char *runs, fl_findings *findings);
 
+/* The folder itself, or the nearest one above it that exists: there a run makes it. */
+void fl_doctor_find_existing(const char *path, char found[PATH_MAX]);
+
 /* The path from the root, by the working directory. */
 void fl_doctor_absolute(const char *path, char full[PATH_MAX]);
 

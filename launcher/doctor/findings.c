@@ -93,12 +93,15 @@ void fl_findings_fields(const fl_findings *findings, fl_json *json)
 }
 
 /* The time comes last: whoever asks from another host compares its clock with it. */
-fl_status fl_findings_print_json(const fl_findings *findings, FILE *out)
+fl_status fl_findings_print_json(const fl_findings *findings, const fl_json *more, FILE *out)
 {
     fl_json json = {0};
     fl_json_object(&json, NULL);
     fl_json_text(&json, "version", FL_VERSION);
     fl_findings_fields(findings, &json);
+    if (more->n > 0 || more->broken) {
+        fl_json_fields(&json, more);
+    }
     fl_json_rounded(&json, "time", (double)fl_now_wall_ns() * 1e-9, 3);
     fl_json_close(&json, '}');
     fl_json_newline(&json);

@@ -47,8 +47,9 @@ const char *fl_verdict_text(fl_verdict verdict);
 /* The verdict and the checks, as fields of the object that is open. */
 void fl_findings_fields(const fl_findings *findings, fl_json *json);
 
-/* Lines for people, or one object of JSON. FL_ENOMEM */
+/* Lines for people, or one object of JSON. more: fields for it, or empty. FL_ENOMEM */
 void fl_findings_print(const fl_findings *findings, FILE *out);
-fl_status fl_findings_print_json(const fl_findings *findings, FILE *out) FL_MUST_CHECK;
+fl_status fl_findings_print_json(const fl_findings *findings, const fl_json *more,
+                                 FILE *out) FL_MUST_CHECK;
 
 #endif

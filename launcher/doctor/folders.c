@@ -15,8 +15,7 @@
 
 static const double FREE_LEAST = 1024.0 * 1024.0 * 1024.0;
 
-/* The folder itself, or the nearest one above it that exists: there a run makes it. */
-static void find_existing(const char *path, char found[PATH_MAX])
+void fl_doctor_find_existing(const char *path, char found[PATH_MAX])
 {
     snprintf(found, PATH_MAX, "%s", path);
     while (access(found, F_OK) != 0 && errno == ENOENT) {
@@ -94,7 +93,7 @@ static void look_at_runs(const char *path, fl_findings *findings)
     char runs[PATH_MAX], folder[PATH_MAX], left[FL_SIZE_TEXT_MAX];
     struct statvfs fs;
     fl_doctor_absolute(path, runs);
-    find_existing(runs, folder);
+    fl_doctor_find_existing(runs, folder);
     int error = try_file(folder);
     bool is_socket = error == 0;
     error = error == 0 ? try_socket(folder) : error;
@@ -132,7 +131,7 @@ static void look_at_cache(fl_findings *findings)
                              "anew");
         return;
     }
-    find_existing(cache, folder);
+    fl_doctor_find_existing(cache, folder);
     int error = try_file(folder);
     if (error == 0) {
         fl_finding_add(findings, FL_VERDICT_OK, "profiles", "kept in %s", cache);

@@ -1,5 +1,6 @@
 #include "launcher/doctor/hosts.h"
 
+#include "control/agent/process/signals.h"
 #include "control/events/json.h"
 #include "device/system/alloc.h"
 #include "device/system/child.h"
@@ -8,6 +9,7 @@
 #include "device/text/plural.h"
 #include "device/text/shell_text.h"
 #include "launcher/cli/cli.h"
+#include "launcher/doctor/shared_runs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +32,7 @@ enum {
 };
 
 #define RUNS_OPTION "--runs"
+#define PROOF_OPTION "--proof"
 
 static const double APART_S = 1.0; /* ssh takes a part of it to end */
 
@@ -147,6 +150,10 @@ typedef struct ssh_question {
 static _Noreturn void become_ssh(const char *address, const char *command, int out, int said,
                                  pid_t parent)
 {
+    sigset_t mask;
+    sigprocmask(SIG_BLOCK, NULL, &mask);
+    fl_signals_remove_stops(&mask);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (getppid() == parent && nothing >= 0 && dup2(nothing, STDIN_FILENO) >= 0 &&
@@ -169,6 +176,10 @@ bool fl_doctor_ask_command(const char *program, const fl_doctor_runs *runs,
     if (runs != NULL) {
         fl_shell_text_put(&w, " " RUNS_OPTION);
         fl_shell_text_word(&w, runs->path);
+    }
+    if (runs != NULL && runs->proof != NULL) {
+        fl_shell_text_put(&w, " " PROOF_OPTION);
+        fl_shell_text_word(&w, runs->proof);
     }
     return fl_shell_text_end(&w);
 }
@@ -247,13 +258,16 @@ static void read_ready(ssh_question *q, const struct pollfd items[2])
     }
 }
 
-static void read_answers(ssh_question *questions, int n)
+static void read_answers(ssh_question *questions, int n, fl_shared_runs *shared)
 {
     static const int TURN_MS = 200;
     int64_t until_us = fl_deadline_us(ASK_MS);
     bool any = true;
-    while (any && fl_left_ms(until_us) > 0) {
+    while (any && fl_left_ms(until_us) > 0 && !(shared != NULL && fl_shared_runs_is_stopped())) {
         any = false;
+        if (shared != NULL) {
+            fl_shared_runs_look(shared);
+        }
         for (int i = 1; i < n; i++) {
             ssh_question *q = &questions[i];
             struct pollfd items[] = {{.fd = q->fd, .events = POLLIN},
@@ -312,11 +326,13 @@ static void add_endless(fl_doctor_host *host)
                       host->address);
 }
 
-/* Another version, which does not know the option, and has said that alone. */
+/* Another version, which does not know an option, and has said that alone. */
 static bool is_older(const ssh_question *q, bool ended, int how)
 {
     return q->pid > 0 && ended && q->n == 0 && WIFEXITED(how) &&
-           WEXITSTATUS(how) == FL_EXIT_BAD_INPUT && strstr(q->last.text, RUNS_OPTION) != NULL;
+           WEXITSTATUS(how) == FL_EXIT_BAD_INPUT &&
+           (strstr(q->last.text, RUNS_OPTION) != NULL ||
+            strstr(q->last.text, PROOF_OPTION) != NULL);
 }
 
 /* Returns whether the host is to be asked without the option. */
@@ -350,22 +366,35 @@ static bool take_end(ssh_question *q, int64_t until_us, fl_doctor_host *host)
     return false;
 }
 
+static bool make_command_for(int i, const fl_doctor_runs *runs, const fl_shared_runs *shared,
+                             char text[FL_DOCTOR_COMMAND_MAX])
+{
+    if (runs == NULL || shared == NULL) {
+        return make_command(runs, text);
+    }
+    fl_doctor_runs proved = *runs;
+    proved.proof = shared->proof[i];
+    return make_command(&proved, text);
+}
+
 /* wanted [n] in: which hosts; out: those that are older. Returns whether one is. */
-static bool ask_hosts(const fl_doctor_runs *runs, int n, bool *wanted, fl_doctor_host *hosts)
+static bool ask_hosts(const fl_doctor_runs *runs, fl_shared_runs *shared, int n, bool *wanted,
+                      fl_doctor_host *hosts)
 {
     static const size_t BYTES = ANSWER_MAX;
     char command[FL_DOCTOR_COMMAND_MAX];
     ssh_question questions[FL_MAX_WORKERS];
-    bool known = make_command(runs, command), any = false;
+    bool any = false;
     for (int i = 0; i < n; i++) {
         questions[i] = (ssh_question){.fd = -1, .said = -1};
         void *text = NULL;
-        if (wanted[i] && known && hosts[i].address[0] != '\0' && fl_alloc(BYTES, &text) == FL_OK) {
+        if (wanted[i] && hosts[i].address[0] != '\0' &&
+            make_command_for(i, runs, shared, command) && fl_alloc(BYTES, &text) == FL_OK) {
             questions[i].text = text;
             (void)ask_host(hosts[i].address, command, &questions[i]);
         }
     }
-    read_answers(questions, n);
+    read_answers(questions, n, shared);
     int64_t until_us = fl_deadline_us(END_MS);
     for (int i = 1; i < n; i++) {
         wanted[i] = wanted[i] && take_end(&questions[i], until_us, &hosts[i]);
@@ -387,7 +416,7 @@ void fl_doctor_say_older(fl_doctor_host *host)
 }
 
 void fl_doctor_look_at_hosts(const fl_cluster_file *file, const fl_doctor_runs *runs,
-                             fl_doctor_host *hosts)
+                             struct fl_shared_runs *shared, fl_doctor_host *hosts)
 {
     int n = file->cluster.n_hosts;
     bool wanted[FL_MAX_WORKERS] = {false}, older[FL_MAX_WORKERS];
@@ -396,11 +425,11 @@ void fl_doctor_look_at_hosts(const fl_cluster_file *file, const fl_doctor_runs *
         hosts[i].address = file->address[i];
         wanted[i] = i > 0;
     }
-    if (!ask_hosts(runs, n, wanted, hosts)) {
+    if (!ask_hosts(runs, shared, n, wanted, hosts)) {
         return;
     }
     memcpy(older, wanted, sizeof older);
-    (void)ask_hosts(NULL, n, wanted, hosts);
+    (void)ask_hosts(NULL, shared, n, wanted, hosts);
     for (int i = 1; i < n; i++) {
         if (older[i]) {
             fl_doctor_say_older(&hosts[i]);

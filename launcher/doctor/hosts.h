@@ -20,7 +20,10 @@ typedef struct fl_doctor_runs {
     const char *path;
     const char
         *cwd; /* to which it is relative, where a host has that folder; NULL: it is absolute */
+    const char *proof; /* of launcher/doctor/shared_runs.h; NULL: the hosts share no folder */
 } fl_doctor_runs;
+
+struct fl_shared_runs;
 
 /* The command for the shell of another host. runs NULL: the folder of a job without run.dir, where
  * ssh begins. False if it does not fit. Pure. */
@@ -31,12 +34,13 @@ bool fl_doctor_ask_command(const char *program, const fl_doctor_runs *runs,
 /* Look at hosts 1 .. n - 1 of the file at the same time, with `ssh -o BatchMode=yes ADDRESS` and
  * the program at this one's path; host 0 is this one, whose findings the caller has put there. What
  * cannot be asked is a finding. A host whose version does not know how to check `runs` is asked
- * again without that. Waits for a minute at most, for such a host for two. The caller has no
- * threads.
- * runs   as of fl_doctor_ask_command
+ * again without that. Waits for a minute at most, for such a host for two, and no longer once the
+ * process is to end. The caller has no threads.
+ * runs   as of fl_doctor_ask_command; its proof is that of each host in `shared`
+ * shared proofs, which have begun; NULL: there are none
  * hosts  [cluster.n_hosts] cleared but for host 0; fl_doctor_hosts_fini frees what they hold */
 void fl_doctor_look_at_hosts(const fl_cluster_file *file, const fl_doctor_runs *runs,
-                             fl_doctor_host *hosts);
+                             struct fl_shared_runs *shared, fl_doctor_host *hosts);
 void fl_doctor_hosts_fini(fl_doctor_host *hosts, int n);
 
 /* Take what `frostline doctor --json` of a host has said, and compare its version and its clock

@@ -1,6 +1,7 @@
 #include "control/state/hosts/run_proof.h"
 
 #include "device/system/clock.h"
+#include "device/text/plain_name.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,7 +12,20 @@
 #include <time.h>
 #include <unistd.h>
 
+#define ANSWER_SUFFIX "-seen"
+
 enum { LOOK_MS = 100 };
+
+/* Returns 0, or an errno. */
+static int make_file(int dir_fd, const char *name)
+{
+    int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return errno;
+    }
+    close(fd);
+    return 0;
+}
 
 fl_status fl_run_proof_write(int dir_fd, char name[FL_RUN_PROOF_TEXT])
 {
@@ -23,11 +37,10 @@ fl_status fl_run_proof_write(int dir_fd, char name[FL_RUN_PROOF_TEXT])
     char made[FL_RUN_PROOF_TEXT];
     snprintf(made, sizeof made, FL_RUN_PROOF_PREFIX "%016llx%016llx", (unsigned long long)random[0],
              (unsigned long long)random[1]);
-    int fd = openat(dir_fd, made, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-        return fl_fail(FL_EIO, "cannot write %s to the run directory: %s", made, strerror(errno));
+    int error = make_file(dir_fd, made);
+    if (error != 0) {
+        return fl_fail(FL_EIO, "cannot write %s to the run directory: %s", made, strerror(error));
     }
-    close(fd);
     snprintf(name, FL_RUN_PROOF_TEXT, "%s", made);
     return FL_OK;
 }
@@ -43,15 +56,59 @@ static bool is_there(const char *run_dir, const char *name)
     return found;
 }
 
-bool fl_run_proof_await(const char *run_dir, const char *name, int64_t wait_ms)
+/* Returns whether it is there at the end. */
+static bool look_until(bool wanted, const char *run_dir, const char *name, int64_t wait_ms)
 {
     int64_t until_us = fl_deadline_us(wait_ms);
     bool found = is_there(run_dir, name);
-    while (!found && fl_left_ms(until_us) > 0) {
+    while (found != wanted && fl_left_ms(until_us) > 0) {
         nanosleep(&(struct timespec){0, LOOK_MS * 1000000L}, NULL);
         found = is_there(run_dir, name);
     }
     return found;
+}
+
+bool fl_run_proof_await(const char *run_dir, const char *name, int64_t wait_ms)
+{
+    return look_until(true, run_dir, name, wait_ms);
+}
+
+bool fl_run_proof_is_name(const char *text)
+{
+    return strncmp(text, FL_RUN_PROOF_PREFIX, strlen(FL_RUN_PROOF_PREFIX)) == 0 &&
+           fl_name_is_plain(text, FL_RUN_PROOF_TEXT - sizeof ANSWER_SUFFIX);
+}
+
+static void name_answer(const char *proof, char name[FL_RUN_PROOF_TEXT])
+{
+    snprintf(name, FL_RUN_PROOF_TEXT, "%.*s" ANSWER_SUFFIX,
+             (int)(FL_RUN_PROOF_TEXT - sizeof ANSWER_SUFFIX), proof);
+}
+
+int fl_run_proof_answer(const char *dir, const char *proof, int64_t wait_ms)
+{
+    char name[FL_RUN_PROOF_TEXT];
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = fd < 0 ? errno : 0;
+    name_answer(proof, name);
+    if (error == 0) {
+        error = make_file(fd, name);
+    }
+    if (error == 0) {
+        (void)look_until(false, dir, name, wait_ms);
+        (void)unlinkat(fd, name, 0);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return error;
+}
+
+bool fl_run_proof_take_answer(int dir_fd, const char *proof)
+{
+    char name[FL_RUN_PROOF_TEXT];
+    name_answer(proof, name);
+    return unlinkat(dir_fd, name, 0) == 0 || errno == EACCES || errno == EPERM;
 }
 
 void fl_run_proof_remove(int dir_fd, char name[FL_RUN_PROOF_TEXT])

@@ -11,6 +11,8 @@
 #define FL_CONTROL_STATE_HOSTS_RUN_PROOF_H
 
 #include <frostline/status.h>
+
+#include <stdbool.h>
 #include <stdint.h>
 
 #define FL_RUN_PROOF_PREFIX "joining-"
@@ -28,5 +30,24 @@ void fl_run_proof_remove(int dir_fd, char name[FL_RUN_PROOF_TEXT]);
 
 /* Those that a head that was killed has left. */
 void fl_run_proof_sweep(int dir_fd);
+
+/* ---- both ways ----
+ *
+ * Before a run, frostline doctor (launcher/doctor/shared_runs.h) makes such a file for each host in
+ * the directory of runs, and also has the host prove that this one sees what it writes there:
+ *
+ *     the host  ⑤  makes a file of its own, the answer, whose name follows from that of the proof
+ *     the head  ⑥  removes the answer, which it can only if both see one directory
+ *     the host  ⑦  removes it otherwise, after wait_ms */
+
+/* Whether a text from elsewhere may name a proof: it leads to no other directory. Pure. */
+bool fl_run_proof_is_name(const char *text);
+
+/* ⑤ ⑦ On the host, which has found the proof. Returns 0, or the errno of what could not be written.
+ */
+int fl_run_proof_answer(const char *dir, const char *proof, int64_t wait_ms);
+
+/* ⑥ Whether the answer to the proof was there. It is there no more. Never waits. */
+bool fl_run_proof_take_answer(int dir_fd, const char *proof);
 
 #endif

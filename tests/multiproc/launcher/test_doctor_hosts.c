@@ -1,15 +1,18 @@
-/* `frostline doctor JOB.yaml --hosts` looks at the job's run.dir on the other hosts. Here ssh is a
- * script that runs the command on this machine, in a folder of its own. Would catch: a folder that
- * is looked at where ssh begins, and a host with another version that counts as one that ssh does
- * not reach. */
+/* `frostline doctor JOB.yaml --hosts` looks at the job's run.dir on the other hosts, and whether
+ * all hosts share it. Here ssh is a script that runs the command on this machine, in a folder of
+ * its own. Would catch: a folder that is looked at where ssh begins; a host with another version
+ * that counts as one that ssh does not reach; and a host with another folder by that path, or a
+ * copy, that counts as one that shares it. */
 #include "support/cli.h"
 
 #include <jansson.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -45,14 +48,16 @@ static int make_hosts(void **state)
         "192.0.2.3*--runs*) echo 'frostline doctor: unknown option \"--runs\"; see frostline "
         "doctor --help' >&2; exit 2 ;;\n"
         "esac\n"
+        "[ \"$3\" = 192.0.2.3 ] || [ -z \"$BEFORE\" ] || exec unshare -m sh -c \"$BEFORE; $4\"\n"
         "exec sh -c \"$4\"\n"
         "END\n"
         "chmod 755 bin/ssh");
     return 0;
 }
 
-/* Whether a line `runs` of this host has the verdict and the text. */
-static bool has_line(const json_t *all, size_t host, const char *verdict, const char *text)
+/* Whether a line of this check and this host has the verdict and the text. */
+static bool has_line(const json_t *all, size_t host, const char *wanted, const char *verdict,
+                     const char *text)
 {
     const json_t *checks =
         json_object_get(json_array_get(json_object_get(all, "hosts"), host), "checks");
@@ -63,36 +68,153 @@ static bool has_line(const json_t *all, size_t host, const char *verdict, const 
         const char *name = json_string_value(json_object_get(check, "check"));
         const char *found = json_string_value(json_object_get(check, "found"));
         const char *how = json_string_value(json_object_get(check, "verdict"));
-        if (strcmp(name, "runs") == 0 && strcmp(how, verdict) == 0 && strstr(found, text) != NULL) {
+        if (strcmp(name, wanted) == 0 && strcmp(how, verdict) == 0 && strstr(found, text) != NULL) {
             return true;
         }
     }
     return false;
 }
 
-static void expect_line(const char *options, size_t host, const char *verdict, const char *text)
+static void expect_of(const char *options, size_t host, const char *check, const char *verdict,
+                      const char *text)
 {
-    char command[600];
+    char command[900];
     snprintf(command, sizeof command, ASK "%s >answer.json; cat answer.json", options);
     run_command(cli_folder, command, &cli_result);
     json_t *all = json_loads(cli_result.out, 0, NULL);
-    if (!has_line(all, host, verdict, text)) {
-        fail_msg("host %zu has no '%s' with the verdict %s: %s", host, text, verdict,
-                 cli_result.out);
+    if (!has_line(all, host, check, verdict, text)) {
+        char *found = json_dumps(json_array_get(json_object_get(all, "hosts"), host), 0);
+        print_message("%s%s\n", found == NULL ? cli_result.out : found, cli_result.err);
+        fail_msg("host %zu has no '%s' of %s with the verdict %s", host, text, check, verdict);
     }
     json_decref(all);
+}
+
+static void expect_line(const char *options, size_t host, const char *verdict, const char *text)
+{
+    expect_of(options, host, "runs", verdict, text);
 }
 
 static void test_doctor_hosts__looks_at_the_folder_of_the_job(void **state)
 {
     (void)state;
     char path[400];
-    snprintf(path, sizeof path, "%s/some/runs can be made", cli_folder);
+    snprintf(path, sizeof path, "%s/some/runs can be written", cli_folder); /* meanwhile, it is */
     expect_line("--set run.dir=some/runs", 1, "ok", path);
-    snprintf(path, sizeof path, "%s/my 'runs' can be made", cli_folder);
+    snprintf(path, sizeof path, "%s/my 'runs' can be written", cli_folder);
     expect_line("--runs \"my 'runs'\"", 1, "ok", path);
     expect_line("--set run.dir=/proc/no/runs", 1, "error", "/proc");
 }
+
+/* ---- whether the hosts share it ---- */
+
+static void test_doctor_hosts__share_the_folder_and_nothing_is_left(void **state)
+{
+    (void)state;
+    char text[400];
+    snprintf(text, sizeof text, "%s/new/runs: hosts a and b see what the other", cli_folder);
+    expect_of("--set run.dir=new/runs", 1, "shared", "ok", text);
+    cli_must_run("! ls -d new 2>/dev/null && mkdir -p kept/runs");
+    expect_of("--set run.dir=kept/runs", 1, "shared", "ok", "kept/runs: hosts a and b");
+    cli_must_run("rmdir kept/runs kept"); /* it was there, and is empty */
+}
+
+/* Of hosts that are to share nothing, and of a version that does not know how. */
+static void test_doctor_hosts__need_not_share_it(void **state)
+{
+    (void)state;
+    expect_line("--set run.dir=new --set run.shared=false", 2, "warning", "does not check");
+    assert_null(strstr(cli_result.out, "\"shared\""));
+    cli_must_run("! ls -d new there/new 2>/dev/null");
+}
+
+/* $S of what host b does. */
+static void name_folder(const char *name)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", cli_folder, name);
+    setenv("S", path, 1);
+}
+
+typedef struct other_folder {
+    const char *before; /* which host b does, in name spaces of its own; $S is the folder */
+    const char *found, *advice;
+} other_folder;
+
+static const other_folder other_folders[] = {
+    /* a copy that was made before the doctor */
+    {"mount -t tmpfs none $S && touch $S/joining-0123456789abcdef0123456789abcdef",
+     "host b does not see what host a writes there: another directory",
+     "mount the file system of "},
+    {"mount --bind ../empty ..", "host b does not see what host a writes there: No such file",
+     "by the same path"},
+    {"mount -t tmpfs none ../upper && mkdir ../upper/u ../upper/w && mount -t overlay none -o "
+     "lowerdir=$S,upperdir=$PWD/../upper/u,workdir=$PWD/../upper/w $S",
+     "host a does not see what host b writes: an overlay, or a copy in one direction",
+     "mount the file system itself on host b"},
+    /* a copy that follows the folder, and removes what is not in it */
+    {"mount --bind $S ../upper && mount -t tmpfs none $S && cp ../upper/* $S && "
+     "(while [ -d /proc/$$ ]; do rm -f $S/*-seen; done) >/dev/null 2>&1 </dev/null & :",
+     "host a does not see what host b writes: an overlay, or a copy in one direction",
+     "run.shared: false"},
+    {"mount --bind $S $S && mount -o remount,bind,ro $S",
+     "host b cannot write there: Read-only file system", "on host b for writing"},
+};
+
+/* Would catch: each of these counting as shared, and what the host has written being left. */
+static void test_doctor_hosts__find_a_host_that_does_not_share_it(void **state)
+{
+    (void)state;
+    if (system("unshare -m true 2>/dev/null") != 0) {
+        print_message("skipped: no right to make mount name spaces\n");
+        skip();
+    }
+    cli_must_run("mkdir empty upper");
+    for (size_t i = 0; i < sizeof other_folders / sizeof *other_folders; i++) {
+        const other_folder *o = &other_folders[i];
+        cli_must_run("mkdir -p shared/runs");
+        setenv("BEFORE", o->before, 1);
+        name_folder("shared/runs");
+        expect_of("--set run.dir=shared/runs", 1, "shared", "error", o->found);
+        unsetenv("BEFORE");
+        assert_non_null(strstr(cli_result.out, o->advice));
+        assert_non_null(strstr(cli_result.out, "/shared/runs"));
+        cli_must_run("rmdir shared/runs shared"); /* nothing is left in it */
+    }
+    cli_must_run("rmdir empty upper");
+}
+
+/* Would catch: files that are left by a doctor that a signal ends. */
+static void test_doctor_hosts__leave_nothing_after_a_signal(void **state)
+{
+    (void)state;
+    setenv("BEFORE", "ls $S >../seen; kill -TERM $PPID; exec sleep 60", 1);
+    name_folder("new/runs");
+    run_command(cli_folder, "( " ASK "--set run.dir=new/runs )", &cli_result);
+    unsetenv("BEFORE");
+    assert_int_equal(cli_result.exit_code, 128 + SIGTERM);
+    cli_must_run("grep -q joining- seen && ! ls -d new 2>/dev/null");
+}
+
+/* Would catch: a file outside the folder, or another one there, that is made or removed. */
+static void test_doctor_hosts__a_proof_is_in_the_folder(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"../joining-1", "joining-/../../x", "other",
+                                        "joining-0123456789abcdef0123456789abcdef0123", ""};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char arguments[200];
+        snprintf(arguments, sizeof arguments, "doctor --json --runs . --proof '%s'", names[i]);
+        cli_run(arguments);
+        assert_int_equal(cli_result.exit_code, 2);
+        assert_non_null(strstr(cli_result.err, "allowed: a name that begins with joining-"));
+    }
+    cli_run("doctor --json --proof joining-1");
+    assert_int_equal(cli_result.exit_code, 2);
+    assert_non_null(strstr(cli_result.err, "--proof needs --runs and --json"));
+}
+
+/* ---- other hosts ---- */
 
 /* They share no files: the agent of b begins in the head's folder, which it has, too. */
 static void test_doctor_hosts__looks_at_the_folder_of_a_host_of_its_own(void **state)
@@ -133,6 +255,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_doctor_hosts__looks_at_the_folder_of_the_job),
+        cmocka_unit_test(test_doctor_hosts__share_the_folder_and_nothing_is_left),
+        cmocka_unit_test(test_doctor_hosts__need_not_share_it),
+        cmocka_unit_test(test_doctor_hosts__find_a_host_that_does_not_share_it),
+        cmocka_unit_test(test_doctor_hosts__leave_nothing_after_a_signal),
+        cmocka_unit_test(test_doctor_hosts__a_proof_is_in_the_folder),
         cmocka_unit_test(test_doctor_hosts__looks_at_the_folder_of_a_host_of_its_own),
         cmocka_unit_test(test_doctor_hosts__asks_another_version_without_the_folder),
         cmocka_unit_test(test_doctor_hosts__hosts_of_a_bad_job_from_a_pipe),

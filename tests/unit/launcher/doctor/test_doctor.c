@@ -194,7 +194,7 @@ static void test_doctor__findings_are_printed(void **state)
                               "1 ok, 0 warnings, 1 error\n");
     free(text);
     out = open_memstream(&text, &n);
-    assert_int_equal(fl_findings_print_json(&findings, out), FL_OK);
+    assert_int_equal(fl_findings_print_json(&findings, &(fl_json){0}, out), FL_OK);
     fclose(out);
     json_t *root = json_loads(text, 0, NULL);
     assert_non_null(root);
@@ -344,6 +344,9 @@ static void test_doctor__a_host_is_asked_for_the_folder_of_runs(void **state)
     const fl_doctor_runs apart = {.path = "runs", .cwd = "/home/a"};
     assert_true(fl_doctor_ask_command("/f", &apart, command));
     assert_string_equal(command, "cd '/home/a' 2>/dev/null; exec '/f' doctor --json --runs 'runs'");
+    const fl_doctor_runs proved = {.path = "/r", .proof = "joining-1"};
+    assert_true(fl_doctor_ask_command("/f", &proved, command));
+    assert_string_equal(command, "exec '/f' doctor --json --runs '/r' --proof 'joining-1'");
     static char long_path[FL_DOCTOR_COMMAND_MAX];
     memset(long_path, 'x', sizeof long_path - 1);
     const fl_doctor_runs too_long = {.path = long_path};

@@ -1,0 +1,195 @@
+#include "launcher/doctor/shared_runs.h"
+
+#include "control/agent/process/signals.h"
+#include "device/system/files/folders.h"
+#include "launcher/doctor/doctor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    SEE_MS = 5000,     /* for the proof to be seen on a network file system, as in a run */
+    ANSWER_MS = 10000, /* for the answer to be seen by the head, which may be busy */
+};
+
+/* ---- on the head ---- */
+
+/* How many bytes of the real path are there already. */
+static size_t count_existing(const char *path)
+{
+    char folder[PATH_MAX], real[PATH_MAX];
+    fl_doctor_find_existing(path, folder);
+    return realpath(folder, real) == NULL ? PATH_MAX : strlen(real);
+}
+
+/* Those that hold nothing: a run that has begun there meanwhile keeps its own. */
+static void remove_folders(const fl_shared_runs *s)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", s->real);
+    while (strlen(path) > s->n_kept && rmdir(path) == 0) {
+        *strrchr(path, '/') = '\0';
+    }
+}
+
+static fl_status make_folder(fl_shared_runs *s)
+{
+    char failed[PATH_MAX], made[PATH_MAX];
+    s->n_kept = count_existing(s->path);
+    int error = fl_folders_make(s->path, failed);
+    fl_doctor_find_existing(s->path, made);
+    if (realpath(made, s->real) == NULL) {
+        s->real[0] = '\0';
+    }
+    if (error != 0) {
+        return fl_fail(FL_EIO, "cannot make %.300s: %s", failed, strerror(error));
+    }
+    s->dir_fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return s->dir_fd >= 0 ? FL_OK : fl_fail(FL_EIO, "%.300s: %s", s->path, strerror(errno));
+}
+
+static fl_status write_proofs(fl_shared_runs *s)
+{
+    FL_TRY(make_folder(s));
+    for (int i = 1; i < s->n; i++) {
+        FL_TRY(fl_run_proof_write(s->dir_fd, s->proof[i]));
+    }
+    return FL_OK;
+}
+
+static void hold_signals(sigset_t *before)
+{
+    sigset_t stops;
+    fl_signals_stops(&stops);
+    sigprocmask(SIG_BLOCK, &stops, before);
+}
+
+fl_status fl_shared_runs_begin(const char *path, int n_hosts, fl_shared_runs *s)
+{
+    *s = (fl_shared_runs){.dir_fd = -1, .n = n_hosts};
+    hold_signals(&s->mask_before);
+    snprintf(s->path, sizeof s->path, "%s", path);
+    fl_status status = write_proofs(s);
+    if (status != FL_OK) {
+        fl_shared_runs_end(s);
+    }
+    return status;
+}
+
+/* Opening the directory makes a client of NFS ask the server whether it has changed. */
+void fl_shared_runs_look(fl_shared_runs *s)
+{
+    int fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 1; i < s->n && fd >= 0; i++) {
+        s->answered[i] = s->answered[i] || fl_run_proof_take_answer(fd, s->proof[i]);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+bool fl_shared_runs_is_stopped(void)
+{
+    struct sigaction now;
+    int number = fl_signals_pending_stop();
+    return number != 0 && sigaction(number, NULL, &now) == 0 && now.sa_handler != SIG_IGN;
+}
+
+/* The proofs go first: a host that sees none writes no answer. */
+void fl_shared_runs_end(fl_shared_runs *s)
+{
+    for (int i = 1; i < s->n && s->dir_fd >= 0; i++) {
+        char proof[FL_RUN_PROOF_TEXT];
+        memcpy(proof, s->proof[i], sizeof proof);
+        fl_run_proof_remove(s->dir_fd, s->proof[i]);
+        if (proof[0] != '\0') {
+            (void)fl_run_proof_take_answer(s->dir_fd, proof);
+        }
+    }
+    if (s->dir_fd >= 0) {
+        close(s->dir_fd);
+        s->dir_fd = -1;
+    }
+    remove_folders(s);
+    sigprocmask(SIG_SETMASK, &s->mask_before, NULL);
+}
+
+/* ---- on the host ---- */
+
+static int look_here(const char *path, const char *proof, bool *found)
+{
+    *found = fl_run_proof_await(path, proof, SEE_MS);
+    if (*found) {
+        return fl_run_proof_answer(path, proof, ANSWER_MS);
+    }
+    return access(path, R_OK | X_OK) == 0 ? 0 : errno;
+}
+
+void fl_shared_runs_answer(const char *path, const char *proof, fl_json *json)
+{
+    char full[PATH_MAX];
+    sigset_t before;
+    bool found;
+    fl_doctor_absolute(path, full);
+    hold_signals(&before);
+    int error = look_here(full, proof, &found);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    fl_json_object(json, "proof");
+    fl_json_bool(json, "found", found);
+    fl_json_text(json, "error", error == 0 ? "" : strerror(error));
+    fl_json_close(json, '}');
+}
+
+/* ---- what is said of it ---- */
+
+#define OR_APART "; or set run.shared: false, and the hosts share no directory"
+
+static void judge_host(const char *path, const char *head, bool answered, fl_doctor_host *host)
+{
+    const json_t *proof = json_object_get(host->answer, "proof");
+    const char *error = json_string_value(json_object_get(proof, "error"));
+    bool found = json_is_true(json_object_get(proof, "found"));
+    bool failed = error != NULL && error[0] != '\0';
+    fl_finding *f;
+    if (found && !failed && answered) {
+        fl_finding_add(&host->findings, FL_VERDICT_OK, "shared",
+                       "%.300s: hosts %s and %s see what the other one writes there", path, head,
+                       host->name);
+    } else if (found && failed) {
+        f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, "shared",
+                           "%.300s is the directory of host %s, but host %s cannot write there: %s",
+                           path, head, host->name, error);
+        fl_finding_advise(f,
+                          "mount it on host %s for writing, and give this user the right to write "
+                          "there" OR_APART,
+                          host->name);
+    } else if (found) {
+        f = fl_finding_add(
+            &host->findings, FL_VERDICT_ERROR, "shared",
+            "%.300s: host %s sees what host %s writes there, but host %s does not see "
+            "what host %s writes: an overlay, or a copy in one direction",
+            path, host->name, head, head, host->name);
+        fl_finding_advise(f, "mount the file system itself on host %s, by the same path" OR_APART,
+                          host->name);
+    } else {
+        f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, "shared",
+                           "%.300s: host %s does not see what host %s writes there: %s", path,
+                           host->name, head, failed ? error : "another directory, or a copy");
+        fl_finding_advise(f,
+                          "mount the file system of %.300s of host %s on host %s, by the same "
+                          "path" OR_APART,
+                          path, head, host->name);
+    }
+}
+
+void fl_shared_runs_judge(const fl_shared_runs *s, fl_doctor_host *hosts)
+{
+    for (int i = 1; i < s->n; i++) {
+        if (json_is_object(json_object_get(hosts[i].answer, "proof"))) {
+            judge_host(s->path, hosts[0].name, s->answered[i], &hosts[i]);
+        }
+    }
+}
