@@ -7,7 +7,9 @@
  *     ② frames go both ways
  *     ③ LEAVE from the head: the run is over; END to the agent
  *     ④ the head is silent, or a signal: the agent's process is killed, and its workers with it
- *     ⑤ the agent's process has ended: LEAVE to the head, with the reason
+ *     ⑤ the agent's process has ended: LEAVE to the head, with the reason. If it refuses to take
+ *       part, after this process stood still: first ALIVE, and the head says whether it has lost
+ *       this host
  *     ⑦ AGAIN from the head: the run goes back; as ③, then from ① with a new process of the agent
  *     ⑥ the first SIGTERM: DRAIN to the head, until RELEASE, which is as ③; without it as ④
  *     ⑧ standard input has ended, which ssh of the head held: before ① is done for once as ④; after
@@ -96,12 +98,16 @@ static void watch_reach(fl__relay *r)
     }
 }
 
+bool fl__relay_stood(const fl__relay *r)
+{
+    return r->stood_us != 0 && fl_now_us() - r->stood_at_us < 2 * r->silence_ms * 1000;
+}
+
 /* Why the head is not heard, as far as this process knows: a stopped one blames nobody else. */
 static const char *say_stood(const fl__relay *r, char text[STOOD_TEXT])
 {
-    bool stood = r->stood_us != 0 && fl_now_us() - r->stood_at_us < 2 * r->silence_ms * 1000;
     text[0] = '\0';
-    if (stood) {
+    if (fl__relay_stood(r)) {
         snprintf(text, STOOD_TEXT, ", after this agent itself stood still for %.1f s",
                  (double)r->stood_us * 1e-6);
     }
@@ -134,6 +140,7 @@ static void note_still(fl__relay *r, int64_t us)
     }
     r->stood_us = us;
     r->stood_at_us = fl_now_us();
+    r->first_ns = 0; /* the head may have lost this host only now */
     r->heard_us = r->heard_us + us < r->stood_at_us ? r->heard_us + us : r->stood_at_us;
     fl_log(FL_LOG_WARN, "this agent stood still for %.1f s", (double)us * 1e-6);
 }
@@ -203,6 +210,7 @@ static fl_status take_message(fl__relay *r, const unsigned char *bytes, size_t n
         return fl__relay_take_release(r, m.text);
     case FL_HOST_PING:
         send_time(r, m.clock.sent_ns);
+        fl__relay_note_ping(r, m.clock.sent_ns);
         break;
     case FL_HOST_PROBE:
         fl__relay_pass_order(r, &m, m.order.silence_ms);
@@ -228,16 +236,17 @@ static fl_status take_message(fl__relay *r, const unsigned char *bytes, size_t n
     return FL_OK;
 }
 
-static bool is_writable(int fd)
+/* Whether the agent's process takes a frame. Frames for one that is gone are dropped. */
+static bool takes_frame(const fl__relay *r)
 {
-    struct pollfd item = {.fd = fd, .events = POLLOUT};
-    return poll(&item, 1, 0) == 1 && (item.revents & POLLOUT) != 0;
+    struct pollfd item = {.fd = r->socket, .events = POLLOUT};
+    return r->socket < 0 || (poll(&item, 1, 0) == 1 && (item.revents & POLLOUT) != 0);
 }
 
 static fl_status read_head(fl__relay *r)
 {
     unsigned char bytes[FL_HOST_MESSAGE_MAX];
-    for (int i = 0; i < FL__RELAY_MESSAGES_A_TURN && is_writable(r->socket); i++) {
+    for (int i = 0; i < FL__RELAY_MESSAGES_A_TURN && takes_frame(r); i++) {
         int n = zmq_recv(r->head, bytes, sizeof bytes, ZMQ_DONTWAIT);
         if (n < 0) {
             return FL_OK;
@@ -286,17 +295,26 @@ static fl_status watch_input(fl__relay *r)
 
 /* ---- the loop ---- */
 
+static void await_news(const fl__relay *r, bool takes)
+{
+    int n = 3;
+    zmq_pollitem_t items[5] = {{r->head, 0, (short)(takes ? ZMQ_POLLIN : 0), 0},
+                               {r->events, 0, ZMQ_POLLIN, 0},
+                               {NULL, r->signal_fd, ZMQ_POLLIN, 0}};
+    if (r->socket >= 0) {
+        items[n++] = (zmq_pollitem_t){NULL, r->socket, ZMQ_POLLIN, 0};
+    }
+    if (r->input.watched) {
+        items[n++] = (zmq_pollitem_t){NULL, STDIN_FILENO, ZMQ_POLLIN, 0};
+    }
+    zmq_poll(items, n, fl_reach_round_runs(r->round) ? REACH_TURN_MS : TURN_MS);
+}
+
 static fl_status turn_relay(fl__relay *r, bool *ended, fl_relay_end *end)
 {
-    bool takes = is_writable(r->socket);
+    bool takes = takes_frame(r);
     int64_t begun_us = fl_now_us();
-    zmq_pollitem_t items[] = {{r->head, 0, (short)(takes ? ZMQ_POLLIN : 0), 0},
-                              {r->events, 0, ZMQ_POLLIN, 0},
-                              {NULL, r->signal_fd, ZMQ_POLLIN, 0},
-                              {NULL, r->socket, ZMQ_POLLIN, 0},
-                              {NULL, STDIN_FILENO, ZMQ_POLLIN, 0}};
-    zmq_poll(items, r->input.watched ? 5 : 4,
-             fl_reach_round_runs(r->round) ? REACH_TURN_MS : TURN_MS);
+    await_news(r, takes);
     note_still(r, fl_now_us() - begun_us - TURN_MS * 1000);
     watch_reach(r);
     fl_reach_door_turn(&r->door);
@@ -355,8 +373,9 @@ static void leave_head(fl__relay *r)
     r->socket = -1;
     r->joined = r->over = r->measures = r->has_new_keys = r->awaits = r->head_gone = false;
     r->n_failed = 0;
-    r->refused_us = r->keys_us = 0;
-    r->told_refusal = false;
+    r->refused_us = r->keys_us = r->first_ns = 0;
+    r->told_refusal = r->doubted = r->confirmed = false;
+    r->why[0] = '\0';
     r->end_us = 0;
     r->join_ms = r->again ? AGAIN_MS : r->o->join_ms;
 }

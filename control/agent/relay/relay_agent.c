@@ -1,8 +1,10 @@
 /* The agent's process, as the relay sees it: ② and ⑤ of control/agent/relay/relay.c. */
 #include "control/agent/relay/relay_child.h"
 #include "control/agent/relay/relay_state.h"
+#include "control/agent/wire/agent_socket.h"
 #include "device/errors/log.h"
 #include "device/system/child.h"
+#include "device/system/clock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -82,11 +84,49 @@ static bool pass_measured(const fl__relay *r, const unsigned char *bytes, size_t
     return is_one;
 }
 
+/* ---- ⑤ ---- */
+
+/* The head may have lost this host while this process stood still, and the welcome be an old one:
+ * what the run has removed since is no fault of this host. The head answers ALIVE with LOST then.
+ */
+static void ask_head(fl__relay *r)
+{
+    r->doubted = true;
+    close(r->socket); /* the agent's process ends without a word */
+    r->socket = -1;
+    (void)reap_agent(r, &r->refused_how);
+    fl__relay_send(r, &(fl_host_message){.type = FL_HOST_ALIVE});
+    r->alive_us = fl_now_us();
+}
+
+/* Otherwise that process tells the user. */
+static void take_refusal(fl__relay *r, const fl_agent_frame *frame)
+{
+    memcpy(r->why, frame->text, sizeof r->why);
+    if (r->over) {
+        return;
+    }
+    if (fl__relay_stood(r)) {
+        ask_head(r);
+    } else {
+        (void)fl_agent_socket_send(r->socket, frame);
+    }
+}
+
+/* A head that has lost this host has sent it PINGs until then, which may come only now; the first
+ * and the last of them lie less than the time apart after which it loses a host. */
+void fl__relay_note_ping(fl__relay *r, int64_t sent_ns)
+{
+    int64_t lost_ns = r->silence_ms / FL_HOST_PATIENCE * 1000000;
+    r->first_ns = r->first_ns == 0 && r->doubted ? sent_ns : r->first_ns;
+    r->confirmed = r->doubted && sent_ns - r->first_ns > lost_ns;
+}
+
 /* False: the agent has ended, or closes. */
 bool fl__relay_read_agent(fl__relay *r)
 {
     unsigned char bytes[FL_AGENT_FRAME_MAX];
-    for (int i = 0; i < FL__RELAY_MESSAGES_A_TURN; i++) {
+    for (int i = 0; i < FL__RELAY_MESSAGES_A_TURN && !r->doubted; i++) {
         ssize_t n = recv(r->socket, bytes, sizeof bytes, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
             return true;
@@ -102,21 +142,21 @@ bool fl__relay_read_agent(fl__relay *r)
             continue;
         }
         if (fl_agent_wire_get(bytes, (size_t)n, &frame) == FL_OK && frame.type == FL_AGENT_REFUSE) {
-            memcpy(r->why, frame.text, sizeof r->why);
+            take_refusal(r, &frame);
             continue;
         }
         fl_host_message message = {.type = FL_HOST_FRAME,
                                    .frame = {.bytes = bytes, .n = (size_t)n}};
         fl__relay_send(r, &message);
     }
-    return true;
+    return !r->doubted || (!r->over && !r->confirmed);
 }
 
 fl_status fl__relay_note_agent_end(fl__relay *r, fl_relay_end *end)
 {
-    int how = 0;
+    int how = r->refused_how;
     char text[FL_HOST_TEXT_MAX];
-    bool ended = reap_agent(r, &how);
+    bool ended = r->doubted || reap_agent(r, &how);
     if (r->over) {
         fl__relay_send_text(r, FL_HOST_LEAVE, "");
         return FL_OK;

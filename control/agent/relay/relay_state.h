@@ -54,6 +54,10 @@ typedef struct fl__relay {
     int64_t end_us;                /* until when the agent may take to end; 0: it need not */
     int signal_number;
     char why[FL_HOST_WHY_MAX + 1]; /* this host cannot take part; "": nobody has said that */
+    bool doubted;     /* why: the head may count this host as lost, and has been asked */
+    bool confirmed;   /* it does not */
+    int refused_how;  /* with doubted: how the agent's process has ended, as waitpid gives it */
+    int64_t first_ns; /* with doubted: of the first PING since then; 0: none has come */
     fl_reach_door door;
     fl_reach_round *round; /* NULL: the head has never asked */
 } fl__relay;
@@ -62,6 +66,9 @@ typedef struct fl__relay {
 
 /* ③ */
 void fl__relay_begin_end(fl__relay *r);
+
+/* Whether this process has stood still not long ago: what it does may be of an earlier time. */
+bool fl__relay_stood(const fl__relay *r);
 
 /* ---- relay_join.c ---- */
 
@@ -123,8 +130,12 @@ void fl__relay_kill_agent(fl__relay *r);
 /* Pass a message of the head on to it. Never waits; false: it takes none now. */
 bool fl__relay_tell_agent(const fl__relay *r, const fl_host_message *message);
 
-/* Pass what it says on to the head. False: it has ended, or closes. */
+/* Pass what it says on to the head. False: it has ended, or closes, and fl__relay_note_agent_end
+ * may say so. */
 bool fl__relay_read_agent(fl__relay *r);
+
+/* The head asks for the time, by its own clock at sent_ns: it counts this host as in the run. */
+void fl__relay_note_ping(fl__relay *r, int64_t sent_ns);
 
 /* It has ended: tell the head, with the reason. */
 fl_status fl__relay_note_agent_end(fl__relay *r, fl_relay_end *end) FL_MUST_CHECK;

@@ -41,7 +41,8 @@ typedef enum fl_agent_type {
     FL_AGENT_LOOKED = 34,
     FL_AGENT_FLIGHT = 35,  /* of another host: which operations the worker's threads are in */
     FL_AGENT_HOST = 36,    /* of the gate: news of the host of this first rank; incarnation is 0 */
-    FL_AGENT_REFUSE = 37,  /* to the relay: the host cannot take part; rank and incarnation are 0 */
+    FL_AGENT_REFUSE = 37,  /* to the relay: the host cannot take part; and back, if that ends it;
+                              rank and incarnation are 0 */
     FL_AGENT_RECORDS = 38, /* the answer to READ */
     FL_AGENT_REACHED = 39, /* the answer to REACH: what the host of this first rank did not reach;
                               rank 0: all have answered; incarnation is 0 */

@@ -141,15 +141,30 @@ static fl_status compare_facts(const joined_host *h)
                                  &h->welcome->facts);
 }
 
-/* The head learns why, too. */
+/* Whether the relay sends these bytes back. It has a deadline for the head, and this process ends
+ * with it. */
+static bool is_sent_back(int socket, const unsigned char *bytes, size_t n)
+{
+    unsigned char back[FL_AGENT_FRAME_MAX];
+    ssize_t got;
+    do {
+        got = recv(socket, back, sizeof back, 0);
+    } while ((got < 0 && errno == EINTR) ||
+             (got > 0 && ((size_t)got != n || memcmp(back, bytes, n) != 0)));
+    return got > 0;
+}
+
+/* The head learns why, too. The relay closes the socket where the head may count this host as lost:
+ * what is missing here then is that of a run which has gone on without it. */
 static _Noreturn void refuse(int socket)
 {
     unsigned char bytes[FL_AGENT_FRAME_MAX];
     fl_agent_frame frame = {.type = FL_AGENT_REFUSE};
-    fl_log(FL_LOG_ERROR, "%s", fl_errmsg());
     snprintf(frame.text, sizeof frame.text, "%s", fl_errmsg());
     size_t n = fl_agent_wire_put(&frame, bytes);
-    (void)send(socket, bytes, n, MSG_NOSIGNAL);
+    if (send(socket, bytes, n, MSG_NOSIGNAL) == (ssize_t)n && is_sent_back(socket, bytes, n)) {
+        fl_log(FL_LOG_ERROR, "%s", fl_errmsg());
+    }
     _exit(EXIT_BAD_INPUT);
 }
 
