@@ -20,8 +20,8 @@ struct fl_stragglers {
     int named;           /* the worker named last, -1: none */
     int64_t n_named;     /* how often a worker was named */
     struct {
-        int64_t n_steps, own_us;
-        int64_t n_named;
+        int64_t n_steps, n_named;
+        double own_us;
     } of[]; /* [n_workers] */
 };
 
@@ -54,7 +54,8 @@ int64_t fl_stragglers_count(const fl_elastic *elastic)
 static void restart_sums(const fl_elastic *elastic, fl_stragglers *s)
 {
     for (int rank = 0; rank < elastic->run->n_workers; rank++) {
-        s->of[rank].n_steps = s->of[rank].own_us = 0;
+        s->of[rank].n_steps = 0;
+        s->of[rank].own_us = 0.0;
     }
     s->generation = elastic->plan.generation;
 }
@@ -141,7 +142,7 @@ static void compare_workers(fl_elastic *elastic)
     int n_frozen = fl_frozen_layers(input->model, plan->F);
     for (int i = 0; i < plan->K * plan->R; i++) {
         int rank = fl_plan_active(plan, i);
-        own[rank] = (double)elastic->stragglers->of[rank].own_us /
+        own[rank] = elastic->stragglers->of[rank].own_us /
                     (double)elastic->stragglers->of[rank].n_steps;
         expected[rank] = fl_slow_expected_us(plan, n_frozen, i % plan->K,
                                              fl_sampler_batch(elastic->run->options->job), layers);
@@ -164,7 +165,7 @@ void fl_stragglers_add(fl_elastic *elastic, int rank, const fl_time_report *repo
         restart_sums(elastic, s);
     }
     s->of[rank].n_steps++;
-    s->of[rank].own_us += report->compute_us;
+    s->of[rank].own_us += (double)report->compute_us;
     if (is_full(elastic)) {
         compare_workers(elastic);
         restart_sums(elastic, s);

@@ -66,11 +66,11 @@ void fl_fields_metrics(fl_json *json, const char *samples, const fl_metric_list 
 
 void fl_fields_times(fl_json *json, const fl_time_sums *sums)
 {
-    fl_json_rounded(json, "compute_s", (double)sums->compute_us * 1e-6, 3);
-    fl_json_rounded(json, "wait_s", (double)sums->wait_us * 1e-6, 3);
-    fl_json_rounded(json, "reduce_wait_s", (double)sums->reduce_wait_us * 1e-6, 3);
-    fl_json_rounded(json, "optimizer_s", (double)sums->optimizer_us * 1e-6, 3);
-    fl_json_rounded(json, "data_s", (double)sums->data_us * 1e-6, 3);
+    fl_json_rounded(json, "compute_s", sums->compute_us * 1e-6, 3);
+    fl_json_rounded(json, "wait_s", sums->wait_us * 1e-6, 3);
+    fl_json_rounded(json, "reduce_wait_s", sums->reduce_wait_us * 1e-6, 3);
+    fl_json_rounded(json, "optimizer_s", sums->optimizer_us * 1e-6, 3);
+    fl_json_rounded(json, "data_s", sums->data_us * 1e-6, 3);
 }
 
 void fl_fields_host(fl_json *json, const fl_hosts *hosts, int rank)

@@ -1,6 +1,7 @@
 #include "control/link/wire/wire.h"
 
 #include "control/link/wire/bytes.h"
+#include "control/link/wire/ranges.h"
 #include "control/link/wire/wire_cache.h"
 #include "control/link/wire/wire_checkpoint.h"
 #include "control/link/wire/wire_elastic.h"
@@ -218,12 +219,12 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return f->pid > 0;
     case FL_WIRE_HEARTBEAT:
         f->heartbeat.steps = fl_get_i64(r);
-        return fl_wire_get_memory(r, &f->heartbeat.memory) && f->heartbeat.steps >= 0 &&
+        return fl_wire_get_memory(r, &f->heartbeat.memory) && fl_wire_is_step(f->heartbeat.steps) &&
                fl_get_text(r, f->heartbeat.operation, FL_WIRE_OPERATION_MAX) &&
                fl_wire_get_unanswered(r, &f->heartbeat.unanswered);
     case FL_WIRE_READY:
         f->memory_peak_bytes = fl_get_i64(r);
-        return f->memory_peak_bytes >= 0;
+        return fl_wire_is_bytes(f->memory_peak_bytes);
     case FL_WIRE_STEP:
         return fl_wire_get_step(r, f->generation, &f->step);
     case FL_WIRE_TIME:
@@ -263,7 +264,7 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
     case FL_WIRE_HASHES_FAILED:
         f->hashes_failed.step = fl_get_i64(r);
         f->hashes_failed.error = fl_get_i32(r);
-        return f->hashes_failed.step >= 0 && f->hashes_failed.error > 0;
+        return fl_wire_is_step(f->hashes_failed.step) && f->hashes_failed.error > 0;
     case FL_WIRE_CHECKPOINT_FILE:
         return fl_wire_get_checkpoint_file(r, f->generation, &f->checkpoint_file);
     case FL_WIRE_CHECKPOINT_PART:
@@ -280,7 +281,7 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return fl_wire_get_regroup(r, &f->regroup);
     case FL_WIRE_ALIVE:
         f->n_counted = fl_get_i64(r);
-        return f->n_counted >= 0;
+        return fl_wire_is_step(f->n_counted);
     case FL_WIRE_ABORT:
         return fl_wire_get_status(r, &f->why);
     case FL_WIRE_DONE:
@@ -332,9 +333,13 @@ fl_status fl_wire_next(const unsigned char **at, size_t *left, fl_wire_message *
         return fl_fail(FL_EFORMAT, "a frame of rank %d, allowed are 0 to %d", rank,
                        FL_MAX_WORKERS - 1);
     }
+    if (at_us < 0 || at_us > FL_WIRE_CLOCK_MAX) {
+        return fl_fail(FL_EFORMAT, "a frame of the time %lld us, allowed are 0 to %lld",
+                       (long long)at_us, (long long)FL_WIRE_CLOCK_MAX);
+    }
     if (size_bytes > FL_WIRE_BODY_MAX || size_bytes > r.left) {
-        return fl_fail(FL_EFORMAT, "a frame of type %d is cut: %zu of %zu bytes", (int)type, r.left,
-                       size_bytes);
+        return fl_fail(FL_EFORMAT, "a frame of type %d (%s) is cut: %zu of %zu bytes", (int)type,
+                       fl_wire_type_text((fl_wire_type)type), r.left, size_bytes);
     }
     fl_reader body = {r.at, size_bytes, false};
     out->type = (fl_wire_type)type;
@@ -342,8 +347,10 @@ fl_status fl_wire_next(const unsigned char **at, size_t *left, fl_wire_message *
     out->generation = generation;
     out->at_us = at_us;
     if (!get_body(&body, out) || body.short_of_bytes || body.left != 0) {
-        return fl_fail(FL_EFORMAT, "a frame of type %d and %zu bytes makes no sense", (int)type,
-                       size_bytes);
+        return fl_fail(FL_EFORMAT,
+                       "a frame of type %d (%s) with %zu bytes has another length, or a value "
+                       "that is out of range",
+                       (int)type, fl_wire_type_text((fl_wire_type)type), size_bytes);
     }
     *at = r.at + size_bytes;
     *left = r.left - size_bytes;

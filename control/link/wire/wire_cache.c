@@ -1,5 +1,7 @@
 #include "control/link/wire/wire_cache.h"
 
+#include "control/link/wire/ranges.h"
+
 #include <string.h>
 
 void fl_wire_put_cache(fl_writer *w, const fl_cache_report *c)
@@ -42,9 +44,9 @@ bool fl_wire_get_cache(fl_reader *r, fl_cache_report *c)
     c->n_evicted = fl_get_i64(r);
     c->n_damaged = fl_get_i64(r);
     c->n_recovered = fl_get_i64(r);
-    return flags < 4 && c->step >= 0 && c->epoch >= 0 && c->f >= 0 && c->n_hits >= 0 &&
-           c->n_upgrades >= 0 && c->n_misses >= 0 && c->n_device >= 0 && c->n_pinned >= 0 &&
-           c->n_device <= c->n_hits - c->n_pinned;
+    return flags < 4 && fl_wire_is_step(c->step) && fl_wire_is_step(c->epoch) && c->f >= 0 &&
+           fl_wire_is_count(c->n_hits) && fl_wire_is_count(c->n_upgrades) && fl_wire_is_count(c->n_misses) && fl_wire_is_count(c->n_device) && fl_wire_is_count(c->n_pinned) &&
+           c->n_device <= c->n_hits - c->n_pinned && fl_wire_is_count(c->n_values) && fl_wire_is_bytes(c->used_bytes) && fl_wire_is_count(c->n_evicted) && fl_wire_is_count(c->n_damaged) && fl_wire_is_count(c->n_recovered);
 }
 
 size_t fl_wire_cache_tiers_size(const fl_cache_tiers_report *report)
@@ -63,6 +65,6 @@ bool fl_wire_get_cache_tiers(fl_reader *r, fl_cache_tiers_report *t)
 {
     t->pinned_bytes = fl_get_i64(r);
     t->device_bytes = fl_get_i64(r);
-    return t->pinned_bytes >= 0 && t->device_bytes >= 0 &&
+    return fl_wire_is_bytes(t->pinned_bytes) && fl_wire_is_bytes(t->device_bytes) &&
            fl_get_text(r, t->why_not, FL_WIRE_CACHE_TEXT_MAX);
 }

@@ -1,5 +1,7 @@
 #include "control/link/wire/wire_checkpoint.h"
 
+#include "control/link/wire/ranges.h"
+
 void fl_wire_put_checkpoint_file(fl_writer *w, const fl_checkpoint_file_report *report)
 {
     fl_put_i64(w, report->step);
@@ -19,7 +21,7 @@ bool fl_wire_get_checkpoint_file(fl_reader *r, uint32_t generation, fl_checkpoin
     uint64_t part = fl_get(r, 4), linked = fl_get(r, 4);
     f->part = part < FL_CHECKPOINT_PARTS ? (fl_checkpoint_part)part : FL_CHECKPOINT_WEIGHTS;
     f->linked = linked == 1;
-    return f->step >= 0 && f->bytes >= 0 && f->layer >= 0 && f->layer < FL_MAX_LAYERS &&
+    return fl_wire_is_step(f->step) && fl_wire_is_bytes(f->bytes) && f->layer >= 0 && f->layer < FL_MAX_LAYERS &&
            part < FL_CHECKPOINT_PARTS && linked <= 1 &&
            (!f->linked || (f->bytes == 0 && f->xxh64 == 0));
 }
@@ -51,8 +53,8 @@ bool fl_wire_get_checkpoint_part(fl_reader *r, uint32_t generation, fl_checkpoin
     p->buffer_bytes = fl_get_i64(r);
     p->n_files = fl_get_i32(r);
     bool known = fl_wire_get_status(r, &p->status);
-    return known && p->step >= 0 && p->bytes >= 0 && p->copy_us >= 0 && p->write_us >= 0 &&
-           p->buffer_bytes >= 0 && p->n_files >= 0 &&
+    return known && fl_wire_is_step(p->step) && fl_wire_is_bytes(p->bytes) && fl_wire_is_us(p->copy_us) && fl_wire_is_us(p->write_us) &&
+           fl_wire_is_bytes(p->buffer_bytes) && p->n_files >= 0 &&
            p->n_files <= FL_CHECKPOINT_PARTS * FL_MAX_LAYERS &&
            fl_get_text(r, p->text, FL_WIRE_REFUSAL_MAX);
 }
@@ -73,6 +75,6 @@ bool fl_wire_get_snapshot(fl_reader *r, uint32_t generation, fl_snapshot_report 
     s->bytes = fl_get_i64(r);
     s->copy_us = fl_get_i64(r);
     s->serial = fl_get_i64(r);
-    return fl_get_bool(r, &s->moves) && fl_wire_get_status(r, &s->status) && s->step >= 0 &&
-           s->bytes >= 0 && s->copy_us >= 0 && s->serial > 0;
+    return fl_get_bool(r, &s->moves) && fl_wire_get_status(r, &s->status) && fl_wire_is_step(s->step) &&
+           fl_wire_is_bytes(s->bytes) && fl_wire_is_us(s->copy_us) && s->serial > 0;
 }

@@ -1,5 +1,6 @@
 #include "control/link/wire/wire_elastic.h"
 
+#include "control/link/wire/ranges.h"
 #include "control/link/wire/wire_setting.h"
 #include "pipe/plan/planner.h"
 
@@ -174,7 +175,7 @@ bool fl_wire_get_prepared(fl_reader *r, uint32_t generation, fl_prepared_report 
     report->generation = generation;
     bool known = fl_wire_get_status(r, &report->status);
     report->took_us = fl_get_i64(r);
-    return known && report->took_us >= 0 && fl_get_text(r, report->text, FL_WIRE_REFUSAL_MAX);
+    return known && fl_wire_is_us(report->took_us) && fl_get_text(r, report->text, FL_WIRE_REFUSAL_MAX);
 }
 
 void fl_wire_put_transition(fl_writer *w, const fl_transition_parts *t)
@@ -202,7 +203,7 @@ static bool get_part(fl_reader *r, fl_transfer_part *part)
     *part = (fl_transfer_part){.pairs = pairs <= FL_MAX_WORKERS ? (int)pairs : 0,
                                .bytes = fl_get_i64(r)};
     part->us = fl_get_i64(r);
-    return pairs <= FL_MAX_WORKERS && part->bytes >= 0 && part->us >= 0;
+    return pairs <= FL_MAX_WORKERS && fl_wire_is_bytes(part->bytes) && fl_wire_is_us(part->us);
 }
 
 static bool get_way(fl_reader *r, fl_comm_way *way)
@@ -227,9 +228,9 @@ bool fl_wire_get_transition(fl_reader *r, uint32_t generation, fl_transition_par
     for (int way = 0; way < FL_TRANSFER_WAYS; way++) {
         known = get_part(r, &t->part[way]) && known;
     }
-    return known && t->comm_us >= 0 && t->step >= 0 && t->wait_us >= 0 && t->vote_us >= 0 &&
-           t->migrate_us >= 0 && t->switch_us >= 0 && t->received_bytes >= 0 &&
-           t->kept_bytes >= 0 && t->device_bytes >= 0;
+    return known && fl_wire_is_us(t->comm_us) && fl_wire_is_step(t->step) && fl_wire_is_us(t->wait_us) && fl_wire_is_us(t->vote_us) &&
+           fl_wire_is_us(t->migrate_us) && fl_wire_is_us(t->switch_us) && fl_wire_is_bytes(t->received_bytes) &&
+           fl_wire_is_bytes(t->kept_bytes) && fl_wire_is_bytes(t->device_bytes);
 }
 
 static bool get_registration(fl_reader *r, fl_group_comm *c)
@@ -240,7 +241,7 @@ static bool get_registration(fl_reader *r, fl_group_comm *c)
     c->register_us = fl_get_i64(r);
     bool known = registration >= 0 && registration < FL_REGISTRATIONS;
     c->registration = known ? (fl_comm_registration)registration : FL_REGISTERED_NONE;
-    return known && c->n_registered >= 0 && c->registered_bytes >= 0 && c->register_us >= 0;
+    return known && c->n_registered >= 0 && fl_wire_is_bytes(c->registered_bytes) && fl_wire_is_us(c->register_us);
 }
 
 size_t fl_wire_comm_size(const fl_comm_report *report)
@@ -271,7 +272,7 @@ bool fl_wire_get_comm(fl_reader *r, uint32_t generation, fl_comm_report *report)
     c->n_pairs = fl_get_i32(r);
     c->n_device_pairs = fl_get_i32(r);
     known = get_registration(r, c) && known;
-    return known && c->us >= 0 && c->n_pairs >= 0 && c->n_device_pairs >= 0 &&
+    return known && fl_wire_is_us(c->us) && c->n_pairs >= 0 && c->n_device_pairs >= 0 &&
            c->n_device_pairs <= c->n_pairs && fl_get_text(r, c->host_pairs, FL_GROUP_PAIRS_MAX);
 }
 
@@ -295,7 +296,7 @@ bool fl_wire_get_norms(fl_reader *r, fl_wire_norms *norms)
 {
     norms->step = fl_get_i64(r);
     norms->n = fl_get_i32(r);
-    if (norms->step < 0 || norms->n < 0 || norms->n > FL_MAX_LAYERS) {
+    if (!fl_wire_is_step(norms->step) || norms->n < 0 || norms->n > FL_MAX_LAYERS) {
         return false;
     }
     for (int i = 0; i < norms->n; i++) {

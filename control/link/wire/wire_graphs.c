@@ -1,5 +1,7 @@
 #include "control/link/wire/wire_graphs.h"
 
+#include "control/link/wire/ranges.h"
+
 #include <string.h>
 
 enum { REASON_MAX = FL_STAGE_REASON_BYTES - 1, SHAPE_BYTES = 2 * 4 + 3 * 8 + 2 * 8 };
@@ -70,9 +72,9 @@ bool fl_wire_get_graphs(fl_reader *r, uint32_t generation, fl_graphs_report *rep
     g->by_graph = fl_get_i32(r);
     uint64_t given_up = fl_get(r, 4);
     g->given_up = given_up == 1;
-    bool good = fl_get_text(r, g->reason, REASON_MAX) && given_up < 2 && report->step >= 0 &&
-                g->captures >= 0 && g->launches >= 0 && g->sum_launches >= 0 && g->calls >= 0 &&
-                g->nodes >= 0 && g->bytes >= 0 && g->shapes >= 0 && g->shapes <= FL_STAGE_SHAPES &&
+    bool good = fl_get_text(r, g->reason, REASON_MAX) && given_up < 2 && fl_wire_is_step(report->step) &&
+                fl_wire_is_count(g->captures) && fl_wire_is_count(g->launches) && fl_wire_is_count(g->sum_launches) && fl_wire_is_count(g->calls) &&
+                fl_wire_is_count(g->nodes) && fl_wire_is_bytes(g->bytes) && g->shapes >= 0 && g->shapes <= FL_STAGE_SHAPES &&
                 g->by_graph >= 0;
     for (int i = 0; good && i < g->shapes; i++) {
         good = get_shape(r, &g->shape[i]);

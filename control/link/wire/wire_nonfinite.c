@@ -1,5 +1,7 @@
 #include "control/link/wire/wire_nonfinite.h"
 
+#include "control/link/wire/ranges.h"
+
 size_t fl_wire_nonfinite_size(const fl_nonfinite_report *report)
 {
     return 6 * 8 + 5 * 4 + 8 * (size_t)report->n_ids;
@@ -46,9 +48,9 @@ bool fl_wire_get_nonfinite(fl_reader *r, fl_nonfinite_report *n)
     n->found.rank = fl_get_i32(r);
     n->action = (fl_nonfinite_action)fl_get(r, 4);
     n->n_ids = fl_get_i32(r);
-    if (n->step < 0 || n->epoch < 0 || !is_possible(&n->found) ||
+    if (!fl_wire_is_step(n->step) || !fl_wire_is_step(n->epoch) || !is_possible(&n->found) ||
         n->action > FL_NONFINITE_ENDS_ROW || n->n_ids < 0 || n->n_ids > FL_NONFINITE_IDS_MAX ||
-        n->n_samples < n->n_ids) {
+        n->n_samples < n->n_ids || !fl_wire_is_count(n->n_samples)) {
         return false;
     }
     for (int i = 0; i < n->n_ids; i++) {

@@ -1,5 +1,6 @@
 #include "control/link/wire/wire_recovery.h"
 
+#include "control/link/wire/ranges.h"
 #include "control/link/wire/wire_elastic.h"
 #include "device/errors/log.h"
 
@@ -31,12 +32,12 @@ static bool get_position(fl_reader *r, fl_run_position *p)
     p->stop = stop == 1;
     p->last_setting = fl_get_i64(r);
     p->log_level = fl_get_i32(r);
-    bool good = p->n_commands >= 0 && p->end_step >= 0 && p->n_skipped >= 0 && paused <= 1 &&
-                stop <= 1 && p->last_setting >= 0 && p->log_level >= FL_LOG_ERROR &&
+    bool good = fl_wire_is_step(p->n_commands) && fl_wire_is_step(p->end_step) && p->n_skipped >= 0 && paused <= 1 &&
+                stop <= 1 && fl_wire_is_step(p->last_setting) && p->log_level >= FL_LOG_ERROR &&
                 p->log_level <= FL_LOG_DEBUG;
     for (int kind = 0; kind < FL_DUE_KINDS; kind++) {
         p->answered[kind] = fl_get_i64(r);
-        good = good && p->answered[kind] >= 0;
+        good = good && fl_wire_is_step(p->answered[kind]);
     }
     return good;
 }
@@ -65,7 +66,7 @@ bool fl_wire_get_broken(fl_reader *r, fl_broken_report *report)
     report->exchanged = (uint32_t)fl_get(r, 4);
     report->step = fl_get_i64(r);
     report->summed_step = fl_get_i64(r);
-    return get_position(r, &report->position) && report->step >= 0 && report->summed_step >= -1 &&
+    return get_position(r, &report->position) && fl_wire_is_step(report->step) && report->summed_step >= -1 && report->summed_step <= FL_WIRE_STEP_MAX &&
            fl_wire_get_status(r, &report->status) && fl_get_text(r, report->text, TEXT_MAX);
 }
 
@@ -104,7 +105,7 @@ bool fl_wire_get_regroup(fl_reader *r, fl_regroup_order *order)
     order->evaluates = evaluates == 1;
     order->saved = saved == 1;
     return get_position(r, &order->position) && leave <= 1 && finite <= 1 && evaluates <= 1 &&
-           saved <= 1 && order->step >= 0 && (order->leave || fl_wire_get_plan(r, &order->plan));
+           saved <= 1 && fl_wire_is_step(order->step) && (order->leave || fl_wire_get_plan(r, &order->plan));
 }
 
 void fl_wire_put_unanswered(fl_writer *w, const fl_net_unanswered *u)
@@ -124,6 +125,6 @@ bool fl_wire_get_unanswered(fl_reader *r, fl_net_unanswered *u)
     u->error = fl_get_i32(r);
     u->for_ms = fl_get_i64(r);
     bool any = u->address != 0;
-    return good && u->error >= 0 && (u->for_ms > 0) == any && u->for_ms >= 0 &&
+    return good && u->error >= 0 && (u->for_ms > 0) == any && fl_wire_is_ms((double)u->for_ms) &&
            (u->port != 0) == any && (any || (u->error == 0 && !u->connected));
 }

@@ -1,5 +1,7 @@
 #include "control/link/wire/wire_reports.h"
 
+#include "control/link/wire/ranges.h"
+
 #include <string.h>
 
 static size_t means_size(const fl_metric_means *means)
@@ -65,8 +67,8 @@ bool fl_wire_get_step(fl_reader *r, uint32_t generation, fl_step_report *s)
     s->m = fl_get_i32(r);
     uint64_t skipped = fl_get(r, 4);
     s->skipped = skipped == 1;
-    return get_means(r, &s->metrics) && skipped <= 1 && s->step >= 0 && s->epoch >= 0 &&
-           s->samples >= 0 && s->tokens >= 0 && s->ms >= 0;
+    return get_means(r, &s->metrics) && skipped <= 1 && fl_wire_is_step(s->step) && fl_wire_is_step(s->epoch) &&
+           fl_wire_is_count(s->samples) && fl_wire_is_count(s->tokens) && fl_wire_is_ms(s->ms);
 }
 
 void fl_wire_put_time(fl_writer *w, const fl_time_report *t)
@@ -87,8 +89,8 @@ bool fl_wire_get_time(fl_reader *r, fl_time_report *t)
     t->reduce_wait_us = fl_get_i64(r);
     t->optimizer_us = fl_get_i64(r);
     t->data_us = fl_get_i64(r);
-    return t->step >= 0 && t->compute_us >= 0 && t->wait_us >= 0 && t->reduce_wait_us >= 0 &&
-           t->optimizer_us >= 0 && t->data_us >= 0;
+    return fl_wire_is_step(t->step) && fl_wire_is_us(t->compute_us) && fl_wire_is_us(t->wait_us) &&
+           fl_wire_is_us(t->reduce_wait_us) && fl_wire_is_us(t->optimizer_us) && fl_wire_is_us(t->data_us);
 }
 
 size_t fl_wire_eval_size(const fl_eval_report *e)
@@ -123,7 +125,7 @@ bool fl_wire_get_eval(fl_reader *r, fl_eval_report *e)
     e->test_loss = fl_get_f64(r);
     e->test_samples = fl_get_i64(r);
     return get_means(r, &e->metrics) && get_means(r, &e->test_metrics) && flags < 4 &&
-           e->epoch >= 0 && e->step >= 0 && e->samples >= 0 && e->ms >= 0 && e->test_samples >= 0;
+           fl_wire_is_step(e->epoch) && fl_wire_is_step(e->step) && fl_wire_is_count(e->samples) && fl_wire_is_ms(e->ms) && fl_wire_is_count(e->test_samples);
 }
 
 size_t fl_wire_pass_size(const fl_pass_report *p)
@@ -150,7 +152,7 @@ bool fl_wire_get_pass(fl_reader *r, fl_pass_report *p)
     p->lines_bytes = (uint32_t)r->left;
     r->at += r->left;
     r->left = 0;
-    return p->batch >= 0 && p->n_samples >= 0;
+    return fl_wire_is_step(p->batch) && fl_wire_is_count(p->n_samples);
 }
 
 size_t fl_wire_ledger_size(const fl_wire_ledger *l)
@@ -177,7 +179,7 @@ bool fl_wire_get_ledger(fl_reader *r, fl_wire_ledger *l)
     l->n = (uint32_t)fl_get(r, 4);
     l->ids = NULL;
     l->wire = r->at;
-    if (l->epoch < 0 || l->step < 0 || l->replica < 0 || r->left != (size_t)l->n * 8) {
+    if (!fl_wire_is_step(l->epoch) || !fl_wire_is_step(l->step) || l->replica < 0 || r->left != (size_t)l->n * 8) {
         return false;
     }
     r->at += r->left;
@@ -199,8 +201,8 @@ bool fl_wire_get_memory(fl_reader *r, fl_memory_report *m)
     m->peak_bytes = fl_get_i64(r);
     m->parked_bytes = fl_get_i64(r);
     m->workspace_bytes = fl_get_i64(r);
-    return m->used_bytes >= 0 && m->peak_bytes >= 0 && m->parked_bytes >= 0 &&
-           m->workspace_bytes >= 0;
+    return fl_wire_is_bytes(m->used_bytes) && fl_wire_is_bytes(m->peak_bytes) && fl_wire_is_bytes(m->parked_bytes) &&
+           fl_wire_is_bytes(m->workspace_bytes);
 }
 
 /* ---- hashes of weights ---- */
@@ -225,7 +227,7 @@ bool fl_wire_get_hashes(fl_reader *r, fl_hashes_report *h)
     h->step = fl_get_i64(r);
     h->first = fl_get_i32(r);
     h->n = fl_get_i32(r);
-    if (h->step < 0 || h->first < 0 || h->n < 1 || h->first > FL_MAX_LAYERS ||
+    if (!fl_wire_is_step(h->step) || h->first < 0 || h->n < 1 || h->first > FL_MAX_LAYERS ||
         h->n > FL_MAX_LAYERS - h->first) {
         return false;
     }

@@ -1,5 +1,7 @@
 #include "control/link/wire/wire_setting.h"
 
+#include "control/link/wire/ranges.h"
+
 #include <math.h>
 
 void fl_wire_put_setting(fl_writer *w, const fl_setting *setting)
@@ -33,5 +35,5 @@ bool fl_wire_get_setting_done(fl_reader *r, fl_setting_done_report *report)
     *report = (fl_setting_done_report){.serial = fl_get_i64(r)};
     report->step = fl_get_i64(r);
     report->end_step = fl_get_i64(r);
-    return report->serial > 0 && report->step >= 0 && report->end_step >= report->step;
+    return report->serial > 0 && fl_wire_is_step(report->step) && fl_wire_is_step(report->end_step) && report->end_step >= report->step;
 }

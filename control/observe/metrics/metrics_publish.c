@@ -169,7 +169,7 @@ static void gather_worker(const fl_run_view *view, int rank, fl_metrics_worker *
 {
     const fl_worker *w = &view->run->workers[rank];
     const fl_time_sums *t = &view->times->all[rank];
-    const int64_t us[FL_METRICS_PARTS] = {t->compute_us, t->wait_us, t->reduce_wait_us,
+    const double us[FL_METRICS_PARTS] = {t->compute_us, t->wait_us, t->reduce_wait_us,
                                           t->optimizer_us, t->data_us};
     snprintf(out->state, sizeof out->state, "%s", fl_worker_state_text(w));
     out->replica = w->place.active ? w->place.replica : -1;
@@ -185,7 +185,7 @@ static void gather_worker(const fl_run_view *view, int rank, fl_metrics_worker *
     out->memory_workspace_bytes = w->memory.workspace_bytes;
     gather_graphs(&w->graphs, &out->graphs);
     for (int part = 0; part < FL_METRICS_PARTS; part++) {
-        out->seconds[part] = (double)us[part] * 1e-6;
+        out->seconds[part] = us[part] * 1e-6;
     }
 }
 

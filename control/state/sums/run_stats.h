@@ -20,9 +20,10 @@ typedef struct fl_epoch_stats {
     fl_eval_report eval; /* valid if `evaluated` */
 } fl_epoch_stats;
 
-/* Microseconds that one worker spent in the parts of its steps, summed over some of its steps. */
+/* Microseconds that one worker spent in the parts of its steps, summed over some of its steps; no
+ * number of reports makes them overflow. */
 typedef struct fl_time_sums {
-    int64_t compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
+    double compute_us, wait_us, reduce_wait_us, optimizer_us, data_us;
 } fl_time_sums;
 
 typedef struct fl_run_stats {

@@ -21,11 +21,11 @@ void fl_run_times_fini(fl_run_times *times)
 
 static void add_report(fl_time_sums *sums, const fl_time_report *report)
 {
-    sums->compute_us += report->compute_us;
-    sums->wait_us += report->wait_us;
-    sums->reduce_wait_us += report->reduce_wait_us;
-    sums->optimizer_us += report->optimizer_us;
-    sums->data_us += report->data_us;
+    sums->compute_us += (double)report->compute_us;
+    sums->wait_us += (double)report->wait_us;
+    sums->reduce_wait_us += (double)report->reduce_wait_us;
+    sums->optimizer_us += (double)report->optimizer_us;
+    sums->data_us += (double)report->data_us;
 }
 
 void fl_run_times_add(fl_run_times *times, int rank, const fl_time_report *report)

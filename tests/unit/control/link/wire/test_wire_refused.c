@@ -1,6 +1,7 @@
 /* Frames between head and workers: nothing else comes in than what one of them sent. */
 #include "control/link/wire/wire.h"
 
+#include "control/link/wire/ranges.h"
 #include "device/random/random.h"
 #include "support/control/frames.h"
 
@@ -133,6 +134,69 @@ static void test_wire__refuses_checkpoints_that_cannot_be(void **state)
     free(bytes);
 }
 
+/* The controller adds up what workers report, and counts on from it. Would catch: a value near 2^63
+ * that comes in, so that the sum overflows. */
+static void test_wire__refuses_what_sums_cannot_hold(void **state)
+{
+    (void)state;
+    enum { AT_US = 16 };
+    static const struct {
+        fl_wire_type type;
+        int n, at[14]; /* [n] of values of 8 bytes in the body, the highest byte last */
+    } values[] = {
+        {FL_WIRE_TIME, 6, {0, 8, 16, 24, 32, 40}},
+        {FL_WIRE_STEP, 5, {0, 8, 40, 48, 56}},
+        {FL_WIRE_EVAL, 5, {0, 8, 24, 32, 52}},
+        {FL_WIRE_PASS, 2, {0, 8}},
+        {FL_WIRE_LEDGER, 2, {0, 8}},
+        {FL_WIRE_HEARTBEAT, 6, {0, 8, 16, 24, 32, 65}},
+        {FL_WIRE_READY, 1, {0}},
+        {FL_WIRE_CACHE, 12, {0, 8, 24, 32, 40, 48, 56, 80, 88, 96, 104, 112}},
+        {FL_WIRE_CACHE_TIERS, 2, {0, 8}},
+        {FL_WIRE_CHECKPOINT_FILE, 2, {0, 8}},
+        {FL_WIRE_CHECKPOINT_PART, 5, {0, 8, 16, 24, 32}},
+        {FL_WIRE_SNAPSHOT, 3, {0, 8, 16}},
+        {FL_WIRE_PREPARED, 1, {4}},
+        {FL_WIRE_TRANSITION, 11, {0, 8, 16, 24, 32, 40, 48, 56, 68, 80, 88}},
+        {FL_WIRE_COMM, 3, {4, 28, 36}},
+        {FL_WIRE_GRAPHS, 7, {0, 8, 16, 24, 32, 40, 48}},
+        {FL_WIRE_NORMS, 1, {0}},
+        {FL_WIRE_NONFINITE, 3, {0, 8, 40}},
+        {FL_WIRE_SETTING_DONE, 2, {8, 16}},
+        {FL_WIRE_HASHES, 1, {0}},
+        {FL_WIRE_HASHES_FAILED, 1, {0}},
+        {FL_WIRE_BROKEN, 4, {12, 20, 28, 44}},
+    };
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        for (int k = 0; k < values[i].n; k++) {
+            refuses_with(values[i].type, FL_WIRE_HEADER_BYTES + (size_t)values[i].at[k] + 7, 0x7f);
+        }
+        refuses_with(values[i].type, AT_US + 7, 0x7f);
+        refuses_with(values[i].type, AT_US + 7, 0x80);
+    }
+}
+
+static fl_status take_compute_time(int64_t us)
+{
+    fl_wire_message frame = frame_of(FL_WIRE_TIME), back;
+    size_t n;
+    frame.time.compute_us = us;
+    unsigned char *bytes = frame_encode(&frame, &n);
+    fl_status status = frame_decode(bytes, n, &back);
+    free(bytes);
+    return status;
+}
+
+/* Would catch: a limit that a run which was paused over the holidays exceeds. */
+static void test_wire__takes_the_time_of_a_long_pause(void **state)
+{
+    (void)state;
+    assert_int_equal(take_compute_time(INT64_C(100) * 86400 * 1000000), FL_OK);
+    assert_int_equal(take_compute_time(FL_WIRE_US_MAX), FL_OK);
+    assert_int_equal(take_compute_time(FL_WIRE_US_MAX + 1), FL_EFORMAT);
+    assert_int_equal(take_compute_time(-1), FL_EFORMAT);
+}
+
 /* Would catch: a reader that reads outside its message, trusts a length or never ends. The
  * sanitizers check this; an accepted message must encode to exactly the bytes that were read. */
 static void test_wire__takes_nothing_amiss_from_mutations(void **state)
@@ -189,6 +253,8 @@ int main(void)
         cmocka_unit_test(test_wire__refuses_what_is_out_of_range),
         cmocka_unit_test(test_wire__refuses_a_recovery_that_cannot_be),
         cmocka_unit_test(test_wire__refuses_checkpoints_that_cannot_be),
+        cmocka_unit_test(test_wire__refuses_what_sums_cannot_hold),
+        cmocka_unit_test(test_wire__takes_the_time_of_a_long_pause),
         cmocka_unit_test(test_wire__takes_nothing_amiss_from_mutations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
