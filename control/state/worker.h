@@ -52,6 +52,8 @@ typedef struct fl_worker {
     int64_t left_us;   /* it has left its generation, and nothing explains that yet */
     int64_t broken_us; /* it has reported where it stands, and waits to regroup */
     fl_broken_report broken; /* valid if broken_us is set */
+    int64_t unread_us;       /* it sent a message that the controller cannot read, */
+    char unread_why[256];    /* and why */
     int64_t failed_us;       /* it reported a failure */
     fl_status failure;
     char failure_text[FL_WIRE_TEXT_MAX + 1];
@@ -64,6 +66,7 @@ typedef enum fl_loss_kind {
     FL_LOSS_HOST,        /* with its host: nobody knows how its process ended, or whether it did */
     FL_LOSS_EXITED,      /* without fl_link_done, and without reporting a failure */
     FL_LOSS_REPORTED,    /* it reported a failure of its own */
+    FL_LOSS_UNREADABLE,  /* it sent a message that the controller cannot read */
     FL_LOSS_SILENT,      /* no heartbeat */
     FL_LOSS_HUNG,        /* it sends heartbeats, but its training thread stands still */
     FL_LOSS_NEVER_READY, /* alive, but not ready within its time to start */

@@ -5,7 +5,8 @@
  *
  * Only this user can open the socket, yet nothing that arrives is trusted. The controller drops a
  * message of another form, a frame that does not decode, and a frame whose rank is not its
- * sender's; each leaves a line in the log. */
+ * sender's; each leaves a line in the log. A worker that has sent such a frame is lost: what it
+ * said is missing, and the others would wait for the consequence until a deadline. */
 #include "control/controller/course/inbox.h"
 
 #include "control/controller/course/callbacks.h"
@@ -348,6 +349,18 @@ static void take_or_leave(fl_controller *controller, fl_worker *worker,
     }
 }
 
+/* Of a frame that cannot be read, nothing tells where the next one begins: what follows is dropped
+ * with it. */
+static void refuse_rest(fl_controller *controller, fl_worker *worker, size_t n_bytes)
+{
+    fl_log_counted(&controller->n_dropped[FL_INBOX_DROP_JUNK], 1,
+                   "dropped %zu bytes from worker %d: %s", n_bytes, worker->rank, fl_errmsg());
+    if (worker->unread_us == 0) {
+        worker->unread_us = fl_now_us();
+        snprintf(worker->unread_why, sizeof worker->unread_why, "%s", fl_errmsg());
+    }
+}
+
 static void heard_frames(fl_controller *controller, int rank, const unsigned char *bytes, size_t n)
 {
     fl_worker *worker = &controller->workers[rank];
@@ -362,8 +375,7 @@ static void heard_frames(fl_controller *controller, int rank, const unsigned cha
             status = fl_fail(FL_EFORMAT, "a frame of rank %d", frame.rank);
         }
         if (status != FL_OK) {
-            fl_log_counted(&controller->n_dropped[FL_INBOX_DROP_JUNK], 1,
-                           "dropped %zu bytes from worker %d: %s", n, rank, fl_errmsg());
+            refuse_rest(controller, worker, n);
             return;
         }
         take_or_leave(controller, worker, &frame);

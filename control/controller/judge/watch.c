@@ -38,6 +38,10 @@ static fl_loss_kind symptom(const fl_worker *w, const fl_watch_limits *limits, i
         *since_us = w->exited_us;
         return w->host_why[0] != '\0' ? FL_LOSS_HOST : FL_LOSS_KILLED;
     }
+    if (w->unread_us != 0) {
+        *since_us = w->unread_us;
+        return FL_LOSS_UNREADABLE;
+    }
     if (w->failed_us != 0) {
         *since_us = w->failed_us;
         return FL_LOSS_REPORTED;
@@ -182,6 +186,8 @@ const char *fl_watch_kind_text(fl_loss_kind kind)
         return "exited";
     case FL_LOSS_REPORTED:
         return "reported";
+    case FL_LOSS_UNREADABLE:
+        return "unreadable";
     case FL_LOSS_SILENT:
         return "silent";
     case FL_LOSS_HUNG:
@@ -227,6 +233,9 @@ static void describe_loss(const fl_worker *w, fl_loss_kind kind, int64_t now_us,
         break;
     case FL_LOSS_REPORTED:
         describe_report(w, text, size);
+        break;
+    case FL_LOSS_UNREADABLE:
+        snprintf(text, size, "sent a message that the controller cannot read (%s)", w->unread_why);
         break;
     case FL_LOSS_SILENT:
         snprintf(text, size, "did not answer for %.1f s (it was in: %s)",

@@ -103,11 +103,14 @@ static void start_process(fl_controller *controller, int rank, int64_t now_us)
 }
 
 /* A worker that joins is started, hangs or is stopped: its start has a limit as any other, and so
- * have its silence and its standstill. */
+ * have its silence and its standstill. Its messages must be readable, too. */
 static fl_loss_kind judge_joining(const fl_controller *controller, const fl_worker *w,
                                   int64_t now_us)
 {
     const fl_watch_limits *limits = &controller->shutdown.limits;
+    if (w->unread_us != 0) {
+        return FL_LOSS_UNREADABLE;
+    }
     if (!w->ready && now_us - w->spawned_us > limits->start_us) {
         return FL_LOSS_NEVER_READY;
     }

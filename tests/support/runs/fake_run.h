@@ -29,6 +29,7 @@ typedef enum fake_deed {
     FAKE_ONE_STEP_ON, /* ignores every command */
     FAKE_JUNK,        /* sends FAKE_N_JUNK messages that are none of a worker, before its own */
     FAKE_FORMER,      /* sends the same as another process of rank 1 */
+    FAKE_LIE,         /* reports a time that cannot be, and lingers */
     FAKE_LATE_LINK,   /* opens its link only when the test lets it */
 } fake_deed;
 

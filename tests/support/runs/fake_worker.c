@@ -115,6 +115,10 @@ static int misbehave(fake_worker *w)
     case FAKE_FORMER:
         send_junk(w->endpoint, "worker-1.9");
         break;
+    case FAKE_LIE:
+        fl_link_time(w->link, &(fl_time_report){.step = run->at_step, .wait_us = INT64_MAX});
+        linger();
+        return -1;
     case FAKE_NOTHING:
     case FAKE_LATE_LINK:
     case FAKE_ONE_STEP_ON:

@@ -126,6 +126,17 @@ static void test_controller_losses__repeats_what_a_worker_reports(void **state)
                 "is on fire at step 2");
 }
 
+/* Would catch: a report that is dropped, so that the others wait for what it would have brought
+ * until a deadline, and a message that names neither the worker nor the report. */
+static void test_controller_losses__ends_a_worker_whose_report_cannot_be(void **state)
+{
+    (void)state;
+    expect_loss(FAKE_LIE, 1, 2,
+                "worker 1 (stage 1 of replica 0) sent a message that the controller cannot read (a "
+                "frame of type 5 (time) with 48 bytes has another length, or a value that is out "
+                "of range) at step ");
+}
+
 /* Would catch: naming a survivor, which only reports a lost peer, instead of the lost worker. */
 static void test_controller_losses__names_the_cause_and_not_its_consequences(void **state)
 {
@@ -241,6 +252,7 @@ int main(void)
         cmocka_unit_test(test_controller_losses__notices_a_worker_that_closes_its_link),
         cmocka_unit_test(test_controller_losses__notices_a_worker_that_leaves_early),
         cmocka_unit_test(test_controller_losses__repeats_what_a_worker_reports),
+        cmocka_unit_test(test_controller_losses__ends_a_worker_whose_report_cannot_be),
         cmocka_unit_test(test_controller_losses__names_the_cause_and_not_its_consequences),
         cmocka_unit_test(test_controller_losses__names_the_worker_that_others_wait_for),
         cmocka_unit_test(test_controller_losses__ends_a_worker_that_does_not_leave),

@@ -92,6 +92,9 @@ static void test_watch__names_each_kind(void **state)
     failed(&w[0], 300000, FL_EIO);
     assert_judged(w, FL_LOSS_REPORTED, 0);
     make_well(w);
+    w[2].unread_us = NOW - 300000;
+    assert_judged(w, FL_LOSS_UNREADABLE, 2);
+    make_well(w);
     w[1].heard_us = NOW - limits.silence_us - 1;
     assert_judged(w, FL_LOSS_SILENT, 1);
     make_well(w);
@@ -282,6 +285,10 @@ static void test_watch__says_it_in_words(void **state)
     w[2].ready = false;
     assert_text(&w[2], FL_LOSS_REPORTED,
                 "worker 2 (stage 2 of replica 0) reported: no space while it started");
+    snprintf(w[0].unread_why, sizeof w[0].unread_why, "a frame of rank 3");
+    assert_text(&w[0], FL_LOSS_UNREADABLE,
+                "worker 0 (stage 0 of replica 0) sent a message that the controller cannot read (a "
+                "frame of rank 3) at step 10");
     w[0].heard_us = NOW - 3500000;
     assert_text(&w[0], FL_LOSS_SILENT,
                 "worker 0 (stage 0 of replica 0) did not answer for 3.5 s (it was in: forward) at "
