@@ -59,7 +59,9 @@ void fl_collection_part(fl_collection *c, int rank, const fl_checkpoint_part_rep
     if (c->n_parts > 0 && c->generation != report->generation) {
         note_failure(c, FL_EINTERNAL, rank, "wrote the state of another generation");
     }
-    if (report->status != FL_OK && c->status == FL_OK) { /* the text names the worker */
+    if (report->status != FL_OK && report->text[0] == '\0') {
+        note_failure(c, report->status, rank, fl_status_text(report->status));
+    } else if (report->status != FL_OK && c->status == FL_OK) { /* the text names the worker */
         c->status = report->status;
         snprintf(c->why, sizeof c->why, "%s", report->text);
     }

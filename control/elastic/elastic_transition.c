@@ -231,6 +231,12 @@ void fl_elastic_drive(fl_elastic *elastic, int64_t save_step, int64_t now_us)
     }
 }
 
+/* A worker whose failure had no message has its kind as the only reason. */
+static const char *reason_of(const fl_prepared_report *report)
+{
+    return report->text[0] != '\0' ? report->text : fl_status_text(report->status);
+}
+
 /* Keep the first refusal, unless a later one names a cause of its own: a worker that only lost its
  * peer does not know the cause. */
 static void refused(fl_transition *e, const fl_worker *worker, const fl_prepared_report *report)
@@ -243,7 +249,7 @@ static void refused(fl_transition *e, const fl_worker *worker, const fl_prepared
     if (better) {
         e->refusal = report->status;
         snprintf(e->refusal_text, sizeof e->refusal_text, "worker %d refuses: %s", worker->rank,
-                 report->text);
+                 reason_of(report));
     }
 }
 
@@ -252,9 +258,9 @@ static void refused(fl_transition *e, const fl_worker *worker, const fl_prepared
 static void vote_down(fl_elastic *elastic, const fl_prepared_report *report)
 {
     if (fl_again_is_possible(elastic)) {
-        fail_attempt(elastic, report->status, report->text, fl_now_us());
+        fail_attempt(elastic, report->status, reason_of(report), fl_now_us());
     } else {
-        give_up(elastic, report->text, may_pass(report->status));
+        give_up(elastic, reason_of(report), may_pass(report->status));
         fl_elastic_tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
     }
     settle_transition(elastic);

@@ -99,6 +99,15 @@ static void test_collection__the_first_failure_is_the_reason(void **state)
     assert_int_equal(finish("worker 1, step-000000060: No space left on device"), FL_EFAILED);
 }
 
+/* Would catch: "no checkpoint: ", and nothing behind it. */
+static void test_collection__a_failure_without_a_text_names_worker_and_kind(void **state)
+{
+    (void)state;
+    add_part(0, 3, FL_OK, "");
+    add_part(1, 3, FL_ENOMEM, "");
+    assert_int_equal(finish("worker 1: out of memory"), FL_EFAILED);
+}
+
 static void test_collection__a_link_needs_the_file_that_it_links_to(void **state)
 {
     (void)state;
@@ -146,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(sums_up_what_workers_report),
         TEST(the_first_failure_is_the_reason),
+        TEST(a_failure_without_a_text_names_worker_and_kind),
         TEST(a_link_needs_the_file_that_it_links_to),
         TEST(reports_that_contradict_each_other_fail),
         TEST(has_room_for_every_file_of_the_largest_model),

@@ -242,6 +242,23 @@ static void test_elastic__names_who_has_a_reason_of_its_own(void **state)
     assert_string_equal(rig_outcome(r)->why, "worker 2 refuses: no memory");
 }
 
+/* Would catch: "worker 1 refuses: ", and nothing behind it. */
+static void test_elastic__a_refusal_without_a_text_has_its_kind(void **state)
+{
+    rig *r = *state;
+    rig_ask(r, 1, 2);
+    rig_answer(r, 1, FL_ENOMEM, "");
+    assert_string_equal(rig_outcome(r)->why, "worker 1 refuses: out of memory");
+
+    rig_ask(r, 1, 2);
+    for (int rank = 0; rank < RIG_WORKERS; rank++) {
+        rig_answer(r, rank, FL_OK, "");
+    }
+    assert_int_equal(r->elastic.transition.state, FL_ELASTIC_COMMITTING);
+    rig_answer(r, 2, FL_EIO, ""); /* in the vote */
+    assert_string_equal(rig_outcome(r)->why, "input or output failed");
+}
+
 /* Would catch: a run that waits for an explanation although no worker has one. */
 static void test_elastic__a_lost_peer_counts_when_nobody_knows_more(void **state)
 {
@@ -432,6 +449,7 @@ int main(void)
         IN_A_RIG(test_elastic__a_departing_worker_pauses_nobody),
         IN_A_RIG(test_elastic__a_request_has_its_own_outcome),
         IN_A_RIG(test_elastic__names_who_has_a_reason_of_its_own),
+        IN_A_RIG(test_elastic__a_refusal_without_a_text_has_its_kind),
         IN_A_RIG(test_elastic__a_lost_peer_counts_when_nobody_knows_more),
         IN_A_RIG(test_elastic__prints_a_transition_in_two_lines),
         IN_A_RIG(test_elastic__a_cancelled_comparison_says_so),
