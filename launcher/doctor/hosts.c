@@ -89,17 +89,29 @@ static void compare_clock(double there_s, double now_s, fl_findings *findings)
     }
 }
 
-void fl_doctor_take_answer(const char *text, size_t n, double now_s, fl_doctor_host *host)
+/* A shell that ssh starts may print lines of its own (~/.bashrc, /etc/profile) before the program
+ * does. The result is the first object with checks; NULL: there is none. */
+static json_t *find_answer(const char *text, size_t n)
+{
+    for (const char *c = text; (c = memchr(c, '{', n - (size_t)(c - text))) != NULL; c++) {
+        json_t *answer = json_loadb(c, n - (size_t)(c - text),
+                                    JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, NULL);
+        if (json_is_array(json_object_get(answer, "checks"))) {
+            return answer;
+        }
+        json_decref(answer);
+    }
+    return NULL;
+}
+
+bool fl_doctor_take_answer(const char *text, size_t n, double now_s, fl_doctor_host *host)
 {
     const json_t *check;
     size_t i;
-    host->answer = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+    host->answer = find_answer(text, n);
     const json_t *checks = json_object_get(host->answer, "checks");
-    if (!json_is_array(checks)) {
-        fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, "answer",
-                                       "what it says is no result of frostline doctor --json");
-        fl_finding_advise(f, "install this version of frostline there, by the same path");
-        return;
+    if (checks == NULL) {
+        return false;
     }
     json_array_foreach(checks, i, check)
     {
@@ -109,6 +121,7 @@ void fl_doctor_take_answer(const char *text, size_t n, double now_s, fl_doctor_h
     }
     compare_version(text_of(host->answer, "version"), &host->findings);
     compare_clock(json_number_value(json_object_get(host->answer, "time")), now_s, &host->findings);
+    return true;
 }
 
 /* A GPU's line begins with its number; the line that says why there is none does not. */
@@ -297,7 +310,11 @@ static void read_rest(ssh_question *q)
 static void describe_end(const ssh_question *q, bool late, bool ended, int how,
                          char text[FL_FINDING_TEXT])
 {
-    bool says = q->last.n > 0;
+    fl_last_line last = q->last;
+    if (last.n == 0 && q->n > 0) { /* a login that is refused may say so there */
+        fl_last_line_add(&last, q->text, q->n);
+    }
+    bool says = last.n > 0;
     if (q->pid <= 0) {
         snprintf(text, FL_FINDING_TEXT, "it was not asked");
     } else if (late) {
@@ -312,7 +329,7 @@ static void describe_end(const ssh_question *q, bool late, bool ended, int how,
                  WIFEXITED(how) ? WEXITSTATUS(how) : WTERMSIG(how));
     }
     size_t n = strlen(text);
-    snprintf(text + n, FL_FINDING_TEXT - n, "%s%s%s", says ? ": \"" : "", q->last.text,
+    snprintf(text + n, FL_FINDING_TEXT - n, "%s%s%s", says ? ": \"" : "", last.text,
              says ? "\"" : "");
 }
 
@@ -326,11 +343,10 @@ static void add_endless(fl_doctor_host *host)
                       host->address);
 }
 
-/* Another version, which does not know an option, and has said that alone. */
+/* Another version, which does not know an option. */
 static bool is_older(const ssh_question *q, bool ended, int how)
 {
-    return q->pid > 0 && ended && q->n == 0 && WIFEXITED(how) &&
-           WEXITSTATUS(how) == FL_EXIT_BAD_INPUT &&
+    return q->pid > 0 && ended && WIFEXITED(how) && WEXITSTATUS(how) == FL_EXIT_BAD_INPUT &&
            (strstr(q->last.text, RUNS_OPTION) != NULL ||
             strstr(q->last.text, PROOF_OPTION) != NULL);
 }
@@ -346,8 +362,7 @@ static bool take_end(ssh_question *q, int64_t until_us, fl_doctor_host *host)
     }
     bool ended = q->pid <= 0 || fl_child_await(q->pid, late ? 0 : fl_left_ms(until_us), &how);
     read_rest(q);
-    if (!late && q->pid > 0 && q->n > 0) {
-        fl_doctor_take_answer(q->text, q->n, q->now_s, host);
+    if (!late && q->n > 0 && fl_doctor_take_answer(q->text, q->n, q->now_s, host)) {
         if (!ended) {
             add_endless(host);
         }
@@ -357,6 +372,13 @@ static bool take_end(ssh_question *q, int64_t until_us, fl_doctor_host *host)
         return true;
     }
     describe_end(q, late, ended, how, text);
+    if (!late && ended && q->n > 0 && how == 0) {
+        fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, "answer",
+                                       "host %s (%s): no result of frostline doctor --json; %s",
+                                       host->name, host->address, text);
+        fl_finding_advise(f, "install this version of frostline there, by the same path");
+        return false;
+    }
     fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, "ssh", "host %s (%s): %s",
                                    host->name, host->address, text);
     fl_finding_advise(f,

@@ -44,8 +44,9 @@ void fl_doctor_look_at_hosts(const fl_cluster_file *file, const fl_doctor_runs *
 void fl_doctor_hosts_fini(fl_doctor_host *hosts, int n);
 
 /* Take what `frostline doctor --json` of a host has said, and compare its version and its clock
- * with this host's. now_s: seconds since 1970, when it ended. Pure but for memory. */
-void fl_doctor_take_answer(const char *text, size_t n, double now_s, fl_doctor_host *host);
+ * with this host's. Other text before and after the result is skipped. now_s: seconds since 1970,
+ * when it ended. False: there is no result, and nothing is added. Pure but for memory. */
+bool fl_doctor_take_answer(const char *text, size_t n, double now_s, fl_doctor_host *host);
 
 /* Add a warning that the host's version, which has answered, does not check the run directory. Pure
  * but for memory. */

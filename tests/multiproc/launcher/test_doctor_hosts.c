@@ -44,6 +44,7 @@ static int make_hosts(void **state)
         "cat >bin/ssh <<'END'\n"
         "#!/bin/sh\n"
         "cd there\n"
+        "eval \"$LOGIN\"\n"
         "case \"$3 $4\" in\n"
         "192.0.2.3*--runs*) echo 'frostline doctor: unknown option \"--runs\"; see frostline "
         "doctor --help' >&2; exit 2 ;;\n"
@@ -235,6 +236,23 @@ static void test_doctor_hosts__asks_another_version_without_the_folder(void **st
     expect_line("--set run.dir=some/runs", 2, "ok", path);
 }
 
+/* Would catch: hosts that count as broken, or as another program, because their shell prints a line
+ * when ssh begins; and a message that hides why there is no result. */
+static void test_doctor_hosts__skip_what_a_shell_prints(void **state)
+{
+    (void)state;
+    setenv("LOGIN", "echo 'hello from {b}'; printf '%s' '> '", 1);
+    expect_of("--set run.dir=new", 1, "same", "ok", "the version of this host");
+    expect_line("--set run.dir=new", 2, "warning", "does not check the run directory");
+    setenv("LOGIN", "echo hello; echo 'exec: frostline: not found' >&2; exit 127", 1);
+    expect_of("", 1, "ssh", "error", "exit code 127: \"exec: frostline: not found\"");
+    setenv("LOGIN", "echo 'This account is not available.'; exit 1", 1);
+    expect_of("", 1, "ssh", "error", "exit code 1: \"This account is not available.\"");
+    setenv("LOGIN", "echo hello; exit 0", 1);
+    expect_of("", 1, "answer", "error", "host b (192.0.2.2): no result of frostline doctor");
+    unsetenv("LOGIN");
+}
+
 /* Would catch: hosts of a bad job that are left out because its pipe is read again for them. */
 static void test_doctor_hosts__hosts_of_a_bad_job_from_a_pipe(void **state)
 {
@@ -262,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_doctor_hosts__a_proof_is_in_the_folder),
         cmocka_unit_test(test_doctor_hosts__looks_at_the_folder_of_a_host_of_its_own),
         cmocka_unit_test(test_doctor_hosts__asks_another_version_without_the_folder),
+        cmocka_unit_test(test_doctor_hosts__skip_what_a_shell_prints),
         cmocka_unit_test(test_doctor_hosts__hosts_of_a_bad_job_from_a_pipe),
     };
     return cmocka_run_group_tests(tests, make_hosts, cli_remove_folder);
