@@ -10,10 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    SEE_MS = 5000,     /* for the proof to be seen on a network file system, as in a run */
-    ANSWER_MS = 10000, /* for the answer to be seen by the head, which may be busy */
-};
+enum { ANSWER_MS = 10000 }; /* for the answer to be seen by the head, which may be busy */
 
 /* ---- on the head ---- */
 
@@ -79,15 +76,10 @@ fl_status fl_shared_runs_begin(const char *path, int n_hosts, fl_shared_runs *s)
     return status;
 }
 
-/* Opening the directory makes a client of NFS ask the server whether it has changed. */
 void fl_shared_runs_look(fl_shared_runs *s)
 {
-    int fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (int i = 1; i < s->n && fd >= 0; i++) {
-        s->answered[i] = s->answered[i] || fl_run_proof_take_answer(fd, s->proof[i]);
-    }
-    if (fd >= 0) {
-        close(fd);
+    for (int i = 1; i < s->n; i++) {
+        s->answered[i] = s->answered[i] || fl_run_proof_take_answer(s->path, s->proof[i]);
     }
 }
 
@@ -98,16 +90,10 @@ bool fl_shared_runs_is_stopped(void)
     return number != 0 && sigaction(number, NULL, &now) == 0 && now.sa_handler != SIG_IGN;
 }
 
-/* The proofs go first: a host that sees none writes no answer. */
 void fl_shared_runs_end(fl_shared_runs *s)
 {
     for (int i = 1; i < s->n && s->dir_fd >= 0; i++) {
-        char proof[FL_RUN_PROOF_TEXT];
-        memcpy(proof, s->proof[i], sizeof proof);
         fl_run_proof_remove(s->dir_fd, s->proof[i]);
-        if (proof[0] != '\0') {
-            (void)fl_run_proof_take_answer(s->dir_fd, proof);
-        }
     }
     if (s->dir_fd >= 0) {
         close(s->dir_fd);
@@ -121,9 +107,13 @@ void fl_shared_runs_end(fl_shared_runs *s)
 
 static int look_here(const char *path, const char *proof, bool *found)
 {
-    *found = fl_run_proof_await(path, proof, SEE_MS);
+    *found = fl_run_proof_await(path, proof);
     if (*found) {
-        return fl_run_proof_answer(path, proof, ANSWER_MS);
+        int error = fl_run_proof_answer(path, proof);
+        if (error == 0) {
+            fl_run_proof_withdraw(path, proof, ANSWER_MS);
+        }
+        return error;
     }
     return access(path, R_OK | X_OK) == 0 ? 0 : errno;
 }

@@ -143,6 +143,7 @@ static void take_frame(fl_agent *agent, const fl_agent_frame *frame)
     case FL_AGENT_HOST:
     case FL_AGENT_REACHED:
     case FL_AGENT_REFUSE:
+    case FL_AGENT_SHARES:
         fl_log_counted(&agent->n_dropped[FL__AGENT_DROP_TYPE], 1,
                        "dropped a frame of type %d: the controller sends these", (int)frame->type);
     }

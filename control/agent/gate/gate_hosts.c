@@ -61,6 +61,16 @@ void fl__gate_lose_worker(fl__gate *g, int rank)
     c->lives = false;
 }
 
+static void say_lost(const fl_host *host, const fl__remote_host *r)
+{
+    if (r->unfit) {
+        fl_log(FL_LOG_WARN, "host %s (%s) cannot take part: %s", host->name, host->address, r->why);
+    } else {
+        fl_log(FL_LOG_WARN, "host %s (%s) is lost, and its workers %d .. %d with it: %s",
+               host->name, host->address, host->first, host->first + host->n - 1, r->why);
+    }
+}
+
 void fl__gate_lose_host(fl__gate *g, int i, const char *why)
 {
     const fl_host *host = &g->hosts->host[i];
@@ -70,8 +80,7 @@ void fl__gate_lose_host(fl__gate *g, int i, const char *why)
     snprintf(r->why, sizeof r->why, "%s", why);
     if (g->end_us == 0 && !r->released &&
         r->apart_from == 0) { /* else the controller has said it */
-        fl_log(FL_LOG_WARN, "host %s (%s) is lost, and its workers %d .. %d with it: %s",
-               host->name, host->address, host->first, host->first + host->n - 1, why);
+        say_lost(host, r);
     }
     r->state = FL__HOST_GONE;
     r->late = true;
@@ -101,6 +110,19 @@ bool fl__gate_keep_frame(fl__kept_frame *kept, const void *bytes, size_t n)
     return true;
 }
 
+void fl__gate_send_kept(fl__gate *g, int i)
+{
+    const fl_host *host = &g->hosts->host[i];
+    for (int rank = host->first; rank < host->first + host->n && rank < g->o->n_workers; rank++) {
+        fl__kept_frame *kept = &g->kept[rank];
+        if (kept->bytes != NULL &&
+            !fl__gate_send_frame_to_host(g, &g->remote[i], kept->bytes, kept->n)) {
+            fl__gate_lose_worker(g, rank);
+        }
+        fl__gate_drop_frame(kept);
+    }
+}
+
 void fl__gate_pass_to_host(fl__gate *g, const fl_agent_frame *frame, const void *bytes, size_t n)
 {
     int i = fl_hosts_of(g->hosts, frame->rank);
@@ -109,9 +131,11 @@ void fl__gate_pass_to_host(fl__gate *g, const fl_agent_frame *frame, const void 
     if (frame->type == FL_AGENT_SPAWN) {
         *c = (fl_agent_child){.incarnation = frame->incarnation, .lives = true};
     }
-    bool sent =
-        r != NULL && r->state == FL__HOST_JOINED && fl__gate_send_frame_to_host(g, r, bytes, n);
-    bool waits = r != NULL && r->state == FL__HOST_AWAITED && frame->type == FL_AGENT_SPAWN &&
+    bool joined = r != NULL && r->state == FL__HOST_JOINED;
+    bool may_have = joined && fl__gate_is_proven(r);
+    bool is_to = r != NULL && (joined || r->state == FL__HOST_AWAITED);
+    bool sent = may_have && fl__gate_send_frame_to_host(g, r, bytes, n);
+    bool waits = is_to && !may_have && frame->type == FL_AGENT_SPAWN &&
                  fl__gate_keep_frame(&g->kept[frame->rank], bytes, n);
     if (frame->type == FL_AGENT_SPAWN && !sent && !waits) {
         fl__gate_lose_worker(g, frame->rank);
@@ -132,13 +156,16 @@ static void take_host_frame(fl__gate *g, int i, const void *bytes, size_t n)
     fl_agent_frame frame;
     bool good = fl_agent_wire_get(bytes, n, &frame) == FL_OK && frame.rank >= host->first &&
                 frame.rank < host->first + host->n && frame.rank < g->o->n_workers &&
-                is_report(frame.type);
+                (is_report(frame.type) || frame.type == FL_AGENT_SHARES);
     if (!good) {
         fl_log_counted(&g->n_dropped[FL__GATE_DROP_REPORT], 1,
                        "dropped %zu bytes from host %s: no report of its workers", n, host->name);
         return;
     }
-    fl_run_proof_remove(g->o->dir_fd, g->remote[i].proof); /* it has the run directory open */
+    if (frame.type == FL_AGENT_SHARES) {
+        fl__gate_take_answer(g, i);
+        return;
+    }
     fl_agent_child *c = &g->children[frame.rank];
     if (frame.incarnation == c->incarnation && frame.type == FL_AGENT_SPAWNED) {
         c->pid = (pid_t)frame.spawned.pid;

@@ -14,19 +14,6 @@
 
 /* ---- the welcome ---- */
 
-static void send_kept(fl__gate *g, int i)
-{
-    const fl_host *host = &g->hosts->host[i];
-    for (int rank = host->first; rank < host->first + host->n && rank < g->o->n_workers; rank++) {
-        fl__kept_frame *kept = &g->kept[rank];
-        if (kept->bytes != NULL &&
-            !fl__gate_send_frame_to_host(g, &g->remote[i], kept->bytes, kept->n)) {
-            fl__gate_lose_worker(g, rank);
-        }
-        fl__gate_drop_frame(kept);
-    }
-}
-
 static void send_job_piece(const fl__gate *g, const fl__remote_host *r, const void *bytes, size_t n)
 {
     fl_host_message m = {.type = FL_HOST_JOB, .frame = {.bytes = bytes, .n = n}};
@@ -60,13 +47,6 @@ static int64_t send_job_file(const fl__gate *g, const fl__remote_host *r)
     return all;
 }
 
-/* A host that shares the run directory is shown a file there that no copy has. */
-static fl_status show_run_dir(fl__gate *g, int i)
-{
-    fl_run_proof_remove(g->o->dir_fd, g->remote[i].proof);
-    return g->hosts->apart ? FL_OK : fl_run_proof_write(g->o->dir_fd, g->remote[i].proof);
-}
-
 static void welcome_host(fl__gate *g, int i)
 {
     const fl_host *host = &g->hosts->host[i];
@@ -95,7 +75,9 @@ static void welcome_host(fl__gate *g, int i)
     fl_log(FL_LOG_INFO, "host %s (%s) has joined with workers %d .. %d", host->name, host->address,
            host->first, host->first + host->n - 1);
     g->remote[i].owes[FL_HOST_NEWS_JOINED] = true;
-    send_kept(g, i);
+    if (fl__gate_is_proven(&g->remote[i])) {
+        fl__gate_send_kept(g, i);
+    }
 }
 
 static void take_in(fl__gate *g, int i, const fl_host_peer *peer, const fl_host_join *join)
@@ -244,7 +226,7 @@ void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_joi
         refused = !take_address(g, i, join, why);
         g->remote[i].door = join->door; /* the other host may try it before this one is taken in */
         if (!refused && !fl__gate_holds_host(g, i, from)) {
-            refused = show_run_dir(g, i) != FL_OK;
+            refused = fl__gate_write_proof(g, i) != FL_OK;
             if (refused) {
                 snprintf(why, sizeof why, "%.*s", FL_HOST_TEXT_MAX, fl_errmsg());
             } else {

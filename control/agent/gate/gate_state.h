@@ -24,13 +24,15 @@ typedef struct fl__remote_host {
     int64_t grace_ms;              /* of the notice */
     char why[FL_HOST_WHY_MAX + 1]; /* it is lost, */
     int64_t silent_ms;             /* after it had not answered for this long; 0: otherwise */
-    bool unfit;                    /* as it has said itself, for this reason */
+    bool unfit;                    /* it cannot take part, for this reason */
     bool released;                 /* the run goes on without it: its end is no loss */
     bool parted;                   /* its agent has ended after the run did */
     bool late; /* it joins after the run has begun, or begun again: its workers get their state
                 * from the others */
     fl_join_rival rival;
-    char proof[FL_RUN_PROOF_TEXT]; /* the file that is to show it the run directory; "": none */
+    char proof[FL_RUN_PROOF_TEXT]; /* the file that is to show it the run directory; "": there is
+                                    * none, as the host has answered, or need not */
+    int64_t answered_us;           /* when it said that it has answered; 0: it has not */
     fl_host_clock clock;           /* since it joined */
     int n_first_pings;             /* without a pause, since then; answered or not */
     bool told_clock;               /* that its time of day is another one than that of this host */
@@ -48,7 +50,7 @@ typedef struct fl__remote_host {
     bool owes_join;    /* that has not asked since it was left out */
 } fl__remote_host;
 
-/* A frame that waits for its host to join, or for the agent of this host to read. */
+/* A frame that waits for its host to join and to answer, or for the agent of this host to read. */
 typedef struct fl__kept_frame {
     void *bytes; /* NULL: none */
     size_t n;
@@ -70,7 +72,7 @@ typedef struct fl__gate {
     int controller, local;    /* sockets; local -1: the agent of this host has ended */
     fl_agent_child *children; /* [n_workers] those of other hosts */
     fl__remote_host *remote;  /* [n_workers] by host; the first one, this host, is not used */
-    fl__kept_frame *kept;     /* [n_workers] for hosts that have not joined */
+    fl__kept_frame *kept;     /* [n_workers] for hosts that have not joined, or not answered */
     fl__kept_frame held;      /* for the agent of this host */
     fl_host_socket socket;
     char run_dir[PATH_MAX], cwd[PATH_MAX];
@@ -112,8 +114,9 @@ void fl__gate_check_awaited(fl__gate *g, int i, int64_t now_us);
 /* Send a message to all hosts that have joined, or that wait to until they reach another one. */
 void fl__gate_tell_hosts(const fl__gate *g, const fl_host_message *message);
 
-/* Pass a frame of the controller on to the host of its rank, or keep it until that has joined. */
+/* Pass a frame of the controller on to the host of its rank, or keep it until that may have it. */
 void fl__gate_pass_to_host(fl__gate *g, const fl_agent_frame *frame, const void *bytes, size_t n);
+void fl__gate_send_kept(fl__gate *g, int i);
 
 /* The controller is done with the host of this first rank: tell its agent to end, or why the host
  * cannot be drained. */
@@ -133,6 +136,19 @@ bool fl__gate_read_host(fl__gate *g);
 /* An agent asks to join: it is taken in, refused, or asks again later. */
 void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_join *join);
 void fl__gate_refuse_host(fl__gate *g, const fl_host_peer *from, const char *why);
+
+/* ---- gate_proof.c: whether a host shares the run directory; run_proof.h has the steps ---- */
+
+/* ① For host i, if the run has a shared directory. FL_EIO */
+fl_status fl__gate_write_proof(fl__gate *g, int i) FL_MUST_CHECK;
+
+/* Whether a worker may start on the host, as far as the run directory goes. */
+bool fl__gate_is_proven(const fl__remote_host *r);
+
+/* The host has answered; then look whether the answer is here. A host is lost whose answer does not
+ * come to light. */
+void fl__gate_take_answer(fl__gate *g, int i);
+void fl__gate_watch_proof(fl__gate *g, int i, int64_t now_us);
 
 /* ---- gate_news.c: what the gate itself reports to the controller ---- */
 

@@ -61,6 +61,8 @@ static void watch_host(fl__gate *g, int i, int64_t now_us)
         fl__gate_lose_host(g, i, "the connection of its agent was closed");
     } else if (joined && now_us - r->heard_us > g->hosts->detect_ms * 10 * SILENT_PERCENT) {
         lose_silent_host(g, i, now_us);
+    } else if (joined) {
+        fl__gate_watch_proof(g, i, now_us);
     } else if (r->state == FL__HOST_AWAITED) {
         fl__gate_check_awaited(g, i, now_us);
     }

@@ -314,6 +314,7 @@ static void obey_frame(agent *a, const fl_agent_frame *frame)
     case FL_AGENT_FLIGHT:
     case FL_AGENT_RECORDS:
     case FL_AGENT_REFUSE:
+    case FL_AGENT_SHARES:
     case FL_AGENT_HOST:
     case FL_AGENT_REACHED:
     case FL_AGENT_RELEASE: /* for the gate */

@@ -6,7 +6,7 @@
 
 #include <frostline/plan.h>
 
-enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 12 };
+enum { MAGIC = 0x47414c46 /* "FLAG" */, VERSION = 13 };
 
 /* ---- bodies ---- */
 
@@ -147,6 +147,7 @@ static void put_body(fl_writer *w, const fl_agent_frame *f)
     case FL_AGENT_KILL:
     case FL_AGENT_LOOK:
     case FL_AGENT_HIDE:
+    case FL_AGENT_SHARES:
         break;
     }
 }
@@ -261,6 +262,8 @@ static bool get_body(fl_reader *r, uint64_t type, fl_agent_frame *f)
         return f->incarnation > 0 && fl_flight_get_records(r, &f->records);
     case FL_AGENT_HOST:
         return f->incarnation == 0 && get_host(r, f);
+    case FL_AGENT_SHARES:
+        return f->incarnation == 0;
     case FL_AGENT_REFUSE:
         return f->rank == 0 && f->incarnation == 0 && fl_get_text(r, f->text, FL_HOST_WHY_MAX);
     case FL_AGENT_REACH:

@@ -46,6 +46,8 @@ typedef enum fl_agent_type {
     FL_AGENT_RECORDS = 38, /* the answer to READ */
     FL_AGENT_REACHED = 39, /* the answer to REACH: what the host of this first rank did not reach;
                               rank 0: all have answered; incarnation is 0 */
+    FL_AGENT_SHARES = 40,  /* to the gate: the host of this first rank has answered the proof of the
+                              run directory (run_proof.h); incarnation is 0 */
 } fl_agent_type;
 
 /* How a run ends for the agents of other hosts. */
@@ -66,8 +68,8 @@ typedef enum fl_host_news {
     FL_HOST_NEWS_KINDS
 } fl_host_news;
 
-/* One frame. `type` determines which member of the union is valid; KILL, LOOK and HIDE have no
- * body.
+/* One frame. `type` determines which member of the union is valid; KILL, LOOK, HIDE and
+ * SHARES have no body.
  */
 typedef struct fl_agent_frame {
     fl_agent_type type;

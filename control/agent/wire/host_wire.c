@@ -111,7 +111,7 @@ static bool get_welcome(fl_reader *r, fl_host_welcome *v)
     v->host.n = fl_get_i32(r);
     good = good && fl_get_text(r, v->run_dir, sizeof v->run_dir - 1) &&
            fl_get_text(r, v->proof, sizeof v->proof - 1) &&
-           (v->proof[0] == '\0' || fl_name_is_plain(v->proof, sizeof v->proof - 1)) &&
+           (v->proof[0] == '\0' || fl_run_proof_is_name(v->proof)) &&
            fl_get_text(r, v->cwd, sizeof v->cwd - 1) &&
            fl_get_text(r, v->links, sizeof v->links - 1);
     v->silence_ms = fl_get_i64(r);

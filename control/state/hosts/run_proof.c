@@ -68,9 +68,9 @@ static bool look_until(bool wanted, const char *run_dir, const char *name, int64
     return found;
 }
 
-bool fl_run_proof_await(const char *run_dir, const char *name, int64_t wait_ms)
+bool fl_run_proof_await(const char *dir, const char *name)
 {
-    return look_until(true, run_dir, name, wait_ms);
+    return look_until(true, dir, name, FL_RUN_PROOF_SHOW_MS);
 }
 
 bool fl_run_proof_is_name(const char *text)
@@ -85,7 +85,7 @@ static void name_answer(const char *proof, char name[FL_RUN_PROOF_TEXT])
              (int)(FL_RUN_PROOF_TEXT - sizeof ANSWER_SUFFIX), proof);
 }
 
-int fl_run_proof_answer(const char *dir, const char *proof, int64_t wait_ms)
+int fl_run_proof_answer(const char *dir, const char *proof)
 {
     char name[FL_RUN_PROOF_TEXT];
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -94,27 +94,44 @@ int fl_run_proof_answer(const char *dir, const char *proof, int64_t wait_ms)
     if (error == 0) {
         error = make_file(fd, name);
     }
-    if (error == 0) {
-        (void)look_until(false, dir, name, wait_ms);
-        (void)unlinkat(fd, name, 0);
-    }
     if (fd >= 0) {
         close(fd);
     }
     return error;
 }
 
-bool fl_run_proof_take_answer(int dir_fd, const char *proof)
+void fl_run_proof_withdraw(const char *dir, const char *proof, int64_t wait_ms)
 {
     char name[FL_RUN_PROOF_TEXT];
     name_answer(proof, name);
-    return unlinkat(dir_fd, name, 0) == 0 || errno == EACCES || errno == EPERM;
+    int fd =
+        look_until(false, dir, name, wait_ms) ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        (void)unlinkat(fd, name, 0);
+        close(fd);
+    }
 }
 
+bool fl_run_proof_take_answer(const char *dir, const char *proof)
+{
+    char name[FL_RUN_PROOF_TEXT];
+    name_answer(proof, name);
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool taken = fd >= 0 && (unlinkat(fd, name, 0) == 0 || errno == EACCES || errno == EPERM);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return taken;
+}
+
+/* The proof goes first: a host that sees none writes no answer. */
 void fl_run_proof_remove(int dir_fd, char name[FL_RUN_PROOF_TEXT])
 {
+    char answer[FL_RUN_PROOF_TEXT];
     if (name[0] != '\0') {
+        name_answer(name, answer);
         (void)unlinkat(dir_fd, name, 0);
+        (void)unlinkat(dir_fd, answer, 0);
         name[0] = '\0';
     }
 }

@@ -65,13 +65,17 @@ static fl_status open_own(joined_host *h)
     return FL_OK;
 }
 
-static fl_status load_job(joined_host *h, int job_fd)
+static fl_status open_shared(joined_host *h, int socket)
 {
     const fl_host_welcome *w = h->welcome;
-    FL_TRY(fl_joined_read_job(job_fd, w->job_bytes, &h->job));
-    FL_TRY(h->job.run.shared
-               ? fl_joined_open_shared(w->run_dir, w->proof, w->cwd, h->keys, &h->dir_fd)
-               : open_own(h));
+    FL_TRY(fl_joined_open_shared(w->run_dir, w->proof, w->cwd, h->keys, &h->dir_fd));
+    return fl_joined_answer(w, socket);
+}
+
+static fl_status load_job(joined_host *h, int job_fd, int socket)
+{
+    FL_TRY(fl_joined_read_job(job_fd, h->welcome->job_bytes, &h->job));
+    FL_TRY(h->job.run.shared ? open_shared(h, socket) : open_own(h));
     return fl_job_locate(&h->job, fl_instantiate(&h->job, &h->model, &h->dataset));
 }
 
@@ -225,9 +229,9 @@ static void set_worker(joined_host *h)
         .n_steps = p->n_steps};
 }
 
-static fl_status open_host(joined_host *h, int job_fd)
+static fl_status open_host(joined_host *h, int job_fd, int socket)
 {
-    FL_TRY(load_job(h, job_fd));
+    FL_TRY(load_job(h, job_fd, socket));
     return prepare_host(h);
 }
 
@@ -239,7 +243,7 @@ void fl_joined_serve(void *context, const fl_host_welcome *welcome, int job_fd, 
     if (status == FL_OK) {
         h->welcome = welcome;
         h->keys = context;
-        status = open_host(h, job_fd);
+        status = open_host(h, job_fd, socket);
     }
     if (status == FL_OK) {
         status = fl_alloc_array((size_t)h->p.n_ranks, sizeof *children, (void **)&children);

@@ -1,5 +1,6 @@
 #include "launcher/run/joined/joined_open.h"
 
+#include "control/agent/wire/agent_socket.h"
 #include "control/state/hosts/run_proof.h"
 #include "device/system/alloc.h"
 #include "launcher/run/hosts/hosts.h"
@@ -24,8 +25,6 @@ fl_status fl_joined_read_job(int job_fd, int64_t job_bytes, fl_job *job)
     return status;
 }
 
-enum { SHOW_MS = 5000 }; /* for a change on a network file system to be seen here */
-
 /* The keys tell the run's own directory from another one of the same path, and the file from a
  * copy. */
 fl_status fl_joined_open_shared(const char *run_dir, const char *proof, const char *cwd,
@@ -37,7 +36,7 @@ fl_status fl_joined_open_shared(const char *run_dir, const char *proof, const ch
     *dir_fd = open(run_dir, O_RDONLY | O_DIRECTORY);
     if (*dir_fd < 0 || fl_hosts_read_key(path, &there) != FL_OK ||
         strcmp(there.server, keys->server) != 0 ||
-        (proof != NULL && !fl_run_proof_await(run_dir, proof, SHOW_MS))) {
+        (proof != NULL && !fl_run_proof_await(run_dir, proof))) {
         return fl_fail(FL_EINVAL,
                        "--join: %s is not the head's run directory here; allowed: a run.dir on a "
                        "file system that all hosts share, or run.shared false",
@@ -48,4 +47,19 @@ fl_status fl_joined_open_shared(const char *run_dir, const char *proof, const ch
                                      "--join: the head runs in %s, to which the job's paths are "
                                      "relative: %s",
                                      cwd, strerror(errno));
+}
+
+fl_status fl_joined_answer(const fl_host_welcome *welcome, int socket)
+{
+    int error = fl_run_proof_answer(welcome->run_dir, welcome->proof);
+    if (error != 0) {
+        return fl_fail(FL_EINVAL,
+                       "--join: %.150s cannot be written here: %s; allowed: a run.dir that all "
+                       "hosts share and may write to, or run.shared false",
+                       welcome->run_dir, strerror(error));
+    }
+    const fl_agent_frame shares = {.type = FL_AGENT_SHARES, .rank = welcome->host.first};
+    return fl_agent_socket_send(socket, &shares)
+               ? FL_OK
+               : fl_fail(FL_EIO, "cannot tell the head that its run directory is shared");
 }

@@ -4,6 +4,7 @@
 #define FL_LAUNCHER_RUN_JOINED_JOINED_OPEN_H
 
 #include "autodp/net/store/curve.h"
+#include "control/agent/wire/host_wire.h"
 
 #include <frostline/job.h>
 
@@ -16,5 +17,10 @@ fl_status fl_joined_read_job(int job_fd, int64_t job_bytes, fl_job *job) FL_MUST
  * stays open on failure, too, and is -1 where the directory cannot be opened. FL_EINVAL */
 fl_status fl_joined_open_shared(const char *run_dir, const char *proof, const char *cwd,
                                 const fl_curve_keys *keys, int *dir_fd) FL_MUST_CHECK;
+
+/* Show the head that what this host writes there comes to it, by a file and a frame into the socket
+ * of the agent: the head starts no worker here before it has seen it. FL_EINVAL: the directory
+ * cannot be written here; FL_EIO */
+fl_status fl_joined_answer(const fl_host_welcome *welcome, int socket) FL_MUST_CHECK;
 
 #endif

@@ -263,11 +263,18 @@ void net_hosts_start_agent_for(net_hosts *h, int i, const char *options)
     start_agent(h, i, "exec", "run/hosts.key", options);
 }
 
+void net_hosts_start_agent_after(net_hosts *h, int i, const char *command)
+{
+    char before[NET_HOSTS_TEXT];
+    snprintf(before, sizeof before, "cd %s && %s && cd - > /dev/null && exec", h->dir, command);
+    start_agent(h, i, before, "run/hosts.key", "");
+}
+
 void net_hosts_start_agent_with(net_hosts *h, int i, const char *shown, const char *path)
 {
-    char before[512];
-    snprintf(before, sizeof before, "mount --bind %s/%s %s && exec", h->dir, shown, path);
-    start_agent(h, i, before, "run/hosts.key", "");
+    char mount[512];
+    snprintf(mount, sizeof mount, "mount --bind %s %s", shown, path);
+    net_hosts_start_agent_after(h, i, mount);
 }
 
 void net_hosts_start_agent_env(net_hosts *h, int i, const char *variables)

@@ -85,6 +85,9 @@ void net_hosts_start_agent(net_hosts *h, int i);
 /* The same with options of its own; "": none. */
 void net_hosts_start_agent_for(net_hosts *h, int i, const char *options);
 
+/* The same, once a command has ended in DIR, whose mounts are seen by that host alone. */
+void net_hosts_start_agent_after(net_hosts *h, int i, const char *command);
+
 /* The same, with DIR/SHOWN in place of the folder or file `path` on that host alone. */
 void net_hosts_start_agent_with(net_hosts *h, int i, const char *shown, const char *path);
 

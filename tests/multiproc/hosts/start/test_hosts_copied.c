@@ -1,6 +1,7 @@
 /* A host whose run directory is another one than the head's, with run.shared: a copy that was made
- * before the host joined, or a folder with a copy of the keys. Would catch: a run that ends well
- * although a host has written its layers into a copy. Hosts are network name spaces; without the
+ * before the host joined, a folder with a copy of the keys, or an overlay; and one that it cannot
+ * write. Would catch: a run that ends well although a host has written its layers into a copy, or
+ * that finds it out at its end. Hosts are network name spaces; without the
  * right to make them, the tests are skipped. */
 #include "support/hosts/net_hosts.h"
 
@@ -22,32 +23,57 @@ static int make_two(void **state)
     NET_JOB "--set pipe.k=2 --set autodp.r=1 --set train.max_steps=8 "                             \
             "--set 'checkpoint.every=4 steps' "
 
-static void check_refused(void **state, const char *copy)
+/* The head waits for host b, whose agent starts after the command, in DIR. No worker starts. */
+static void check_refused(void **state, const char *command, const char *why)
 {
     net_hosts *h = *state;
-    char run[512];
     NET_NEED(h);
-    snprintf(run, sizeof run, "%s/run", h->dir);
     net_hosts_start_head(h, SPLIT);
     net_hosts_await_key(h);
     NET_AWAIT(net_hosts_log_has(h, "head.log", "waits for 1 other host"));
-    assert_true(net_hosts_shell("cd %s && %s", h->dir, copy));
-    net_hosts_start_agent_with(h, 1, "copy", run);
+    net_hosts_start_agent_after(h, 1, command);
     net_hosts_expect_codes(h, 3, 2);
-    assert_true(net_hosts_log_has(h, "b.log", "run directory here; allowed: "));
-    assert_true(net_hosts_log_has(h, "head.log", "run directory here"));
-    assert_true(net_hosts_shell("! test -e %s/model/model.safetensors", run));
-    assert_true(net_hosts_shell("! ls %s | grep joining-", run));
+    assert_true(net_hosts_log_has(h, "b.log", why));
+    assert_true(net_hosts_log_has(h, "b.log", "allowed: a run.dir "));
+    assert_true(net_hosts_log_has(h, "head.log", why));
+    assert_int_equal(net_hosts_n_steps(h), 0);
+    assert_true(net_hosts_shell("! test -e %s/run/model/model.safetensors", h->dir));
+    assert_true(net_hosts_shell("! ls %s/run | grep joining-", h->dir));
 }
 
 static void test_hosts_copied__a_copy_is_not_the_run_directory(void **state)
 {
-    check_refused(state, "cp -a run copy");
+    check_refused(state, "cp -a run copy && mount --bind copy run", "run directory here");
 }
 
 static void test_hosts_copied__nor_is_a_folder_with_its_keys(void **state)
 {
-    check_refused(state, "mkdir copy && cp -a run/hosts.key copy");
+    check_refused(state, "mkdir copy && cp -a run/hosts.key copy && mount --bind copy run",
+                  "run directory here");
+}
+
+#define OVERLAY                                                                                    \
+    "mkdir -p upper work && "                                                                      \
+    "mount -t overlay overlay -o lowerdir=run,upperdir=upper,workdir=work run"
+
+/* It shows the head's files, also new ones. */
+static void test_hosts_copied__nor_is_an_overlay_of_it(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    if (!net_hosts_shell("cd %s && mkdir run && unshare --mount sh -c '" OVERLAY "' && "
+                         "rm -r run upper work",
+                         h->dir)) {
+        print_message("skipped: no right to mount an overlay\n");
+        skip();
+    }
+    check_refused(state, OVERLAY, "does not come to the head");
+}
+
+static void test_hosts_copied__nor_is_one_that_the_host_cannot_write(void **state)
+{
+    check_refused(state, "mount --bind run run && mount -o remount,bind,ro run",
+                  "/run cannot be written here: Read-only file system");
 }
 
 /* Would catch: an agent that ssh has started waiting for keys that the head has written long ago,
@@ -91,8 +117,8 @@ static void test_hosts_copied__a_checkpoint_needs_the_files_of_all(void **state)
 }
 
 /* Would catch: a model without the layers of a host that wrote them into another folder. The copy
- * is made when the model's file is there, and put in its place for this host alone: so an overlay
- * of the run directory, or the target of a one-way copy, looks to it. */
+ * is made when the model's file is there, and put in its place for this host alone: so does
+ * a copy that follows slowly, or a mount below the run directory. */
 static void test_hosts_copied__a_model_needs_the_layers_of_all(void **state)
 {
     net_hosts *h = *state;
@@ -131,6 +157,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HOSTS(test_hosts_copied__a_copy_is_not_the_run_directory),
         HOSTS(test_hosts_copied__nor_is_a_folder_with_its_keys),
+        HOSTS(test_hosts_copied__nor_is_an_overlay_of_it),
+        HOSTS(test_hosts_copied__nor_is_one_that_the_host_cannot_write),
         HOSTS(test_hosts_copied__ssh_names_a_folder_that_is_not_shared),
         HOSTS(test_hosts_copied__a_checkpoint_needs_the_files_of_all),
         HOSTS(test_hosts_copied__a_model_needs_the_layers_of_all),

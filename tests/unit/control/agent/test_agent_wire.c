@@ -120,6 +120,7 @@ static const fl_agent_frame frames[] = {
     {.type = FL_AGENT_APART,
      .rank = 4,
      .apart = {.from = 2, .trial = {.port = 20017, .by_other = true}, .text = "it and host b"}},
+    {.type = FL_AGENT_SHARES, .rank = 4},
     {.type = FL_AGENT_SPAWNED,
      .rank = 3,
      .incarnation = 1,
@@ -263,6 +264,7 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     assert_refused_with(5, FL_AGENT_HEADER_BYTES + 8, 0);    /* neither */
     assert_refused_with(4, FL_AGENT_HEADER_BYTES + 7, 0x80); /* a negative pid */
     assert_refused_with(4, FL_AGENT_HEADER_BYTES + 12, 1);   /* a GPU without a name */
+    assert_refused_with(N_FRAMES - 2, INCARNATION_AT, 1);    /* SHARES is of a host */
     assert_refused_with(N_FRAMES - 1, FL_AGENT_HEADER_BYTES + 13, 1);    /* GPU 257 */
     assert_refused_with(N_FRAMES - 1, FL_AGENT_HEADER_BYTES + 15, 0x80); /* a negative one */
     assert_refused_with(7, FL_AGENT_HEADER_BYTES, 2);         /* neither true nor false */

@@ -57,9 +57,10 @@ static void test_run_proof__a_host_removes_an_answer_that_is_not_taken(void **st
     int fd = open_dir();
     assert_int_equal(fl_run_proof_write(fd, proof), FL_OK);
     assert_true(fl_run_proof_is_name(proof));
-    assert_true(fl_run_proof_await(dir, proof, 0));
-    assert_int_equal(fl_run_proof_answer(dir, proof, SHORT_MS), 0);
-    assert_false(fl_run_proof_take_answer(fd, proof));
+    assert_true(fl_run_proof_await(dir, proof));
+    assert_int_equal(fl_run_proof_answer(dir, proof), 0);
+    fl_run_proof_withdraw(dir, proof, SHORT_MS);
+    assert_false(fl_run_proof_take_answer(dir, proof));
     fl_run_proof_remove(fd, proof);
     close(fd);
     assert_empty();
@@ -76,10 +77,12 @@ static void test_run_proof__the_head_takes_the_answer(void **state)
     pid_t host = fork();
     if (host == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        _exit(fl_run_proof_answer(dir, proof[1], LONG_MS) == 0 ? 0 : 1);
+        int error = fl_run_proof_answer(dir, proof[1]);
+        fl_run_proof_withdraw(dir, proof[1], LONG_MS);
+        _exit(error == 0 ? 0 : 1);
     }
-    while (!fl_run_proof_take_answer(fd, proof[1])) {
-        assert_false(fl_run_proof_take_answer(fd, proof[0]));
+    while (!fl_run_proof_take_answer(dir, proof[1])) {
+        assert_false(fl_run_proof_take_answer(dir, proof[0]));
         assert_int_equal(waitpid(host, &how, WNOHANG), 0);
     }
     assert_int_equal(waitpid(host, &how, 0), host);
@@ -93,8 +96,8 @@ static void test_run_proof__the_head_takes_the_answer(void **state)
 static void test_run_proof__a_directory_that_cannot_be_written(void **state)
 {
     (void)state;
-    assert_int_equal(fl_run_proof_answer("/none/such", "joining-1", SHORT_MS), ENOENT);
-    assert_int_not_equal(fl_run_proof_answer("/proc", "joining-1", SHORT_MS), 0);
+    assert_int_equal(fl_run_proof_answer("/none/such", "joining-1"), ENOENT);
+    assert_int_not_equal(fl_run_proof_answer("/proc", "joining-1"), 0);
 }
 
 /* Would catch: a name that leads out of the directory. */
