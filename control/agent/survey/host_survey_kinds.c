@@ -7,9 +7,11 @@
 #include <stdio.h>
 
 enum {
-    LATE_MS = 5000,     /* after the time of an order, for its answer to come */
-    OWN_TIMES = 2,      /* times the time of an order, for this host's own measurement */
-    TELL_US = 10000000, /* between two messages about the progress */
+    LATE_MS = 5000,      /* after the time of an order, for its answer to come */
+    OWN_TIMES = 2,       /* times the time of an order, for this host's own measurement */
+    TELL_US = 10000000,  /* between two messages about the progress */
+    ALIVE_US = 100000,   /* between two looks at the connections */
+    CLOSED_US = 1000000, /* to read what came before, and for another agent to take its place */
 };
 
 static const fl_host *host_of(const fl__survey *s, int i)
@@ -100,17 +102,41 @@ static int count_awaited(const fl__survey *s)
     return n;
 }
 
-/* A host asks to join three times a second, whatever its processors compute. */
-fl_status fl__survey_check_presence(fl__survey *s)
+static void look_at_connections(fl__survey *s, int64_t now_us)
 {
-    int64_t silence_us = s->o->hosts->detect_ms * 1000, now_us = fl_now_us();
+    if (now_us - s->alive_us < ALIVE_US) {
+        return;
+    }
+    s->alive_us = now_us;
     for (int i = 1; i < s->out->n; i++) {
         fl__survey_host *h = &s->host[i];
-        if (h->joined && now_us - h->heard_us > silence_us) {
-            char why[64];
-            snprintf(why, sizeof why, "it has been silent for %.1f s", (double)silence_us * 1e-6);
-            fl__survey_note_gone(s, i, why);
+        if (h->joined && h->closed_us == 0 && fl__survey_finds_closed(s, i)) {
+            h->closed_us = now_us;
         }
+    }
+}
+
+/* A host asks to join three times a second, whatever its processors compute. */
+static void look_at_host(fl__survey *s, int i, int64_t now_us)
+{
+    const fl__survey_host *h = &s->host[i];
+    int64_t silence_us = s->o->hosts->detect_ms * 1000;
+    if (h->joined && h->closed_us != 0 && now_us - h->closed_us > CLOSED_US) {
+        fl__survey_note_gone(s, i, "the connection of its agent was closed");
+    } else if (h->joined && now_us - h->heard_us > silence_us) {
+        char why[64];
+        snprintf(why, sizeof why, "it has been silent for %.1f s", (double)silence_us * 1e-6);
+        fl__survey_note_gone(s, i, why);
+    }
+}
+
+fl_status fl__survey_check_presence(fl__survey *s)
+{
+    int64_t now_us = fl_now_us();
+    look_at_connections(s, now_us);
+    for (int i = 1; i < s->out->n; i++) {
+        const fl__survey_host *h = &s->host[i];
+        look_at_host(s, i, now_us);
         if (h->gone) {
             return fl_fail(FL_EPEER, "host %s (%s) was lost %s: %s", host_of(s, i)->name,
                            host_of(s, i)->address,

@@ -9,8 +9,8 @@
 
 enum {
     PAIR_MS = 400,
-    LATE_MS = 10000, /* after the time of an order, for its answers to come */
-    REASON_MS = 1000,
+    LATE_MS = 10000,  /* after the time of an order, for its answers to come */
+    REASON_MS = 2000, /* a closed connection is one after a second */
     ATTEMPTS = 3,
     STOOD_US = 2000000, /* it spoils rates as well */
 };

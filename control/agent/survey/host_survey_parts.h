@@ -18,6 +18,7 @@ typedef struct fl__survey_host {
     fl_host_peer peer;
     char address[FL_HOST_TEXT]; /* that it has now */
     int64_t heard_us;           /* when it last said something */
+    int64_t closed_us;          /* its connection was found to be closed then; 0: it is not */
     fl_join_rival rival;
     fl_machine_kind kind;
     bool measures; /* it is to send a profile */
@@ -39,6 +40,7 @@ typedef struct fl__survey {
     int64_t turned_us; /* when the last turn read what had come */
     int64_t stood_us;  /* for which this process did not run, since links were ordered last */
     int64_t looked_us; /* at the tasks of an engine that are to join */
+    int64_t alive_us;  /* when hosts that measure last heard of the head */
     int64_t n_dropped, n_refused; /* messages, agents */
     fl_wait_record record;
     int record_fd;      /* the run directory; -1: the wait is not recorded */
@@ -56,6 +58,9 @@ void fl__survey_turn(fl__survey *s);
 void fl__survey_send_text(const fl__survey *s, const fl_host_peer *to, fl_host_type type,
                           const char *text);
 
+/* Tell the agent of host i that the head lives; whether its connection is closed. */
+bool fl__survey_finds_closed(const fl__survey *s, int i);
+
 /* Host i takes no part any more. */
 void fl__survey_note_gone(fl__survey *s, int i, const char *why);
 
@@ -67,7 +72,8 @@ fl_status fl__survey_measure_costs(fl__survey *s) FL_MUST_CHECK;
 void fl__survey_take_profile(fl__survey *s, int i, const fl_host_profile_piece *piece);
 void fl__survey_take_unmeasured(fl__survey *s, int i, uint64_t number, const char *why);
 
-/* FL_EPEER: a host is gone, or silent. For the time in which all have joined. */
+/* FL_EPEER: a host is gone, or silent, or the connection of its agent is closed. For the time in
+ * which all have joined. */
 fl_status fl__survey_check_presence(fl__survey *s) FL_MUST_CHECK;
 
 /* ③ Have all hosts measure the links between them, and wait for it. FL_EPEER: why some are not

@@ -72,6 +72,14 @@ void fl__survey_send_text(const fl__survey *s, const fl_host_peer *to, fl_host_t
     (void)fl_host_socket_send(&s->socket, to, &message);
 }
 
+/* The kernel of a host whose agent was killed closes its connection. */
+bool fl__survey_finds_closed(const fl__survey *s, int i)
+{
+    const fl_host_message alive = {.type = FL_HOST_ALIVE};
+    return !fl_host_socket_send(&s->socket, &s->host[i].peer, &alive) &&
+           fl_host_socket_found_closed();
+}
+
 void fl__survey_note_gone(fl__survey *s, int i, const char *why)
 {
     s->host[i].joined = s->out->host[i].joined = false;
@@ -93,12 +101,11 @@ static void refuse_host(fl__survey *s, const fl_host_peer *from, const char *why
 static bool may_take_over(fl__survey *s, int i, const fl_host_peer *from, bool *refused)
 {
     fl__survey_host *h = &s->host[i];
-    const fl_host_message alive = {.type = FL_HOST_ALIVE};
     int64_t now_us = fl_now_us();
     if (!h->joined || fl_host_peer_is(&h->peer, from)) {
         return true;
     }
-    if (!fl_host_socket_send(&s->socket, &h->peer, &alive) && fl_host_socket_found_closed()) {
+    if (fl__survey_finds_closed(s, i)) {
         return true;
     }
     *refused = fl_join_rival_is_refused(&h->rival, from, h->heard_us, now_us);
@@ -114,7 +121,7 @@ static void take_known(fl__survey *s, int i, const fl_host_peer *from, const fl_
     }
     if (!fl_host_peer_is(&h->peer, from)) {
         fl__survey_take_unlinked(s, i, s->order.number, "its agent was started again");
-        h->rival.since_us = 0;
+        h->rival.since_us = h->closed_us = 0;
     }
     h->joined = s->out->host[i].joined = true;
     h->gone = false;

@@ -188,6 +188,28 @@ static void test_hosts_waiting__measuring_is_a_state(void **state)
     assert_int_equal(net_hosts_await_exit(&h->head), 130);
 }
 
+/* Would catch: a head that waits for the silence of an agent which was killed, and calls it silent.
+ * A process that measures is stopped, so that this takes long enough; it ends with its agent. */
+static void test_hosts_waiting__an_agent_that_is_killed_meanwhile_ends_it(void **state)
+{
+    net_hosts *h = *state;
+    assert_true(net_hosts_shell("sed -i '/^links:/,$d' %s/hosts.yaml", h->dir));
+    net_hosts_start_head(h, PLAN);
+    net_hosts_await_key(h);
+    net_hosts_start_agent_for(h, 1, "--address 127.0.0.2");
+    pid_t measures = 0;
+    NET_AWAIT((measures = net_hosts_child_of(h->host[1].agent)) != 0);
+    kill(measures, SIGSTOP);
+    net_hosts_start_agent_for(h, 2, "--address 127.0.0.3");
+    NET_AWAIT(strstr(ask(h, "ctl run status"), MEASURES) != NULL);
+    kill(h->host[1].agent, SIGKILL);
+    assert_int_equal(net_hosts_await_exit(&h->host[1].agent), 128 + SIGKILL);
+    net_hosts_expect_codes(h, 3, 3);
+    assert_true(net_hosts_log_has(h, "head.log",
+                                  "host b (127.0.0.2) was lost while links were measured: the "
+                                  "connection of its agent was closed"));
+}
+
 /* Would catch: a start that waits ten minutes for hosts, and then cannot measure. */
 static void test_hosts_waiting__a_killed_measurement_ends_it(void **state)
 {
@@ -213,6 +235,7 @@ int main(void)
         LOOPBACK(test_hosts_waiting__an_agent_waits_for_a_killed_head),
         LOOPBACK(test_hosts_waiting__an_agent_of_the_run_ends_with_its_head),
         LOOPBACK(test_hosts_waiting__measuring_is_a_state),
+        LOOPBACK(test_hosts_waiting__an_agent_that_is_killed_meanwhile_ends_it),
         LOOPBACK(test_hosts_waiting__a_killed_measurement_ends_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
