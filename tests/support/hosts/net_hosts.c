@@ -149,8 +149,26 @@ static void end_process(pid_t *pid)
     }
 }
 
+void net_hosts_stop(net_hosts *h, pid_t pid)
+{
+    assert_true(h->n_stopped < NET_HOSTS_STOPPED_MAX);
+    h->stopped[h->n_stopped++] = pid;
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+}
+
+/* Another process may have the number by now: that one is not stopped. */
+static void kill_stopped(const net_hosts *h)
+{
+    for (int i = 0; i < h->n_stopped; i++) {
+        if (net_hosts_shell("grep -q '^State:.T' /proc/%d/status", (int)h->stopped[i])) {
+            kill(h->stopped[i], SIGKILL);
+        }
+    }
+}
+
 int net_hosts_remove(net_hosts *h)
 {
+    kill_stopped(h);
     end_process(&h->head);
     for (int i = 0; i < h->n; i++) {
         end_process(&h->host[i].agent);

@@ -14,7 +14,12 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum { NET_HOSTS_MAX = 4, NET_HOSTS_TEXT = 4096, NET_HOSTS_WAIT_MS = 120000 };
+enum {
+    NET_HOSTS_MAX = 4,
+    NET_HOSTS_STOPPED_MAX = 8,
+    NET_HOSTS_TEXT = 4096,
+    NET_HOSTS_WAIT_MS = 120000
+};
 
 typedef struct net_host {
     char name[8], space[32], address[32];
@@ -30,6 +35,8 @@ typedef struct net_hosts {
     int lock_fd;   /* with loopback: no other test has the port of the head */
     net_host host[NET_HOSTS_MAX];
     pid_t head;
+    int n_stopped;
+    pid_t stopped[NET_HOSTS_STOPPED_MAX]; /* [n_stopped] by net_hosts_stop */
 } net_hosts;
 
 /* Wait for the condition, or fail. */
@@ -61,6 +68,10 @@ void net_hosts_make_loopback(net_hosts *h, int n);
 
 /* The same, with processes ended and the folder removed; its result is that of a teardown. */
 int net_hosts_remove(net_hosts *h);
+
+/* Stop a process (SIGSTOP) that the head or an agent has started. What is still stopped when the
+ * hosts are removed is killed then: a young process does not end with its parent yet. */
+void net_hosts_stop(net_hosts *h, pid_t pid);
 
 /* net_hosts_make for a test's state, and the teardown of such a test. */
 int net_hosts_set_up(void **state, int n, const int *n_devices);

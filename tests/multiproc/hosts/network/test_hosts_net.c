@@ -25,6 +25,9 @@ typedef struct grid {
     int n, n_devices;
 } grid;
 
+/* Those of the case that runs; n 0: none. */
+static net_hosts live;
+
 enum { COMPARED = 12, ENDLESS = 1000000, STOPPED = 5, STEPS_OF_PLAN = 3, MOST_STAGES = 6 };
 
 static bool is_matrix(void)
@@ -143,15 +146,23 @@ static void stop_and_expect_end(net_hosts *h)
     }
 }
 
+/* After a case, and after one that has failed. */
+static int remove_hosts(void **state)
+{
+    (void)state;
+    int failed = live.n > 0 ? net_hosts_remove(&live) : 0;
+    live = (net_hosts){.n = 0};
+    return failed;
+}
+
 static void finish(net_hosts *h)
 {
     check_against_one(h, net_hosts_n_steps(h));
-    assert_int_equal(net_hosts_remove(h), 0);
+    assert_int_equal(remove_hosts(NULL), 0);
 }
 
 #define SKIP_UNLESS_THERE(h)                                                                       \
     if (!(h)->exist) {                                                                             \
-        net_hosts_remove(h);                                                                       \
         print_message("skipped: no right to make network name spaces\n");                          \
         skip();                                                                                    \
     }
@@ -179,17 +190,17 @@ static int write_script(char *out, size_t size, int n)
 
 static void change_plans(int n_hosts, int n_devices)
 {
-    net_hosts h;
+    net_hosts *h = &live;
     char script[1024];
     int steps = write_script(script, sizeof script, n_hosts * n_devices);
-    start_run(&h, n_hosts, n_devices, steps, script);
-    SKIP_UNLESS_THERE(&h);
-    net_hosts_expect(&h, 0);
+    start_run(h, n_hosts, n_devices, steps, script);
+    SKIP_UNLESS_THERE(h);
+    net_hosts_expect(h, 0);
     print_message("%d hosts x %d: %d transitions, ", n_hosts, n_devices,
-                  net_hosts_n_events(&h, "transition.done", ""));
-    assert_int_equal(net_hosts_n_events(&h, "transition.done", ""), steps / STEPS_OF_PLAN - 1);
-    check_against_one(&h, steps);
-    assert_int_equal(net_hosts_remove(&h), 0);
+                  net_hosts_n_events(h, "transition.done", ""));
+    assert_int_equal(net_hosts_n_events(h, "transition.done", ""), steps / STEPS_OF_PLAN - 1);
+    check_against_one(h, steps);
+    assert_int_equal(remove_hosts(NULL), 0);
 }
 
 static void test_hosts_net__every_plan_computes_the_same(void **state)
@@ -235,18 +246,18 @@ static void slow_b(const net_hosts *h, bool begins)
 
 static void pass_over(change *what, grid hosts, int64_t lasts_ms)
 {
-    net_hosts h;
-    start_long(&h, hosts, "--set fault.detect=15s");
-    SKIP_UNLESS_THERE(&h);
-    what(&h, true);
+    net_hosts *h = &live;
+    start_long(h, hosts, "--set fault.detect=15s");
+    SKIP_UNLESS_THERE(h);
+    what(h, true);
     int64_t back_us = fl_deadline_us(lasts_ms);
     NET_AWAIT(fl_left_ms(back_us) == 0);
-    what(&h, false);
-    stop_run(&h);
-    net_hosts_expect_codes(&h, STOPPED, STOPPED);
-    assert_int_equal(net_hosts_n_events(&h, "worker.lost", ""), 0);
-    assert_int_equal(net_hosts_n_events(&h, "host.lost", ""), 0);
-    finish(&h);
+    what(h, false);
+    stop_run(h);
+    net_hosts_expect_codes(h, STOPPED, STOPPED);
+    assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), 0);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", ""), 0);
+    finish(h);
 }
 
 static void test_hosts_net__a_short_failure_loses_nothing(void **state)
@@ -296,17 +307,17 @@ static void check_lost(const net_hosts *h, grid hosts)
 /* Host b goes, and comes back when it counts as lost: the run goes on without it. */
 static void go_on_without(change *what, bool comes_back, grid hosts)
 {
-    net_hosts h;
-    start_long(&h, hosts, "--set fault.detect=2s");
-    SKIP_UNLESS_THERE(&h);
-    what(&h, true);
-    NET_AWAIT(net_hosts_n_events(&h, "host.lost", "") > 0);
+    net_hosts *h = &live;
+    start_long(h, hosts, "--set fault.detect=2s");
+    SKIP_UNLESS_THERE(h);
+    what(h, true);
+    NET_AWAIT(net_hosts_n_events(h, "host.lost", "") > 0);
     if (comes_back) {
-        what(&h, false);
+        what(h, false);
     }
-    stop_and_expect_end(&h);
-    check_lost(&h, hosts);
-    finish(&h);
+    stop_and_expect_end(h);
+    check_lost(h, hosts);
+    finish(h);
 }
 
 static void test_hosts_net__the_run_goes_on_without_a_host(void **state)
@@ -333,18 +344,18 @@ static void test_hosts_net__the_run_goes_on_without_a_host(void **state)
 /* The head cannot reach any other host: it goes on alone, and the agents end. */
 static void cut_the_head_off(grid hosts)
 {
-    net_hosts h;
-    start_long(&h, hosts, "--set fault.detect=2s");
-    SKIP_UNLESS_THERE(&h);
-    set_link(&h, 0, false);
-    NET_AWAIT(net_hosts_n_events(&h, "worker.lost", "") == (hosts.n - 1) * hosts.n_devices);
-    stop_run(&h);
-    assert_int_equal(net_hosts_await_exit(&h.head), STOPPED);
-    for (int i = 1; i < h.n; i++) {
-        assert_int_equal(net_hosts_await_exit(&h.host[i].agent), 3);
-        NET_AWAIT(is_empty(&h, i));
+    net_hosts *h = &live;
+    start_long(h, hosts, "--set fault.detect=2s");
+    SKIP_UNLESS_THERE(h);
+    set_link(h, 0, false);
+    NET_AWAIT(net_hosts_n_events(h, "worker.lost", "") == (hosts.n - 1) * hosts.n_devices);
+    stop_run(h);
+    assert_int_equal(net_hosts_await_exit(&h->head), STOPPED);
+    for (int i = 1; i < h->n; i++) {
+        assert_int_equal(net_hosts_await_exit(&h->host[i].agent), 3);
+        NET_AWAIT(is_empty(h, i));
     }
-    finish(&h);
+    finish(h);
 }
 
 static void test_hosts_net__the_head_goes_on_alone_when_it_is_cut_off(void **state)
@@ -359,24 +370,26 @@ static void test_hosts_net__two_hosts_that_lose_each_other(void **state)
 {
     (void)state;
     for (int both = 0; both < 2; both++) {
-        net_hosts h;
-        start_long(&h, (grid){3, 1}, "--set fault.detect=2s");
-        SKIP_UNLESS_THERE(&h);
-        set_way(&h, 1, 2, false);
+        net_hosts *h = &live;
+        start_long(h, (grid){3, 1}, "--set fault.detect=2s");
+        SKIP_UNLESS_THERE(h);
+        set_way(h, 1, 2, false);
         if (both) {
-            set_way(&h, 2, 1, false);
+            set_way(h, 2, 1, false);
         }
-        NET_AWAIT(net_hosts_n_events(&h, "worker.lost", "") > 0);
-        stop_and_expect_end(&h);
-        print_message("%d workers lost: ", net_hosts_n_events(&h, "worker.lost", ""));
-        finish(&h);
+        NET_AWAIT(net_hosts_n_events(h, "worker.lost", "") > 0);
+        stop_and_expect_end(h);
+        print_message("%d workers lost: ", net_hosts_n_events(h, "worker.lost", ""));
+        finish(h);
     }
 }
 
+#define CASES(test) cmocka_unit_test_teardown(test, remove_hosts)
+
 #define ONE_OF_EACH                                                                                \
-    cmocka_unit_test(test_hosts_net__every_plan_computes_the_same),                                \
-        cmocka_unit_test(test_hosts_net__a_short_failure_loses_nothing),                           \
-        cmocka_unit_test(test_hosts_net__the_run_goes_on_without_a_host)
+    CASES(test_hosts_net__every_plan_computes_the_same),                                           \
+        CASES(test_hosts_net__a_short_failure_loses_nothing),                                      \
+        CASES(test_hosts_net__the_run_goes_on_without_a_host)
 
 /* With an argument: only the cases of this pattern, as '*cut_off*'. */
 int main(int argc, char **argv)
@@ -387,8 +400,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest few[] = {ONE_OF_EACH};
     const struct CMUnitTest all[] = {
         ONE_OF_EACH,
-        cmocka_unit_test(test_hosts_net__the_head_goes_on_alone_when_it_is_cut_off),
-        cmocka_unit_test(test_hosts_net__two_hosts_that_lose_each_other),
+        CASES(test_hosts_net__the_head_goes_on_alone_when_it_is_cut_off),
+        CASES(test_hosts_net__two_hosts_that_lose_each_other),
     };
     return is_matrix() ? cmocka_run_group_tests(all, NULL, NULL)
                        : cmocka_run_group_tests(few, NULL, NULL);

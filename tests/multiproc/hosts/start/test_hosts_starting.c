@@ -35,10 +35,10 @@ static void lose_host_while_it_starts(net_hosts *h, const char *more)
     NET_AWAIT(net_hosts_log_has(h, "head.log", "waits for 1 other host"));
     pid_t gate = 0, agent = 0;
     NET_AWAIT((gate = net_hosts_child_of(h->head)) > 0);
-    kill(gate, SIGSTOP);
+    net_hosts_stop(h, gate);
     net_hosts_start_agent(h, 1);
     NET_AWAIT((agent = net_hosts_child_of(h->host[1].agent)) > 0);
-    kill(agent, SIGSTOP);
+    net_hosts_stop(h, agent);
     kill(gate, SIGCONT);
     NET_AWAIT(net_hosts_log_has(h, "head.log", "host b (127.0.0.2) has joined"));
     kill(agent, SIGKILL);

@@ -178,7 +178,7 @@ static void test_hosts_waiting__measuring_is_a_state(void **state)
     net_hosts_start_agent_for(h, 1, "--address 127.0.0.2");
     pid_t measures = 0;
     NET_AWAIT((measures = net_hosts_child_of(h->host[1].agent)) != 0);
-    kill(measures, SIGSTOP);
+    net_hosts_stop(h, measures);
     net_hosts_start_agent_for(h, 2, "--address 127.0.0.3");
     NET_AWAIT(strstr(ask(h, "ctl run status"), MEASURES) != NULL);
     expect_said(h, "top run", MEASURES, "code 3");
