@@ -142,8 +142,8 @@ static void compare_workers(fl_elastic *elastic)
     int n_frozen = fl_frozen_layers(input->model, plan->F);
     for (int i = 0; i < plan->K * plan->R; i++) {
         int rank = fl_plan_active(plan, i);
-        own[rank] = elastic->stragglers->of[rank].own_us /
-                    (double)elastic->stragglers->of[rank].n_steps;
+        own[rank] =
+            elastic->stragglers->of[rank].own_us / (double)elastic->stragglers->of[rank].n_steps;
         expected[rank] = fl_slow_expected_us(plan, n_frozen, i % plan->K,
                                              fl_sampler_batch(elastic->run->options->job), layers);
     }

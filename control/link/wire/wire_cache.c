@@ -45,8 +45,12 @@ bool fl_wire_get_cache(fl_reader *r, fl_cache_report *c)
     c->n_damaged = fl_get_i64(r);
     c->n_recovered = fl_get_i64(r);
     return flags < 4 && fl_wire_is_step(c->step) && fl_wire_is_step(c->epoch) && c->f >= 0 &&
-           fl_wire_is_count(c->n_hits) && fl_wire_is_count(c->n_upgrades) && fl_wire_is_count(c->n_misses) && fl_wire_is_count(c->n_device) && fl_wire_is_count(c->n_pinned) &&
-           c->n_device <= c->n_hits - c->n_pinned && fl_wire_is_count(c->n_values) && fl_wire_is_bytes(c->used_bytes) && fl_wire_is_count(c->n_evicted) && fl_wire_is_count(c->n_damaged) && fl_wire_is_count(c->n_recovered);
+           fl_wire_is_count(c->n_hits) && fl_wire_is_count(c->n_upgrades) &&
+           fl_wire_is_count(c->n_misses) && fl_wire_is_count(c->n_device) &&
+           fl_wire_is_count(c->n_pinned) && c->n_device <= c->n_hits - c->n_pinned &&
+           fl_wire_is_count(c->n_values) && fl_wire_is_bytes(c->used_bytes) &&
+           fl_wire_is_count(c->n_evicted) && fl_wire_is_count(c->n_damaged) &&
+           fl_wire_is_count(c->n_recovered);
 }
 
 size_t fl_wire_cache_tiers_size(const fl_cache_tiers_report *report)

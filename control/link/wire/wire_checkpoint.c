@@ -21,8 +21,8 @@ bool fl_wire_get_checkpoint_file(fl_reader *r, uint32_t generation, fl_checkpoin
     uint64_t part = fl_get(r, 4), linked = fl_get(r, 4);
     f->part = part < FL_CHECKPOINT_PARTS ? (fl_checkpoint_part)part : FL_CHECKPOINT_WEIGHTS;
     f->linked = linked == 1;
-    return fl_wire_is_step(f->step) && fl_wire_is_bytes(f->bytes) && f->layer >= 0 && f->layer < FL_MAX_LAYERS &&
-           part < FL_CHECKPOINT_PARTS && linked <= 1 &&
+    return fl_wire_is_step(f->step) && fl_wire_is_bytes(f->bytes) && f->layer >= 0 &&
+           f->layer < FL_MAX_LAYERS && part < FL_CHECKPOINT_PARTS && linked <= 1 &&
            (!f->linked || (f->bytes == 0 && f->xxh64 == 0));
 }
 
@@ -53,7 +53,8 @@ bool fl_wire_get_checkpoint_part(fl_reader *r, uint32_t generation, fl_checkpoin
     p->buffer_bytes = fl_get_i64(r);
     p->n_files = fl_get_i32(r);
     bool known = fl_wire_get_status(r, &p->status);
-    return known && fl_wire_is_step(p->step) && fl_wire_is_bytes(p->bytes) && fl_wire_is_us(p->copy_us) && fl_wire_is_us(p->write_us) &&
+    return known && fl_wire_is_step(p->step) && fl_wire_is_bytes(p->bytes) &&
+           fl_wire_is_us(p->copy_us) && fl_wire_is_us(p->write_us) &&
            fl_wire_is_bytes(p->buffer_bytes) && p->n_files >= 0 &&
            p->n_files <= FL_CHECKPOINT_PARTS * FL_MAX_LAYERS &&
            fl_get_text(r, p->text, FL_WIRE_REFUSAL_MAX);
@@ -75,6 +76,7 @@ bool fl_wire_get_snapshot(fl_reader *r, uint32_t generation, fl_snapshot_report 
     s->bytes = fl_get_i64(r);
     s->copy_us = fl_get_i64(r);
     s->serial = fl_get_i64(r);
-    return fl_get_bool(r, &s->moves) && fl_wire_get_status(r, &s->status) && fl_wire_is_step(s->step) &&
-           fl_wire_is_bytes(s->bytes) && fl_wire_is_us(s->copy_us) && s->serial > 0;
+    return fl_get_bool(r, &s->moves) && fl_wire_get_status(r, &s->status) &&
+           fl_wire_is_step(s->step) && fl_wire_is_bytes(s->bytes) && fl_wire_is_us(s->copy_us) &&
+           s->serial > 0;
 }

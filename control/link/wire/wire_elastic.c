@@ -175,7 +175,8 @@ bool fl_wire_get_prepared(fl_reader *r, uint32_t generation, fl_prepared_report 
     report->generation = generation;
     bool known = fl_wire_get_status(r, &report->status);
     report->took_us = fl_get_i64(r);
-    return known && fl_wire_is_us(report->took_us) && fl_get_text(r, report->text, FL_WIRE_REFUSAL_MAX);
+    return known && fl_wire_is_us(report->took_us) &&
+           fl_get_text(r, report->text, FL_WIRE_REFUSAL_MAX);
 }
 
 void fl_wire_put_transition(fl_writer *w, const fl_transition_parts *t)
@@ -228,8 +229,9 @@ bool fl_wire_get_transition(fl_reader *r, uint32_t generation, fl_transition_par
     for (int way = 0; way < FL_TRANSFER_WAYS; way++) {
         known = get_part(r, &t->part[way]) && known;
     }
-    return known && fl_wire_is_us(t->comm_us) && fl_wire_is_step(t->step) && fl_wire_is_us(t->wait_us) && fl_wire_is_us(t->vote_us) &&
-           fl_wire_is_us(t->migrate_us) && fl_wire_is_us(t->switch_us) && fl_wire_is_bytes(t->received_bytes) &&
+    return known && fl_wire_is_us(t->comm_us) && fl_wire_is_step(t->step) &&
+           fl_wire_is_us(t->wait_us) && fl_wire_is_us(t->vote_us) && fl_wire_is_us(t->migrate_us) &&
+           fl_wire_is_us(t->switch_us) && fl_wire_is_bytes(t->received_bytes) &&
            fl_wire_is_bytes(t->kept_bytes) && fl_wire_is_bytes(t->device_bytes);
 }
 
@@ -241,7 +243,8 @@ static bool get_registration(fl_reader *r, fl_group_comm *c)
     c->register_us = fl_get_i64(r);
     bool known = registration >= 0 && registration < FL_REGISTRATIONS;
     c->registration = known ? (fl_comm_registration)registration : FL_REGISTERED_NONE;
-    return known && c->n_registered >= 0 && fl_wire_is_bytes(c->registered_bytes) && fl_wire_is_us(c->register_us);
+    return known && c->n_registered >= 0 && fl_wire_is_bytes(c->registered_bytes) &&
+           fl_wire_is_us(c->register_us);
 }
 
 size_t fl_wire_comm_size(const fl_comm_report *report)

@@ -72,9 +72,11 @@ bool fl_wire_get_graphs(fl_reader *r, uint32_t generation, fl_graphs_report *rep
     g->by_graph = fl_get_i32(r);
     uint64_t given_up = fl_get(r, 4);
     g->given_up = given_up == 1;
-    bool good = fl_get_text(r, g->reason, REASON_MAX) && given_up < 2 && fl_wire_is_step(report->step) &&
-                fl_wire_is_count(g->captures) && fl_wire_is_count(g->launches) && fl_wire_is_count(g->sum_launches) && fl_wire_is_count(g->calls) &&
-                fl_wire_is_count(g->nodes) && fl_wire_is_bytes(g->bytes) && g->shapes >= 0 && g->shapes <= FL_STAGE_SHAPES &&
+    bool good = fl_get_text(r, g->reason, REASON_MAX) && given_up < 2 &&
+                fl_wire_is_step(report->step) && fl_wire_is_count(g->captures) &&
+                fl_wire_is_count(g->launches) && fl_wire_is_count(g->sum_launches) &&
+                fl_wire_is_count(g->calls) && fl_wire_is_count(g->nodes) &&
+                fl_wire_is_bytes(g->bytes) && g->shapes >= 0 && g->shapes <= FL_STAGE_SHAPES &&
                 g->by_graph >= 0;
     for (int i = 0; good && i < g->shapes; i++) {
         good = get_shape(r, &g->shape[i]);

@@ -32,9 +32,9 @@ static bool get_position(fl_reader *r, fl_run_position *p)
     p->stop = stop == 1;
     p->last_setting = fl_get_i64(r);
     p->log_level = fl_get_i32(r);
-    bool good = fl_wire_is_step(p->n_commands) && fl_wire_is_step(p->end_step) && p->n_skipped >= 0 && paused <= 1 &&
-                stop <= 1 && fl_wire_is_step(p->last_setting) && p->log_level >= FL_LOG_ERROR &&
-                p->log_level <= FL_LOG_DEBUG;
+    bool good = fl_wire_is_step(p->n_commands) && fl_wire_is_step(p->end_step) &&
+                p->n_skipped >= 0 && paused <= 1 && stop <= 1 && fl_wire_is_step(p->last_setting) &&
+                p->log_level >= FL_LOG_ERROR && p->log_level <= FL_LOG_DEBUG;
     for (int kind = 0; kind < FL_DUE_KINDS; kind++) {
         p->answered[kind] = fl_get_i64(r);
         good = good && fl_wire_is_step(p->answered[kind]);
@@ -66,7 +66,8 @@ bool fl_wire_get_broken(fl_reader *r, fl_broken_report *report)
     report->exchanged = (uint32_t)fl_get(r, 4);
     report->step = fl_get_i64(r);
     report->summed_step = fl_get_i64(r);
-    return get_position(r, &report->position) && fl_wire_is_step(report->step) && report->summed_step >= -1 && report->summed_step <= FL_WIRE_STEP_MAX &&
+    return get_position(r, &report->position) && fl_wire_is_step(report->step) &&
+           report->summed_step >= -1 && report->summed_step <= FL_WIRE_STEP_MAX &&
            fl_wire_get_status(r, &report->status) && fl_get_text(r, report->text, TEXT_MAX);
 }
 
@@ -105,7 +106,8 @@ bool fl_wire_get_regroup(fl_reader *r, fl_regroup_order *order)
     order->evaluates = evaluates == 1;
     order->saved = saved == 1;
     return get_position(r, &order->position) && leave <= 1 && finite <= 1 && evaluates <= 1 &&
-           saved <= 1 && fl_wire_is_step(order->step) && (order->leave || fl_wire_get_plan(r, &order->plan));
+           saved <= 1 && fl_wire_is_step(order->step) &&
+           (order->leave || fl_wire_get_plan(r, &order->plan));
 }
 
 void fl_wire_put_unanswered(fl_writer *w, const fl_net_unanswered *u)

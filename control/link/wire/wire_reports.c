@@ -67,8 +67,9 @@ bool fl_wire_get_step(fl_reader *r, uint32_t generation, fl_step_report *s)
     s->m = fl_get_i32(r);
     uint64_t skipped = fl_get(r, 4);
     s->skipped = skipped == 1;
-    return get_means(r, &s->metrics) && skipped <= 1 && fl_wire_is_step(s->step) && fl_wire_is_step(s->epoch) &&
-           fl_wire_is_count(s->samples) && fl_wire_is_count(s->tokens) && fl_wire_is_ms(s->ms);
+    return get_means(r, &s->metrics) && skipped <= 1 && fl_wire_is_step(s->step) &&
+           fl_wire_is_step(s->epoch) && fl_wire_is_count(s->samples) &&
+           fl_wire_is_count(s->tokens) && fl_wire_is_ms(s->ms);
 }
 
 void fl_wire_put_time(fl_writer *w, const fl_time_report *t)
@@ -90,7 +91,8 @@ bool fl_wire_get_time(fl_reader *r, fl_time_report *t)
     t->optimizer_us = fl_get_i64(r);
     t->data_us = fl_get_i64(r);
     return fl_wire_is_step(t->step) && fl_wire_is_us(t->compute_us) && fl_wire_is_us(t->wait_us) &&
-           fl_wire_is_us(t->reduce_wait_us) && fl_wire_is_us(t->optimizer_us) && fl_wire_is_us(t->data_us);
+           fl_wire_is_us(t->reduce_wait_us) && fl_wire_is_us(t->optimizer_us) &&
+           fl_wire_is_us(t->data_us);
 }
 
 size_t fl_wire_eval_size(const fl_eval_report *e)
@@ -125,7 +127,8 @@ bool fl_wire_get_eval(fl_reader *r, fl_eval_report *e)
     e->test_loss = fl_get_f64(r);
     e->test_samples = fl_get_i64(r);
     return get_means(r, &e->metrics) && get_means(r, &e->test_metrics) && flags < 4 &&
-           fl_wire_is_step(e->epoch) && fl_wire_is_step(e->step) && fl_wire_is_count(e->samples) && fl_wire_is_ms(e->ms) && fl_wire_is_count(e->test_samples);
+           fl_wire_is_step(e->epoch) && fl_wire_is_step(e->step) && fl_wire_is_count(e->samples) &&
+           fl_wire_is_ms(e->ms) && fl_wire_is_count(e->test_samples);
 }
 
 size_t fl_wire_pass_size(const fl_pass_report *p)
@@ -179,7 +182,8 @@ bool fl_wire_get_ledger(fl_reader *r, fl_wire_ledger *l)
     l->n = (uint32_t)fl_get(r, 4);
     l->ids = NULL;
     l->wire = r->at;
-    if (!fl_wire_is_step(l->epoch) || !fl_wire_is_step(l->step) || l->replica < 0 || r->left != (size_t)l->n * 8) {
+    if (!fl_wire_is_step(l->epoch) || !fl_wire_is_step(l->step) || l->replica < 0 ||
+        r->left != (size_t)l->n * 8) {
         return false;
     }
     r->at += r->left;
@@ -201,8 +205,8 @@ bool fl_wire_get_memory(fl_reader *r, fl_memory_report *m)
     m->peak_bytes = fl_get_i64(r);
     m->parked_bytes = fl_get_i64(r);
     m->workspace_bytes = fl_get_i64(r);
-    return fl_wire_is_bytes(m->used_bytes) && fl_wire_is_bytes(m->peak_bytes) && fl_wire_is_bytes(m->parked_bytes) &&
-           fl_wire_is_bytes(m->workspace_bytes);
+    return fl_wire_is_bytes(m->used_bytes) && fl_wire_is_bytes(m->peak_bytes) &&
+           fl_wire_is_bytes(m->parked_bytes) && fl_wire_is_bytes(m->workspace_bytes);
 }
 
 /* ---- hashes of weights ---- */

@@ -35,5 +35,6 @@ bool fl_wire_get_setting_done(fl_reader *r, fl_setting_done_report *report)
     *report = (fl_setting_done_report){.serial = fl_get_i64(r)};
     report->step = fl_get_i64(r);
     report->end_step = fl_get_i64(r);
-    return report->serial > 0 && fl_wire_is_step(report->step) && fl_wire_is_step(report->end_step) && report->end_step >= report->step;
+    return report->serial > 0 && fl_wire_is_step(report->step) &&
+           fl_wire_is_step(report->end_step) && report->end_step >= report->step;
 }

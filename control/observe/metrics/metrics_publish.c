@@ -170,7 +170,7 @@ static void gather_worker(const fl_run_view *view, int rank, fl_metrics_worker *
     const fl_worker *w = &view->run->workers[rank];
     const fl_time_sums *t = &view->times->all[rank];
     const double us[FL_METRICS_PARTS] = {t->compute_us, t->wait_us, t->reduce_wait_us,
-                                          t->optimizer_us, t->data_us};
+                                         t->optimizer_us, t->data_us};
     snprintf(out->state, sizeof out->state, "%s", fl_worker_state_text(w));
     out->replica = w->place.active ? w->place.replica : -1;
     out->stage = w->place.active ? w->place.stage : -1;
