@@ -14,3 +14,9 @@ fl_status fl_io_status(int error)
     }
     return FL_EIO;
 }
+
+bool fl_status_is_bad_input(fl_status status)
+{
+    return status == FL_EINVAL || status == FL_EBUDGET || status == FL_EIO ||
+           status == FL_EFORMAT || status == FL_ENOTSUP;
+}

@@ -1,5 +1,4 @@
-/* The status of a failed call of the system, by what a scheduler has to know: whether the same
- * command may succeed later. */
+/* What a scheduler has to know of a failure: whether the same command may succeed later. */
 #ifndef FL_DEVICE_ERRORS_IO_STATUS_H
 #define FL_DEVICE_ERRORS_IO_STATUS_H
 
@@ -10,5 +9,9 @@
  * error     errno
  * Threads   pure; any */
 fl_status fl_io_status(int error);
+
+/* Whether the same command fails again until the user corrects what the message names.
+ * Threads   pure; any */
+bool fl_status_is_bad_input(fl_status status);
 
 #endif

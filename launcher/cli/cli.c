@@ -2,6 +2,7 @@
 
 #include "control/agent/process/signals.h"
 #include "device/errors/failure.h"
+#include "device/errors/io_status.h"
 #include "device/text/shown_text.h"
 #include "launcher/job/text/text.h"
 
@@ -26,22 +27,11 @@ void fl_complain(const char *format, ...)
 
 int fl_exit_of(fl_status status)
 {
-    switch (status) {
-    case FL_OK:
-        return FL_EXIT_DONE;
-    case FL_EINTERNAL:
-        return FL_EXIT_DEFECT;
-    case FL_EINVAL:
-    case FL_EBUDGET:
-    case FL_EIO:
-    case FL_EFORMAT:
-    case FL_ENOTSUP:
-        return FL_EXIT_BAD_INPUT;
-    case FL_ESTOPPED:
-        return FL_EXIT_STOPPED;
-    default:
-        return FL_EXIT_FAILED;
-    }
+    return status == FL_OK                  ? FL_EXIT_DONE
+           : status == FL_EINTERNAL         ? FL_EXIT_DEFECT
+           : status == FL_ESTOPPED          ? FL_EXIT_STOPPED
+           : fl_status_is_bad_input(status) ? FL_EXIT_BAD_INPUT
+                                            : FL_EXIT_FAILED;
 }
 
 /* ---- options ---- */

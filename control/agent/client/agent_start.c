@@ -50,17 +50,19 @@ static bool is_lost_with_host(const fl_agent *agent, fl_worker *w)
     return lost;
 }
 
-/* A worker of a host that has not joined, or that cannot start it: the host is the reason. */
+/* A worker of a host that has not joined, or that cannot start it: the host is the reason.
+ * FL_EINVAL if it cannot take part before a user corrects something there. */
 static fl_status refuse_start(const fl_agent *agent, int rank, const char *why)
 {
     int i =
         agent->hosts == NULL || agent->host_records == NULL ? -1 : fl_hosts_of(agent->hosts, rank);
-    const char *lost = i < 0 ? "" : agent->host_records[i].why;
-    return lost[0] == '\0' ? fl_fail(FL_EFAILED, "cannot start worker %d of %d: %s", rank,
-                                     agent->n_workers, why)
-                           : fl_fail(FL_EFAILED, "cannot start worker %d of %d on host %s (%s): %s",
-                                     rank, agent->n_workers, agent->hosts->host[i].name,
-                                     agent->hosts->host[i].address, lost);
+    const fl_host_record *record = i < 0 ? NULL : &agent->host_records[i];
+    if (record == NULL || record->why[0] == '\0') {
+        return fl_fail(FL_EFAILED, "cannot start worker %d of %d: %s", rank, agent->n_workers, why);
+    }
+    return fl_fail(record->unfit ? FL_EINVAL : FL_EFAILED,
+                   "cannot start worker %d of %d on host %s (%s): %s", rank, agent->n_workers,
+                   agent->hosts->host[i].name, agent->hosts->host[i].address, record->why);
 }
 
 /* Frames of several workers may still be on their way; the first missing one is named. */

@@ -204,6 +204,17 @@ static void turn_away(fl__gate *g, const fl_host_peer *from, int i)
     }
 }
 
+/* An agent of another version asks for a host. The run that is to begin waits for no other agent of
+ * that host: the survey of the links does not either. */
+static void give_up_host(fl__gate *g, int i, const char *why)
+{
+    fl__remote_host *r = i <= 0 ? NULL : &g->remote[i];
+    if (r != NULL && r->state == FL__HOST_AWAITED && !g->hosts->again) {
+        r->unfit = true;
+        fl__gate_lose_host(g, i, why);
+    }
+}
+
 void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_join *join)
 {
     char why[FL_HOST_TEXT_MAX + 1] = "a host of this name has joined already";
@@ -217,6 +228,7 @@ void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_joi
         g->remote[i].owes_join = false;
     }
     if (!fl_join_has_version(join, why)) {
+        give_up_host(g, i, why);
         refused = true;
     } else if (i < 0) {
         i = add_host(g, join, why);

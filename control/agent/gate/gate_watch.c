@@ -114,6 +114,7 @@ static void watch_starters(fl__gate *g)
         fl_host_starter_read(&r->starter, true);
         if (fl_host_starter_ended(&r->starter, g->hosts->ssh[i], true, why) &&
             r->state == FL__HOST_AWAITED && !g->hosts->again) {
+            r->unfit = r->starter.unfit;
             fl__gate_lose_host(g, i, why);
         }
     }

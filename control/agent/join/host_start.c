@@ -1,6 +1,7 @@
 #include "control/agent/join/host_start.h"
 
 #include "control/agent/join/awaited.h"
+#include "control/agent/wire/host_wire.h"
 #include "device/system/child.h"
 #include "device/system/clock.h"
 #include "device/text/plural.h"
@@ -289,6 +290,7 @@ bool fl_host_starter_ended(fl_host_starter *s, const char *address, bool shows, 
     fl_host_starter_read(s, shows);
     int code = reap(s, &is_killed);
     fl_host_starter_forget(s);
+    s->unfit = !is_killed && code == FL_HOST_EXIT_UNFIT;
     if (code >= 0) {
         snprintf(end, sizeof end, " with %s %d", is_killed ? "signal" : "exit code", code);
     }

@@ -33,7 +33,8 @@ typedef struct fl_host_starter {
     int input_fd;      /* the other end of its standard input */
     int said_fd;       /* what it and the agent say; 0: that has ended */
     int ended_fd;      /* readable once it has ended, also for another process */
-    fl_last_line last; /* of it */
+    bool unfit;        /* its agent has ended because this host cannot take part */
+    fl_last_line last; /* of what they said */
 } fl_host_starter;
 
 /* Start `ssh ADDRESS COMMAND` for host i, with this very program; the process ends with the agent
@@ -46,7 +47,7 @@ bool fl_host_start(const fl_hosts *hosts, int i, const char *run_dir, fl_host_st
 void fl_host_starter_read(fl_host_starter *starter, bool shows);
 
 /* Whether it has ended; `why` [FL_HOST_STARTER_WHY] then says how, with its own last words and what
- * to do. Never waits; true once. */
+ * to do; starter->unfit is set if another start would end like this one. Never waits; true once. */
 bool fl_host_starter_ended(fl_host_starter *starter, const char *address, bool shows, char *why);
 
 /* End it, and an agent that has not joined, at once; the process is still to be closed. */

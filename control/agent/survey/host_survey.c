@@ -128,8 +128,8 @@ static fl_status gather_hosts(fl__survey *s)
     }
     note_silent(s);
     return s->o->partial ? FL_OK
-                         : fl_fail(FL_EPEER, "host %s (%s): %s", host->name, host->address,
-                                   s->out->host[i].why);
+                         : fl_fail(fl__survey_loss_of(s, i), "host %s (%s): %s", host->name,
+                                   host->address, s->out->host[i].why);
 }
 
 static fl_status start_agents(fl__survey *s)

@@ -65,7 +65,8 @@ typedef struct fl_host_survey {
 /* Measure. The caller has no threads; there are none afterwards.
  * stopped   out: the signal that ended it with FL_ESTOPPED, one of fl_signals_stops, which are
  *           blocked from then on: the process ends; else 0
- * Returns   FL_EPEER, with what to do, if a host does not join or a pair is not reached, and it was
+ * Returns   FL_EINVAL if a host cannot take part, as with another version, and it was not partial;
+ *           FL_EPEER, with what to do, if a host does not join or a pair is not reached, and it was
  *           not partial; FL_EDEADLINE if this host has not measured its own costs in twice the time
  *           of the others; FL_EIO if the endpoints of the hosts cannot be bound */
 fl_status fl_host_survey_run(const fl_host_survey_options *options, fl_host_survey *out,

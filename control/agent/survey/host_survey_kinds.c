@@ -122,11 +122,11 @@ static void look_at_host(fl__survey *s, int i, int64_t now_us)
     const fl__survey_host *h = &s->host[i];
     int64_t silence_us = s->o->hosts->detect_ms * 1000;
     if (h->joined && h->closed_us != 0 && now_us - h->closed_us > CLOSED_US) {
-        fl__survey_note_gone(s, i, "the connection of its agent was closed");
+        fl__survey_note_gone(s, i, false, "the connection of its agent was closed");
     } else if (h->joined && now_us - h->heard_us > silence_us) {
         char why[64];
         snprintf(why, sizeof why, "it has been silent for %.1f s", (double)silence_us * 1e-6);
-        fl__survey_note_gone(s, i, why);
+        fl__survey_note_gone(s, i, false, why);
     }
 }
 
@@ -138,8 +138,8 @@ fl_status fl__survey_check_presence(fl__survey *s)
         const fl__survey_host *h = &s->host[i];
         look_at_host(s, i, now_us);
         if (h->gone) {
-            return fl_fail(FL_EPEER, "host %s (%s) was lost %s: %s", host_of(s, i)->name,
-                           host_of(s, i)->address,
+            return fl_fail(fl__survey_loss_of(s, i), "host %s (%s) was lost %s: %s",
+                           host_of(s, i)->name, host_of(s, i)->address,
                            s->order.number != 0 ? "while links were measured"
                            : h->measures        ? "while it measured what layers cost"
                                                 : "before the run began",

@@ -15,6 +15,7 @@
 
 typedef struct fl__survey_host {
     bool joined, gone;
+    bool unfit; /* it is gone because it cannot take part before a user corrects something there */
     fl_host_peer peer;
     char address[FL_HOST_TEXT]; /* that it has now */
     int64_t heard_us;           /* when it last said something */
@@ -62,7 +63,11 @@ void fl__survey_send_text(const fl__survey *s, const fl_host_peer *to, fl_host_t
 bool fl__survey_finds_closed(const fl__survey *s, int i);
 
 /* Host i takes no part any more. */
-void fl__survey_note_gone(fl__survey *s, int i, const char *why);
+void fl__survey_note_gone(fl__survey *s, int i, bool unfit, const char *why);
+
+/* What a survey returns that ends because host i is gone, or has not come: FL_EINVAL or FL_EPEER.
+ */
+fl_status fl__survey_loss_of(const fl__survey *s, int i);
 
 /* ② Have hosts of other kinds measure, and wait for them and for this host. FL_EPEER: one was lost
  * meanwhile. What else fails goes to measuring->take. */
@@ -72,8 +77,8 @@ fl_status fl__survey_measure_costs(fl__survey *s) FL_MUST_CHECK;
 void fl__survey_take_profile(fl__survey *s, int i, const fl_host_profile_piece *piece);
 void fl__survey_take_unmeasured(fl__survey *s, int i, uint64_t number, const char *why);
 
-/* FL_EPEER: a host is gone, or silent, or the connection of its agent is closed. For the time in
- * which all have joined. */
+/* FL_EPEER, FL_EINVAL: a host is gone, or silent, or the connection of its agent is closed. For the
+ * time in which all have joined. */
 fl_status fl__survey_check_presence(fl__survey *s) FL_MUST_CHECK;
 
 /* ③ Have all hosts measure the links between them, and wait for it. FL_EPEER: why some are not

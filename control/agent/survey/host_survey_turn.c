@@ -80,11 +80,17 @@ bool fl__survey_finds_closed(const fl__survey *s, int i)
            fl_host_socket_found_closed();
 }
 
-void fl__survey_note_gone(fl__survey *s, int i, const char *why)
+void fl__survey_note_gone(fl__survey *s, int i, bool unfit, const char *why)
 {
     s->host[i].joined = s->out->host[i].joined = false;
     s->host[i].gone = true;
+    s->host[i].unfit = unfit;
     snprintf(s->out->host[i].why, sizeof s->out->host[i].why, "%s", why);
+}
+
+fl_status fl__survey_loss_of(const fl__survey *s, int i)
+{
+    return s->host[i].gone && s->host[i].unfit ? FL_EINVAL : FL_EPEER;
 }
 
 static void refuse_host(fl__survey *s, const fl_host_peer *from, const char *why)
@@ -140,7 +146,7 @@ static void take_join(fl__survey *s, const fl_host_peer *from, const fl_host_joi
     bool known = i > 0 && !s->o->hosts->host[i].absent;
     if (known && !fl_join_has_version(join, why)) {
         refuse_host(s, from, why);
-        fl__survey_note_gone(s, i, why);
+        fl__survey_note_gone(s, i, true, why);
         return;
     }
     if (i == 0 || (i < 0 && !fl_join_has_ranks(s->o->hosts, join, s->o->n_ranks, why))) {
@@ -201,7 +207,8 @@ static void take_message(fl__survey *s, const fl_host_peer *from, const unsigned
         fl__survey_take_unmeasured(s, i, m.unmeasured.number, m.unmeasured.text);
         fl__survey_take_unlinked(s, i, m.unmeasured.number, m.unmeasured.text);
     } else if ((m.type == FL_HOST_LEAVE || m.type == FL_HOST_UNFIT) && i > 0) {
-        fl__survey_note_gone(s, i, m.text[0] == '\0' ? "its agent has ended" : m.text);
+        fl__survey_note_gone(s, i, m.type == FL_HOST_UNFIT,
+                             m.text[0] == '\0' ? "its agent has ended" : m.text);
     }
 }
 
@@ -286,7 +293,7 @@ static void watch_tasks(fl__survey *s)
     }
     for (int i = 1; i < hosts->n; i++) {
         if (!s->host[i].joined && !s->host[i].gone && hosts->has_lost(hosts->meeting, i)) {
-            fl__survey_note_gone(s, i, FL_AWAITED_TASK_LOST);
+            fl__survey_note_gone(s, i, false, FL_AWAITED_TASK_LOST);
         }
     }
 }
@@ -298,7 +305,7 @@ static void watch_starters(fl__survey *s)
         fl_host_starter_read(&s->host[i].starter, !s->o->quiet);
         if (fl_host_starter_ended(&s->host[i].starter, s->o->hosts->ssh[i], !s->o->quiet, why) &&
             !s->host[i].gone) {
-            fl__survey_note_gone(s, i, why);
+            fl__survey_note_gone(s, i, s->host[i].starter.unfit, why);
         }
     }
 }

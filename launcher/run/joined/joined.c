@@ -7,6 +7,7 @@
 #include "control/agent/process/agent.h"
 #include "control/agent/wire/agent_wire.h"
 #include "device/errors/failure.h"
+#include "device/errors/io_status.h"
 #include "device/errors/log.h"
 #include "device/flight/flight.h"
 #include "device/system/alloc.h"
@@ -28,7 +29,7 @@
 #include <unistd.h>
 
 enum {
-    EXIT_BAD_INPUT = 2,
+    EXIT_FAILED = 3,
     FLIGHT_MS = 50, /* the controller looks for workers that hang every 100 ms */
 };
 
@@ -158,9 +159,10 @@ static bool is_sent_back(int socket, const unsigned char *bytes, size_t n)
     return got > 0;
 }
 
-/* The head learns why, too. The relay closes the socket where the head may count this host as lost:
- * what is missing here then is that of a run which has gone on without it. */
-static _Noreturn void refuse(int socket)
+/* The head learns why, too, and from the exit code whether another start may succeed. The relay
+ * closes the socket where the head may count this host as lost: what is missing here then is that
+ * of a run which has gone on without it. */
+static _Noreturn void refuse(int socket, fl_status status)
 {
     unsigned char bytes[FL_AGENT_FRAME_MAX];
     fl_agent_frame frame = {.type = FL_AGENT_REFUSE};
@@ -169,7 +171,7 @@ static _Noreturn void refuse(int socket)
     if (send(socket, bytes, n, MSG_NOSIGNAL) == (ssize_t)n && is_sent_back(socket, bytes, n)) {
         fl_log(FL_LOG_ERROR, "%s", fl_errmsg());
     }
-    _exit(EXIT_BAD_INPUT);
+    _exit(fl_status_is_bad_input(status) ? FL_HOST_EXIT_UNFIT : EXIT_FAILED);
 }
 
 /* The head has looked at the run directory, if that is shared. */
@@ -249,7 +251,7 @@ void fl_joined_serve(void *context, const fl_host_welcome *welcome, int job_fd, 
         status = fl_alloc_array((size_t)h->p.n_ranks, sizeof *children, (void **)&children);
     }
     if (status != FL_OK) {
-        refuse(socket);
+        refuse(socket, status);
     }
     set_worker(h);
     fl_signals_block(&h->signals);

@@ -167,7 +167,7 @@ static void refuse_b(net_hosts *h, const char *gpus, const char *library, const 
     start_head(h, STEPS, more);
     use(gpus, library);
     net_hosts_start_agent(h, 1);
-    net_hosts_expect_codes(h, 3, 2);
+    net_hosts_expect_codes(h, 2, 2);
     assert_true(net_hosts_log_has(h, "b.log", text));
     assert_true(net_hosts_log_has(h, "head.log", text));
     clear(h);

@@ -124,6 +124,24 @@ static void test_host_joining__a_new_host_is_used(void **state)
     assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), 0);
 }
 
+#define DATA "/usr/share/datasets/fashion-mnist"
+
+/* It joins late, and has no data. Would catch: a run that ends because of it. */
+static void test_host_joining__one_without_the_data_changes_nothing(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_two(h, "--set devices.max=3");
+    assert_true(net_hosts_shell("mkdir %s/empty", h->dir));
+    net_hosts_start_agent_with(h, 2, "empty", DATA);
+    assert_int_equal(net_hosts_await_exit(&h->host[2].agent), 2);
+    assert_true(net_hosts_log_has(h, "c.log", DATA));
+    NET_AWAIT(net_hosts_n_events(h, "host.lost", "\"host\": \"c\"") == 1);
+    int n_steps = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) > n_steps + COMPARED);
+    check_end(h);
+}
+
 /* Its address is its own, and no other host has a way there, as behind a firewall. Would catch: the
  * same failure every second, without the host and the reason. */
 static void test_host_joining__one_that_nobody_reaches_is_tried_more_and_more_rarely(void **state)
@@ -173,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HOSTS(test_host_joining__a_lost_host_comes_back),
         HOSTS(test_host_joining__a_new_host_is_used),
+        HOSTS(test_host_joining__one_without_the_data_changes_nothing),
         HOSTS(test_host_joining__one_that_nobody_reaches_is_tried_more_and_more_rarely),
         HOSTS(test_host_joining__a_killed_worker_is_no_question_of_the_network),
     };

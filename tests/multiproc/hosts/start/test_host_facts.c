@@ -19,11 +19,12 @@ static int make_two(void **state)
     return net_hosts_set_up(state, 2, (const int[]){1, 1});
 }
 
-/* The head and the host both say it, and no worker has run. */
+/* The head and the host both say it, and no worker has run. The head ends with the code of bad
+ * input: would catch a run that a scheduler starts again and again. */
 static void expect_refusal(net_hosts *h, const char *text)
 {
     assert_int_equal(net_hosts_await_exit(&h->host[1].agent), 2);
-    assert_int_equal(net_hosts_await_exit(&h->head), 3);
+    assert_int_equal(net_hosts_await_exit(&h->head), 2);
     if (!net_hosts_log_has(h, "b.log", text) || !net_hosts_log_has(h, "head.log", text)) {
         (void)net_hosts_shell("cat %s/b.log %s/head.log", h->dir, h->dir);
         fprintf(stderr, "%s\n", net_hosts_said());
@@ -53,6 +54,22 @@ static void test_host_facts__other_data_is_refused(void **state)
     expect_refusal(h, "host b: data.path " DATA ": found other data, of fingerprint ");
     snprintf(text, sizeof text, "with 60000 and 10000 samples, the head has ");
     assert_true(net_hosts_log_has(h, "b.log", text));
+}
+
+/* Hosts that share no files each have the data. */
+static void test_host_facts__data_that_is_missing_is_refused(void **state)
+{
+    net_hosts *h = *state;
+    char job[1024];
+    NET_NEED(h);
+    assert_true(net_hosts_shell("mkdir %s/empty", h->dir));
+    snprintf(job, sizeof job,
+             NET_JOB "--set train.max_steps=4 --set run.shared=false --set run.dir=%s/logs",
+             h->dir);
+    net_hosts_start_head(h, job);
+    net_hosts_start_agent_with(h, 1, "empty", DATA);
+    expect_refusal(h, DATA);
+    assert_true(net_hosts_log_has(h, "head.log", "cannot start worker 1 of 2 on host b"));
 }
 
 static void test_host_facts__other_weights_are_refused(void **state)
@@ -104,6 +121,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         HOSTS(test_host_facts__other_data_is_refused),
+        HOSTS(test_host_facts__data_that_is_missing_is_refused),
         HOSTS(test_host_facts__other_weights_are_refused),
         HOSTS(test_host_facts__another_plugin_is_refused),
     };

@@ -32,7 +32,7 @@ static void check_refused(void **state, const char *command, const char *why)
     net_hosts_await_key(h);
     NET_AWAIT(net_hosts_log_has(h, "head.log", "waits for 1 other host"));
     net_hosts_start_agent_after(h, 1, command);
-    net_hosts_expect_codes(h, 3, 2);
+    net_hosts_expect_codes(h, 2, 2);
     assert_true(net_hosts_log_has(h, "b.log", why));
     assert_true(net_hosts_log_has(h, "b.log", "allowed: a run.dir "));
     assert_true(net_hosts_log_has(h, "head.log", why));
@@ -93,7 +93,7 @@ static void test_hosts_copied__ssh_names_a_folder_that_is_not_shared(void **stat
     setenv("PATH", path, 1);
     net_hosts_start_head(h, SPLIT "--ssh ");
     setenv("PATH", before, 1);
-    net_hosts_expect(h, 3);
+    net_hosts_expect(h, 2);
     assert_true(net_hosts_log_has(h, "head.log", "no such file on this host: it does not share"));
     assert_true(net_hosts_log_has(h, "head.log", "or run.shared false"));
 }

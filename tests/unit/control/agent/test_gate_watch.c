@@ -1,6 +1,7 @@
 /* When a host that is silent counts as lost. Would catch: a host that vanishes and is noticed only
  * after fault.detect, so that the others train again later than that; one that is lost although its
- * answers come in time; a silence in which nobody listened, and that counts all the same. */
+ * answers come in time; a silence in which nobody listened, and that counts all the same.
+ * And when a host that is awaited is given up. */
 #include "control/agent/gate/gate_state.h"
 
 #include <setjmp.h>
@@ -87,12 +88,38 @@ static void test_gate_watch__a_silence_that_is_excused_loses_none(void **state)
     free(w);
 }
 
+static fl__remote_host *join_with(gate_with_host *w, const char *version, bool again)
+{
+    fl_host_join join = {.name = "b", .n_devices = 1};
+    const fl_host_peer from = {.n = 1};
+    w->remote[1].state = FL__HOST_AWAITED;
+    w->hosts.again = again;
+    snprintf(join.version, sizeof join.version, "%s", version);
+    fl__gate_take_join(&w->gate, &from, &join);
+    return &w->remote[1];
+}
+
+/* Would catch: a head that waits ten minutes for an agent whose version it has refused, and then
+ * ends with a code for which a scheduler starts it again. */
+static void test_gate_watch__another_version_ends_the_wait(void **state)
+{
+    (void)state;
+    gate_with_host *w = look(5000, 0, 0);
+    const fl__remote_host *r = join_with(w, "9.8.7", false);
+    assert_int_equal(r->state, FL__HOST_GONE);
+    assert_true(r->unfit);
+    assert_non_null(strstr(r->why, "it has frostline 9.8.7, and the head " FL_VERSION));
+    assert_int_equal(join_with(w, "9.8.7", true)->state, FL__HOST_AWAITED);
+    free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gate_watch__a_silent_host_is_lost_within_the_time_of_the_job),
         cmocka_unit_test(test_gate_watch__says_for_how_long),
         cmocka_unit_test(test_gate_watch__a_silence_that_is_excused_loses_none),
+        cmocka_unit_test(test_gate_watch__another_version_ends_the_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
