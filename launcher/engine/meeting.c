@@ -113,11 +113,12 @@ fl_status fl_meeting_announce(const char *dir, const char *endpoint)
 
 /* A task that has not joined ends when the folder is gone. All tasks have come to this start, so
  * that nothing is left of those before. */
-bool fl_meeting_has_lost(const char *dir, int rank)
+bool fl_meeting_has_lost(const char *dir, int rank, bool *unfit)
 {
     fl_meeting m = {.rank = 0, .lock_fd = -1};
     snprintf(m.dir, sizeof m.dir, "%s", dir);
     fl__meeting_read_start(dir, m.start);
+    *unfit = fl_meeting_is_unfit(&m, rank);
     return fl__meeting_is_gone(dir) || fl_meeting_life(&m, rank) >= FL_TASK_MAY_HAVE_ENDED;
 }
 
@@ -160,12 +161,12 @@ void fl_meeting_end(const fl_meeting *m, int exit_code)
     }
 }
 
-void fl_meeting_leave(const fl_meeting *m)
+static void leave(const fl_meeting *m, bool unfit)
 {
-    char name[FL__MEETING_NAME];
+    char name[FL__MEETING_NAME], note[FL_MEETING_NOTE];
     fl__meeting_name_left(m->rank, name);
-    bool is_told = access(m->dir, F_OK) != 0 ||
-                   fl__meeting_write(m->dir, name, m->start) == FL_OK ||
+    fl_meeting_note_left(m->start, unfit, note);
+    bool is_told = access(m->dir, F_OK) != 0 || fl__meeting_write(m->dir, name, note) == FL_OK ||
                    fl__meeting_write(m->dir, name, "") == FL_OK; /* without room */
     if (!is_told) {
         fl_log(FL_LOG_DEBUG, "%s", fl_errmsg()); /* the last task may remove the folder now */
@@ -180,11 +181,21 @@ void fl_meeting_leave(const fl_meeting *m)
     }
 }
 
+void fl_meeting_leave(const fl_meeting *m)
+{
+    leave(m, false);
+}
+
+void fl_meeting_leave_unfit(const fl_meeting *m)
+{
+    leave(m, true);
+}
+
 void fl_meeting_leave_refused(const fl_meeting *m)
 {
     char name[FL__MEETING_NAME];
     bool all = true;
-    fl_meeting_leave(m);
+    leave(m, true);
     for (int i = 0; i < m->n && all; i++) {
         fl__meeting_name_left(i, name);
         all = fl__meeting_has(m->dir, name);

@@ -6,7 +6,8 @@
  *     keys     of the head: the keys of the run
  *     join     of the head, once it waits for agents: where
  *     over     of the head, if it ends before: its exit code, which is 0 if there is nothing to do
- *     left-R   of each task that leaves: it does not look at the folder any more
+ *     left-R   of each task that leaves: it does not look at the folder any more, and whether its
+ *              host cannot take part
  *     head     of the head, locked while it lives
  *     lock-R   of each other task, the same
  *     locks    of the first task that sees a lock of another machine held: locks reach other hosts
@@ -64,20 +65,25 @@ fl_status fl_meeting_enter(fl_meeting *m, const fl_meeting_host *self) FL_MUST_C
 /* This task is done with the folder. */
 void fl_meeting_leave(const fl_meeting *m);
 
-/* As fl_meeting_leave, of a task that refuses its job, which all tasks read: once all have left a
- * note, none of this start is late, whichever order they came in. */
+/* The same of a task whose host cannot take part before a user corrects something: the head learns
+ * it. */
+void fl_meeting_leave_unfit(const fl_meeting *m);
+
+/* As fl_meeting_leave_unfit, of a task that refuses its job, which all tasks read: once all have
+ * left a note, none of this start is late, whichever order they came in. */
 void fl_meeting_leave_refused(const fl_meeting *m);
 
 /* ---- the head ---- */
 
 /* Wait for all tasks: hosts [n], by rank. FL_ESTOPPED once `stop` returns a signal's number, which
  * is in *number then; FL_EDEADLINE names the hosts that are missing, FL_EPEER one whose task has
- * ended; FL_EFORMAT for a file that no task wrote. */
+ * ended, FL_EINVAL one that cannot take part; FL_EFORMAT for a file that no task wrote. */
 fl_status fl_meeting_gather(const fl_meeting *m, const fl_engine_task *task, int64_t timeout_ms,
                             int (*stop)(void), fl_meeting_host *hosts, int *number) FL_MUST_CHECK;
 
-/* Whether another task has ended, as far as this host can know it. */
-bool fl_meeting_has_lost(const char *dir, int rank);
+/* Whether another task has ended, as far as this host can know it. *unfit: because its host cannot
+ * take part. */
+bool fl_meeting_has_lost(const char *dir, int rank, bool *unfit);
 
 /* Let the others join at this endpoint; the file of keys is there. fl_io_status, FL_EPEER as above.
  */

@@ -79,12 +79,21 @@ static bool has_ended(const fl_meeting *m, int rank, const fl_meeting_host *host
            (life == FL_TASK_MAY_HAVE_ENDED && (host->n_devices != 0 || fl_left_ms(doubt_us) == 0));
 }
 
+static fl_status fail_ended(const fl_meeting *m, const fl_engine_task *task, int rank)
+{
+    char host[FL_ENGINE_TEXT];
+    bool unfit = fl_meeting_is_unfit(m, rank);
+    return fl_fail(unfit ? FL_EINVAL : FL_EPEER,
+                   "%s: task %d (%s) has ended before the run began%s", task->engine, rank,
+                   name_of(task, rank, host),
+                   unfit ? ", because its host cannot take part; that task says why" : "");
+}
+
 /* Read what has come; *all: nothing is missing. A task may end at any time, so its life is looked
  * at last. */
 static fl_status read_tasks(const fl_meeting *m, const fl_engine_task *task, fl_meeting_host *hosts,
                             int64_t doubt_us, bool *all)
 {
-    char host[FL_ENGINE_TEXT];
     *all = true;
     if (fl__meeting_is_gone(m->dir)) {
         return fl_fail(FL_EPEER, "%s: %s was removed before the run began", task->engine, m->dir);
@@ -93,8 +102,7 @@ static fl_status read_tasks(const fl_meeting *m, const fl_engine_task *task, fl_
         FL_TRY(read_host(m, i, &hosts[i]));
         *all = *all && hosts[i].n_devices != 0;
         if (i != m->rank && has_ended(m, i, &hosts[i], doubt_us)) {
-            return fl_fail(FL_EPEER, "%s: task %d (%s) has ended before the run began",
-                           task->engine, i, name_of(task, i, host));
+            return fail_ended(m, task, i);
         }
     }
     return FL_OK;

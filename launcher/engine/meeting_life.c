@@ -132,11 +132,19 @@ bool fl_meeting_may_have_head(const char *dir)
 
 /* ---- lives, has ended, or not known ---- */
 
+#define UNFIT "\nunfit\n" /* behind the identity of the start */
+
+void fl_meeting_note_left(const char *start, bool unfit, char text[FL_MEETING_NOTE])
+{
+    snprintf(text, FL_MEETING_NOTE, "%s%s", start, unfit ? UNFIT : "");
+}
+
 bool fl_meeting_read_left(const char *dir, const char *name, char start[FL_MEETING_ID])
 {
-    char text[FL__MEETING_TEXT];
+    char text[FL__MEETING_TEXT] = "";
     bool left = fl__meeting_read(dir, name, text);
-    snprintf(start, FL_MEETING_ID, "%.*s", FL_MEETING_ID - 1, left ? text : "");
+    size_t n = left ? strcspn(text, "\n") : 0;
+    snprintf(start, FL_MEETING_ID, "%.*s", n < FL_MEETING_ID ? (int)n : FL_MEETING_ID - 1, text);
     return left;
 }
 
@@ -160,6 +168,14 @@ static fl_task_life look_for_note(const fl_meeting *m, int rank)
         return FL_TASK_NOT_KNOWN;
     }
     return m->is_first ? FL_TASK_HAS_ENDED : fl_meeting_end_in(m, start);
+}
+
+bool fl_meeting_is_unfit(const fl_meeting *m, int rank)
+{
+    char name[FL__MEETING_NAME], text[FL__MEETING_TEXT];
+    fl__meeting_name_left(rank, name);
+    return look_for_note(m, rank) >= FL_TASK_MAY_HAVE_ENDED &&
+           fl__meeting_read(m->dir, name, text) && strstr(text, UNFIT) != NULL;
 }
 
 static void note_reach(const char *dir, const lock_look *look)

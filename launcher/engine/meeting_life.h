@@ -34,8 +34,16 @@ fl_task_life fl_meeting_life(const fl_meeting *m, int rank);
 /* What an end is to this task, which happened in `start`; "": in one that is not known. */
 fl_task_life fl_meeting_end_in(const fl_meeting *m, const char *start);
 
-/* The note of a task that has left: the start that it was of. False: it has left none. */
+/* The note of a task that has left: the start that it was of; "": it knows none. False: it has left
+ * none. */
 bool fl_meeting_read_left(const char *dir, const char *name, char start[FL_MEETING_ID]);
+
+/* The same note, as written into the file. unfit: fl_meeting_leave_unfit. */
+enum { FL_MEETING_NOTE = 64 };
+void fl_meeting_note_left(const char *start, bool unfit, char text[FL_MEETING_NOTE]);
+
+/* Whether a task that has ended has left because it is unfit. */
+bool fl_meeting_is_unfit(const fl_meeting *m, int rank);
 
 /* Lock the file of this task for as long as this process has it open, and say where it is: the
  * descriptor; -1: the file system has no locks, or another process has the lock. m->former

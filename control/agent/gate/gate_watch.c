@@ -97,8 +97,9 @@ static void watch_tasks(fl__gate *g, int64_t now_us)
         return;
     }
     for (int i = 1; i < g->hosts->n; i++) {
-        bool is_awaited = g->remote[i].state == FL__HOST_AWAITED;
-        if (is_awaited && g->hosts->has_lost(g->hosts->meeting, i)) {
+        bool is_awaited = g->remote[i].state == FL__HOST_AWAITED, unfit = false;
+        if (is_awaited && g->hosts->has_lost(g->hosts->meeting, i, &unfit)) {
+            g->remote[i].unfit = unfit;
             fl__gate_lose_host(g, i, FL_AWAITED_TASK_LOST);
         }
     }

@@ -292,8 +292,9 @@ static void watch_tasks(fl__survey *s)
         return;
     }
     for (int i = 1; i < hosts->n; i++) {
-        if (!s->host[i].joined && !s->host[i].gone && hosts->has_lost(hosts->meeting, i)) {
-            fl__survey_note_gone(s, i, false, FL_AWAITED_TASK_LOST);
+        bool unfit = false;
+        if (!s->host[i].joined && !s->host[i].gone && hosts->has_lost(hosts->meeting, i, &unfit)) {
+            fl__survey_note_gone(s, i, unfit, FL_AWAITED_TASK_LOST);
         }
     }
 }

@@ -41,7 +41,8 @@ typedef struct fl_hosts {
     bool by_ssh;                        /* the head starts the agents */
     char ssh[FL_MAX_WORKERS][FL_HOST_TEXT]; /* [n] where ssh finds each host; with by_ssh */
     char meeting[PATH_MAX]; /* where the tasks of an engine wait for the run's keys; "": none do */
-    bool (*has_lost)(const char *meeting, int i); /* with `meeting`: the task of host i has ended */
+    bool (*has_lost)(const char *meeting, int i, bool *unfit); /* with `meeting`: the task of host i
+                                                     has ended; unfit: it cannot take part */
     bool again;        /* the run goes back, and agents that were in it join again by themselves */
     int64_t detect_ms; /* fault.detect: within it, a run goes on without a host that has vanished */
     uint16_t ports[2]; /* the first and the last one at which hosts listen for each other; 0: any */

@@ -223,6 +223,9 @@ static int exit_of_task(const fl_run_hosts *hosts, fl_status status, const fl_re
                : end->signal_number == SIGTERM ? FL_EXIT_TERMINATED
                                                : FL_EXIT_STOPPED;
     }
+    if (status == FL_EPEER && !end->joined) { /* it has heard of the end of the head, which ends */
+        return fl_meeting_last_word(&hosts->meeting);
+    }
     return status == FL_EFAILED ? end->exit_code : fl_exit_of(status);
 }
 
@@ -233,7 +236,11 @@ int fl_run_hosts_serve(const fl_args *args, fl_run_hosts *hosts)
     fl_relay_end end = {.exit_code = 0};
     fl_status status = serve(args, hosts, &end);
     int code = exit_of_task(hosts, status, &end);
-    fl_meeting_leave(&hosts->meeting);
+    if (code == FL_EXIT_BAD_INPUT) {
+        fl_meeting_leave_unfit(&hosts->meeting);
+    } else {
+        fl_meeting_leave(&hosts->meeting);
+    }
     if (status == FL_EPEER && end.joined) {
         fl_meeting_abandon(&hosts->meeting);
     }

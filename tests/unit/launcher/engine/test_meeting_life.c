@@ -198,15 +198,44 @@ static void test_life__a_folder_that_is_removed_ends_the_wait(void **state)
     fl_meeting_host hosts[2];
     fl_engine_task head = meeting_task(0, 2);
     int number = 0;
+    bool unfit = true;
     make_folder(dir);
     open_task(dir, 0, 2, &m);
     come(&m);
-    assert_false(fl_meeting_has_lost(m.dir, 1));
+    assert_false(fl_meeting_has_lost(m.dir, 1, &unfit));
     fl_meeting_clear(m.dir);
-    assert_true(fl_meeting_has_lost(m.dir, 1));
+    assert_true(fl_meeting_has_lost(m.dir, 1, &unfit));
+    assert_false(unfit);
     assert_int_equal(fl_meeting_gather(&m, &head, MEETING_WAIT_MS, meeting_no_stop, hosts, &number),
                      FL_EPEER);
     assert_non_null(strstr(fl_errmsg(), "was removed before the run began"));
+    assert_int_equal(remove_folder(dir), 0);
+}
+
+/* Would catch: a head that ends with a code for which a scheduler starts it again. */
+static void test_life__a_host_that_cannot_take_part_is_named(void **state)
+{
+    (void)state;
+    char dir[FOLDER_SIZE], note[FL_MEETING_NOTE];
+    fl_meeting m;
+    fl_meeting_host hosts[2];
+    fl_engine_task head = meeting_task(0, 2);
+    int number = 0;
+    bool unfit = true;
+    make_folder(dir);
+    open_task(dir, 0, 2, &m);
+    come(&m);
+    m.is_first = false;
+    fl_meeting_note_left("0123456789abcdef0123456789abcdef", true, note); /* of another start */
+    meeting_write(m.dir, "left-1", note);
+    assert_false(fl_meeting_has_lost(m.dir, 1, &unfit) || unfit);
+    fl_meeting_note_left(m.start, true, note);
+    meeting_write(m.dir, "left-1", note);
+    assert_true(fl_meeting_has_lost(m.dir, 1, &unfit) && unfit);
+    assert_int_equal(fl_meeting_gather(&m, &head, MEETING_WAIT_MS, meeting_no_stop, hosts, &number),
+                     FL_EINVAL);
+    assert_non_null(strstr(fl_errmsg(), "task 1 (n2) has ended before the run began, because"));
+    assert_int_equal(remove_folder(m.dir), 0);
     assert_int_equal(remove_folder(dir), 0);
 }
 
@@ -290,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_life__one_killed_before_the_first_look_is_noticed),
         cmocka_unit_test(test_life__one_killed_before_it_has_come_is_noticed),
         cmocka_unit_test(test_life__a_signal_for_all_is_the_heads),
+        cmocka_unit_test(test_life__a_host_that_cannot_take_part_is_named),
         cmocka_unit_test(test_life__a_late_task_finds_a_killed_head),
         cmocka_unit_test(test_life__a_start_is_not_that_of_its_name_before),
         cmocka_unit_test(test_life__a_folder_that_is_removed_ends_the_wait),
