@@ -24,7 +24,6 @@
 #include "nn/model.h"
 #include "pipe/plan/batch/evaluation.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -261,9 +260,7 @@ static fl_status start_workers(fl_controller *controller)
                                     .release_context = controller};
     const fl_worker_birth *birth = o->birth != NULL ? o->birth : &first;
     fl_workers_init(controller->workers, controller->n_workers, o->plan, birth->step);
-    if (o->held_port != NULL) {
-        fl_held_port_close(o->held_port);
-    }
+    fl_held_port_close(o->held_port);
     FL_TRY(fl_agent_open(&agent, controller->workers, &controller->agent));
     fl_tracer_reach(controller->tracer, controller->agent);
     return fl_agent_start_all(controller->agent, birth);
@@ -350,11 +347,8 @@ static fl_agent_ending ending_of(const fl_controller *controller, fl_status stat
 static void hold_port(const fl_controller *controller)
 {
     int *port = controller->options->held_port;
-    if (port != NULL && *port < 0 && controller->hosts.table != NULL) {
-        *port = fl_held_port_open(controller->hosts.table->agents);
-        if (*port < 0) {
-            fl_log(FL_LOG_DEBUG, "cannot hold the port of agents: %s", strerror(errno));
-        }
+    if (port != NULL && controller->hosts.table != NULL) {
+        fl_held_port_hold(controller->hosts.table->agents, port);
     }
 }
 

@@ -323,6 +323,7 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
                                   .found = p->found,
                                   .kept = &l->kept,
                                   .recovered = &l->sums,
+                                  .held_port = p->held_port,
                                   .losses = l};
     p->starters = l->starters;
     p->kept = &l->kept;

@@ -13,6 +13,7 @@
  * A run that continues takes its checkpoint between ① and ② (fl_resume_choose). */
 #include "launcher/run/run.h"
 
+#include "control/agent/join/held_port.h"
 #include "device/errors/failure.h"
 #include "device/errors/log.h"
 #include "device/machine/host_limits.h"
@@ -234,10 +235,12 @@ fl_status fl__run_prepared(fl_preparation *p, const char *run_dir, fl_run_result
         FL_TRY(fl_alloc(sizeof *p->found, &found));
         p->found = found;
     }
+    p->held_port = &losses.held_port;
     sigprocmask(SIG_BLOCK, NULL, &mask);
     bool stops = p->recorded_dir != NULL || p->job->fault.on_loss == FL_ON_LOSS_STOP;
     fl_status status = stops ? run_once(p, run_dir, result)
                              : fl_returns_run(p, run_dir, result, &losses, run_once);
+    fl_held_port_close(&losses.held_port);
     fl_start_stop_end(status, result, &mask);
     fl_kept_snapshot_fini(&losses.kept);
     fl_free(found);

@@ -1,5 +1,6 @@
 #include "launcher/run/start_stop.h"
 
+#include "control/agent/join/held_port.h"
 #include "control/agent/join/host_dismiss.h"
 #include "control/agent/process/signals.h"
 #include "device/errors/log.h"
@@ -20,6 +21,7 @@ fl_status fl_start_stop_look(const fl_preparation *p, bool has_met, fl_run_resul
     }
     result->terminated = number == SIGTERM;
     if (has_met) {
+        fl_held_port_close(p->held_port);
         fl_hosts_dismiss(p->hosts, result->terminated ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_OVER,
                          why, 0);
     }

@@ -1,5 +1,7 @@
 #include "control/agent/join/held_port.h"
 
+#include "device/errors/log.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -44,12 +46,24 @@ int fl_held_port_open(const char *endpoint)
     return fd;
 }
 
+void fl_held_port_hold(const char *endpoint, int *fd)
+{
+    if (*fd < 0) {
+        *fd = fl_held_port_open(endpoint);
+    }
+    if (*fd < 0) {
+        fl_log(FL_LOG_DEBUG, "cannot hold the port of agents: %s", strerror(errno));
+    }
+}
+
 void fl_held_port_close(int *fd)
 {
     int error = errno;
-    if (*fd >= 0) {
+    if (fd != NULL && *fd >= 0) {
         close(*fd);
     }
-    *fd = -1;
+    if (fd != NULL) {
+        *fd = -1;
+    }
     errno = error;
 }

@@ -18,6 +18,9 @@ void fl_head_watch_begin(fl_head_watch *watch, int64_t now_us);
 /* Note one event of a connection. */
 void fl_head_watch_note(fl_head_watch *watch, int event, int64_t now_us);
 
+/* This process did not run for `us`, and could not connect. */
+void fl_head_watch_excuse(fl_head_watch *watch, int64_t us, int64_t now_us);
+
 /* For how long the head has taken no connection; 0: it takes one. */
 int64_t fl_head_watch_closed_us(const fl_head_watch *watch, int64_t now_us);
 

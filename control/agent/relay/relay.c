@@ -140,6 +140,7 @@ static void note_still(fl__relay *r, int64_t us)
     }
     r->stood_us = us;
     r->stood_at_us = fl_now_us();
+    fl_head_watch_excuse(&r->watch, us, r->stood_at_us);
     r->first_ns = 0; /* the head may have lost this host only now */
     r->heard_us = r->heard_us + us < r->stood_at_us ? r->heard_us + us : r->stood_at_us;
     fl_log(FL_LOG_WARN, "this agent stood still for %.1f s", (double)us * 1e-6);
@@ -193,6 +194,7 @@ static fl_status take_message(fl__relay *r, const unsigned char *bytes, size_t n
         return fail_lost(r, m.text);
     case FL_HOST_NEXT:
         r->measures = r->awaits = false;
+        r->plans = true;
         break;
     case FL_HOST_AGAIN: /* ⑦ */
         if (r->joined) {
@@ -372,6 +374,7 @@ static void leave_head(fl__relay *r)
     r->zmq = r->head = r->events = NULL;
     r->socket = -1;
     r->joined = r->over = r->measures = r->has_new_keys = r->awaits = r->head_gone = false;
+    r->plans = false;
     r->n_failed = 0;
     r->refused_us = r->keys_us = r->first_ns = 0;
     r->told_refusal = r->doubted = r->confirmed = false;

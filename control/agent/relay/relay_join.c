@@ -26,7 +26,7 @@ enum {
     TELL_US = 1000000,       /* of silence, before the user is told that the head is awaited */
     TELL_LATER_US = 5000000, /* the same after the survey: the head makes a plan first */
     LOOK_US = 500000,        /* between two questions whether the head has ended */
-    GONE_MS = 10000, /* without a connection, after which a head that goes back counts as dead */
+    GONE_MS = 10000, /* without a connection, after which a head that makes a plan counts as dead */
     /* The kernel of a head that lives takes connections, whatever its processes do. */
     CLOSED_US = 5000000,       /* the same of a head that measures or trains */
     CLOSED_WAIT_US = 1000000,  /* the same of one that waits for hosts: this one waits on */
@@ -158,7 +158,7 @@ fl_status fl__relay_take_welcome(fl__relay *r, const fl_host_message *message)
                        (long long)r->job_bytes, (long long)welcome->job_bytes);
     }
     r->joined = r->was_in = true;
-    r->again = r->measures = r->apart = false;
+    r->again = r->measures = r->plans = r->apart = false;
     r->silence_ms = welcome->silence_ms;
     move_door(r, welcome->ports);
     if (r->asked_us != 0) { /* while nobody listened */
@@ -234,17 +234,20 @@ static void tell_wait(fl__relay *r, int64_t now_us)
     }
 }
 
-/* The head holds its port while it chooses where the run goes back to. */
+/* The head holds its port while it makes the first plan, or chooses where the run goes back to. */
 static fl_status check_head(const fl__relay *r, int64_t now_us)
 {
     int64_t closed_us = fl_head_watch_closed_us(&r->watch, now_us);
     int64_t most_ms = r->silence_ms > GONE_MS ? r->silence_ms : GONE_MS;
-    return !r->again || closed_us <= most_ms * 1000
+    bool holds_port = r->again || r->plans;
+    return !holds_port || closed_us <= most_ms * 1000
                ? FL_OK
                : fl_fail(FL_EPEER,
-                         "the head at %s has ended while the run went back: it has taken no "
-                         "connection for %.1f s; the workers of this host were ended",
-                         r->o->endpoint, (double)closed_us * 1e-6);
+                         "the head at %s has ended %s: it has taken no connection for %.1f s%s",
+                         r->o->endpoint,
+                         r->again ? "while the run went back" : "before the run began",
+                         (double)closed_us * 1e-6,
+                         r->again ? "; the workers of this host were ended" : "");
 }
 
 fl_status fl__relay_check_connection(const fl__relay *r, int64_t now_us)
@@ -269,7 +272,7 @@ void fl__relay_note_wait(fl__relay *r)
                r->o->endpoint);
     }
     r->surveyed = r->awaits = true;
-    r->head_gone = r->told_wait = false;
+    r->head_gone = r->told_wait = r->plans = false;
 }
 
 /* The head that has taken this host in has ended, or its host or the network is gone. It may be

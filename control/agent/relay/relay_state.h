@@ -32,6 +32,7 @@ typedef struct fl__relay {
     bool failed;        /* the same, because the run has failed */
     bool surveyed;  /* the head has measured links or layers, and listens anew before its welcome */
     bool measures;  /* it does so now, and answers all the time */
+    bool plans;     /* all is measured: the head makes a plan, and holds its port meanwhile */
     bool awaits;    /* the head has taken this host in, and waits for others: it answers, too */
     bool head_gone; /* it does so no more: this host waits for it to come back */
     bool apart;     /* the run goes on without this host, which waits to join again */

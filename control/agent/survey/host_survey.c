@@ -1,4 +1,5 @@
 #include "control/agent/join/awaited.h"
+#include "control/agent/join/held_port.h"
 #include "control/agent/process/signals.h"
 #include "control/agent/survey/host_survey_parts.h"
 #include "control/link/keys/zmq_socket.h"
@@ -195,6 +196,9 @@ static void dismiss_agents(fl__survey *s, const char *why)
         zmq_close(s->links);
     }
     fl_host_socket_close(&s->socket);
+    if (!ends && s->o->held_port != NULL) {
+        fl_held_port_hold(s->o->hosts->agents, s->o->held_port);
+    }
     for (int i = 1; s->host != NULL && i < s->out->n; i++) {
         if (ends) {
             fl_host_starter_close(&s->host[i].starter, fl_left_ms(until_us), !s->o->quiet);

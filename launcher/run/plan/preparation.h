@@ -64,8 +64,10 @@ typedef struct fl_preparation {
     const char *recorded_dir;      /* of the run to repeat; NULL: none */
     struct fl_resume *resume;      /* the run that continues; NULL: a new one begins */
     struct fl_kept_snapshot *kept; /* its snapshots in memory; NULL: it makes none */
-    struct fl_run_losses *losses;  /* for which it goes back (returns.h); NULL: it never does */
-    fl_recovery_sums *recovered;   /* what losses have cost it so far; NULL: not wanted */
+    int *held_port; /* holds the port of agents between a survey and the gate, and from one
+                       controller to the next (held_port.h); NULL: nothing does */
+    struct fl_run_losses *losses; /* for which it goes back (returns.h); NULL: it never does */
+    fl_recovery_sums *recovered;  /* what losses have cost it so far; NULL: not wanted */
     fl_recording recording;
     fl_layer_memory *memory_one; /* [n_layers] */
     fl_profile *profile, *learned;

@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+enum { STEP_US = 2000 };
+
 #define PLAN NET_JOB "--set pipe.k=1 --set autodp.r=3 --set pipe.m=1 "
 #define MEASURES "starting: the run measures the links between its hosts, for "
 #define WAITS_FOR_C "waits for host c (127.0.0.3) to join, for "
@@ -188,6 +190,34 @@ static void test_hosts_waiting__measuring_is_a_state(void **state)
     assert_int_equal(net_hosts_await_exit(&h->head), 130);
 }
 
+static bool is_measuring(const net_hosts *h)
+{
+    return net_hosts_shell("test -e %s/run/waiting.txt", h->dir);
+}
+
+/* Between the end of the measurement and the gate, the head has a moment to make its plan. It runs
+ * in small steps until then, and is killed. Would catch: agents that wait a minute for it. */
+static void test_hosts_waiting__an_agent_ends_with_a_head_that_makes_a_plan(void **state)
+{
+    net_hosts *h = *state;
+    assert_true(net_hosts_shell("sed -i '/^links:/,$d' %s/hosts.yaml", h->dir));
+    net_hosts_start_head(h, PLAN);
+    net_hosts_await_key(h);
+    net_hosts_start_agent_for(h, 1, "--address 127.0.0.2");
+    net_hosts_start_agent_for(h, 2, "--address 127.0.0.3");
+    NET_AWAIT(strstr(ask(h, "ctl run status"), MEASURES) != NULL);
+    for (bool measures = true; measures; measures = is_measuring(h)) {
+        kill(h->head, SIGCONT);
+        nap(STEP_US);
+        kill(h->head, SIGSTOP);
+    }
+    kill(h->head, SIGKILL);
+    net_hosts_expect_codes(h, 128 + SIGKILL, 3);
+    bool joined =
+        net_hosts_log_has(h, "b.log", "joined the run"); /* the last step was a long one */
+    assert_true(joined || net_hosts_log_has(h, "b.log", "has ended before the run began: it has"));
+}
+
 /* Would catch: a head that waits for the silence of an agent which was killed, and calls it silent.
  * A process that measures is stopped, so that this takes long enough; it ends with its agent. */
 static void test_hosts_waiting__an_agent_that_is_killed_meanwhile_ends_it(void **state)
@@ -235,6 +265,7 @@ int main(void)
         LOOPBACK(test_hosts_waiting__an_agent_waits_for_a_killed_head),
         LOOPBACK(test_hosts_waiting__an_agent_of_the_run_ends_with_its_head),
         LOOPBACK(test_hosts_waiting__measuring_is_a_state),
+        LOOPBACK(test_hosts_waiting__an_agent_ends_with_a_head_that_makes_a_plan),
         LOOPBACK(test_hosts_waiting__an_agent_that_is_killed_meanwhile_ends_it),
         LOOPBACK(test_hosts_waiting__a_killed_measurement_ends_it),
     };

@@ -39,6 +39,20 @@ static void test_head_watch__counts_from_the_end_of_the_connection(void **state)
     assert_int_equal(fl_head_watch_closed_us(&watch, 9000), 0);
 }
 
+/* Would catch: an agent that was stopped, and gives its head up before it has tried to connect. */
+static void test_head_watch__a_standstill_is_excused(void **state)
+{
+    (void)state;
+    fl_head_watch watch = {.closed_us = 0};
+    fl_head_watch_excuse(&watch, 50, 100);
+    assert_int_equal(fl_head_watch_closed_us(&watch, 1000), 0);
+    fl_head_watch_note(&watch, ZMQ_EVENT_DISCONNECTED, 100);
+    fl_head_watch_excuse(&watch, 500, 700);
+    assert_int_equal(fl_head_watch_closed_us(&watch, 1000), 400);
+    fl_head_watch_excuse(&watch, 500, 1000); /* it began during the standstill */
+    assert_int_equal(fl_head_watch_closed_us(&watch, 1000), 0);
+}
+
 /* A port that is free now. */
 static void find_endpoint(char endpoint[TEXT])
 {
@@ -115,6 +129,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_head_watch__counts_from_the_end_of_the_connection),
+        cmocka_unit_test(test_head_watch__a_standstill_is_excused),
         cmocka_unit_test(test_head_watch__a_held_port_takes_connections),
         cmocka_unit_test(test_head_watch__holds_no_other_endpoint),
     };

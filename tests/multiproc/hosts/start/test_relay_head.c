@@ -1,7 +1,11 @@
-/* An agent that stands still while it joins, and whose host then cannot take part: its process
- * finds what the run has left behind when it went on without the host. Would catch: an agent that
- * blames a file of the run, with the code of bad input, when the head has lost its host, and one
- * that does not tell a real reason because it stood still. */
+/* What an agent makes of its head before its workers have started.
+ *
+ * It stands still while it joins, and its host then cannot take part: its process finds what the
+ * run has left behind when it went on without the host. Would catch: an agent that blames a file of
+ * the run, with the code of bad input, when the head has lost its host, and one that does not tell
+ * a real reason because it stood still.
+ *
+ * Its head is gone after hosts have measured. Would catch: an agent that waits a minute for it. */
 #include "control/agent/join/host_socket.h"
 #include "control/agent/relay/relay.h"
 #include "control/agent/wire/agent_socket.h"
@@ -59,6 +63,9 @@ static void refuse(void *context, const fl_host_welcome *welcome, int job_fd, in
 
 static _Noreturn void become_relay(const joining *j, const char *endpoint, int said)
 {
+    /* the port of the head is not this process's */
+    assert_int_equal(close_range(STDERR_FILENO + 1, (unsigned)said - 1, 0), 0);
+    assert_int_equal(close_range((unsigned)said + 1, ~0U, 0), 0);
     const fl_relay_options relay = {.endpoint = endpoint,
                                     .keys = &j->hosts.keys,
                                     .name = "b",
@@ -206,7 +213,7 @@ static int await_end(joining *j, char said[TEXT])
 
 /* ---- what the agent makes of its refusal ---- */
 
-static void test_relay_refused__a_lost_host_says_that_it_is_lost(void **state)
+static void test_relay_head__a_lost_host_says_that_it_is_lost(void **state)
 {
     joining *j = *state;
     char said[TEXT];
@@ -222,7 +229,7 @@ static void test_relay_refused__a_lost_host_says_that_it_is_lost(void **state)
     assert_null(strstr(said, MISSING));
 }
 
-static void test_relay_refused__a_host_in_the_run_says_why(void **state)
+static void test_relay_head__a_host_in_the_run_says_why(void **state)
 {
     joining *j = *state;
     char said[TEXT];
@@ -236,7 +243,7 @@ static void test_relay_refused__a_host_in_the_run_says_why(void **state)
     assert_string_equal(said, MISSING);
 }
 
-static void test_relay_refused__a_run_that_goes_back_is_joined_again(void **state)
+static void test_relay_head__a_run_that_goes_back_is_joined_again(void **state)
 {
     joining *j = *state;
     fl_host_message m;
@@ -247,7 +254,7 @@ static void test_relay_refused__a_run_that_goes_back_is_joined_again(void **stat
     await(j, FL_HOST_JOIN, FL_HOST_UNFIT, &m);
 }
 
-static void test_relay_refused__without_a_standstill_it_says_why_at_once(void **state)
+static void test_relay_head__without_a_standstill_it_says_why_at_once(void **state)
 {
     joining *j = *state;
     char said[TEXT];
@@ -258,15 +265,27 @@ static void test_relay_refused__without_a_standstill_it_says_why_at_once(void **
     assert_int_equal(await_end(j, said), REFUSED);
 }
 
+static void test_relay_head__a_head_that_makes_no_plan_has_ended(void **state)
+{
+    joining *j = *state;
+    char said[TEXT];
+    send_message(j, &(fl_host_message){.type = FL_HOST_ALIVE}); /* it waits for other hosts */
+    send_message(j, &(fl_host_message){.type = FL_HOST_NEXT});
+    fl_host_socket_close(&j->socket);
+    assert_int_equal(await_end(j, said), 3);
+    assert_non_null(strstr(said, "has ended before the run began: it has taken no connection for"));
+}
+
 #define RELAY_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        RELAY_TEST(test_relay_refused__a_lost_host_says_that_it_is_lost),
-        RELAY_TEST(test_relay_refused__a_host_in_the_run_says_why),
-        RELAY_TEST(test_relay_refused__a_run_that_goes_back_is_joined_again),
-        RELAY_TEST(test_relay_refused__without_a_standstill_it_says_why_at_once),
+        RELAY_TEST(test_relay_head__a_lost_host_says_that_it_is_lost),
+        RELAY_TEST(test_relay_head__a_host_in_the_run_says_why),
+        RELAY_TEST(test_relay_head__a_run_that_goes_back_is_joined_again),
+        RELAY_TEST(test_relay_head__without_a_standstill_it_says_why_at_once),
+        RELAY_TEST(test_relay_head__a_head_that_makes_no_plan_has_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
