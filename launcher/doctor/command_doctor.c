@@ -4,6 +4,7 @@
 #include "device/text/plural.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/doctor/doctor.h"
+#include "launcher/doctor/host_job.h"
 #include "launcher/doctor/host_links.h"
 #include "launcher/doctor/shared_runs.h"
 #include "launcher/job/job.h"
@@ -59,19 +60,20 @@ static void look_at_host(const char *runs, const fl_job *job, fl_nccl_trial *ncc
 
 /* On the hosts of --hosts or of the job. */
 static void look_at_job(const fl_args *args, fl_job_context *w, const fl_nccl_trial *nccl,
-                        fl_findings *findings)
+                        fl_host_facts *facts, fl_findings *findings)
 {
     fl_planned_hosts *planned = NULL;
     if (fl_planned_hosts_make(fl_args_value(args, "--hosts"), &w->job, &planned) != FL_OK) {
         refuse_job("change the job or the hosts, or override the field with --set", findings);
         return;
     }
-    fl_doctor_look_at_job(w->model, &w->dataset, &w->job, planned, nccl, findings);
+    fl_doctor_look_at_job(w->model, &w->dataset, &w->job, planned, nccl, facts, findings);
     fl_free(planned);
 }
 
-/* Returns whether there is a job, and its fields are known. */
-static bool look_at_all(const fl_args *args, fl_job_context *w, fl_findings *findings)
+/* facts: cleared. Returns whether there is a job, and its fields are known. */
+static bool look_at_all(const fl_args *args, fl_job_context *w, fl_host_facts *facts,
+                        fl_findings *findings)
 {
     fl_nccl_trial nccl = {.version = 0};
     fl_job_defaults(&w->job);
@@ -80,7 +82,7 @@ static bool look_at_all(const fl_args *args, fl_job_context *w, fl_findings *fin
     if (loaded && fl_job_context_make(w) != FL_OK) {
         refuse_job("put the file there, or change the path in the job", findings);
     } else if (loaded) {
-        look_at_job(args, w, &nccl, findings);
+        look_at_job(args, w, &nccl, facts, findings);
     }
     return loaded;
 }
@@ -230,11 +232,15 @@ static void ask_others(const fl_args *args, const fl_job *job, bool loaded, host
 
 /* own: of this host, the first one. */
 static fl_status look_at_hosts(const fl_args *args, const fl_job *job, bool loaded,
-                               const fl_findings *own, host_look *l, int *code)
+                               const fl_host_facts *facts, const fl_findings *own, host_look *l,
+                               int *code)
 {
     FL_TRY(load_hosts(args, job, l));
     l->hosts[0].findings = *own;
     ask_others(args, job, loaded, l);
+    if (facts->version[0] != '\0') {
+        fl_host_job_ask(&l->file, job, facts, l->hosts);
+    }
     compare_gpus(job, l);
     fl_doctor_look_at_host_links(
         &l->file, fl_args_has(args, "--hosts") ? "--hosts" : FL_HOSTS_OF_JOB,
@@ -252,11 +258,11 @@ static fl_status look_at_hosts(const fl_args *args, const fl_job *job, bool load
 }
 
 static fl_status look_beyond(const fl_args *args, const fl_job *job, bool loaded,
-                             const fl_findings *own, int *code)
+                             const fl_host_facts *facts, const fl_findings *own, int *code)
 {
     host_look *l = NULL;
     FL_TRY(fl_alloc(sizeof *l, (void **)&l));
-    fl_status status = look_at_hosts(args, job, loaded, own, l, code);
+    fl_status status = look_at_hosts(args, job, loaded, facts, own, l, code);
     if (l->hosts != NULL) {
         fl_doctor_hosts_fini(l->hosts, l->n);
     }
@@ -282,9 +288,20 @@ static fl_status check_proof(const fl_args *args)
                          proof);
 }
 
+static fl_status check_compare(const fl_args *args)
+{
+    int n = fl_args_has(args, "--json") ? 2 : 1;
+    return !fl_args_has(args, FL_HOST_JOB_OPTION) || (args->operand == NULL && args->n_given == n)
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "frostline doctor: " FL_HOST_JOB_OPTION " allows no other option than "
+                         "--json, and no JOB.yaml");
+}
+
 static fl_status check_args(const fl_args *args)
 {
     FL_TRY(check_proof(args));
+    FL_TRY(check_compare(args));
     return args->operand == NULL && fl_args_has(args, "--set")
                ? fl_fail(FL_EINVAL,
                          "frostline doctor: --set changes a job, and JOB.yaml is missing")
@@ -301,11 +318,17 @@ static int run_doctor(const fl_args *args)
     }
     fl_status status = fl_alloc(sizeof *findings, (void **)&findings);
     int code = FL_EXIT_DONE;
-    if (status == FL_OK) {
-        bool loaded = look_at_all(args, &w, findings);
+    if (status == FL_OK && fl_args_has(args, FL_HOST_JOB_OPTION)) {
+        fl_host_job_answer(stdin, findings);
         code = exit_of(findings);
-        status = has_hosts(args, &w.job) ? look_beyond(args, &w.job, loaded, findings, &code)
-                                         : print_findings(args, findings);
+        status = print_findings(args, findings);
+    } else if (status == FL_OK) {
+        fl_host_facts facts = {.version = ""};
+        bool loaded = look_at_all(args, &w, &facts, findings);
+        code = exit_of(findings);
+        status = has_hosts(args, &w.job)
+                     ? look_beyond(args, &w.job, loaded, &facts, findings, &code)
+                     : print_findings(args, findings);
     }
     fl_job_context_fini(&w);
     fl_free(findings);
@@ -325,8 +348,10 @@ const fl_cli_command fl_cli_command_doctor = {
                "there is an error, else with 0.\n"
                "With --hosts, or hosts in the job, ssh starts the same checks on the other\n"
                "hosts, and their versions and clocks are compared with this host's. Files in\n"
-               "the folder of runs, which are removed, show whether all hosts share it. Then ssh\n"
-               "starts agents there, as for a run, and each pair of hosts is measured.\n",
+               "the folder of runs, which are removed, show whether all hosts share it. What\n"
+               "each host has as the model and the data of JOB.yaml is compared with this\n"
+               "host's. Then ssh starts agents there, as for a run, and each pair of hosts is\n"
+               "measured.\n",
     .options = {{"--set", 0, "PATH=VALUE", "override a field, as in --set pipe.k=2; repeatable"},
                 {"--hosts", 0, "FILE", "check the hosts of FILE, too; this host is the first"},
                 {"--listen", 0, "ADDRESS",
@@ -335,6 +360,9 @@ const fl_cli_command fl_cli_command_doctor = {
                 {"--proof", 0, "NAME",
                  "look for the file NAME in DIR, and write an answer there, which the first host "
                  "removes; it starts the other hosts' doctors so"},
+                {FL_HOST_JOB_OPTION, 0, NULL,
+                 "compare the model and the data of a job with those of another host, which gives "
+                 "both on the standard input; it starts the other hosts' doctors so"},
                 {"--json", 0, NULL, "print JSON, for programs"}},
     .run = run_doctor,
 };

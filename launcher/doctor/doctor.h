@@ -4,6 +4,7 @@
 #define FL_LAUNCHER_DOCTOR_DOCTOR_H
 
 #include "autodp/nccl/trial.h"
+#include "control/state/hosts/host_facts.h"
 #include "device/machine/host_limits.h"
 #include "launcher/cli/hosts/planned_hosts.h"
 #include "launcher/doctor/findings.h"
@@ -44,10 +45,11 @@ void fl_doctor_look_at_gpus(const fl_job *job, fl_nccl_trial *nccl, fl_findings 
 /* Whether this host has what the job needs: every check that frostline validate makes, and the
  * memory of this host's workers against what is free. The model and the data set are the job's.
  * planned: the hosts of the run, this one the first; NULL: this one alone. nccl: as
- * fl_doctor_look_at_gpus left it, cleared before that */
+ * fl_doctor_look_at_gpus left it, cleared before that.
+ * facts  out: what other hosts must have, too; unchanged after an error */
 void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
                            const fl_planned_hosts *planned, const fl_nccl_trial *nccl,
-                           fl_findings *findings);
+                           fl_host_facts *facts, fl_findings *findings);
 
 /* ---- judgements: pure ---- */
 

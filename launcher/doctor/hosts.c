@@ -1,35 +1,20 @@
 #include "launcher/doctor/hosts.h"
 
-#include "control/agent/process/signals.h"
 #include "control/events/json.h"
-#include "device/system/alloc.h"
-#include "device/system/child.h"
 #include "device/system/clock.h"
-#include "device/text/last_line.h"
 #include "device/text/plural.h"
 #include "device/text/shell_text.h"
 #include "launcher/cli/cli.h"
 #include "launcher/doctor/shared_runs.h"
+#include "launcher/doctor/ssh_ask.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-enum {
-    ANSWER_MAX = 128 * 1024,
-    ASK_MS = 60000,
-    END_MS = 2000, /* for each ssh to end after the last answer */
-    CANNOT_EXECUTE = 127,
-    REST_READS = 64,
-};
+enum { ASK_MS = 60000 };
 
 #define RUNS_OPTION "--runs"
 #define PROOF_OPTION "--proof"
@@ -90,8 +75,8 @@ static void compare_clock(double there_s, double now_s, fl_findings *findings)
 }
 
 /* A shell that ssh starts may print lines of its own (~/.bashrc, /etc/profile) before the program
- * does. The result is the first object with checks; NULL: there is none. */
-static json_t *find_answer(const char *text, size_t n)
+ * does. The result is the first object with checks. */
+json_t *fl_doctor_find_answer(const char *text, size_t n)
 {
     for (const char *c = text; (c = memchr(c, '{', n - (size_t)(c - text))) != NULL; c++) {
         json_t *answer = json_loadb(c, n - (size_t)(c - text),
@@ -108,7 +93,7 @@ bool fl_doctor_take_answer(const char *text, size_t n, double now_s, fl_doctor_h
 {
     const json_t *check;
     size_t i;
-    host->answer = find_answer(text, n);
+    host->answer = fl_doctor_find_answer(text, n);
     const json_t *checks = json_object_get(host->answer, "checks");
     if (checks == NULL) {
         return false;
@@ -149,33 +134,6 @@ void fl_doctor_compare_gpus(const char *host, int n_devices, fl_findings *findin
 
 /* ---- ssh ---- */
 
-/* A ssh_question that is being asked. */
-typedef struct ssh_question {
-    pid_t pid;  /* 0: it was not asked */
-    int fd;     /* its output; -1: that has ended */
-    int said;   /* its standard error; the same */
-    char *text; /* [ANSWER_MAX] */
-    size_t n;
-    fl_last_line last; /* of its standard error */
-    double now_s;      /* when the output ended */
-} ssh_question;
-
-static _Noreturn void become_ssh(const char *address, const char *command, int out, int said,
-                                 pid_t parent)
-{
-    sigset_t mask;
-    sigprocmask(SIG_BLOCK, NULL, &mask);
-    fl_signals_remove_stops(&mask);
-    sigprocmask(SIG_SETMASK, &mask, NULL);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (getppid() == parent && nothing >= 0 && dup2(nothing, STDIN_FILENO) >= 0 &&
-        dup2(out, STDOUT_FILENO) >= 0 && dup2(said, STDERR_FILENO) >= 0) {
-        execlp("ssh", "ssh", "-o", "BatchMode=yes", address, command, (char *)NULL);
-    }
-    _exit(CANNOT_EXECUTE);
-}
-
 bool fl_doctor_ask_command(const char *program, const fl_doctor_runs *runs,
                            char text[FL_DOCTOR_COMMAND_MAX])
 {
@@ -197,187 +155,35 @@ bool fl_doctor_ask_command(const char *program, const fl_doctor_runs *runs,
     return fl_shell_text_end(&w);
 }
 
-static bool make_command(const fl_doctor_runs *runs, char text[FL_DOCTOR_COMMAND_MAX])
-{
-    char program[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[n < 0 ? 0 : n] = '\0';
-    return n > 0 && fl_doctor_ask_command(program, runs, text);
-}
-
-static bool ask_host(const char *address, const char *command, ssh_question *q)
-{
-    int out[2], said[2];
-    pid_t self = getpid();
-    if (pipe2(out, O_CLOEXEC) != 0) {
-        return false;
-    }
-    if (pipe2(said, O_CLOEXEC) != 0) {
-        close(out[0]);
-        close(out[1]);
-        return false;
-    }
-    fflush(NULL);
-    q->pid = fork();
-    if (q->pid == 0) {
-        become_ssh(address, command, out[1], said[1], self);
-    }
-    close(out[1]);
-    close(said[1]);
-    q->fd = out[0];
-    q->said = said[0];
-    return q->pid > 0;
-}
-
-/* Read what there is; at its end, fd becomes -1. Bytes beyond ANSWER_MAX are dropped. */
-static void read_output(ssh_question *q)
-{
-    char more[4096];
-    ssize_t n = read(q->fd, more, sizeof more);
-    if (n < 0 && errno == EINTR) {
-        return;
-    }
-    if (n <= 0) {
-        close(q->fd);
-        q->fd = -1;
-        q->now_s = (double)fl_now_wall_ns() * 1e-9;
-        return;
-    }
-    size_t room = ANSWER_MAX - q->n, fits = (size_t)n < room ? (size_t)n : room;
-    memcpy(q->text + q->n, more, fits);
-    q->n += fits;
-}
-
-/* The same of its standard error, of which the last line is kept. */
-static void read_said(ssh_question *q)
-{
-    char more[4096];
-    ssize_t n = read(q->said, more, sizeof more);
-    if (n > 0) {
-        fl_last_line_add(&q->last, more, (size_t)n);
-    } else if (n == 0 || errno != EINTR) {
-        close(q->said);
-        q->said = -1;
-    }
-}
-
-static void read_ready(ssh_question *q, const struct pollfd items[2])
-{
-    if (items[1].revents != 0) {
-        read_said(q);
-    }
-    if (items[0].revents != 0) {
-        read_output(q);
-    }
-}
-
-static void read_answers(ssh_question *questions, int n, fl_shared_runs *shared)
-{
-    static const int TURN_MS = 200;
-    int64_t until_us = fl_deadline_us(ASK_MS);
-    bool any = true;
-    while (any && fl_left_ms(until_us) > 0 && !(shared != NULL && fl_shared_runs_is_stopped())) {
-        any = false;
-        if (shared != NULL) {
-            fl_shared_runs_look(shared);
-        }
-        for (int i = 1; i < n; i++) {
-            ssh_question *q = &questions[i];
-            struct pollfd items[] = {{.fd = q->fd, .events = POLLIN},
-                                     {.fd = q->said, .events = POLLIN}};
-            bool asked = q->fd >= 0 || q->said >= 0;
-            any = any || q->fd >= 0;
-            if (asked && poll(items, 2, TURN_MS / n) > 0) {
-                read_ready(q, items);
-            }
-        }
-    }
-}
-
-/* What it said last may come after its output has ended. */
-static void read_rest(ssh_question *q)
-{
-    int flags = fcntl(q->said, F_GETFL);
-    (void)fcntl(q->said, F_SETFL, flags | O_NONBLOCK);
-    for (int i = 0; q->said >= 0 && i < REST_READS; i++) {
-        read_said(q);
-    }
-    if (q->said >= 0) {
-        close(q->said);
-    }
-}
-
-static void describe_end(const ssh_question *q, bool late, bool ended, int how,
-                         char text[FL_FINDING_TEXT])
-{
-    fl_last_line last = q->last;
-    if (last.n == 0 && q->n > 0) { /* a login that is refused may say so there */
-        fl_last_line_add(&last, q->text, q->n);
-    }
-    bool says = last.n > 0;
-    if (q->pid <= 0) {
-        snprintf(text, FL_FINDING_TEXT, "it was not asked");
-    } else if (late) {
-        snprintf(text, FL_FINDING_TEXT, "no answer in %d s; ssh was killed", ASK_MS / 1000);
-    } else if (!ended) {
-        snprintf(text, FL_FINDING_TEXT,
-                 "ssh closed its output without an answer, had not ended %d s later and was killed",
-                 END_MS / 1000);
-    } else {
-        snprintf(text, FL_FINDING_TEXT, "ssh ended with %s %d",
-                 WIFEXITED(how) ? "exit code" : "signal",
-                 WIFEXITED(how) ? WEXITSTATUS(how) : WTERMSIG(how));
-    }
-    size_t n = strlen(text);
-    snprintf(text + n, FL_FINDING_TEXT - n, "%s%s%s", says ? ": \"" : "", last.text,
-             says ? "\"" : "");
-}
-
 /* A ProxyCommand, or a shell's profile there, can keep ssh from its end. */
 static void add_endless(fl_doctor_host *host)
 {
-    fl_finding *f =
-        fl_finding_add(&host->findings, FL_VERDICT_WARNING, "ssh",
-                       "ssh had not ended %d s after its answer, and was killed", END_MS / 1000);
+    fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_WARNING, "ssh",
+                                   "ssh had not ended %d s after its answer, and was killed",
+                                   FL_SSH_ASK_END_MS / 1000);
     fl_finding_advise(f, "look at ssh's own configuration for host %s: ProxyCommand, ControlMaster",
                       host->address);
 }
 
 /* Another version, which does not know an option. */
-static bool is_older(const ssh_question *q, bool ended, int how)
+static bool is_older(const fl_ssh_ask *q)
 {
-    return q->pid > 0 && ended && WIFEXITED(how) && WEXITSTATUS(how) == FL_EXIT_BAD_INPUT &&
+    return q->pid > 0 && q->ended && WIFEXITED(q->how) &&
+           WEXITSTATUS(q->how) == FL_EXIT_BAD_INPUT &&
            (strstr(q->last.text, RUNS_OPTION) != NULL ||
             strstr(q->last.text, PROOF_OPTION) != NULL);
 }
 
-/* Returns whether the host is to be asked without the option. */
-static bool take_end(ssh_question *q, int64_t until_us, fl_doctor_host *host)
+static void add_silent(const fl_ssh_ask *q, fl_doctor_host *host)
 {
-    char text[FL_FINDING_TEXT];
-    int how = 0;
-    bool late = q->fd >= 0;
-    if (late) {
-        close(q->fd);
-    }
-    bool ended = q->pid <= 0 || fl_child_await(q->pid, late ? 0 : fl_left_ms(until_us), &how);
-    read_rest(q);
-    if (!late && q->n > 0 && fl_doctor_take_answer(q->text, q->n, q->now_s, host)) {
-        if (!ended) {
-            add_endless(host);
-        }
-        return false;
-    }
-    if (!late && is_older(q, ended, how)) {
-        return true;
-    }
-    describe_end(q, late, ended, how, text);
-    if (!late && ended && q->n > 0 && how == 0) {
+    char text[FL_SSH_ASK_TEXT];
+    fl_ssh_ask_describe(q, text);
+    if (!q->late && q->ended && q->n > 0 && q->how == 0) {
         fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, "answer",
                                        "host %s (%s): no result of frostline doctor --json; %s",
                                        host->name, host->address, text);
         fl_finding_advise(f, "install this version of frostline there, by the same path");
-        return false;
+        return;
     }
     fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, "ssh", "host %s (%s): %s",
                                    host->name, host->address, text);
@@ -385,43 +191,65 @@ static bool take_end(ssh_question *q, int64_t until_us, fl_doctor_host *host)
                       "ssh -o BatchMode=yes %s must run frostline by the path that it has here; or "
                       "run frostline doctor there by hand",
                       host->address);
+}
+
+/* Returns whether the host is to be asked without the options. */
+static bool take_end(fl_ssh_ask *q, int64_t until_us, fl_doctor_host *host)
+{
+    fl_ssh_ask_end(q, until_us);
+    if (!q->late && q->n > 0 && fl_doctor_take_answer(q->text, q->n, q->now_s, host)) {
+        if (!q->ended) {
+            add_endless(host);
+        }
+        return false;
+    }
+    if (!q->late && is_older(q)) {
+        return true;
+    }
+    add_silent(q, host);
     return false;
 }
 
-static bool make_command_for(int i, const fl_doctor_runs *runs, const fl_shared_runs *shared,
-                             char text[FL_DOCTOR_COMMAND_MAX])
+static bool make_command(int i, const fl_doctor_runs *runs, const fl_shared_runs *shared,
+                         char text[FL_DOCTOR_COMMAND_MAX])
 {
+    char program[PATH_MAX];
+    if (!fl_ssh_ask_program(program)) {
+        return false;
+    }
     if (runs == NULL || shared == NULL) {
-        return make_command(runs, text);
+        return fl_doctor_ask_command(program, runs, text);
     }
     fl_doctor_runs proved = *runs;
     proved.proof = shared->proof[i];
-    return make_command(&proved, text);
+    return fl_doctor_ask_command(program, &proved, text);
+}
+
+static bool look_at_shared(void *context)
+{
+    fl_shared_runs_look(context);
+    return !fl_shared_runs_is_stopped();
 }
 
 /* wanted [n] in: which hosts; out: those that are older. Returns whether one is. */
 static bool ask_hosts(const fl_doctor_runs *runs, fl_shared_runs *shared, int n, bool *wanted,
                       fl_doctor_host *hosts)
 {
-    static const size_t BYTES = ANSWER_MAX;
     char command[FL_DOCTOR_COMMAND_MAX];
-    ssh_question questions[FL_MAX_WORKERS];
+    fl_ssh_ask asks[FL_MAX_WORKERS];
     bool any = false;
     for (int i = 0; i < n; i++) {
-        questions[i] = (ssh_question){.fd = -1, .said = -1};
-        void *text = NULL;
-        if (wanted[i] && hosts[i].address[0] != '\0' &&
-            make_command_for(i, runs, shared, command) && fl_alloc(BYTES, &text) == FL_OK) {
-            questions[i].text = text;
-            (void)ask_host(hosts[i].address, command, &questions[i]);
+        fl_ssh_ask_none(&asks[i]);
+        if (wanted[i] && hosts[i].address[0] != '\0' && make_command(i, runs, shared, command)) {
+            fl_ssh_ask_begin(hosts[i].address, command, -1, &asks[i]);
         }
     }
-    read_answers(questions, n, shared);
-    int64_t until_us = fl_deadline_us(END_MS);
+    fl_ssh_ask_read(asks, n, ASK_MS, shared == NULL ? NULL : look_at_shared, shared);
+    int64_t until_us = fl_deadline_us(FL_SSH_ASK_END_MS);
     for (int i = 1; i < n; i++) {
-        wanted[i] = wanted[i] && take_end(&questions[i], until_us, &hosts[i]);
+        wanted[i] = wanted[i] && take_end(&asks[i], until_us, &hosts[i]);
         any = any || wanted[i];
-        fl_free(questions[i].text);
+        fl_ssh_ask_fini(&asks[i]);
     }
     return any;
 }

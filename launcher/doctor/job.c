@@ -5,6 +5,7 @@
 #include "device/text/plural.h"
 #include "device/text/size_text.h"
 #include "launcher/job/job.h"
+#include "launcher/run/joined/host_facts.h"
 #include "launcher/run/machine/job_demand.h"
 #include "launcher/run/plan/kinds.h"
 #include "launcher/run/plan/preparation.h"
@@ -116,7 +117,7 @@ static void look_at_metrics(const fl_job *job, fl_findings *findings)
 
 void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
                            const fl_planned_hosts *planned, const fl_nccl_trial *nccl,
-                           fl_findings *findings)
+                           fl_host_facts *facts, fl_findings *findings)
 {
     fl_preparation p = {.model = model, .dataset = dataset, .job = job};
     if (planned != NULL) {
@@ -125,6 +126,7 @@ void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, con
         p.cluster = &planned->file.cluster;
     }
     fl_host_limits machine;
+    fl_host_facts own;
     p.tried = fl_nccl_was_tried(nccl) ? nccl : NULL;
     fl_host_limits_read("", &machine);
     fl_status status = fl_preparation_check_arguments(model, dataset, job);
@@ -141,10 +143,14 @@ void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, con
     if (status == FL_OK) {
         status = fl_run_kinds_use(&p); /* profiles that are stated can be used */
     }
+    if (status == FL_OK) {
+        status = fl_host_facts_make(&p, &own);
+    }
     if (fl_job_locate(job, status) != FL_OK || p.plan == NULL) { /* no plan without a failure */
         fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "job", "%s", fl_errmsg());
         fl_finding_advise(f, "change the job, or override the field with --set");
     } else {
+        *facts = own;
         fl_finding_add(findings, FL_VERDICT_OK, "job", "model, data and devices fit each other");
         compare_demand(&p, &machine, findings);
     }

@@ -1,8 +1,8 @@
-/* `frostline doctor JOB.yaml --hosts` looks at the job's run.dir on the other hosts, and whether
- * all hosts share it. Here ssh is a script that runs the command on this machine, in a folder of
- * its own. Would catch: a folder that is looked at where ssh begins; a host with another version
- * that counts as one that ssh does not reach; and a host with another folder by that path, or a
- * copy, that counts as one that shares it. */
+/* `frostline doctor JOB.yaml --hosts` looks at the job's run.dir on the other hosts, whether all
+ * hosts share it, and whether they have the job's data. Here ssh is a script that runs the command
+ * on this machine, in a folder of its own. Would catch: a folder that is looked at where ssh
+ * begins; a host with another version that counts as one that ssh does not reach; and a host with
+ * another folder by that path, or a copy, that counts as one that shares it. */
 #include "support/cli.h"
 
 #include <jansson.h>
@@ -137,6 +137,14 @@ static void name_folder(const char *name)
     setenv("S", path, 1);
 }
 
+static void need_mounts(void)
+{
+    if (system("unshare -m true 2>/dev/null") != 0) {
+        print_message("skipped: no right to make mount name spaces\n");
+        skip();
+    }
+}
+
 typedef struct other_folder {
     const char *before; /* which host b does, in name spaces of its own; $S is the folder */
     const char *found, *advice;
@@ -166,10 +174,7 @@ static const other_folder other_folders[] = {
 static void test_doctor_hosts__find_a_host_that_does_not_share_it(void **state)
 {
     (void)state;
-    if (system("unshare -m true 2>/dev/null") != 0) {
-        print_message("skipped: no right to make mount name spaces\n");
-        skip();
-    }
+    need_mounts();
     cli_must_run("mkdir empty upper");
     for (size_t i = 0; i < sizeof other_folders / sizeof *other_folders; i++) {
         const other_folder *o = &other_folders[i];
@@ -213,6 +218,56 @@ static void test_doctor_hosts__a_proof_is_in_the_folder(void **state)
     cli_run("doctor --json --proof joining-1");
     assert_int_equal(cli_result.exit_code, 2);
     assert_non_null(strstr(cli_result.err, "--proof needs --runs and --json"));
+}
+
+/* ---- whether they have the job's model and data ---- */
+
+/* Also of hosts that share nothing, and print a line when ssh begins. */
+static void test_doctor_hosts__have_the_same_data(void **state)
+{
+    (void)state;
+    expect_of("", 1, "job", "ok", "host b has the model, the data and the weights that host a has");
+    expect_of("--set run.shared=false", 2, "job", "ok", "host c has the model, the data");
+    setenv("LOGIN", "echo hello", 1);
+    expect_of("", 1, "job", "ok", "host b has the model, the data");
+    unsetenv("LOGIN");
+}
+
+/* Would catch: a host with other data, or without, that counts as good until the run starts. */
+static void test_doctor_hosts__find_a_host_with_other_data(void **state)
+{
+    (void)state;
+    need_mounts();
+    cli_make_images("fewer", 100);
+    setenv("BEFORE", "mount -t tmpfs none ../data", 1);
+    expect_of("", 1, "job", "error", "host b: data.path: data");
+    assert_non_null(strstr(cli_result.out, "put the same files there, by the same paths"));
+    setenv("BEFORE", "mount --bind ../fewer ../data", 1);
+    expect_of("--set run.shared=false", 1, "job", "error", "/data: found other data, of fingerpri");
+    assert_non_null(strstr(cli_result.out, "with 100 and 20 samples, the head has "));
+    setenv("BEFORE", "mount -t tmpfs none ../..", 1); /* without the head's working directory */
+    run_command(cli_folder,
+                "mkdir sub sub/there && cp -r bin data job.yaml hosts.yaml sub && cd sub && " ASK
+                ">answer.json; cat answer.json",
+                &cli_result);
+    unsetenv("BEFORE");
+    assert_non_null(strstr(cli_result.out, "host b: the head runs in "));
+}
+
+/* Would catch: a host that is called good although it has not said anything of its data. */
+static void test_doctor_hosts__name_a_host_that_does_not_say(void **state)
+{
+    (void)state;
+    setenv("LOGIN", "case \"$4\" in *--compare*) echo 'out of memory' >&2; exit 3 ;; esac", 1);
+    expect_of("", 1, "job", "error", "host b (192.0.2.2) does not say whether it has the job's");
+    assert_non_null(strstr(cli_result.out, "exit code 3: \\\"out of memory\\\""));
+    unsetenv("LOGIN");
+    cli_run("doctor --compare </dev/null");
+    assert_int_equal(cli_result.exit_code, 2);
+    assert_non_null(strstr(cli_result.out, "the standard input is no question"));
+    cli_run("doctor --compare job.yaml");
+    assert_int_equal(cli_result.exit_code, 2);
+    assert_non_null(strstr(cli_result.err, "--compare allows no other option"));
 }
 
 /* ---- other hosts ---- */
@@ -278,6 +333,9 @@ int main(void)
         cmocka_unit_test(test_doctor_hosts__find_a_host_that_does_not_share_it),
         cmocka_unit_test(test_doctor_hosts__leave_nothing_after_a_signal),
         cmocka_unit_test(test_doctor_hosts__a_proof_is_in_the_folder),
+        cmocka_unit_test(test_doctor_hosts__have_the_same_data),
+        cmocka_unit_test(test_doctor_hosts__find_a_host_with_other_data),
+        cmocka_unit_test(test_doctor_hosts__name_a_host_that_does_not_say),
         cmocka_unit_test(test_doctor_hosts__looks_at_the_folder_of_a_host_of_its_own),
         cmocka_unit_test(test_doctor_hosts__asks_another_version_without_the_folder),
         cmocka_unit_test(test_doctor_hosts__skip_what_a_shell_prints),
