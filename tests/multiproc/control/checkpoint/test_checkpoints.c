@@ -295,7 +295,9 @@ static void test_checkpoints__wait_for_no_pipe(void **state)
     live_clean(&run);
 }
 
-/* Requests and plan changes in turn: with standby workers, another leader, workers that leave. */
+/* Requests and plan changes in turn: with standby workers, another leader, workers that leave. The
+ * run keeps all checkpoints: none is removed while it is verified, and each is verified in the end.
+ */
 static void test_checkpoints__agree_with_changes_of_the_plan(void **state)
 {
     (void)state;
@@ -303,7 +305,7 @@ static void test_checkpoints__agree_with_changes_of_the_plan(void **state)
                                          "{\"k\": 1, \"r\": 1}", "{\"k\": 2, \"r\": 2}"};
     live_run run = live_start((const char *const[]){
         TRAINING, "train.epochs", "9000", "train.evaluate", "false", "devices.count", "4",
-        "checkpoint.every", "7 steps", "checkpoint.keep", "2", NULL});
+        "checkpoint.every", "7 steps", "checkpoint.keep", "1000", NULL});
     live_await_step(&run, 3);
     for (int i = 0; i < 8; i++) {
         json_decref(live_ask(&run, "scale", scales[i % 4]));
