@@ -307,10 +307,27 @@ static void watch_worker(fl_standstill_watch *watch, const fl_flight *flight, fl
     }
 }
 
+/* A worker is done, has departed, or trains no more. The others have waited for it so far, and the
+ * last look is older than this news: how long they wait for each other counts from now on. */
+static void restart_waits(fl_standstill_watch *watch, fl_worker *workers, int n_workers)
+{
+    bool any_left = false;
+    for (int i = 0; i < n_workers; i++) {
+        const fl_worker *w = &workers[i];
+        bool takes_part = w->place.active && !w->done && !w->departed;
+        any_left = any_left || (watch->of[i].takes_part && !takes_part);
+        watch->of[i].takes_part = takes_part;
+    }
+    for (int i = 0; any_left && i < n_workers; i++) {
+        watch->of[i].training.waits_us = workers[i].waits_us = 0;
+    }
+}
+
 void fl_standstill_watch_look(fl_standstill_watch *watch, const fl_flight *flight,
                               fl_worker *workers, int n_workers, int64_t now_us)
 {
     int64_t passed_us = now_us - watch->looked_us;
+    restart_waits(watch, workers, n_workers);
     if (passed_us < PERIOD_US) {
         return;
     }

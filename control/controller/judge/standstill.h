@@ -71,6 +71,7 @@ bool fl_standstill_is_hung(const fl_standstill *s, const fl_standstill_limits *l
 typedef struct fl_standstill_worker {
     fl_standstill training;
     fl_thread_look link;
+    bool takes_part;         /* others may wait for it: it trains, and is not done */
     int n_unanswered;        /* looks in a row, in this silence */
     int64_t unanswered_us;   /* of this silence, excused for that */
     uint64_t passed_over_at; /* fl_flight_view.n_changes as it waited for a command that the others
@@ -83,7 +84,8 @@ typedef bool fl_standstill_looker(void *context, const fl_worker *worker, fl_pro
 
 /* All workers, at most ten times a second: sets waits_us, asleep_us, still_us and hung of workers
  * [n_workers], and moves heard_us on while a link wants a processor or pages from the disk and gets
- * none; also, by at most `silence`, while `look` gets no answer. */
+ * none; also, by at most `silence`, while `look` gets no answer. waits_us of all begins anew as
+ * soon as a worker takes part no more. */
 typedef struct fl_standstill_watch {
     fl_standstill_worker *of; /* [n_workers] */
     bool trains;

@@ -46,16 +46,18 @@ static void stop_here(void)
 static void go_slowly(fl_flight_kind kind, int rank, int64_t step)
 {
     if (rank == 0 && step == AT_STEP && kind == FL_FLIGHT_BACKWARD) {
-        nap(150000);
+        nap(200000);
     }
 }
 
-/* Would catch: a deadline of the wait for a worker that goes on, layer by layer. */
+/* Its step takes over 3 s, each layer of it a fraction. Would catch: a deadline of the wait for a
+ * worker that goes on, layer by layer. */
 static void test_patience__waits_for_a_worker_that_is_slow(void **state)
 {
     (void)state;
     scenario s = {.name = "slow",
-                  .sets = JOB_SETS(SMALL_JOB, SHORT_DEADLINES, "devices.count", "2"),
+                  .sets = JOB_SETS(SMALL_JOB, "fault.detect", "1s", "fault.deadline", "2s",
+                                   "devices.count", "2"),
                   .n_samples = 120,
                   .at_operation = go_slowly};
     scenario_run(&s);
