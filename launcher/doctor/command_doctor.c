@@ -357,12 +357,9 @@ const fl_cli_command fl_cli_command_doctor = {
                 {"--listen", 0, "ADDRESS",
                  "with several hosts: the --listen that the run will have"},
                 {"--runs", 0, "DIR", "check DIR in place of the folder of runs, run.dir"},
-                {"--proof", 0, "NAME",
-                 "look for the file NAME in DIR, and write an answer there, which the first host "
-                 "removes; it starts the other hosts' doctors so"},
+                {"--proof", 0, "NAME", "for doctor itself: find this file in DIR, and answer"},
                 {FL_HOST_JOB_OPTION, 0, NULL,
-                 "compare the model and the data of a job with those of another host, which gives "
-                 "both on the standard input; it starts the other hosts' doctors so"},
+                 "for doctor itself: compare the job on standard input"},
                 {"--json", 0, NULL, "print JSON, for programs"}},
     .run = run_doctor,
 };
