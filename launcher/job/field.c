@@ -104,6 +104,30 @@ static fl_status refuse_value(const fl_field *field, const char *text, size_t le
                    near == NULL ? "" : "; nearest is ", near == NULL ? "" : near);
 }
 
+static fl_status check_address(const fl_field *field, const char *text)
+{
+    fl_status status = fl_address_check(text, field->address);
+    return status == FL_OK || strchr(text, '@') == NULL
+               ? status
+               : fl_fail(status,
+                         "%s; ssh takes its user from its own configuration, as ~/.ssh/config "
+                         "(Host, User)",
+                         fl_errmsg());
+}
+
+/* A shell expands it, where it reads the path. */
+static fl_status check_home(const fl_field *field, const char *text)
+{
+    char shown[FL_SHOWN_MAX];
+    bool is_path = field->type == FL_FIELD_PATH || field->type == FL_FIELD_FILES;
+    return !is_path || text[0] != '~' || (text[1] != '\0' && text[1] != '/')
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "found %s, in which ~ is not expanded; allowed: the whole path, as "
+                         "/home/NAME%s",
+                         fl_shown(text, strlen(text), shown), text[1] == '\0' ? "" : "/...");
+}
+
 fl_status fl__field_take(const fl_field *field, const char *text, size_t length, bool quoted,
                          fl__value *out)
 {
@@ -126,8 +150,9 @@ fl_status fl__field_take(const fl_field *field, const char *text, size_t length,
         return FL_OK;
     }
     if (field->address != FL_ADDRESS_NONE && length <= fl__field_longest_name(field)) {
-        FL_TRY(fl_address_check(copy, field->address));
+        FL_TRY(check_address(field, copy));
     }
+    FL_TRY(check_home(field, copy));
     bool good = fl__field_read(field, copy, length, out);
     bool needs_plain = field->type == FL_FIELD_INTEGER || field->type == FL_FIELD_NUMBER ||
                        field->type == FL_FIELD_BOOLEAN;

@@ -55,6 +55,11 @@ static fl_status unknown_key(list_reader *r, const yaml_node_t *node)
     const char *near = NULL;
     bool is_text =
         node->type == YAML_SCALAR_NODE && strlen(fl_node_text(node)) == node->data.scalar.length;
+    if (is_text && r->list->foreign != NULL && strcmp(fl_node_text(node), r->list->foreign) == 0) {
+        return refuse_node(r, node,
+                           fl_fail(FL_EINVAL, "entry %" PRId64 ": unknown key %s: %s", r->i + 1,
+                                   found, r->list->where));
+    }
     if (is_text) {
         near = fl_nearest(fl_node_text(node), key_at, r->list);
     }

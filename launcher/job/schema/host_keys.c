@@ -65,18 +65,24 @@ static const fl_field of_job[] = {
 static const fl_field of_file[] = {
     NAME, DEVICES, ADDRESS(FL_ADDRESS_ALONE, "an IPv4 address, as 10.0.0.1 (no IPv6)"), OPTIONAL};
 
+#define FOREIGN                                                                                    \
+    .foreign = "user",                                                                             \
+    .where = "ssh takes its user from its own configuration, as ~/.ssh/config (Host, User)"
+
 const fl_list fl__hosts_of_job = {.least = 2,
                                   .capacity = FL_JOB_HOSTS_MAX,
                                   .item_bytes = sizeof(fl_job_host),
                                   .n_keys = sizeof of_job / sizeof *of_job,
                                   .n_required = 3,
-                                  .key = of_job};
+                                  .key = of_job,
+                                  FOREIGN};
 const fl_list fl__hosts_of_file = {.least = 1,
                                    .capacity = FL_MAX_WORKERS,
                                    .item_bytes = sizeof(fl_job_host),
                                    .n_keys = sizeof of_file / sizeof *of_file,
                                    .n_required = 2,
-                                   .key = of_file};
+                                   .key = of_file,
+                                   FOREIGN};
 
 static bool is_there(const char *texts, size_t stride, int n, const char *text)
 {

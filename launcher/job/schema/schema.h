@@ -74,6 +74,8 @@ struct fl_list {
     const fl_field *key; /* an absent integer is FL_LIST_ABSENT; anything else is zeros, which no
                             such key allows */
     bool rises;          /* the first key must rise from item to item */
+    const char *foreign; /* a key that users expect here; NULL: none; */
+    const char *where;   /* where it belongs */
 };
 
 /* A group of fields, named after the folder that reads it. */

@@ -145,6 +145,11 @@ static void test_job__hosts_have_names_addresses_and_devices(void **state)
         {"[{name: a, address: b, devices: 0}]", "entry 1, devices: found '0'"},
         {"[{name: a, address: '10.0.0.1 x', devices: 1}]", "entry 1, address: found"},
         {"[{name: a, address: b, devices: 1, adress: c}]", "unknown key 'adress', nearest is"},
+        {"[{name: a, address: me@b, devices: 1}]",
+         "entry 1, address: found 'me@b', allowed: an IPv4 address, as 10.0.0.1, or a name that "
+         "has one; ssh takes its user from its own configuration, as ~/.ssh/config"},
+        {"[{name: a, address: b, devices: 1, user: me}]",
+         "entry 1: unknown key 'user': ssh takes its user from its own configuration"},
         {"[{name: a, address: b, devices: 1}]",
          "hosts: found a list of 1, allowed: none, or a list of 2 to 128 mappings with name"},
         {"[{name: a, address: b, devices: 1}, 3]", "entry 2: found '3', allowed: a mapping with "},

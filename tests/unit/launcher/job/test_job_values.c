@@ -27,6 +27,8 @@
 #define LIST "allowed: none, or a list of at most 256, each an integer from 0 to 512 (blocks)"
 #define A65 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
+#define HOME "in which ~ is not expanded; allowed: the whole path, as /home/NAME"
+
 static const broken files[] = {
     /* integers */
     {"train: {epochs: many}\n", "job.yaml:1:17: train.epochs: found 'many', " EPOCHS},
@@ -301,6 +303,11 @@ static const broken files[] = {
     {"data: {path: \"a\\0b\"}\n", "job.yaml:1:14: data.path: found 'a\\000b', " FILES},
     {"data: {path: \"\\e[31m\"}\n", "job.yaml:1:14: data.path: found '\\033[31m', " FILES},
     {"data:\n  path: " A65 A65 A65 A65 "\n", "job.yaml:2:9: data.path: found '" A90 "...', " FILES},
+
+    {"data: {path: ~/x}\n", "job.yaml:1:14: data.path: found '~/x', " HOME "/..."},
+    {"data: {path: {train: ~/x}}\n", "job.yaml:1:22: data.path: train: found '~/x', " HOME "/..."},
+    {"run:\n  dir: '~'\n", "job.yaml:2:8: run.dir: found '~', " HOME},
+    {"model: {init: ~/x}\n", "job.yaml:1:15: model.init: found '~/x', " HOME "/..."},
 
     {"data: {path: {train: a, tset: b}}\n",
      "job.yaml:1:25: data.path: unknown key 'tset', allowed: train and test"},
