@@ -26,3 +26,12 @@ const char *fl_count(int64_t n, const char *noun, char text[FL_COUNT_BYTES])
     snprintf(text, FL_COUNT_BYTES, "%" PRId64 " %s%s", n, noun, fl_plural_ending(n, noun));
     return text;
 }
+
+const char *fl_count_range(int first, int n, const char *noun, char text[FL_COUNT_BYTES])
+{
+    int used = snprintf(text, FL_COUNT_BYTES, "%s%s %d", noun, fl_plural_ending(n, noun), first);
+    if (n > 1) {
+        snprintf(text + used, FL_COUNT_BYTES - (size_t)used, " .. %d", first + n - 1);
+    }
+    return text;
+}

@@ -22,7 +22,7 @@ enum {
 typedef struct fl_cli_option {
     const char *name;  /* "--run-dir" */
     char letter;       /* 'k' of -k; 0: none */
-    const char *value; /* "DIR"; NULL: the option takes no value */
+    const char *value; /* "DIR"; "gpipe|1f1b": one of these words; NULL: it takes no value */
     const char *doc;
 } fl_cli_option;
 
@@ -60,6 +60,7 @@ typedef struct fl_cli_word {
     const char *doc;                  /* one sentence */
     char usage[FL_CLI_WORD_USAGE];    /* "scale devices [force]" */
     char arguments[FL_CLI_WORD_TEXT]; /* "devices: 1 to 64: ...", one a line; "": takes none */
+    char next[FL_CLI_WORD_USAGE];     /* "now|epoch": words that may follow it; "": none is known */
 } fl_cli_word;
 
 typedef struct fl_cli_command {

@@ -17,6 +17,9 @@ fl_completes fl_completion_kind(const char *operand)
     if (operand == NULL) {
         return FL_COMPLETES_NOTHING;
     }
+    if (strchr(operand, '|') != NULL) {
+        return FL_COMPLETES_WORD;
+    }
     operand += operand[0] == '[';
     size_t n = strcspn(operand, " ]");
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -25,4 +28,11 @@ fl_completes fl_completion_kind(const char *operand)
         }
     }
     return FL_COMPLETES_NOTHING;
+}
+
+void fl_completion_put_words(FILE *out, const char *words)
+{
+    for (; *words != '\0'; words++) {
+        fputc(*words == '|' ? ' ' : *words, out);
+    }
 }

@@ -16,10 +16,15 @@ typedef enum fl_completes {
     FL_COMPLETES_RUN, /* a folder below runs/, or any folder */
     FL_COMPLETES_FIELD,
     FL_COMPLETES_COMMAND,
+    FL_COMPLETES_WORD, /* one of those that stand there */
 } fl_completes;
 
-/* As the help writes it: "JOB.yaml", "RUN", "[RUN] COMMAND [ARGUMENT]..."; NULL: none. */
+/* As the help writes it: "JOB.yaml", "RUN", "[RUN] COMMAND [ARGUMENT]...", "gpipe|1f1b"; NULL:
+ * none. */
 fl_completes fl_completion_kind(const char *operand);
+
+/* "gpipe|1f1b" as "gpipe 1f1b". */
+void fl_completion_put_words(FILE *out, const char *words);
 
 /* commands  NULL after the last */
 void fl_completion_bash(const fl_cli_command *const *commands, FILE *out);

@@ -5,13 +5,15 @@ static const char *const kind_words[] = {
     [FL_COMPLETES_NOTHING] = "nothing", [FL_COMPLETES_FILE] = "file",
     [FL_COMPLETES_FOLDER] = "folder",   [FL_COMPLETES_RUN] = "run",
     [FL_COMPLETES_FIELD] = "field",     [FL_COMPLETES_COMMAND] = "command",
+    [FL_COMPLETES_WORD] = "word",
 };
 
 static const char head[] =
     "# Completion of frostline for bash. Made from the table of commands by frostline pages.\n"
     "_frostline() {\n"
     "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}\n"
-    "    local options='' values='' operand=nothing words='' candidates='' kind='' name quoted\n"
+    "    local options='' values='' operand=nothing words='' next='' candidates='' kind=''\n"
+    "    local name quoted\n"
     "    local IFS=$' \\t\\n' found=()\n";
 
 /* compgen -W would expand its words, and a folder may have any name: "$(...)" would be run. The
@@ -21,6 +23,9 @@ static const char tail[] =
     "    esac\n"
     "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
     "        candidates=\"$commands --help --version\"\n"
+    "        kind=nothing\n"
+    "    elif [[ \" $next \" =~ \\ \"$before\"=([^ ]+)\\  ]]; then\n"
+    "        candidates=${BASH_REMATCH[1]//|/ }\n"
     "        kind=nothing\n"
     "    elif [[ \" $values \" =~ \\ \"$before\"=([a-z]+)\\  ]]; then\n"
     "        kind=${BASH_REMATCH[1]}\n"
@@ -63,6 +68,24 @@ static const char tail[] =
     "}\n"
     "complete -o filenames -F _frostline frostline\n";
 
+/* Words after which others may stand: an option and its values, or a word of the command. */
+static void put_next(const fl_cli_command *command, FILE *out)
+{
+    fl_cli_word word;
+    fputs("        next='", out);
+    for (const fl_cli_option *o = command->options; o->name != NULL; o++) {
+        if (fl_completion_kind(o->value) == FL_COMPLETES_WORD) {
+            fprintf(out, " %s=%s", o->name, o->value);
+        }
+    }
+    for (int i = 0; command->word_at != NULL && command->word_at(i, &word); i++) {
+        if (word.next[0] != '\0') {
+            fprintf(out, " %s=%s", word.name, word.next);
+        }
+    }
+    fputs("'\n", out);
+}
+
 static void put_command(const fl_cli_command *command, FILE *out)
 {
     fl_cli_word word;
@@ -85,7 +108,9 @@ static void put_command(const fl_cli_command *command, FILE *out)
     for (int i = 0; command->word_at != NULL && command->word_at(i, &word); i++) {
         fprintf(out, "%s%s", i == 0 ? "" : " ", word.name);
     }
-    fputs("'\n        ;;\n", out);
+    fputs("'\n", out);
+    put_next(command, out);
+    fputs("        ;;\n", out);
 }
 
 void fl_completion_bash(const fl_cli_command *const *commands, FILE *out)

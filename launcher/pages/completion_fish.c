@@ -8,6 +8,7 @@ static const char *const kind_arguments[] = {
     [FL_COMPLETES_RUN] = " -F -a '(__frostline_runs)'",
     [FL_COMPLETES_FIELD] = " -f -a '(__frostline_fields)'",
     [FL_COMPLETES_COMMAND] = " -f -a '(__frostline_commands)'",
+    [FL_COMPLETES_WORD] = " -f -a ",
 };
 
 static const char head[] =
@@ -15,6 +16,9 @@ static const char head[] =
     "function __frostline_is\n"
     "    set -l words (commandline -opc)\n"
     "    test (count $words) -gt 1; and test $words[2] = $argv[1]\n"
+    "end\n"
+    "function __frostline_after\n"
+    "    contains -- (commandline -opc)[-1] $argv\n"
     "end\n"
     "function __frostline_begins\n"
     "    test (count (commandline -opc)) -eq 1\n"
@@ -44,6 +48,17 @@ static void put_doc(FILE *out, const char *doc)
     fputs("'\n", out);
 }
 
+static void put_values(FILE *out, const char *value)
+{
+    fl_completes kind = fl_completion_kind(value);
+    fprintf(out, " -r%s", kind_arguments[kind]);
+    if (kind == FL_COMPLETES_WORD) {
+        fputs("'", out);
+        fl_completion_put_words(out, value);
+        fputs("'", out);
+    }
+}
+
 static void put_option(FILE *out, const fl_cli_command *command, const fl_cli_option *option)
 {
     fprintf(out, "complete -c frostline -n '__frostline_is %s' -l %s", command->name,
@@ -52,9 +67,31 @@ static void put_option(FILE *out, const fl_cli_command *command, const fl_cli_op
         fprintf(out, " -s %c", option->letter);
     }
     if (option->value != NULL) {
-        fprintf(out, " -r%s", kind_arguments[fl_completion_kind(option->value)]);
+        put_values(out, option->value);
     }
     put_doc(out, option->doc);
+}
+
+/* A word of the command, unless others follow the word before; and those that follow this one. */
+static void put_word(FILE *out, const fl_cli_command *command, const fl_cli_word *word)
+{
+    fl_cli_word other;
+    fprintf(out, "complete -c frostline -n '__frostline_is %s; and not __frostline_after",
+            command->name);
+    for (int i = 0; command->word_at(i, &other); i++) {
+        if (other.next[0] != '\0') {
+            fprintf(out, " %s", other.name);
+        }
+    }
+    fprintf(out, "' -a %s", word->name);
+    put_doc(out, word->doc);
+    if (word->next[0] != '\0') {
+        fprintf(out,
+                "complete -c frostline -n '__frostline_is %s; and __frostline_after %s' -f -a '",
+                command->name, word->name);
+        fl_completion_put_words(out, word->next);
+        fputs("'\n", out);
+    }
 }
 
 static void put_command(FILE *out, const fl_cli_command *command)
@@ -69,9 +106,7 @@ static void put_command(FILE *out, const fl_cli_command *command)
     fprintf(out, "complete -c frostline -n '__frostline_is %s'%s\n", command->name,
             kind_arguments[fl_completion_kind(command->operand)]);
     for (int i = 0; command->word_at != NULL && command->word_at(i, &word); i++) {
-        fprintf(out, "complete -c frostline -n '__frostline_is %s' -a %s", command->name,
-                word.name);
-        put_doc(out, word.doc);
+        put_word(out, command, &word);
     }
 }
 

@@ -10,6 +10,7 @@ static const char *const kind_actions[] = {
     [FL_COMPLETES_RUN] = "_frostline_runs",
     [FL_COMPLETES_FIELD] = "_frostline_fields",
     [FL_COMPLETES_COMMAND] = "_frostline_commands",
+    [FL_COMPLETES_WORD] = " ",
 };
 
 static const char head[] =
@@ -55,6 +56,18 @@ static void put_choice(FILE *out, const char *name, const char *doc)
     fputs("'\n", out);
 }
 
+static void put_action(FILE *out, const char *value)
+{
+    fl_completes kind = fl_completion_kind(value);
+    if (kind == FL_COMPLETES_WORD) {
+        fputs("(", out);
+        fl_completion_put_words(out, value);
+        fputs(")", out);
+    } else {
+        fputs(kind_actions[kind], out);
+    }
+}
+
 /* An option may be given again: the last one counts, or all of them. */
 static void put_option(FILE *out, const char *name, const fl_cli_option *option)
 {
@@ -64,7 +77,8 @@ static void put_option(FILE *out, const char *name, const fl_cli_option *option)
     if (option->value != NULL) {
         fputs(":", out);
         put_quoted(out, option->value);
-        fprintf(out, ":%s", kind_actions[fl_completion_kind(option->value)]);
+        fputs(":", out);
+        put_action(out, option->value);
     }
     fputs("'", out);
 }
@@ -97,7 +111,15 @@ static void put_words(FILE *out, const fl_cli_command *command)
     for (int i = 0; command->word_at(i, &word); i++) {
         put_choice(out, word.name, word.doc);
     }
-    fprintf(out, "    )\n    _describe command choices\n    %s\n}\n",
+    fputs("    )\n    case $words[CURRENT-1] in\n", out);
+    for (int i = 0; command->word_at(i, &word); i++) {
+        if (word.next[0] != '\0') {
+            fprintf(out, "    %s)\n        compadd ", word.name);
+            fl_completion_put_words(out, word.next);
+            fputs("\n        return\n        ;;\n", out);
+        }
+    }
+    fprintf(out, "    esac\n    _describe command choices\n    %s\n}\n",
             kind_actions[fl_completion_kind(command->operand)]);
 }
 

@@ -4,6 +4,7 @@
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
+#include "device/text/plural.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -63,11 +64,12 @@ void fl__gate_lose_worker(fl__gate *g, int rank)
 
 static void say_lost(const fl_host *host, const fl__remote_host *r)
 {
+    char workers[FL_COUNT_BYTES];
     if (r->unfit) {
         fl_log(FL_LOG_WARN, "host %s (%s) cannot take part: %s", host->name, host->address, r->why);
     } else {
-        fl_log(FL_LOG_WARN, "host %s (%s) is lost, and its workers %d .. %d with it: %s",
-               host->name, host->address, host->first, host->first + host->n - 1, r->why);
+        fl_log(FL_LOG_WARN, "host %s (%s) is lost, and its %s with it: %s", host->name,
+               host->address, fl_count_range(host->first, host->n, "worker", workers), r->why);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "control/agent/join/join_address.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"
+#include "device/text/plural.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -51,6 +52,7 @@ static void welcome_host(fl__gate *g, int i)
 {
     const fl_host *host = &g->hosts->host[i];
     fl_host_message message = {.type = FL_HOST_WELCOME};
+    char workers[FL_COUNT_BYTES];
     bool late = g->remote[i].late;
     message.welcome.host = *host;
     const char *job = g->o->job_text;
@@ -72,8 +74,8 @@ static void welcome_host(fl__gate *g, int i)
     snprintf(message.welcome.cwd, sizeof message.welcome.cwd, "%s", g->cwd);
     snprintf(message.welcome.links, sizeof message.welcome.links, "%s", g->hosts->links);
     (void)fl__gate_send_to_host(g, &g->remote[i].peer, &message);
-    fl_log(FL_LOG_INFO, "host %s (%s) has joined with workers %d .. %d", host->name, host->address,
-           host->first, host->first + host->n - 1);
+    fl_log(FL_LOG_INFO, "host %s (%s) has joined with %s", host->name, host->address,
+           fl_count_range(host->first, host->n, "worker", workers));
     g->remote[i].owes[FL_HOST_NEWS_JOINED] = true;
     if (fl__gate_is_proven(&g->remote[i])) {
         fl__gate_send_kept(g, i);

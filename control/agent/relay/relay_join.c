@@ -5,6 +5,7 @@
 #include "control/link/keys/zmq_socket.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"
+#include "device/text/plural.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -149,6 +150,7 @@ static void move_door(fl__relay *r, const uint16_t ports[2])
 
 fl_status fl__relay_take_welcome(fl__relay *r, const fl_host_message *message)
 {
+    char workers[FL_COUNT_BYTES];
     const fl_host_welcome *welcome = &message->welcome;
     if (r->joined || r->over || r->held_number != 0) {
         return FL_OK;
@@ -164,8 +166,8 @@ fl_status fl__relay_take_welcome(fl__relay *r, const fl_host_message *message)
     if (r->asked_us != 0) { /* while nobody listened */
         fl__relay_send_drain(r);
     }
-    fl_log(FL_LOG_INFO, "joined the run %s as host %s, workers %d .. %d", welcome->run_dir,
-           welcome->host.name, welcome->host.first, welcome->host.first + welcome->host.n - 1);
+    fl_log(FL_LOG_INFO, "joined the run %s as host %s, %s", welcome->run_dir, welcome->host.name,
+           fl_count_range(welcome->host.first, welcome->host.n, "worker", workers));
     return fl__relay_tell_agent(r, message)
                ? FL_OK
                : fl_fail(FL_EIO, "cannot pass the welcome on: %s", strerror(errno));

@@ -4,6 +4,7 @@
 #include "device/text/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/ctl/ctl_ended.h"
+#include "launcher/cli/ctl/ctl_help.h"
 #include "launcher/cli/ctl/ctl_place.h"
 #include "launcher/cli/ctl/ctl_show.h"
 #include "launcher/cli/ctl/ctl_wait.h"
@@ -24,95 +25,11 @@ enum { TIMEOUT_S = 60, TIMEOUT_MOST_S = 86400, LOOK_MS = 500 };
 
 static const int64_t FOREVER_MS = INT64_C(1) << 50;
 
-#define WATCH "watch"
-
-/* ---- help ---- */
-
-#define WATCH_DOC "Show events as they happen, until the run ends."
-
-/* "devices", "[force]" */
-static void name_arg(const fl_ctl_arg *arg, char *text, size_t size_bytes)
-{
-    snprintf(text, size_bytes, arg->required ? "%s" : "[%s]", arg->name);
-}
-
-static void print_arg(const fl_ctl_arg *arg)
-{
-    char allowed[256], name[64];
-    name_arg(arg, name, sizeof name);
-    printf("  %-12s %s: %s\n", name, fl_ctl_allowed(arg, allowed, sizeof allowed), arg->doc);
-}
-
-/* The command's arguments as a man page has them. */
-static void describe_args(const fl_ctl_command *c, fl_cli_word *out)
-{
-    size_t n_usage = (size_t)snprintf(out->usage, sizeof out->usage, "%s", c->name), n = 0;
-    for (const fl_ctl_arg *arg = c->args; arg->name != NULL; arg++) {
-        char allowed[256], name[64];
-        name_arg(arg, name, sizeof name);
-        if (n_usage < sizeof out->usage) {
-            n_usage +=
-                (size_t)snprintf(out->usage + n_usage, sizeof out->usage - n_usage, " %s", name);
-        }
-        if (n < sizeof out->arguments) {
-            n +=
-                (size_t)snprintf(out->arguments + n, sizeof out->arguments - n, "%s: %s: %s\n",
-                                 arg->name, fl_ctl_allowed(arg, allowed, sizeof allowed), arg->doc);
-        }
-    }
-}
-
-static bool word_at(int index, fl_cli_word *out)
-{
-    const fl_ctl_command *c = fl_ctl_command_at(index);
-    if (c != NULL) {
-        *out = (fl_cli_word){.name = c->name, .doc = c->doc};
-        describe_args(c, out);
-        return true;
-    }
-    *out = (fl_cli_word){.name = WATCH, .doc = WATCH_DOC, .usage = WATCH};
-    return index > 0 && fl_ctl_command_at(index - 1) != NULL; /* the last one */
-}
-
-static void print_ctl_help(const fl_ctl_command *c)
-{
-    printf("usage: frostline ctl [RUN] %s", c->name);
-    for (const fl_ctl_arg *arg = c->args; arg->name != NULL; arg++) {
-        printf(arg->required ? " %s" : " [%s]", arg->name);
-    }
-    printf(" [OPTION]...\n\n%s\n", c->doc);
-    if (c->args[0].name != NULL) {
-        printf("\narguments, in this order or as NAME=VALUE; optional ones also as NAME VALUE:\n");
-    }
-    for (const fl_ctl_arg *arg = c->args; arg->name != NULL; arg++) {
-        print_arg(arg);
-    }
-}
-
-static void print_watch_help(void)
-{
-    printf("usage: frostline ctl [RUN] " WATCH " [OPTION]...\n\n"
-           "Show the run's events as they happen, until it ends.\n");
-}
-
 static bool help(int argc, char **argv)
 {
-    for (int i = 0; i < argc; i++) {
-        const fl_ctl_command *c = fl_ctl_command_find(argv[i]);
-        if (c != NULL) {
-            print_ctl_help(c);
-            return true;
-        }
-        if (strcmp(argv[i], WATCH) == 0) {
-            print_watch_help();
-            return true;
-        }
-    }
-    fl_print_command_help(&fl_cli_command_ctl);
-    printf("\ncommands:\n");
-    fl_cli_word word;
-    for (int i = 0; word_at(i, &word); i++) {
-        printf("  %-10s %s\n", word.name, word.doc);
+    if (!fl_ctl_print_word(argc, argv)) {
+        fl_print_command_help(&fl_cli_command_ctl);
+        fl_ctl_print_words();
     }
     return true;
 }
@@ -399,12 +316,12 @@ static const char *name_at(const void *context, int i)
 {
     (void)context;
     const fl_ctl_command *c = i == 0 ? NULL : fl_ctl_command_at(i - 1);
-    return i == 0 ? WATCH : c == NULL ? NULL : c->name;
+    return i == 0 ? FL_CTL_WATCH : c == NULL ? NULL : c->name;
 }
 
 static bool is_command(const char *word)
 {
-    return strcmp(word, WATCH) == 0 || fl_ctl_command_find(word) != NULL;
+    return strcmp(word, FL_CTL_WATCH) == 0 || fl_ctl_command_find(word) != NULL;
 }
 
 static int run_words(target *t, const char *const *words, int n)
@@ -487,5 +404,5 @@ const fl_cli_command fl_cli_command_ctl = {
                 {"--server", 0, "FILE", "the run's public key"}},
     .run = run_ctl,
     .help = help,
-    .word_at = word_at,
+    .word_at = fl_ctl_word_at,
 };

@@ -185,10 +185,10 @@ const fl_cli_command fl_cli_command_export = {
                "  frostline export runs/first && tensorboard --logdir runs\n"
                "  frostline export runs/first --format csv --out tables\n"
                "  frostline export runs/first --to exported --dtype bf16\n",
-    .options = {{"--format", 0, "NAME", "tensorboard, the default, or csv"},
+    .options = {{"--format", 0, "tensorboard|csv", "of the curves; default: tensorboard"},
                 {"--out", 0, "DIR", "where curves go; default: the run directory"},
                 {"--to", 0, "DIR", "export the model into this folder"},
                 {"--checkpoint", 0, "STEP", "of RUN, for --to: a number of steps, or best"},
-                {"--dtype", 0, "TYPE", "of the model: fp32, the default, bf16 or fp16"}},
+                {"--dtype", 0, "fp32|bf16|fp16", "of the model; default: fp32"}},
     .run = run_export,
 };

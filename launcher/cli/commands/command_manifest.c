@@ -324,7 +324,7 @@ const fl_cli_command fl_cli_command_manifest = {
                "pod is a host. `frostline manifest job.yaml ... | kubectl apply -f -` starts the\n"
                "run. Who can read the output can join it.\n"
                "The working directory of the pods is the volume of --claim, or an empty one.\n",
-    .options = {{"--kind", 0, "KIND", "jobset or job; default: jobset"},
+    .options = {{"--kind", 0, "jobset|job", "which objects; default: jobset"},
                 {"--hosts", 0, "N", "pods; default: as many as the job has hosts"},
                 {"--devices", 0, "N", "of each pod; default: those of the job, or 1"},
                 {"--name", 0, "NAME", "of the objects; default: that of the job"},

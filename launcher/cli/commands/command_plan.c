@@ -1,6 +1,7 @@
 /* frostline plan: what run would choose on this machine, and what else there is. */
 #include "control/events/fields.h"
 #include "device/system/alloc.h"
+#include "device/text/plural.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/hosts/planned_hosts.h"
 #include "launcher/cli/job_context.h"
@@ -54,6 +55,7 @@ static void print_stages(const plan_table *t, const fl_plan *plan)
 static void print_host(const fl_cluster_file *file, const fl_plan *plan, int host)
 {
     int n = plan->K * plan->R, n_places = 0;
+    char stages[FL_COUNT_BYTES];
     printf("host %s:", file->name[host]);
     for (int at = 0; at < n; at++) {
         int first = at % plan->K, last = first;
@@ -64,8 +66,8 @@ static void print_host(const fl_cluster_file *file, const fl_plan *plan, int hos
             at++;
             last++;
         }
-        printf("%s replica %d stage", n_places++ == 0 ? "" : ",", at / plan->K);
-        printf(last > first ? "s %d .. %d" : " %d", first, last);
+        printf("%s replica %d %s", n_places++ == 0 ? "" : ",", at / plan->K,
+               fl_count_range(first, last - first + 1, "stage", stages));
     }
     printf(n_places == 0 ? " no stage\n" : "\n");
 }

@@ -82,7 +82,7 @@ const fl_cli_command fl_cli_command_schedule = {
     .summary = "Draw the schedule of a pipeline: what each stage does at each tick.",
     .details = "One row per stage; F2 is the forward, B2 the backward of micro-batch 2. A\n"
                "micro-batch is in flight while a stage holds its activations.\n",
-    .options = {{"--schedule", 0, "NAME", "gpipe or 1f1b; default: 1f1b"},
+    .options = {{"--schedule", 0, "gpipe|1f1b", "default: 1f1b"},
                 {"--stages", 'k', "K", "stages of the pipeline"},
                 {"--micro-batches", 'm', "M", "micro-batches of a step"},
                 {"--backward", 0, "TICKS", "ticks of a backward, a forward being 1; default: 1"},

@@ -140,10 +140,11 @@ static void tell_replaced(const fl_args *args, const fl_job *job)
 static fl_status load_file(const fl_args *args, const fl_job *job, fl_cluster_file *file)
 {
     if (fl_args_has(args, "--hosts")) {
+        FL_TRY(fl_cluster_file_load(fl_args_value(args, "--hosts"), file));
         if (job->n_hosts > 0) {
             tell_replaced(args, job);
         }
-        return fl_cluster_file_load(fl_args_value(args, "--hosts"), file);
+        return FL_OK;
     }
     if (job->n_hosts == 0) {
         return fl_fail(FL_EINVAL,

@@ -266,8 +266,10 @@ static void describe_run(fl_html *html, const fl_report *report)
     }
     fl_html_add(html, " on %s samples", fl_html_number(fl_line_real(started, "samples"), 0, n));
     fl_html_add(html, ", %s to a batch", fl_html_number(fl_line_real(started, "batch"), 0, n));
-    fl_html_add(html, ", for %s", fl_html_number(fl_line_real(newest, "epochs"), 0, n));
-    fl_html_add(html, " epochs at most, with %s", fl_count((int64_t)n_workers, "worker", workers));
+    double epochs = fl_line_real(newest, "epochs");
+    fl_html_add(html, ", for %s", fl_html_number(epochs, 0, n));
+    fl_html_add(html, " epoch%s at most, with %s", fl_plural_ending(epochs == 1 ? 1 : 2, "epoch"),
+                fl_count((int64_t)n_workers, "worker", workers));
     if (n_hosts > 0) {
         fl_html_add(html, " on %s at %s", fl_count((int64_t)n_hosts, "host", hosts),
                     resumed == NULL ? "its start" : "its newest start");

@@ -282,6 +282,19 @@ static void test_hosts_refused__bad_input_is_refused(void **state)
     }
 }
 
+/* Would catch: a line that the hosts of the job are replaced, before the file is looked for. */
+static void test_hosts_refused__a_missing_file_replaces_nothing(void **state)
+{
+    net_hosts *h = *state;
+    run_command(h->dir,
+                "'" FL_BINARY_DIR "/frostline' run " NET_JOB "--hosts nofile.yaml "
+                "--set 'hosts=[{name: a, address: 127.0.0.1, devices: 1}, "
+                "{name: b, address: 127.0.0.2, devices: 1}]'",
+                &said);
+    assert_int_equal(said.exit_code, 2);
+    assert_string_equal(said.err, "nofile.yaml: cannot be opened: No such file or directory\n");
+}
+
 /* Would catch: a plan that cannot be made where the names of the hosts are not known, and one that
  * says nothing of them. */
 static void test_hosts_refused__a_plan_needs_no_names(void **state)
@@ -433,6 +446,7 @@ int main(void)
         LOOPBACK(test_hosts_refused__strangers_are_refused),
         LOOPBACK(test_hosts_refused__a_stale_key_is_read_again),
         LOOPBACK(test_hosts_refused__bad_input_is_refused),
+        LOOPBACK(test_hosts_refused__a_missing_file_replaces_nothing),
         LOOPBACK(test_hosts_refused__a_plan_needs_no_names),
         cmocka_unit_test_setup_teardown(test_hosts_refused__an_address_is_of_one_host, make_two,
                                         net_hosts_tear_down),

@@ -32,10 +32,19 @@ static void test_count__knows_singular_and_plural(void **state)
     }
 }
 
+static void test_count__names_a_range(void **state)
+{
+    (void)state;
+    char text[FL_COUNT_BYTES];
+    assert_string_equal(fl_count_range(2, 1, "worker", text), "worker 2");
+    assert_string_equal(fl_count_range(0, 2, "stage", text), "stages 0 .. 1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_count__knows_singular_and_plural),
+        cmocka_unit_test(test_count__names_a_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
