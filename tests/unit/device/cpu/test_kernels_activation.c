@@ -77,7 +77,7 @@ static void check_kind(fl_device *d, fl_activation kind)
 static void test_activate__agrees_with_double(void **state)
 {
     (void)state;
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+    for (int n_threads = FEWEST_THREADS; n_threads <= 2; n_threads++) {
         fl_device *d = cpu_with(n_threads);
         for (int k = 0; k < N_KINDS; k++) {
             check_kind(d, kinds[k]);

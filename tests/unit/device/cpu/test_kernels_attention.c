@@ -206,7 +206,7 @@ static void test_attention__agrees_with_double(void **state)
     (void)state;
     static const int32_t ragged[] = {17, 1, 0, 33, 5, 32, 16, 31, 64, 70};
     static const int64_t head_dims[] = {8, 12, 16, 17, 24, 32, 48, 50, 64};
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+    for (int n_threads = FEWEST_THREADS; n_threads <= 2; n_threads++) {
         fl_device *d = cpu_with(n_threads);
         for (uint32_t i = 0; i < sizeof head_dims / sizeof head_dims[0]; i++) {
             for (int causal = 0; causal < 2; causal++) {
@@ -224,7 +224,7 @@ static void test_attention__drops_the_probabilities_that_are_defined(void **stat
     (void)state;
     static const int32_t ragged[] = {17, 1, 0, 33, 5, 32, 70};
     static const int64_t head_dims[] = {8, 17, 32};
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+    for (int n_threads = FEWEST_THREADS; n_threads <= 2; n_threads++) {
         fl_device *d = cpu_with(n_threads);
         for (uint32_t i = 0; i < sizeof head_dims / sizeof head_dims[0]; i++) {
             for (int causal = 0; causal < 2; causal++) {

@@ -136,7 +136,7 @@ static void check_norm(fl_device *d, bool rms, int64_t m)
 static void test_bf16__norms(void **state)
 {
     (void)state;
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+    for (int n_threads = FEWEST_THREADS; n_threads <= 2; n_threads++) {
         fl_device *d = cpu_with(n_threads);
         for (int rms = 0; rms < 2; rms++) {
             check_norm(d, rms == 1, 3);
@@ -272,7 +272,7 @@ static void check_attention(fl_device *d, bool causal, float p)
 static void test_bf16__attention(void **state)
 {
     (void)state;
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+    for (int n_threads = FEWEST_THREADS; n_threads <= 2; n_threads++) {
         fl_device *d = cpu_with(n_threads);
         check_attention(d, false, 0.0f);
         check_attention(d, true, 0.0f);

@@ -34,7 +34,7 @@ static void test_dropout__draws_the_mask_that_is_defined(void **state)
     static const int32_t offsets[] = {0, 3, 3, 4, 9};
     static const int64_t ids[] = {7, 1, 0x1234567890, 0};
     static const int64_t widths[] = {1, 3, 16, 17, 37, 64, 100};
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+    for (int n_threads = FEWEST_THREADS; n_threads <= 2; n_threads++) {
         fl_device *d = cpu_with(n_threads);
         for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
             int64_t width = widths[i];

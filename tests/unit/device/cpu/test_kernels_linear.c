@@ -144,7 +144,7 @@ static void check_backward(fl_device *d, shape z, uint32_t seed)
 static void test_linear_backward__agrees_with_double(void **state)
 {
     (void)state;
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+    for (int n_threads = FEWEST_THREADS; n_threads <= 2; n_threads++) {
         fl_device *d = cpu_with(n_threads);
         for (uint32_t i = 0; i < N_SHAPES; i++) {
             check_backward(d, shapes[i], 300 + 10 * i);

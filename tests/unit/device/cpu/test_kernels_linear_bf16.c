@@ -201,7 +201,7 @@ static void check_backward_weights(fl_device *d, data *c)
 static void test_linear_bf16__has_the_bits_of_its_definition(void **state)
 {
     (void)state;
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+    for (int n_threads = FEWEST_THREADS; n_threads <= 2; n_threads++) {
         fl_device *d = cpu_with(n_threads);
         for (uint32_t i = 0; i < N_SHAPES; i++) {
             data c = data_of(shapes[i], 100 + 10 * i);

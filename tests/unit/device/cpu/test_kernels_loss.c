@@ -47,7 +47,7 @@ static void test_cross_entropy__agrees_with_double(void **state)
     (void)state;
     static const int64_t sizes[] = {1, 2, 10, 16, 17, 100, 1003};
     static const float scales[] = {1.0f, 20.0f, 500.0f};
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+    for (int n_threads = FEWEST_THREADS; n_threads <= 2; n_threads++) {
         fl_device *d = cpu_with(n_threads);
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             for (int s = 0; s < 3; s++) {
@@ -409,7 +409,7 @@ static void test_optimizers__agree_with_double(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {0, 1, 15, 16, 17, 63, 1000};
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+    for (int n_threads = FEWEST_THREADS; n_threads <= 2; n_threads++) {
         fl_device *d = cpu_with(n_threads);
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             check_adamw(d, sizes[i]);

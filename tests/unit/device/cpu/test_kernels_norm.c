@@ -118,7 +118,7 @@ enum { N_SIZES = sizeof sizes / sizeof sizes[0], N_COUNTS = sizeof counts / size
 static void test_layernorm__agrees_with_double(void **state)
 {
     (void)state;
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+    for (int n_threads = FEWEST_THREADS; n_threads <= 2; n_threads++) {
         fl_device *d = cpu_with(n_threads);
         for (int i = 0; i < N_SIZES; i++) {
             for (int j = 0; j < N_COUNTS; j++) {
@@ -213,7 +213,7 @@ static void check_backward(fl_device *d, int64_t m, int64_t n, bool with_residua
 static void test_layernorm_backward__agrees_with_double(void **state)
 {
     (void)state;
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+    for (int n_threads = FEWEST_THREADS; n_threads <= 2; n_threads++) {
         fl_device *d = cpu_with(n_threads);
         for (int i = 1; i < N_SIZES; i++) {
             for (int j = 0; j < N_COUNTS; j++) {

@@ -130,7 +130,7 @@ static void test_rmsnorm__agrees_with_double(void **state)
     (void)state;
     static const int64_t sizes[] = {2, 7, 16, 17, 31, 33, 64, 100, 384, 777};
     static const int64_t counts[] = {0, 1, 3, 130};
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+    for (int n_threads = FEWEST_THREADS; n_threads <= 2; n_threads++) {
         fl_device *d = cpu_with(n_threads);
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             for (size_t j = 0; j < sizeof counts / sizeof counts[0]; j++) {
