@@ -333,14 +333,14 @@ static void refused(const char *arguments)
 /* A job on a GPU, and what a run of it on a CPU has left. */
 static void make_saved_model(void)
 {
-    if (access("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz", R_OK) != 0) {
+    if (access(FL_TEST_FASHION "/train-images-idx3-ubyte", R_OK) != 0) {
         skip();
     }
     run_command(
         root,
         "test -d saved || (printf 'name: small\\n"
         "model: {kind: vit, patch: 14, dim: 16, heads: 2, blocks: 1}\\n"
-        "data: {kind: idx, path: /usr/share/datasets/fashion-mnist, samples: 60}\\n"
+        "data: {kind: idx, path: " FL_TEST_FASHION ", samples: 60}\\n"
         "train: {batch: 20, epochs: 1, evaluate: false}\\n"
         "devices: {count: 1, kind: cuda}\\n' >job.yaml && XDG_CACHE_HOME=cache " FL_BINARY_DIR
         "/frostline run job.yaml --set devices.kind=cpu --run-dir saved)",

@@ -24,7 +24,9 @@ static int set_up(void **state)
     char command[4096];
     folder = fresh_folder(FL_BINARY_DIR);
     snprintf(command, sizeof command,
-             "ln -s '%s/configs' configs; ln -s '%s/tests/reference/tokenizer/bert' minilm; "
+             "cp -r '%s/configs' configs; "
+             "sed -i 's|/usr/share/datasets/fashion-mnist|" FL_TEST_FASHION
+             "|' configs/*.yaml; ln -s '%s/tests/reference/tokenizer/bert' minilm; "
              "printf 'Is it cold?\\nThe ice freezes.\\n' >sentences.txt",
              FL_SOURCE_DIR, FL_SOURCE_DIR);
     run_command(folder, command, &result);
@@ -45,7 +47,7 @@ static int tear_down(void **state)
 
 static void run_page(const char *name, int n_least)
 {
-    if (access("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz", R_OK) != 0) {
+    if (access(FL_TEST_FASHION "/train-images-idx3-ubyte", R_OK) != 0) {
         skip();
     }
     assert_true(page_run(name, folder) >= n_least);

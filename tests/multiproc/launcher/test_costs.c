@@ -25,6 +25,7 @@ static int plan(const char *more)
     char command[2048];
     snprintf(command, sizeof command,
              "XDG_CACHE_HOME='%s/cache' '%s/frostline' plan '%s/configs/quickstart.yaml' "
+             "--set data.path='" FL_TEST_FASHION "' "
              "--set model.blocks=1 --set model.dim=8 --set train.batch=4 --set devices.count=1 "
              "--set freeze.policy=none %s",
              folder, FL_BINARY_DIR, FL_SOURCE_DIR, more);
@@ -109,6 +110,7 @@ static void test_costs__of_reads_from_the_cache_are_the_profile_s(void **state)
        "s/read_us_per_byte: .*/read_us_per_byte: 0.25/' mine.yaml");
     snprintf(command, sizeof command,
              "'%s/frostline' run '%s/configs/quickstart.yaml' --run-dir run "
+             "--set data.path='" FL_TEST_FASHION "' "
              "--set model.blocks=1 --set model.dim=8 --set train.batch=4 --set devices.count=1 "
              "--set freeze.policy=none --set data.samples=8 --set train.max_steps=2 "
              "--set train.evaluate=false --set cache.policy=on --set pipe.profile=mine.yaml",

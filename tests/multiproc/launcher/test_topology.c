@@ -18,21 +18,20 @@
 static output result;
 
 /* Large messages and few parameters: a pipeline needs its links more than the sums of gradients. */
-static const char job[] =
-    "name: links\n"
-    "model: {kind: vit, patch: 7, dim: 16, heads: 2, blocks: 2, dropout: 0}\n"
-    "data: {kind: idx, path: /usr/share/datasets/fashion-mnist, samples: 128}\n"
-    "train: {batch: 64, epochs: 1, max_steps: 1, evaluate: false}\n"
-    "devices: {count: 4, kind: cuda}\n"
-    "pipe: {k: 2, m: 2, profile: costs.yaml}\n"
-    "autodp: {r: 2, transport: host}\n"
-    "freeze: {policy: none}\n";
+static const char job[] = "name: links\n"
+                          "model: {kind: vit, patch: 7, dim: 16, heads: 2, blocks: 2, dropout: 0}\n"
+                          "data: {kind: idx, path: " FL_TEST_FASHION ", samples: 128}\n"
+                          "train: {batch: 64, epochs: 1, max_steps: 1, evaluate: false}\n"
+                          "devices: {count: 4, kind: cuda}\n"
+                          "pipe: {k: 2, m: 2, profile: costs.yaml}\n"
+                          "autodp: {r: 2, transport: host}\n"
+                          "freeze: {policy: none}\n";
 
 static void run_on(const char *nvlink, const char *dir)
 {
     char command[1024];
     if (access(FL_BINARY_DIR "/tests/cuda_standin.so", R_OK) != 0 ||
-        access("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz", R_OK) != 0) {
+        access(FL_TEST_FASHION "/train-images-idx3-ubyte", R_OK) != 0) {
         print_message("skipped: this machine has no stand-in for a GPU, or no Fashion-MNIST\n");
         skip();
     }

@@ -55,7 +55,8 @@ typedef struct net_hosts {
 
 /* A small model on images that are drawn: short steps. */
 #define NET_JOB                                                                                    \
-    "'" FL_SOURCE_DIR "/configs/quickstart.yaml' --set model.blocks=2 --set model.dim=16 "         \
+    "'" FL_SOURCE_DIR "/configs/quickstart.yaml' --set data.path='" FL_TEST_FASHION "' "           \
+    "--set model.blocks=2 --set model.dim=16 "                                                     \
     "--set train.batch=16 --set train.evaluate=false --set freeze.policy=none "                    \
     "--set pipe.tune=false --set train.warmup=0 --set train.decay=constant "                       \
     "--set devices.count=auto --set fault.detect=20s "

@@ -496,14 +496,14 @@ static void test_checkpoints__sigterm_leaves_one_and_has_a_code_of_its_own(void 
     static output result;
     fl_checkpoint_folder *folders = NULL;
     char command[2048], dir[FOLDER_SIZE + 8];
-    if (access("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz", R_OK) != 0) {
+    if (access(FL_TEST_FASHION "/train-images-idx3-ubyte", R_OK) != 0) {
         skip();
     }
     snprintf(dir, sizeof dir, "%s/run", root);
     for (int interrupted = 0; interrupted <= 1; interrupted++) {
         snprintf(command, sizeof command,
                  "echo '{model: {blocks: 1, dim: 16, heads: 2, patch: 14}, data: {samples: 2000, "
-                 "path: /usr/share/datasets/fashion-mnist}, train: {epochs: 9000, batch: 20}, "
+                 "path: " FL_TEST_FASHION "}, train: {epochs: 9000, batch: 20}, "
                  "devices: {count: 2}, pipe: {profile: none}}' >job.yaml && rm -rf run && "
                  "{ %s/frostline run job.yaml --run-dir run & } && "
                  "while ! grep -qs '\"step\": 50,' run/steps.jsonl; do sleep 0.05; done && "

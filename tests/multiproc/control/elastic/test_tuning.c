@@ -26,6 +26,7 @@ static void run(const char *name, const char *more)
     char command[2048];
     snprintf(command, sizeof command,
              "'%s/frostline' run '%s/configs/quickstart.yaml' --run-dir %s --set model.blocks=3 "
+             "--set data.path='" FL_TEST_FASHION "' "
              "--set model.dim=16 --set train.batch=16 --set train.max_steps=%d --set pipe.k=2 "
              "--set train.evaluate=false --set autodp.r=1 --set freeze.policy=none "
              "--set pipe.profile=profile.yaml %s",

@@ -33,7 +33,7 @@ static void expect_refusal(net_hosts *h, const char *text)
     assert_int_equal(net_hosts_n_steps(h), 0);
 }
 
-#define DATA "/usr/share/datasets/fashion-mnist"
+#define DATA FL_TEST_FASHION
 
 /* One label more or less than what the head has. */
 static void test_host_facts__other_data_is_refused(void **state)
@@ -41,14 +41,10 @@ static void test_host_facts__other_data_is_refused(void **state)
     net_hosts *h = *state;
     char text[256];
     NET_NEED(h);
-    assert_true(net_hosts_shell("mkdir %s/data && cd %s/data && ln " DATA "/* . 2>/dev/null || "
-                                "cp " DATA "/* %s/data && cd %s/data && "
-                                "gunzip -c t10k-labels-idx1-ubyte.gz > labels && "
-                                "rm t10k-labels-idx1-ubyte.gz && "
-                                "printf '\\001' | dd of=labels bs=1 seek=4000 conv=notrunc && "
-                                "printf '\\002' | dd of=labels bs=1 seek=4001 conv=notrunc && "
-                                "gzip -c labels > t10k-labels-idx1-ubyte.gz && rm labels",
-                                h->dir, h->dir, h->dir, h->dir));
+    assert_true(net_hosts_shell("cp -r " DATA " %s/data && cd %s/data && "
+                                "for value in 1 2; do printf \"\\\\00$value\" | dd bs=1 "
+                                "of=t10k-labels-idx1-ubyte seek=400$value conv=notrunc; done",
+                                h->dir, h->dir));
     net_hosts_start_head(h, NET_JOB "--set train.max_steps=4");
     net_hosts_start_agent_with(h, 1, "data", DATA);
     expect_refusal(h, "host b: data.path " DATA ": found other data, of fingerprint ");
@@ -91,7 +87,8 @@ static void test_host_facts__other_weights_are_refused(void **state)
 }
 
 #define PLUGIN_JOB                                                                                 \
-    "'" FL_SOURCE_DIR "/configs/quickstart.yaml' --set model.kind=plugin --set model.plugin=%s "   \
+    "'" FL_SOURCE_DIR "/configs/quickstart.yaml' --set data.path='" FL_TEST_FASHION "' "           \
+    "--set model.kind=plugin --set model.plugin=%s "                                               \
     "--set train.batch=16 --set train.evaluate=false --set freeze.policy=none "                    \
     "--set pipe.tune=false --set devices.count=auto --set train.max_steps=4"
 
