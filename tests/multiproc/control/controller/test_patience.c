@@ -9,15 +9,16 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
 enum {
     AT_STEP = 5,
-    SLEEP_US = 1300000, /* longer than fault.deadline */
+    SLEEP_US = 2600000, /* longer than fault.deadline */
 };
 
-#define SHORT_DEADLINES "fault.detect", "1s", "fault.deadline", "1s"
+#define SHORT_DEADLINES "fault.detect", "2s", "fault.deadline", "2s"
 #define SMALL_JOB                                                                                  \
     "pipe.k", "2", "autodp.r", "1", "pipe.m", "2", "train.batch", "12", "train.epochs", "1",       \
         "train.evaluate", "false"
@@ -30,6 +31,21 @@ typedef struct meeting {
 static void await(const atomic_bool *flag)
 {
     while (!atomic_load(flag)) {
+        nap(5000);
+    }
+}
+
+/* Until a worker is where the test wants it, or until the run has ended before that, which fails.
+ */
+static void await_arrival(scenario *s, const meeting *m)
+{
+    siginfo_t end = {.si_pid = 0};
+    while (!atomic_load(&m->arrived)) {
+        assert_int_equal(waitid(P_PID, (id_t)s->controller, &end, WEXITED | WNOHANG | WNOWAIT), 0);
+        if (end.si_pid != 0) {
+            expect_end(s, FL_OK);
+            fail_msg("%s: the run ended too early", s->name);
+        }
         nap(5000);
     }
 }
@@ -56,8 +72,7 @@ static void test_patience__waits_for_a_worker_that_is_slow(void **state)
 {
     (void)state;
     scenario s = {.name = "slow",
-                  .sets = JOB_SETS(SMALL_JOB, "fault.detect", "1s", "fault.deadline", "2s",
-                                   "devices.count", "2"),
+                  .sets = JOB_SETS(SMALL_JOB, SHORT_DEADLINES, "devices.count", "2"),
                   .n_samples = 120,
                   .at_operation = go_slowly};
     scenario_run(&s);
@@ -96,7 +111,7 @@ static void test_patience__survives_a_machine_that_slept(void **state)
                   .at_operation = meet_in_a_layer,
                   .context = m};
     scenario_start(&s);
-    await(&m->arrived); /* worker 1 waits for worker 0 now, or soon */
+    await_arrival(&s, m); /* worker 1 waits for worker 0 now, or soon */
     nap(50000);
     signal_all(&s, 2, SIGSTOP);
     nap(SLEEP_US);
@@ -119,7 +134,7 @@ static void test_patience__waits_for_workers_that_are_stopped_together(void **st
                   .at_operation = meet_in_a_layer,
                   .context = m};
     scenario_start(&s);
-    await(&m->arrived);
+    await_arrival(&s, m);
     signal_workers(&s, 2, SIGSTOP);
     nap(2 * SLEEP_US);
     signal_workers(&s, 2, SIGCONT);
@@ -143,7 +158,7 @@ static void test_patience__waits_for_them_for_fault_deadline(void **state)
                   .at_operation = meet_in_a_layer,
                   .context = m};
     scenario_start(&s);
-    await(&m->arrived);
+    await_arrival(&s, m);
     signal_workers(&s, 2, SIGSTOP);
     atomic_store(&m->go_on, true);
     expect_end(&s, FL_OK);
@@ -186,7 +201,7 @@ static void test_patience__waits_for_a_controller_that_was_stopped(void **state)
                   .at_operation = meet_before_an_answer,
                   .context = m};
     scenario_start(&s);
-    await(&m->arrived);
+    await_arrival(&s, m);
     assert_int_equal(kill(s.controller, SIGSTOP), 0);
     atomic_store(&m->go_on, true);
     nap(SLEEP_US);
