@@ -113,7 +113,6 @@ static fl_status open_tables(fl_controller *controller)
                                                             .deadline_us = limits->circle_us}));
     controller->standstill.look = look_at_process;
     controller->standstill.context = controller;
-    controller->standstill.woken_at = controller->router.woken_at;
     facts->workers = controller->workers;
     facts->flight = controller->flight;
     FL_TRY(fl_flight_dump_init(&controller->flight_dump, facts));
@@ -299,7 +298,6 @@ static fl_status open_sockets(fl_controller *controller)
     const fl_controller_options *o = controller->options;
     FL_TRY(fl_signals_open(&controller->signals));
     FL_TRY(fl_far_open_router(controller));
-    controller->router.flight = controller->flight;
     FL_TRY(open_ctl(controller));
     fl_event_log_listen(&controller->log, fl_ctl_publish, controller->ctl);
     FL_TRY(fl_metrics_open(o->metrics, controller->n_workers, &controller->metrics));

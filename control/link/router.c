@@ -106,13 +106,11 @@ void fl_router_close(fl_router *router)
 void fl_router_admit(fl_router *router, int rank, uint32_t incarnation)
 {
     router->listens[rank] = incarnation;
-    router->woken_at[rank] = 0;
 }
 
 void fl_router_drop(fl_router *router, int rank)
 {
     router->listens[rank] = 0;
-    router->woken_at[rank] = 0;
 }
 
 fl_wire_message fl_router_frame(const fl_plan *plan, fl_wire_type type)
@@ -128,19 +126,6 @@ bool fl_router_send(fl_router *router, const void *to, size_t to_bytes, const ch
            zmq_send(router->socket, bytes, n, ZMQ_DONTWAIT) >= 0;
 }
 
-/* Before the frame is sent: afterwards the thread may have heeded it, and stand by again. */
-static void note_woken(fl_router *router, int rank, fl_wire_type type)
-{
-    fl_flight_view view;
-    if (router->flight == NULL || (type != FL_WIRE_WAKE && type != FL_WIRE_COMMAND)) {
-        return;
-    }
-    fl_flight_look(router->flight, rank, 0, &view);
-    bool stands_by =
-        view.whole && view.depth > 0 && view.open[view.depth - 1].kind == FL_FLIGHT_STANDBY;
-    router->woken_at[rank] = stands_by ? view.n_changes : 0;
-}
-
 void fl_router_send_to(fl_router *router, int rank, const fl_wire_message *frame)
 {
     char identity[32];
@@ -152,7 +137,6 @@ void fl_router_send_to(fl_router *router, int rank, const fl_wire_message *frame
     }
     int n = snprintf(identity, sizeof identity, FL_WIRE_IDENTITY, rank, router->listens[rank]);
     fl_wire_put(&message, bytes);
-    note_woken(router, rank, frame->type);
     if (!fl_router_send(router, identity, (size_t)n, FL_WIRE_TOPIC, bytes,
                         fl_wire_size(&message))) {
         /* The worker leaves, or is stuck and its queue is full: the watch will find out. */

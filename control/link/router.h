@@ -8,7 +8,6 @@
 
 #include "control/link/keys/zap_auth.h"
 #include "control/link/wire/wire.h"
-#include "device/flight/flight.h"
 
 #include <zmq.h>
 
@@ -29,11 +28,6 @@ typedef struct fl_router {
     uint32_t listens[FL_MAX_WORKERS]; /* the incarnation that has sent HELLO and has not exited; 0:
                                          none */
     int64_t answered[FL_DUE_KINDS];   /* the last step for which an answer of the kind was sent */
-    const fl_flight *flight;          /* borrowed; NULL: woken_at stays 0 */
-    /* fl_flight_view.n_changes of the training thread that stood by when it was last woken, or got
-     * its own command as one that joins; 0: it did something else. While that count stands, the
-     * thread has not heeded the order. */
-    uint64_t woken_at[FL_MAX_WORKERS];
 } fl_router;
 
 /* Bind RUN/link, readable by this user alone. far: where it listens on a network, too, for those

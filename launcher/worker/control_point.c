@@ -195,6 +195,7 @@ fl_status fl_control_stand_by(worker *w, fl_control_message *what)
     fl_flight_enter(FL_FLIGHT_STANDBY, -1, -1, 0);
     while (!woken) {
         FL_TRY(fl_worker_check_abort(w));
+        fl_flight_beat();
         woken = fl_link_wait_wake(w->link, SLICE_MS);
     }
     fl_flight_leave();

@@ -112,6 +112,7 @@ static fl_status wait_for_order(fl_worker_state *w, fl_command *command)
     fl_flight_enter(FL_FLIGHT_STANDBY, -1, -1, 0);
     while (!fl_link_wait_command(w->link, INT64_MAX, SLICE_MS, command)) {
         FL_TRY(fl_worker_check_abort(w));
+        fl_flight_beat();
     }
     fl_flight_leave();
     return FL_OK;

@@ -133,25 +133,19 @@ static int64_t find_longest(const fl_flight *flight, int rank, fl_flight_kind ki
     return longest_ns / 1000;
 }
 
-/* A worker that waits for the controller is no part of a circle of waits, and has a deadline. */
-static bool waits_for_workers(fl_flight_kind kind)
-{
-    return kind != FL_FLIGHT_COMMAND && kind != FL_FLIGHT_STANDBY;
-}
-
-/* A wait that its thread looks up from many times a second, so that each look finds a change: a
- * thread in which none is found hangs, whether the controller has answered or not. */
+/* A wait for the controller, or in standby, is no part of a circle of waits. Its thread looks up
+ * from it many times a second, so that each look finds a change: a thread in which none is found
+ * hangs, whether the controller has sent something or not. */
 static bool looks_up(fl_flight_kind kind)
 {
-    return kind == FL_FLIGHT_COMMAND;
+    return kind == FL_FLIGHT_COMMAND || kind == FL_FLIGHT_STANDBY;
 }
 
-/* From then on it leaves every wait at once, also for the controller or in standby, until it has
- * reported where it stands. One that joins has no such waits: it obeys the controller alone. */
-static bool must_leave(const fl_standstill_watch *watch, const fl_worker *w, fl_flight_kind kind)
+/* From then on it leaves every wait at once. One that joins has no such waits: it obeys the
+ * controller alone. */
+static bool must_leave(const fl_standstill_watch *watch, const fl_worker *w)
 {
-    return watch->waits_are_broken && !w->departed &&
-           (waits_for_workers(kind) || w->broken_us == 0);
+    return watch->waits_are_broken && !w->departed;
 }
 
 /* Whether the leader has sent, in an operation that began after since_ns, the command that
@@ -200,14 +194,12 @@ static fl_standstill_look look_at_thread(fl_standstill_watch *watch, const fl_fl
 {
     fl_flight_view view;
     fl_flight_look_training(flight, w->rank, &view);
-    bool is_woken = watch->woken_at != NULL && watch->woken_at[w->rank] == view.n_changes &&
-                    view.n_changes != 0;
     fl_standstill_look look = {.n_changes = view.n_changes + (uint64_t)w->steps,
                                .kind = FL_FLIGHT_NONE};
     if (view.depth > 0) {
         look.kind = view.open[view.depth - 1].kind;
     }
-    look.is_alone = looks_up(look.kind) || must_leave(watch, w, look.kind) || is_woken ||
+    look.is_alone = looks_up(look.kind) || must_leave(watch, w) ||
                     is_passed_over(&watch->of[w->rank], flight, w, &view);
     return look;
 }
@@ -234,7 +226,7 @@ static void add_thread(fl_standstill_watch *watch, const fl_flight *flight, fl_w
         fl_standstill_add(s, look, now_us);
     }
     w->asleep_us = has_own_deadline(s->last.kind) ? 0 : s->asleep_us;
-    w->waits_us = waits_for_workers(s->last.kind) ? s->waits_us : 0;
+    w->waits_us = looks_up(s->last.kind) ? 0 : s->waits_us;
     w->still_us = s->busy_us + s->asleep_us;
     w->hung = s->looked_us != 0 && fl_standstill_is_hung(s, &watch->limits);
 }

@@ -19,10 +19,11 @@
  * operation of the worker's own, and one that is asleep in any operation for longer than `silence`
  * stands still.
  *
- * The same holds for one in standby that has been woken, and has not begun to receive the leader's
- * command, or has not received one that the leader has sent: nothing keeps it there. The members go
- * on without it where its connections to them are broken, too, and so never wait for it; yet it
- * answers no order, and each change of the plan would wait for it in vain.
+ * The same holds for one that has been woken from standby, and has not received a command that the
+ * leader has sent: nothing keeps it there. The members go on without it where its connections to
+ * them are broken, too, and so never wait for it; yet it answers no order, and each change of the
+ * plan would wait for it in vain. And it holds for the waits for the controller and in standby, in
+ * which a thread shows many times a second that it runs (fl_flight_beat).
  *
  * Waits between workers have no deadline of their own (fl_abort_set.limits_waits): a slow worker
  * ends none. This file gives the limit: when all workers wait for each other for longer than
@@ -43,8 +44,8 @@ typedef struct fl_standstill_limits {
 typedef struct fl_standstill_look {
     uint64_t n_changes;  /* of its training thread's operations, and finished steps */
     fl_flight_kind kind; /* the innermost; FL_FLIGHT_NONE: between operations */
-    bool is_alone;       /* nothing keeps it any more: waits are broken, it has been woken, or its
-                            wait is one that it looks up from */
+    bool is_alone;       /* nothing keeps it any more: waits are broken, it has been passed over, or
+                            its wait is one that it looks up from */
     bool is_known;       /* `process` could be read */
     fl_process_look process;
 } fl_standstill_look;
@@ -89,9 +90,8 @@ typedef bool fl_standstill_looker(void *context, const fl_worker *worker, fl_pro
 typedef struct fl_standstill_watch {
     fl_standstill_worker *of; /* [n_workers] */
     bool trains;
-    bool waits_are_broken;    /* the controller sets it */
-    bool holds;               /* the same: no time counts, because all workers are stopped */
-    const uint64_t *woken_at; /* [n_workers] as in fl_router; borrowed. NULL: none was woken */
+    bool waits_are_broken; /* the controller sets it */
+    bool holds;            /* the same: no time counts, because all workers are stopped */
     fl_standstill_limits limits;
     int64_t looked_us;
     fl_standstill_looker *look; /* called at most once for each worker and look */

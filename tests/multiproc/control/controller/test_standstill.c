@@ -231,6 +231,42 @@ static void test_standstill__a_worker_that_hangs_in_standby_is_found(void **stat
     }
 }
 
+/* Of three workers, worker 0 trains and worker 2 hangs in standby. At one step, worker 0 trains on
+ * once that process is gone: no change of the plan needs it before. */
+static void train_on_without_it(fl_flight_kind kind, int rank, int64_t step)
+{
+    atomic_int *pid = *(atomic_int *const *)scenario_here()->context;
+    if (kind == FL_FLIGHT_STANDBY && rank == 2) {
+        atomic_store(pid, (int)getpid());
+        for (;;) {
+            pause();
+        }
+    }
+    while (rank == 0 && step == AT_STEP &&
+           (atomic_load(pid) == 0 || kill(atomic_load(pid), 0) == 0)) {
+        sched_yield();
+    }
+}
+
+/* Would catch: a worker that hangs in standby until the run needs it; and one that waits there, and
+ * is taken for hung. */
+static void test_standstill__a_worker_in_standby_is_found_before_it_is_needed(void **state)
+{
+    (void)state;
+    atomic_int *pid = shared_memory(sizeof *pid);
+    scenario s = {.name = "standby",
+                  .sets = JOB_SETS(ALONE, "devices.count", "3", "autodp.r", "1"),
+                  .n_samples = 204,
+                  .at_operation = train_on_without_it,
+                  .context = &pid};
+    scenario_run(&s);
+    munmap(pid, sizeof *pid);
+    expect_hung(s.dir, 0, 2);
+    json_t *lines = lines_with(s.dir, "events.jsonl", "\"worker.lost\"");
+    assert_int_equal(json_array_size(lines), 1);
+    json_decref(lines);
+}
+
 /* As a broken network does, after which the link, which is a socket in the run directory here, is
  * connected again. */
 static void cut_connections(void)
@@ -368,6 +404,7 @@ int main(void)
         cmocka_unit_test(test_standstill__stopped_in_a_transition),
         cmocka_unit_test(test_standstill__a_worker_that_hangs_is_found_at_once),
         cmocka_unit_test(test_standstill__a_worker_that_hangs_in_standby_is_found),
+        cmocka_unit_test(test_standstill__a_worker_in_standby_is_found_before_it_is_needed),
         cmocka_unit_test(test_standstill__a_cut_worker_that_hangs_in_standby_is_found),
         cmocka_unit_test(test_standstill__a_worker_that_hangs_in_its_wait_for_a_command_is_found),
         cmocka_unit_test(test_standstill__all_wait_for_each_other),
