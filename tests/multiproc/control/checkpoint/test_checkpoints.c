@@ -1,10 +1,11 @@
-/* The checkpoints that runs write: when, what is in them, and what becomes of them when something
- * goes wrong. Would catch: a checkpoint that is not whole; one of a state that no run had; a run
- * that ends, hangs or stands still because of a checkpoint; an older checkpoint that is lost. */
+/* The checkpoints that runs write: when, and what is in them. Would catch: a checkpoint that is not
+ * whole; one of a state that no run had; a run that ends, hangs or stands still because of a
+ * checkpoint; an older checkpoint that is lost. */
 #include "control/checkpoint/manifest/manifest.h"
 #include "device/system/alloc.h"
 #include "support/lines.h"
 #include "support/runs/live_run.h"
+#include "support/runs/run_checkpoints.h"
 #include "support/shell.h"
 
 #include <fcntl.h>
@@ -20,47 +21,9 @@
 
 #include <cmocka.h>
 
-enum { N_SAMPLES = 200, PER_EPOCH = 20 };
-
-#define TRAINING                                                                                   \
-    "train.batch", "10", "train.lr", "1e-4", "autodp.bucket", "16KiB", "run.save_model", "false",  \
-        "pipe.m", "2"
 #define ENDLESS TRAINING, "train.epochs", "9000", "train.evaluate", "false"
 
 /* ---- what is on the disk ---- */
-
-static void path_in(char path[512], const char *dir, const char *name)
-{
-    snprintf(path, 512, "%s/%s", dir, name);
-}
-
-/* The checkpoints of a run, the newest first; free *folders. Each folder that looks like one is
- * whole, agrees with its manifest in every byte, and is what the model can be loaded from. */
-static int check_all(const char *dir, fl_checkpoint_folder **folders)
-{
-    int n = 0;
-    char checkpoints[512], folder[1024];
-    fl_checkpoint *c = NULL;
-    path_in(checkpoints, dir, FL_CHECKPOINT_FOLDER);
-    assert_int_equal(fl_checkpoint_list(checkpoints, folders, &n), FL_OK);
-    assert_int_equal(fl_alloc(sizeof *c, (void **)&c), FL_OK);
-    for (int i = 0; i < n; i++) {
-        fl_safetensors *weights = NULL;
-        snprintf(folder, sizeof folder, "%s/%s", checkpoints, (*folders)[i].name);
-        assert_true((*folders)[i].whole);
-        fl_status status = fl_checkpoint_read(folder, c);
-        assert_string_equal(status == FL_OK ? "" : fl_errmsg(), "");
-        assert_int_equal(c->step, (*folders)[i].step);
-        status = fl_checkpoint_verify(c, folder, 2);
-        assert_string_equal(status == FL_OK ? "" : fl_errmsg(), "");
-        status = fl_safetensors_open(folder, &weights);
-        assert_string_equal(status == FL_OK ? "" : fl_errmsg(), "");
-        fl_safetensors_close(&weights);
-        fl_checkpoint_fini(c);
-    }
-    fl_free(c);
-    return n;
-}
 
 static void read_checkpoint(const char *dir, int64_t step, fl_checkpoint **out)
 {
@@ -104,7 +67,7 @@ static void test_checkpoints__come_at_their_interval_and_at_the_end(void **state
     /* A slow disk may take the run's whole time for one of them. */
     int n_written = count_events(s.dir, "checkpoint.written", "");
     assert_true(n_written >= 2);
-    assert_int_equal(check_all(s.dir, &folders), n_written < 3 ? n_written : 3);
+    assert_int_equal(check_all_checkpoints(s.dir, &folders), n_written < 3 ? n_written : 3);
     assert_int_equal(folders[0].step, 100 * PER_EPOCH);
     fl_free(folders);
     assert_int_equal(count_events(s.dir, "checkpoint.failed", ""), 0);
@@ -127,7 +90,7 @@ static void test_checkpoints__none_means_none(void **state)
                   .n_samples = N_SAMPLES};
     scenario_start(&s);
     expect_end(&s, FL_OK);
-    path_in(path, s.dir, FL_CHECKPOINT_FOLDER);
+    run_file_path(path, s.dir, FL_CHECKPOINT_FOLDER);
     assert_int_not_equal(access(path, F_OK), 0);
     scenario_forget(&s);
 }
@@ -146,7 +109,7 @@ static void test_checkpoints__may_lie_elsewhere(void **state)
                   .n_samples = N_SAMPLES};
     scenario_start(&s);
     expect_end(&s, FL_OK);
-    assert_int_equal(check_all(s.dir, &folders), 1);
+    assert_int_equal(check_all_checkpoints(s.dir, &folders), 1);
     fl_free(folders);
     snprintf(path, sizeof path, "%s/deep/elsewhere/step-%09d/manifest.json", elsewhere, PER_EPOCH);
     assert_int_equal(access(path, F_OK), 0);
@@ -184,7 +147,7 @@ static void finish(live_run *run)
     json_decref(live_ask(run, "stop", "{}"));
     assert_int_equal(live_finish(run), FL_ESTOPPED);
     live_check_ledger(run);
-    check_all(run->dir, &folders);
+    check_all_checkpoints(run->dir, &folders);
     fl_free(folders);
     live_clean(run);
 }
@@ -283,7 +246,7 @@ static void test_checkpoints__wait_for_no_pipe(void **state)
     live_run run = live_start(
         (const char *const[]){ENDLESS, "devices.count", "2", "checkpoint.every", "none", NULL});
     live_await_step(&run, 5);
-    path_in(path, run.dir, "ledger.bin");
+    run_file_path(path, run.dir, "ledger.bin");
     assert_int_equal(unlink(path), 0);
     live_refused(&run, "checkpoint", "{}", "refused");
     assert_int_equal(count_events(run.dir, "checkpoint.failed", ""), 0);
@@ -345,7 +308,7 @@ static void test_checkpoints__come_between_changes_of_the_plan(void **state)
     /* A slow disk may take the run's whole time for the first one. */
     assert_true(count_events(s.dir, "checkpoint.written", "") >= 2);
     assert_int_equal(count_events(s.dir, "checkpoint.failed", ""), 0);
-    check_all(s.dir, &folders);
+    check_all_checkpoints(s.dir, &folders);
     fl_free(folders);
     scenario_forget(&s);
 }
@@ -388,136 +351,6 @@ static void test_checkpoints__a_frozen_block_is_written_once(void **state)
     finish(&run);
 }
 
-/* ---- failures ---- */
-
-/* From here on this worker can write files of at most one page, as on a disk that is full. */
-static void limit_files(fl_worker_state *w)
-{
-    (void)w;
-    struct rlimit limit = {.rlim_cur = 512, .rlim_max = RLIM_INFINITY};
-    setrlimit(RLIMIT_FSIZE, &limit);
-}
-
-static void lift_limit(fl_worker_state *w)
-{
-    (void)w;
-    struct rlimit limit = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
-    setrlimit(RLIMIT_FSIZE, &limit);
-}
-
-static void test_checkpoints__a_full_disk_costs_one_checkpoint(void **state)
-{
-    (void)state;
-    fl_checkpoint_folder *folders = NULL;
-    scenario s = {.name = "full",
-                  .sets = JOB_SETS(TRAINING, "train.epochs", "40", "checkpoint.every", "100 steps",
-                                   "checkpoint.keep", "9", "devices.count", "2", "pipe.k", "2",
-                                   "autodp.r", "1"),
-                  .n_samples = N_SAMPLES,
-                  .at = {{.point = "step", .who = 1, .step = 150, .act = limit_files},
-                         {.point = "step", .who = 1, .step = 700, .act = lift_limit}}};
-    scenario_start(&s);
-    expect_end(&s, FL_OK);
-    int n = check_all(s.dir, &folders);
-    assert_true(n >= 2);
-    assert_int_equal(folders[0].step, 40 * PER_EPOCH);
-    assert_true(folders[n - 1].step <= 150);
-    for (int i = 0; i < n; i++) {
-        assert_true(folders[i].step <= 150 || folders[i].step >= 700);
-    }
-    assert_true(count_events(s.dir, "checkpoint.failed", "worker 1") > 0);
-    fl_free(folders);
-    scenario_forget(&s);
-}
-
-static void test_checkpoints__survive_a_lost_worker_and_a_lost_controller(void **state)
-{
-    (void)state;
-    static void (*const acts[])(fl_worker_state * w) = {kill_this_worker, kill_the_controller};
-    for (int i = 0; i < 2; i++) {
-        fl_checkpoint_folder *folders = NULL;
-        char checkpoints[512];
-        int n = 0;
-        scenario s = {.name = i == 0 ? "worker" : "controller",
-                      .sets =
-                          JOB_SETS(TRAINING, "train.epochs", "900", "checkpoint.every", "5 steps",
-                                   "devices.count", "2", "pipe.k", "1", "autodp.r", "2"),
-                      .n_samples = N_SAMPLES,
-                      .at = {{.point = "step", .who = 1, .step = 1501, .act = acts[i]}}};
-        scenario_start(&s);
-        if (i == 0) {
-            expect_lost(&s, 1, "was killed by signal 9");
-            assert_true(check_all(s.dir, &folders) > 0); /* what was not whole is gone */
-        } else {
-            expect_beheaded(&s);
-            path_in(checkpoints, s.dir, FL_CHECKPOINT_FOLDER);
-            assert_int_equal(fl_checkpoint_list(checkpoints, &folders, &n), FL_OK);
-            assert_true(n > 0 && n <= 4);
-            for (int k = 0; k < n; k++) {
-                if (!folders[k].whole) { /* it was being written, or removed */
-                    char folder[1024];
-                    snprintf(folder, sizeof folder, "%s/%s", checkpoints, folders[k].name);
-                    assert_int_equal(remove_folder(folder), 0);
-                }
-            }
-            fl_free(folders);
-            assert_true(check_all(s.dir, &folders) > 0);
-        }
-        fl_free(folders);
-        scenario_forget(&s);
-    }
-}
-
-/* A run that is stopped leaves a checkpoint of its last step, and no older one is lost for it. */
-static void test_checkpoints__a_stopped_run_leaves_one(void **state)
-{
-    (void)state;
-    fl_checkpoint_folder *folders = NULL;
-    scenario s = {.name = "stopped",
-                  .sets = JOB_SETS(TRAINING, "train.epochs", "900", "checkpoint.every", "10min",
-                                   "devices.count", "2"),
-                  .n_samples = N_SAMPLES,
-                  .at = {{.point = "step", .who = 0, .step = 33, .act = interrupt_the_run}}};
-    scenario_start(&s);
-    expect_end(&s, FL_ESTOPPED);
-    assert_int_equal(check_all(s.dir, &folders), 1);
-    json_t *steps = lines_with(s.dir, "steps.jsonl", "");
-    assert_int_equal(folders[0].step, length(steps));
-    assert_true(folders[0].step >= 33);
-    json_decref(steps);
-    fl_free(folders);
-    scenario_forget(&s);
-}
-
-/* A batch system's way to end a run: its exit code says that it can be continued. */
-static void test_checkpoints__sigterm_leaves_one_and_has_a_code_of_its_own(void **state)
-{
-    (void)state;
-    static output result;
-    fl_checkpoint_folder *folders = NULL;
-    char command[2048], dir[FOLDER_SIZE + 8];
-    if (access(FL_TEST_FASHION "/train-images-idx3-ubyte", R_OK) != 0) {
-        skip();
-    }
-    snprintf(dir, sizeof dir, "%s/run", root);
-    for (int interrupted = 0; interrupted <= 1; interrupted++) {
-        snprintf(command, sizeof command,
-                 "echo '{model: {blocks: 1, dim: 16, heads: 2, patch: 14}, data: {samples: 2000, "
-                 "path: " FL_TEST_FASHION "}, train: {epochs: 9000, batch: 20}, "
-                 "devices: {count: 2}, pipe: {profile: none}}' >job.yaml && rm -rf run && "
-                 "{ %s/frostline run job.yaml --run-dir run & } && "
-                 "while ! grep -qs '\"step\": 50,' run/steps.jsonl; do sleep 0.05; done && "
-                 "kill -s %s $! && wait $!",
-                 FL_BINARY_DIR, interrupted == 0 ? "TERM" : "INT");
-        run_command(root, command, &result);
-        assert_string_equal(result.err, "");
-        assert_int_equal(result.exit_code, interrupted == 0 ? 5 : 130);
-        assert_int_equal(check_all(dir, &folders), 1);
-        assert_true(folders[0].step > 50);
-        fl_free(folders);
-    }
-}
-
 #define LIVE(name) cmocka_unit_test(test_checkpoints__##name)
 #define TEST(name) cmocka_unit_test_setup_teardown(test_checkpoints__##name, make_root, remove_root)
 
@@ -535,10 +368,6 @@ int main(void)
         LIVE(agree_with_changes_of_the_plan),
         TEST(come_between_changes_of_the_plan),
         LIVE(a_frozen_block_is_written_once),
-        TEST(a_full_disk_costs_one_checkpoint),
-        TEST(survive_a_lost_worker_and_a_lost_controller),
-        TEST(a_stopped_run_leaves_one),
-        TEST(sigterm_leaves_one_and_has_a_code_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
