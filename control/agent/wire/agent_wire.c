@@ -16,10 +16,16 @@ static void put_threads(fl_writer *w, const fl_thread_look *look)
     fl_put(w, look->is_runnable, 1);
 }
 
+/* Of two looks, the difference is taken. */
+static bool is_so_far(int64_t value)
+{
+    return value >= 0 && value <= INT64_MAX / 2;
+}
+
 static bool get_threads(fl_reader *r, fl_thread_look *look)
 {
     look->n_major_faults = fl_get_i64(r);
-    return fl_get_bool(r, &look->is_runnable);
+    return fl_get_bool(r, &look->is_runnable) && is_so_far(look->n_major_faults);
 }
 
 static void put_birth(fl_writer *w, const fl_worker_birth *b)
@@ -174,7 +180,7 @@ static bool get_looked(fl_reader *r, fl_agent_frame *f)
     bool good = fl_get_bool(r, &f->looked.is_known);
     f->looked.process.cpu_us = fl_get_i64(r);
     return get_threads(r, &f->looked.process.work) && get_threads(r, &f->looked.process.link) &&
-           good;
+           good && is_so_far(f->looked.process.cpu_us);
 }
 
 static bool get_clock(fl_reader *r, fl_agent_frame *f)

@@ -417,7 +417,8 @@ static bool get_body(fl_reader *r, fl_host_message *m)
         m->clock.sent_ns = fl_get_i64(r);
         m->clock.there_ns = fl_get_i64(r);
         m->clock.wall_ns = fl_get_i64(r);
-        return m->clock.sent_ns > 0 && m->clock.there_ns > 0; /* any time of day */
+        return m->clock.sent_ns > 0 && m->clock.there_ns > 0 &&
+               m->clock.there_ns <= FL_FLIGHT_TIME_MAX_NS; /* any time of day */
     case FL_HOST_WELCOME:
         return get_welcome(r, &m->welcome);
     case FL_HOST_PROBE:

@@ -268,6 +268,9 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     assert_refused_with(N_FRAMES - 1, FL_AGENT_HEADER_BYTES + 13, 1);    /* GPU 257 */
     assert_refused_with(N_FRAMES - 1, FL_AGENT_HEADER_BYTES + 15, 0x80); /* a negative one */
     assert_refused_with(7, FL_AGENT_HEADER_BYTES, 2);         /* neither true nor false */
+    assert_refused_with(7, FL_AGENT_HEADER_BYTES + 8, 0x80);  /* negative processor time */
+    assert_refused_with(7, FL_AGENT_HEADER_BYTES + 8, 0x7f);  /* too much to count with it */
+    assert_refused_with(7, FL_AGENT_HEADER_BYTES + 16, 0x80); /* negative page faults */
     assert_refused_with(9, FL_AGENT_HEADER_BYTES + 16, 0x91); /* more threads than a worker has */
     assert_refused_with(9, TRACK_AT, 99);                     /* no role of a thread */
     assert_refused_with(9, TRACK_AT + 1, 9);                  /* deeper than a view */

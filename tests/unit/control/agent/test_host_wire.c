@@ -112,6 +112,8 @@ static void test_host_wire__keeps_every_field(void **state)
     m.clock.wall_ns = -2000000000; /* before 1970 */
     assert_int_equal(host_message_get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.clock.wall_ns, -2000000000);
+    m.clock.there_ns = INT64_MAX; /* the difference of two clocks overflows */
+    assert_int_equal(host_message_get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
     m.clock.there_ns = -1;
     assert_int_equal(host_message_get(bytes, fl_host_wire_put(&m, bytes), &read), FL_EFORMAT);
     m = (fl_host_message){.type = FL_HOST_RELEASE, .text = "no plan"};
