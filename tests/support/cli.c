@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +70,7 @@ void cli_save(const char *name, const char *text)
 
 void cli_need_data(void)
 {
-    if (access(CLI_FASHION "/train-images-idx3-ubyte.gz", R_OK) != 0) {
+    if (access(FL_TEST_FASHION "/train-images-idx3-ubyte", R_OK) != 0) {
         skip();
     }
 }
@@ -77,7 +78,9 @@ void cli_need_data(void)
 void cli_validate(const char *job, int exit_code, const char *out, const char *err)
 {
     cli_save("job.yaml", job);
-    cli_run("validate job.yaml");
+    bool names_data = strstr(job, "path:") != NULL;
+    cli_run(names_data ? "validate job.yaml"
+                       : "validate job.yaml --set data.path='" FL_TEST_FASHION "'");
     if (cli_result.exit_code != exit_code || strcmp(cli_result.out, out) != 0 ||
         strcmp(cli_result.err, err) != 0) {
         fail_msg("for\n%sexpected %d, '%s', '%s'\ngot %d, '%s', '%s'", job, exit_code, out, err,

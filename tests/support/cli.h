@@ -4,8 +4,6 @@
 
 #include "support/shell.h"
 
-#define CLI_FASHION "/usr/share/datasets/fashion-mnist"
-
 extern char *cli_folder;  /* where commands run */
 extern output cli_result; /* of the last one */
 
@@ -28,7 +26,8 @@ void cli_save(const char *name, const char *text);
 /* Skip the test where Fashion-MNIST is not installed. */
 void cli_need_data(void);
 
-/* Save a job and validate it: the exit code must be this, and both outputs have these texts. */
+/* Save a job and validate it, of Fashion-MNIST unless it names another path: the exit code must be
+ * this, and both outputs have these texts. */
 void cli_validate(const char *job, int exit_code, const char *out, const char *err);
 
 #endif

@@ -13,6 +13,9 @@
 
 #include <cmocka.h>
 
+/* Of a job that names no other data. */
+#define FASHION " --set data.path='" FL_TEST_FASHION "'"
+
 /* Checks that need the data set, the model and the machine point at the job's lines too. */
 static void test_cli_jobs__validate_points_at_the_job_for_what_other_folders_find(void **state)
 {
@@ -36,11 +39,11 @@ static void test_cli_jobs__validate_points_at_the_job_for_what_other_folders_fin
         "job.yaml:1:16: model.patch: found 5, allowed: a divisor of the height and the width "
         "of the images that the model sees, 28 x 28 pixels\n");
     cli_save("job.yaml", "devices: {count: 9}\nmodel: {blocks: 2, dim: 32}\npipe:\n  k: 9\n");
-    cli_run("validate job.yaml");
+    cli_run("validate job.yaml" FASHION);
     assert_int_equal(cli_result.exit_code, 2);
     assert_int_equal(strncmp(cli_result.err, "job.yaml:4:6: pipe.k: ", 22), 0);
     cli_save("job.yaml", "devices:\n  memory: 1MiB\n");
-    cli_run("validate job.yaml");
+    cli_run("validate job.yaml" FASHION);
     assert_int_equal(cli_result.exit_code, 2);
     assert_int_equal(strncmp(cli_result.err, "job.yaml:2:11: devices.memory: ", 31), 0);
 }
@@ -57,7 +60,7 @@ static void test_cli_jobs__validate_warns_of_what_comes_after_the_end(void **sta
                          "freeze: {policy: gradnorm, start: 20 steps}\n"
                          "elastic: {script: [{step: 19, k: 1}, {step: 20, k: 2}]}\n"
                          "trace: {steps: 5, start: 20}\n");
-    cli_run("validate job.yaml");
+    cli_run("validate job.yaml" FASHION);
     assert_int_equal(cli_result.exit_code, 0);
     assert_non_null(strstr(cli_result.err,
                            "job.yaml:3:35: freeze.start: comes after the last of 20 "
@@ -68,28 +71,29 @@ static void test_cli_jobs__validate_warns_of_what_comes_after_the_end(void **sta
     assert_non_null(strstr(cli_result.err, "job.yaml:5:26: trace.start: step 20 is not one of the "
                                            "run's 20: nothing will be traced\n"));
     /* The decision after step 20 needs some steps to take effect: at most 64. */
-    cli_run("validate job.yaml --set train.max_steps=21");
+    cli_run("validate job.yaml" FASHION " --set train.max_steps=21");
     assert_int_equal(cli_result.exit_code, 0);
     assert_non_null(strstr(cli_result.err,
                            "job.yaml:3:35: freeze.start: the first decision is made "
                            "after 20 steps and would take effect "));
     assert_non_null(strstr(cli_result.err, " steps later, not before the end of the run after 21: "
                                            "nothing will freeze\n"));
-    cli_run("validate job.yaml --set train.max_steps=85");
+    cli_run("validate job.yaml" FASHION " --set train.max_steps=85");
     assert_int_equal(cli_result.exit_code, 0);
     assert_string_equal(cli_result.err, "");
-    cli_run("validate job.yaml --set train.max_steps=85 --set train.evaluate_every=1");
+    cli_run("validate job.yaml" FASHION " --set train.max_steps=85 --set train.evaluate_every=1");
     assert_string_equal(cli_result.err, "");
-    cli_run("validate job.yaml --set train.max_steps=85 --set train.evaluate_every=10");
+    cli_run("validate job.yaml" FASHION " --set train.max_steps=85 --set train.evaluate_every=10");
     assert_non_null(strstr(cli_result.err,
                            "train.evaluate_every: 10 epochs is longer than the run of 85 "
                            "steps: the run evaluates only at its end\n"));
-    cli_run("validate job.yaml --set train.max_steps=85 --set 'train.evaluate_every=10 steps' "
+    cli_run("validate job.yaml" FASHION
+            " --set train.max_steps=85 --set 'train.evaluate_every=10 steps' "
             "--set train.evaluate=false");
     assert_non_null(strstr(cli_result.err, "train.evaluate_every: 10 steps has no effect with "
                                            "train.evaluate false\n"));
     cli_save("job.yaml", "model: {blocks: 4, dim: 32}\nfreeze: {policy: gradnorm, keep: 4}\n");
-    cli_run("validate job.yaml");
+    cli_run("validate job.yaml" FASHION);
     assert_int_equal(cli_result.exit_code, 2);
     assert_string_equal(cli_result.err,
                         "job.yaml:2:34: freeze.keep: found 4, allowed: at most 3 of the model's 4 "
@@ -102,29 +106,30 @@ static void test_cli_jobs__validate_counts_the_samples_of_each_split(void **stat
 {
     (void)state;
     cli_save("good.yaml", "name: good\n");
-    cli_run("validate good.yaml --set data.validation=13%");
+    cli_run("validate good.yaml" FASHION " --set data.validation=13%");
     assert_string_equal(cli_result.err, "");
     assert_non_null(strstr(cli_result.out,
                            " 52200 samples (of 60000) to train on, 7800 to validate on, "
                            "10000 to test on\n"));
-    cli_run("validate good.yaml --set train.evaluate_samples=10000");
+    cli_run("validate good.yaml" FASHION " --set train.evaluate_samples=10000");
     assert_int_equal(cli_result.exit_code, 0);
-    cli_run("validate good.yaml --set train.evaluate_samples=10001");
+    cli_run("validate good.yaml" FASHION " --set train.evaluate_samples=10001");
     assert_string_equal(cli_result.err,
                         "--set train.evaluate_samples=10001: train.evaluate_samples: "
                         "10001, but there are 10000 test samples; allowed: all, or 1 "
                         ".. 10000\n");
     assert_int_equal(cli_result.exit_code, 2);
-    cli_run("validate good.yaml --set data.validation=13% --set train.evaluate_samples=7801");
+    cli_run("validate good.yaml" FASHION
+            " --set data.validation=13% --set train.evaluate_samples=7801");
     assert_non_null(
         strstr(cli_result.err, "7801, but there are 7800 validation samples; allowed: "));
-    cli_run("validate good.yaml --set data.samples=3000 --set data.validation=100%");
+    cli_run("validate good.yaml" FASHION " --set data.samples=3000 --set data.validation=100%");
     assert_string_equal(cli_result.err,
                         "--set data.validation=100%: data.validation: found 100%, which leaves no "
                         "training sample of 3000; allowed: none, or 1 .. 2999 samples\n");
-    cli_run("validate good.yaml --set data.samples=1000 --set data.validation=0.01%");
+    cli_run("validate good.yaml" FASHION " --set data.samples=1000 --set data.validation=0.01%");
     assert_non_null(strstr(cli_result.err, "found 0.01%, which is less than one sample of 1000; "));
-    cli_run("validate good.yaml --set data.samples=3000 --set data.validation=2999");
+    cli_run("validate good.yaml" FASHION " --set data.samples=3000 --set data.validation=2999");
     assert_string_equal(cli_result.err,
                         "good.yaml: train.batch: 128, but an epoch has 1 sample: "
                         "data.validation takes the other 2999 of 3000; allowed: 1 .. "
@@ -209,7 +214,7 @@ static void test_cli_jobs__a_plugin_that_is_cut_off_is_refused(void **state)
         snprintf(command, sizeof command, "head -c %d '" PLUGIN "toy.so' > cut.so", bytes[i]);
         run_command(cli_folder, command, &cli_result);
         cli_save("job.yaml", "model: {kind: plugin, plugin: cut.so}\n");
-        cli_run("validate job.yaml");
+        cli_run("validate job.yaml" FASHION);
         assert_int_equal(cli_result.exit_code, 2);
         assert_non_null(strstr(cli_result.err, "job.yaml:1:31: model.plugin: ./cut.so: "));
     }
@@ -231,7 +236,7 @@ static void test_cli_jobs__a_plugin_of_garbage_ends_with_its_name(void **state)
                  300 + i, i, i);
         run_command(cli_folder, command, &cli_result);
         assert_int_equal(cli_result.exit_code, 0);
-        cli_run("validate job.yaml");
+        cli_run("validate job.yaml" FASHION);
         if ((cli_result.exit_code != 2 && cli_result.exit_code != 3) ||
             strstr(cli_result.err, "model.plugin: ") == NULL ||
             strstr(cli_result.err, "garbage.so") == NULL) {
