@@ -176,6 +176,37 @@ static void test_regroup__a_worker_may_be_lost_as_it_gets_its_first_stage(void *
     assert_int_equal(remove_root(NULL), 0);
 }
 
+/* ---- a worker answers nonsense ---- */
+
+/* No worker does this: it stands for a defect. */
+static void answer_nonsense(fl_worker_state *w)
+{
+    fl_link_prepared(w->link, &(fl_prepared_report){.generation = w->next->plan.generation,
+                                                    .took_us = INT64_MAX});
+}
+
+/* Would catch: an answer that is dropped, for which training and the request wait until
+ * fault.deadline. */
+static void test_regroup__an_answer_that_cannot_be_read_costs_its_worker_alone(void **state)
+{
+    (void)state;
+    live_run run = live_start_with(
+        (const char *const[]){TRAINING, "train.epochs", "9000", "devices.count", "3",
+                              "fault.restarts", "0", NULL},
+        (scenario_deed){.point = "prepare", .who = 1, .act = answer_nonsense}, NULL);
+    live_await_step(&run, 5);
+    live_do(&run, "scale", "{\"k\": 1, \"r\": 3}");
+    live_await_step(&run, live_status(&run, "step") + STEPS);
+    live_interrupt(&run);
+    assert_int_equal(count_events(run.dir, "worker.lost", "\"how\": \"unreadable\""), 1);
+    assert_int_equal(count_events(run.dir, "worker.lost", "a frame of type 10 (prepared)"), 1);
+    assert_int_equal(count_events(run.dir, "worker.lost", ""), 1);
+    assert_int_equal(count_events(run.dir, "run.recovered", "worker 1 ("), 1);
+    double *losses = live_take_losses(&run, STEPS);
+    check_losses(losses, STEPS, "9000");
+    free(losses);
+}
+
 /* ---- the workers cannot regroup ---- */
 
 static void break_connections(fl_worker_state *w)
@@ -338,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_regroup__a_loss_before_the_commit_spares_the_one_that_joins),
         cmocka_unit_test(test_regroup__a_loss_after_the_commit_does_not_end_the_run),
         cmocka_unit_test(test_regroup__a_worker_may_be_lost_as_it_gets_its_first_stage),
+        cmocka_unit_test(test_regroup__an_answer_that_cannot_be_read_costs_its_worker_alone),
         cmocka_unit_test(test_regroup__names_the_worker_that_cannot_be_brought_along),
         cmocka_unit_test(test_regroup__a_repeated_run_ends_with_its_reason),
         cmocka_unit_test(test_regroup__nobody_is_left_to_report),
