@@ -306,6 +306,18 @@ static fl_status stop_waiting(fl_run_losses *l, const fl_preparation *p,
     return fl_fail(FL_ESTOPPED, "%s", why);
 }
 
+fl_status fl_returns_run_once(fl_preparation *p, const char *run_dir, fl_run_result *result,
+                              fl_run_losses *l, fl_returns_train train)
+{
+    FL_TRY(take_hosts(l, p));
+    p->starters = l->starters;
+    fl_status status = train(p, run_dir, result);
+    end_starters(l);
+    fl_free(l->hosts);
+    l->hosts = NULL;
+    return status;
+}
+
 fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *result,
                          fl_run_losses *l, fl_returns_train train)
 {

@@ -66,6 +66,11 @@ void fl_returns_keep_hold(fl_run_losses *losses, int *held_fd);
 typedef fl_status (*fl_returns_train)(fl_preparation *p, const char *run_dir,
                                       fl_run_result *result);
 
+/* Train, and end with a loss: fault.on_loss is stop, or the run repeats another one. The ssh of
+ * agents ends with it. As `train`. */
+fl_status fl_returns_run_once(fl_preparation *p, const char *run_dir, fl_run_result *result,
+                              fl_run_losses *losses, fl_returns_train train) FL_MUST_CHECK;
+
 /* Train, and go back as often as losses demand and `losses` allows. p, run_dir and result as
  * `train` takes them; p->resume is closed if the run goes back. Returns as `train`; the failure of
  * the last controller if the run cannot go back although that was announced. */

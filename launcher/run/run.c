@@ -238,7 +238,7 @@ fl_status fl__run_prepared(fl_preparation *p, const char *run_dir, fl_run_result
     p->held_port = &losses.held_port;
     sigprocmask(SIG_BLOCK, NULL, &mask);
     bool stops = p->recorded_dir != NULL || p->job->fault.on_loss == FL_ON_LOSS_STOP;
-    fl_status status = stops ? run_once(p, run_dir, result)
+    fl_status status = stops ? fl_returns_run_once(p, run_dir, result, &losses, run_once)
                              : fl_returns_run(p, run_dir, result, &losses, run_once);
     fl_held_port_close(&losses.held_port);
     fl_start_stop_end(status, result, &mask);

@@ -109,9 +109,8 @@ static void make_ssh(const net_hosts *h, const char *script, char before[NET_HOS
 }
 
 /* What ssh gets is run by sh, in the name space of host b. */
-static void test_hosts__the_head_starts_agents_by_ssh(void **state)
+static void train_by_ssh(net_hosts *h, const char *more)
 {
-    net_hosts *h = *state;
     char script[512], job[NET_HOSTS_TEXT], before[NET_HOSTS_TEXT];
     NET_NEED(h);
     snprintf(script, sizeof script,
@@ -121,8 +120,8 @@ static void test_hosts__the_head_starts_agents_by_ssh(void **state)
     make_ssh(h, script, before);
     snprintf(job, sizeof job,
              NET_JOB
-             "--ssh --set train.max_steps=%d --set pipe.k=2 --set autodp.r=1 --set pipe.m=2",
-             STEPS);
+             "--ssh --set train.max_steps=%d --set pipe.k=2 --set autodp.r=1 --set pipe.m=2 %s",
+             STEPS, more);
     net_hosts_start_head(h, job);
     int code = net_hosts_await_exit(&h->head);
     setenv("PATH", before, 1);
@@ -132,6 +131,17 @@ static void test_hosts__the_head_starts_agents_by_ssh(void **state)
     }
     assert_true(net_hosts_log_has(h, "head.log", "joined the run")); /* the agent's output */
     check(h);
+}
+
+static void test_hosts__the_head_starts_agents_by_ssh(void **state)
+{
+    train_by_ssh(*state, "");
+}
+
+/* Would catch: a head that crashes, because it keeps the ssh of agents for a run that goes back. */
+static void test_hosts__so_does_one_that_ends_with_a_loss(void **state)
+{
+    train_by_ssh(*state, "--set fault.on_loss=stop");
 }
 
 /* Would catch: a run that goes back and ends the ssh of agents which are to join it again; and an
@@ -334,6 +344,7 @@ int main(void)
         SPACES(test_hosts__replicas_on_two),
         SPACES(test_hosts__transitions_between_plans),
         SPACES(test_hosts__the_head_starts_agents_by_ssh),
+        SPACES(test_hosts__so_does_one_that_ends_with_a_loss),
         SPACES(test_hosts__agents_of_ssh_join_a_run_that_goes_back),
         SPACES(test_hosts__agents_whose_ssh_has_ended_do_so_too),
         SPACES(test_hosts__agents_without_ssh_wait_for_a_head_that_goes_back),
