@@ -5,8 +5,8 @@
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/text/shell_text.h"
-#include "launcher/run/host_options.h"
 #include "launcher/run/model/model_config.h"
+#include "launcher/run/plan/host_options.h"
 #include "launcher/run/runs/checkpoint_folder.h"
 #include "launcher/run/runs/run_again.h"
 

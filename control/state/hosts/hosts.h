@@ -37,6 +37,8 @@ typedef struct fl_hosts {
     char links[FL_HOSTS_ENDPOINT_MAX];  /* the same, for the workers' control links */
     fl_curve_keys keys;                 /* of the agents and of all workers */
     char secret[FL_CURVE_KEY];          /* of the head */
+    char key_path[PATH_MAX];            /* of the file that has these keys; "": they are new */
+    char listen[FL_HOSTS_ENDPOINT_MAX]; /* `agents`, as a user has given it; "": it was chosen */
     bool apart;                         /* they share no files */
     bool by_ssh;                        /* the head starts the agents */
     char ssh[FL_MAX_WORKERS][FL_HOST_TEXT]; /* [n] where ssh finds each host; with by_ssh */

@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -39,6 +40,9 @@ void fl_hosts_of_job(const fl_job *job, fl_cluster_file *out)
 static fl_status read_head_keys(const char *path, fl_hosts *out)
 {
     fl_status status = fl_hosts_read_head_key(path, &out->keys, out->secret);
+    if (realpath(path, out->key_path) == NULL) {
+        snprintf(out->key_path, sizeof out->key_path, "%s", path);
+    }
     return status == FL_OK ? FL_OK : fl_within(status, "--key");
 }
 
@@ -152,6 +156,7 @@ static fl_status take_listen(const char *listen, fl_hosts *out)
     if (status == FL_OK) {
         status = fl_host_address_check_port(out->links);
     }
+    snprintf(out->listen, sizeof out->listen, "%s", listen);
     return status == FL_OK ? FL_OK : fl_within(status, "--listen");
 }
 

@@ -7,6 +7,7 @@
 #include "device/text/shown_text.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema/schema.h"
+#include "launcher/run/plan/host_options.h"
 #include "launcher/run/runs/run_again.h"
 #include "launcher/run/runs/run_hold.h"
 #include "launcher/run/runs/runs.h"
@@ -147,9 +148,9 @@ static void describe_program(const fl_preparation *p, FILE *file)
 /* For the command that begins the run again, if it is lost before it trains. */
 static void describe_hosts(const fl_preparation *p, FILE *file)
 {
-    const char *path = p->cluster_file == NULL ? "" : p->cluster_file->path;
-    if (p->hosts != NULL && path[0] != '\0') {
-        fl_run_again_note(file, path, p->hosts->by_ssh ? NULL : p->hosts->agents);
+    fl_run_again_hosts hosts;
+    if (fl_host_options_find(p, &hosts)) {
+        fl_run_again_note(file, &hosts);
     } else if (p->hosts != NULL && p->hosts->meeting[0] != '\0') {
         fl_run_again_note_tasks(file);
     }

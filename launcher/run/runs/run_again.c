@@ -15,7 +15,7 @@
 
 #define TASKS "# as tasks on the same hosts\n"
 
-static const char *const options[] = {"--hosts", "--listen", "--ssh"};
+static const char *const options[] = {"--hosts", "--ssh", "--key", "--listen"};
 
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
@@ -23,15 +23,17 @@ enum { N_OPTIONS = sizeof options / sizeof *options };
 
 static void put_comment(FILE *job, const char *option, const char *value)
 {
-    if (strpbrk(value, "\r\n") == NULL) {
-        fprintf(job, "# %s%s%s\n", option, value[0] == '\0' ? "" : " ", value);
+    if (value[0] != '\0' && strpbrk(value, "\r\n") == NULL) {
+        fprintf(job, "# %s %s\n", option, value);
     }
 }
 
-void fl_run_again_note(FILE *job, const char *hosts_file, const char *listen)
+void fl_run_again_note(FILE *job, const fl_run_again_hosts *hosts)
 {
-    put_comment(job, "--hosts", hosts_file);
-    put_comment(job, listen == NULL ? "--ssh" : "--listen", listen == NULL ? "" : listen);
+    put_comment(job, "--hosts", hosts->file);
+    fputs(hosts->ssh ? "# --ssh\n" : "", job);
+    put_comment(job, "--key", hosts->key);
+    put_comment(job, "--listen", hosts->listen);
 }
 
 void fl_run_again_note_tasks(FILE *job)
@@ -78,6 +80,28 @@ static void put_options(const char *job, char *text, size_t size_bytes)
         used += used < size_bytes ? put_option(line, n, text + used, size_bytes - used) : 0;
         line += n + (line[n] == '\n');
     }
+}
+
+static size_t put_word(char *text, size_t used, size_t size_bytes, const char *option,
+                       const char *value)
+{
+    char shown[4 * FL_TEXT_MAX + 4];
+    return value[0] == '\0' || used >= size_bytes
+               ? used
+               : used + (size_t)snprintf(text + used, size_bytes - used, " %s %s", option,
+                                         fl_shell_shown(value, shown, sizeof shown));
+}
+
+const char *fl_run_again_options(const fl_run_again_hosts *hosts, char *text, size_t size_bytes)
+{
+    text[0] = '\0';
+    size_t used = put_word(text, 0, size_bytes, "--hosts", hosts->file);
+    if (hosts->ssh && used < size_bytes) {
+        used += (size_t)snprintf(text + used, size_bytes - used, " --ssh");
+    }
+    used = put_word(text, used, size_bytes, "--key", hosts->key);
+    (void)put_word(text, used, size_bytes, "--listen", hosts->listen);
+    return text;
 }
 
 /* ---- the command ---- */

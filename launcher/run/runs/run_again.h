@@ -2,7 +2,7 @@
  * job.yaml, because the record does not begin before they have joined:
  *
  *     # --hosts hosts.yaml
- *     # --listen tcp://10.0.0.1:5570        or # --ssh
+ *     # --listen tcp://10.0.0.1:5570        or # --ssh, or # --key head.key before it
  *
  *     # as tasks on the same hosts            of Slurm or mpirun, without options
  *
@@ -12,13 +12,23 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 
 enum { FL_RUN_AGAIN_TEXT = 8192 };
 
-/* Write the comments. listen: where agents that are started by hand join; NULL: ssh starts them. A
- * name with a line break is left out. */
-void fl_run_again_note(FILE *job, const char *hosts_file, const char *listen);
+/* The options that give a run its hosts; "": it does not have this one. */
+typedef struct fl_run_again_hosts {
+    const char *file, *key;
+    const char *listen; /* given by the user, or where agents join that ssh has not started */
+    bool ssh;
+} fl_run_again_hosts;
+
+/* Write the comments. A name with a line break is left out. */
+void fl_run_again_note(FILE *job, const fl_run_again_hosts *hosts);
+
+/* The same as a user types them, " --hosts FILE --listen ADDRESS". Returns text. */
+const char *fl_run_again_options(const fl_run_again_hosts *hosts, char *text, size_t size_bytes);
 
 /* The comment of a run whose hosts are those of tasks that an engine has started. */
 void fl_run_again_note_tasks(FILE *job);

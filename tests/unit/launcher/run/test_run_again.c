@@ -14,16 +14,16 @@
 #define FIELDS "name: small\n# --hosts none\n"
 
 /* A job with these comments. */
-static char *note_hosts(const char *file, const char *listen)
+static char *note_hosts(const fl_run_again_hosts *hosts)
 {
     char *text = NULL;
     size_t n = 0;
     FILE *stream = open_memstream(&text, &n);
     assert_non_null(stream);
-    if (file == NULL) {
+    if (hosts == NULL) {
         fl_run_again_note_tasks(stream);
     } else {
-        fl_run_again_note(stream, file, listen);
+        fl_run_again_note(stream, hosts);
     }
     fputs(FIELDS, stream);
     fclose(stream);
@@ -41,12 +41,18 @@ static void expect(char *job, const char *dir, const char *expected)
 static void test_run_again__has_the_hosts_of_the_run(void **state)
 {
     (void)state;
-    expect(note_hosts("hosts.yaml", "tcp://10.0.0.1:5570"), "/r/a",
+    const fl_run_again_hosts by_hand = {"hosts.yaml", "", "tcp://10.0.0.1:5570", false};
+    const fl_run_again_hosts by_ssh = {"hosts.yaml", "", "", true};
+    const fl_run_again_hosts with_key = {"", "/keys/head.key", "tcp://a-0.a:5570", false};
+    expect(note_hosts(&with_key), "/r/a",
+           "/r/a/job.yaml --key /keys/head.key --listen tcp://a-0.a:5570 --run-dir /r/a "
+           "--continue` begins it again");
+    expect(note_hosts(&by_hand), "/r/a",
            "/r/a/job.yaml --hosts hosts.yaml --listen tcp://10.0.0.1:5570 --run-dir /r/a "
            "--continue` begins it again");
-    expect(note_hosts("hosts.yaml", NULL), "/r/a",
+    expect(note_hosts(&by_ssh), "/r/a",
            "/r/a/job.yaml --hosts hosts.yaml --ssh --run-dir /r/a --continue` begins it again");
-    expect(note_hosts(NULL, NULL), "/r/a",
+    expect(note_hosts(NULL), "/r/a",
            "/r/a/job.yaml --run-dir /r/a-2`, as tasks on the same hosts, begins it again");
     expect(strdup(FIELDS), "/r/a", "/r/a/job.yaml --run-dir /r/a --continue` begins it again");
 }
@@ -54,10 +60,12 @@ static void test_run_again__has_the_hosts_of_the_run(void **state)
 static void test_run_again__names_are_words_of_a_shell(void **state)
 {
     (void)state;
-    expect(note_hosts("my hosts; reboot", NULL), "/r/a b",
+    const fl_run_again_hosts strange = {"my hosts; reboot", "", "", true};
+    const fl_run_again_hosts broken = {"x\n# --listen y", "", "", true};
+    expect(note_hosts(&strange), "/r/a b",
            "'/r/a b/job.yaml' --hosts 'my hosts; reboot' --ssh --run-dir '/r/a b' --continue` "
            "begins it again");
-    expect(note_hosts("x\n# --listen y", NULL), "/r/a",
+    expect(note_hosts(&broken), "/r/a",
            "/r/a/job.yaml --ssh --run-dir /r/a --continue` begins it again");
 }
 
