@@ -124,7 +124,7 @@ static void test_host_joining__a_new_host_is_used(void **state)
     assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), 0);
 }
 
-#define DATA "/usr/share/datasets/fashion-mnist"
+#define DATA FL_TEST_FASHION
 
 /* It joins late, and has no data. Would catch: a run that ends because of it. */
 static void test_host_joining__one_without_the_data_changes_nothing(void **state)

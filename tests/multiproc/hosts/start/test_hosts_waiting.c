@@ -107,7 +107,7 @@ static void test_hosts_waiting__a_killed_head_waits_no_more(void **state)
 {
     static const char *const commands[] = {"ctl run status", "ctl run pause", "ctl run stop",
                                            "top run",        "report run",    "run --resume run"};
-    char again[2 * FOLDER_SIZE + 256], run[FOLDER_SIZE + 256];
+    char again[2 * FOLDER_SIZE + 256], run[NET_HOSTS_TEXT];
     net_hosts *h = *state;
     net_hosts_start_head(h, PLAN);
     NET_AWAIT(strstr(ask(h, "ctl run status"), WAITS) != NULL);
