@@ -4,6 +4,7 @@
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/text/shell_text.h"
+#include "device/text/shown_text.h"
 #include "launcher/job/job.h"
 #include "launcher/run/plan/run_dir.h"
 #include "launcher/run/runs/run_ending.h"
@@ -20,6 +21,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+fl_status fl_resume_within(const char *path, fl_status status)
+{
+    char shown[FL_SHOWN_PATH_BYTES];
+    return fl_within(status, "--resume: %s", fl_text_shown(path, shown, sizeof shown));
+}
+
 /* ---- ① ---- */
 
 static fl_status refuse_ending(const char *run_dir, const fl_run_ending *e)
@@ -29,15 +36,17 @@ static fl_status refuse_ending(const char *run_dir, const fl_run_ending *e)
         snprintf(since, sizeof since, " for %ld s", e->since_s);
     }
     if (e->holder == 0) {
-        return fl_fail(FL_EBUSY,
-                       "--resume: %s: a process in another container or on another host has been "
-                       "ending the run%s; start again when it has ended",
-                       run_dir, since);
+        return fl_resume_within(
+            run_dir, fl_fail(FL_EBUSY,
+                             "a process in another container or on another host has been "
+                             "ending the run%s; start again when it has ended",
+                             since));
     }
-    return fl_fail(FL_EBUSY,
-                   "--resume: %s: process %ld has been ending the run%s; start again when it has "
-                   "ended; `kill %ld` ends it at once, without its last checkpoint",
-                   run_dir, (long)e->holder, since, (long)e->holder);
+    return fl_resume_within(
+        run_dir, fl_fail(FL_EBUSY,
+                         "process %ld has been ending the run%s; start again when it has "
+                         "ended; `kill %ld` ends it at once, without its last checkpoint",
+                         (long)e->holder, since, (long)e->holder));
 }
 
 static fl_status check_over(const char *run_dir, fl_run_state *ended)
@@ -60,12 +69,12 @@ static fl_status check_over(const char *run_dir, fl_run_state *ended)
     }
     return !fl_run_state_lives(*ended)
                ? FL_OK
-               : fl_fail(FL_EBUSY, "--resume: %s: the run %s; `frostline ctl %s stop` ends it",
-                         run_dir,
-                         *ended == FL_RUN_LIVE       ? "still trains"
-                         : *ended == FL_RUN_STARTING ? "is starting"
-                                                     : "goes back after a loss",
-                         fl_shell_shown(run_dir, run, sizeof run));
+               : fl_resume_within(run_dir,
+                                  fl_fail(FL_EBUSY, "the run %s; `frostline ctl %s stop` ends it",
+                                          *ended == FL_RUN_LIVE       ? "still trains"
+                                          : *ended == FL_RUN_STARTING ? "is starting"
+                                                                      : "goes back after a loss",
+                                          fl_shell_shown(run_dir, run, sizeof run)));
 }
 
 static fl_status read_job(fl_resume *r)
@@ -73,12 +82,14 @@ static fl_status read_job(fl_resume *r)
     struct stat what;
     snprintf(r->job_path, sizeof r->job_path, "%s/job.yaml", r->dir);
     if (fstat(r->held_fd, &what) != 0 || !S_ISREG(what.st_mode)) {
-        return fl_fail(FL_EINVAL, "--resume: %s is not a regular file", r->job_path);
+        char shown[FL_SHOWN_PATH_BYTES];
+        return fl_fail(FL_EINVAL, "--resume: %s is not a regular file",
+                       fl_text_shown(r->job_path, shown, sizeof shown));
     }
     FL_TRY(fl_alloc(FL_JOB_FILE_MAX + 2, (void **)&r->job_text));
     ssize_t n = pread(r->held_fd, r->job_text, FL_JOB_FILE_MAX + 1, 0);
     if (n < 0) {
-        return fl_fail(FL_EIO, "--resume: %s: %s", r->job_path, strerror(errno));
+        return fl_resume_within(r->job_path, fl_fail(FL_EIO, "%s", strerror(errno)));
     }
     r->job_text[n] = '\0';
     r->job_bytes = (size_t)n;
@@ -98,11 +109,11 @@ static void init_resume(fl_resume *r, int held_fd)
 static fl_status open_dir(const char *run_dir, fl_resume *r)
 {
     if (realpath(run_dir, r->dir) == NULL) {
-        return fl_fail(FL_EIO, "--resume: %s: %s", run_dir, strerror(errno));
+        return fl_resume_within(run_dir, fl_fail(FL_EIO, "%s", strerror(errno)));
     }
     r->dir_fd = open(r->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (r->dir_fd < 0 || faccessat(r->dir_fd, ".", W_OK | X_OK, AT_EACCESS) != 0) {
-        return fl_fail(FL_EIO, "--resume: %s: %s", run_dir, strerror(errno));
+        return fl_resume_within(run_dir, fl_fail(FL_EIO, "%s", strerror(errno)));
     }
     return FL_OK;
 }
@@ -121,7 +132,9 @@ fl_status fl_resume_open(const char *run_dir, fl_resume *r)
     FL_TRY(open_dir(run_dir, r));
     fl_status status = fl_run_take(r->dir_fd, &r->held_fd);
     if (status != FL_OK) {
-        return fl_fail(status, "--resume: %s/%s", run_dir, fl_errmsg());
+        char shown[FL_SHOWN_PATH_BYTES];
+        return fl_fail(status, "--resume: %s/%s", fl_text_shown(run_dir, shown, sizeof shown),
+                       fl_errmsg());
     }
     return read_folder(r);
 }
@@ -175,10 +188,9 @@ fl_status fl_resume_check_program(fl_resume *r, fl_job *now)
 {
     const fl_job *before = &r->before;
     if (before->model.kind != FL_MODEL_PROGRAM) {
-        return fl_fail(FL_EINVAL,
-                       "--resume: %s: a run of `frostline run`; it continues with `frostline run "
-                       "--resume`",
-                       r->dir);
+        return fl_resume_within(
+            r->dir, fl_fail(FL_EINVAL, "a run of `frostline run`; it continues with `frostline run "
+                                       "--resume`"));
     }
     fl_job own = *now;
     now->model = before->model;
@@ -203,7 +215,7 @@ bool fl_resume_goes_back(const fl_preparation *p)
 
 static fl_status within_dir(const fl_resume *r, fl_status status)
 {
-    return status == FL_OK ? FL_OK : fl_within(status, "--resume: %s", r->dir);
+    return status == FL_OK ? FL_OK : fl_resume_within(r->dir, status);
 }
 
 fl_status fl_resume_begin(fl_resume *r, const fl_preparation *p)

@@ -66,6 +66,10 @@ void fl_resume_close(fl_resume *resume);
  * becomes resume->held_fd, also after a failure. */
 fl_status fl_resume_open_held(const char *run_dir, int held_fd, fl_resume *resume) FL_MUST_CHECK;
 
+/* Prefix this thread's message with "--resume: PATH: ", in characters that harm no terminal and end
+ * no line. Returns status. */
+fl_status fl_resume_within(const char *path, fl_status status) FL_MUST_CHECK;
+
 /* The run's job with overrides [n], as fl_job_load. */
 fl_status fl_resume_load_job(const fl_resume *resume, const char *const *overrides, int n,
                              fl_job *job) FL_MUST_CHECK;

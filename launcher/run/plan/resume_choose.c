@@ -10,6 +10,7 @@
 #include "device/errors/failure.h"
 #include "device/machine/host_limits.h"
 #include "device/system/alloc.h"
+#include "device/text/shown_text.h"
 #include "launcher/job/job.h"
 #include "launcher/run/runs/checkpoint_folder.h"
 #include "launcher/run/runs/run_again.h"
@@ -39,16 +40,18 @@ static fl_status refuse_model(const fl_resume *r, const fl_checkpoint_model *her
         i++;
     }
     if (i == n) {
-        return fl_fail(FL_EINVAL,
-                       "--resume: %s: another model: %d layers, the checkpoint has %d, or the "
-                       "shapes or ties of their parameters differ",
-                       r->folder, here->n_layers, there->n_layers);
+        return fl_resume_within(r->folder,
+                                fl_fail(FL_EINVAL,
+                                        "another model: %d layers, the checkpoint has %d, or the "
+                                        "shapes or ties of their parameters differ",
+                                        here->n_layers, there->n_layers));
     }
-    return fl_fail(FL_EINVAL,
-                   "--resume: %s: another model: layer %d is %s of block %d with %" PRId64
-                   " parameters, the checkpoint has %s of block %d with %" PRId64,
-                   r->folder, i, here->layer[i].name, here->layer[i].block, here->layer[i].n_params,
-                   there->layer[i].name, there->layer[i].block, there->layer[i].n_params);
+    return fl_resume_within(
+        r->folder, fl_fail(FL_EINVAL,
+                           "another model: layer %d is %s of block %d with %" PRId64
+                           " parameters, the checkpoint has %s of block %d with %" PRId64,
+                           i, here->layer[i].name, here->layer[i].block, here->layer[i].n_params,
+                           there->layer[i].name, there->layer[i].block, there->layer[i].n_params));
 }
 
 static fl_status check_model(const fl_resume *r, const fl_preparation *p)
@@ -68,17 +71,18 @@ static fl_status check_data(const fl_resume *r, const fl_preparation *p)
     const fl_dataset *d = p->dataset;
     uint64_t here = d->ops->fingerprint == NULL ? 0 : d->ops->fingerprint(d->self);
     if (p->n_samples != there->n_samples || p->n_validation != there->n_validation) {
-        return fl_fail(FL_EINVAL,
-                       "--resume: %s: %" PRId64 " samples to train on and %" PRId64
-                       " to validate on found, the run had %" PRId64 " and %" PRId64,
-                       r->folder, p->n_samples, p->n_validation, there->n_samples,
-                       there->n_validation);
+        return fl_resume_within(r->folder, fl_fail(FL_EINVAL,
+                                                   "%" PRId64 " samples to train on and %" PRId64
+                                                   " to validate on found, the run had %" PRId64
+                                                   " and %" PRId64,
+                                                   p->n_samples, p->n_validation, there->n_samples,
+                                                   there->n_validation));
     }
     if (here != 0 && there->fingerprint != 0 && here != there->fingerprint) {
-        return fl_fail(FL_EINVAL,
-                       "--resume: %s: other data: their fingerprint is %016" PRIx64
-                       ", the run trained on %016" PRIx64,
-                       r->folder, here, there->fingerprint);
+        return fl_resume_within(r->folder, fl_fail(FL_EINVAL,
+                                                   "other data: their fingerprint is %016" PRIx64
+                                                   ", the run trained on %016" PRIx64,
+                                                   here, there->fingerprint));
     }
     return FL_OK;
 }
@@ -96,17 +100,18 @@ static fl_status check_length(const fl_resume *r, const fl_preparation *p)
 {
     int64_t step = r->checkpoint->step;
     if (step > p->n_steps) {
-        return fl_fail(FL_EINVAL,
-                       "--resume: %s: train.epochs and train.max_steps give %" PRId64
-                       " steps, allowed: at least the %" PRId64 " that are done",
-                       r->job_path, p->n_steps, step);
+        return fl_resume_within(r->job_path,
+                                fl_fail(FL_EINVAL,
+                                        "train.epochs and train.max_steps give %" PRId64
+                                        " steps, allowed: at least the %" PRId64 " that are done",
+                                        p->n_steps, step));
     }
     if (step == p->n_steps && is_complete(r, p)) {
-        return fl_fail(FL_EINVAL,
-                       "--resume: %s: the run has finished all of its %" PRId64
-                       " steps; --set %s makes it longer",
-                       r->dir, step,
-                       p->job->train.max_steps > 0 ? "train.max_steps=N" : "train.epochs=N");
+        return fl_resume_within(
+            r->dir,
+            fl_fail(FL_EINVAL,
+                    "the run has finished all of its %" PRId64 " steps; --set %s makes it longer",
+                    step, p->job->train.max_steps > 0 ? "train.max_steps=N" : "train.epochs=N"));
     }
     return FL_OK;
 }
@@ -131,15 +136,23 @@ static fl_status check_improvement(fl_resume *r, const fl_preparation *p)
     if (!is_complete(r, p) || !has_ended_early(r, p, &rule)) {
         return FL_OK;
     }
-    return fl_fail(FL_EINVAL,
-                   "--resume: %s: the run ended early, after %" PRId64 " steps: %s has not "
-                   "improved for %" PRId64 " steps; --set train.stop_after=none, or more than "
-                   "%" PRId64 " steps, makes it longer",
-                   r->dir, r->checkpoint->step, fl_stop_rule_name(p->job),
-                   r->checkpoint->step - stop->best_step, r->checkpoint->step - stop->best_step);
+    return fl_resume_within(
+        r->dir,
+        fl_fail(FL_EINVAL,
+                "the run ended early, after %" PRId64 " steps: %s has not "
+                "improved for %" PRId64 " steps; --set train.stop_after=none, or more than "
+                "%" PRId64 " steps, makes it longer",
+                r->checkpoint->step, fl_stop_rule_name(p->job),
+                r->checkpoint->step - stop->best_step, r->checkpoint->step - stop->best_step));
 }
 
 /* ---- its own soundness ---- */
+
+static fl_status within_path(const char *path, fl_status status)
+{
+    char shown[FL_SHOWN_PATH_BYTES];
+    return fl_within(status, "%s", fl_text_shown(path, shown, sizeof shown));
+}
 
 static fl_status check_cursor(const fl_resume *r, const fl_preparation *p)
 {
@@ -148,11 +161,12 @@ static fl_status check_cursor(const fl_resume *r, const fl_preparation *p)
     int64_t position = c->step % p->steps_per_epoch * batch;
     return c->cursor.epoch == epoch && c->cursor.position == position
                ? FL_OK
-               : fl_fail(FL_EFORMAT,
-                         "%s: sample %" PRId64 " of epoch %" PRId64 " found, %" PRId64
-                         " of epoch %" PRId64 " expected after %" PRId64 " steps",
-                         r->folder, c->cursor.position, c->cursor.epoch + 1, position, epoch + 1,
-                         c->step);
+               : within_path(r->folder,
+                             fl_fail(FL_EFORMAT,
+                                     "sample %" PRId64 " of epoch %" PRId64 " found, %" PRId64
+                                     " of epoch %" PRId64 " expected after %" PRId64 " steps",
+                                     c->cursor.position, c->cursor.epoch + 1, position, epoch + 1,
+                                     c->step));
 }
 
 /* Before one of them is cut. */
@@ -161,7 +175,9 @@ static fl_status check_writable(const fl_resume *r)
     static const char *const names[] = {"steps.jsonl", "events.jsonl", FL_LEDGER_NAME};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (faccessat(r->dir_fd, names[i], W_OK, AT_EACCESS) != 0) {
-            return fl_fail(FL_EINVAL, "--resume: %s/%s: %s", r->dir, names[i], strerror(errno));
+            char shown[FL_SHOWN_PATH_BYTES];
+            return fl_fail(FL_EINVAL, "--resume: %s/%s: %s",
+                           fl_text_shown(r->dir, shown, sizeof shown), names[i], strerror(errno));
         }
     }
     return FL_OK;
@@ -180,7 +196,8 @@ static fl_status check_records(fl_resume *r, const fl_preparation *p)
     snprintf(path, sizeof path, "%s/" FL_LEDGER_NAME, r->dir);
     fl_status status = fl_runfiles_check_place(r->dir_fd, &place, &r->cut);
     if (status != FL_OK) {
-        return fl_fail(status, "%s/%s", r->dir, fl_errmsg());
+        char shown[FL_SHOWN_PATH_BYTES];
+        return fl_fail(status, "%s/%s", fl_text_shown(r->dir, shown, sizeof shown), fl_errmsg());
     }
     return fl_ledger_check_place(path, &ledger);
 }
@@ -203,8 +220,9 @@ static fl_status check_checkpoint(fl_resume *r, const fl_preparation *p,
     snprintf(r->folder, sizeof r->folder, "%s/%s", r->checkpoints, folder->name);
     FL_TRY(fl_checkpoint_read(r->folder, c));
     if (c->step != folder->step) {
-        return fl_fail(FL_EFORMAT, "%s: the manifest is of a checkpoint after %" PRId64 " steps",
-                       r->folder, c->step);
+        return within_path(
+            r->folder, fl_fail(FL_EFORMAT,
+                               "the manifest is of a checkpoint after %" PRId64 " steps", c->step));
     }
     FL_TRY(check_model(r, p));
     FL_TRY(check_data(r, p));
@@ -242,18 +260,22 @@ static fl_status add_refused(fl_resume *r, int64_t step)
 
 static fl_status found_none(const fl_resume *r)
 {
-    char target[PATH_MAX], again[FL_RUN_AGAIN_TEXT];
+    char target[PATH_MAX], again[FL_RUN_AGAIN_TEXT], folder[FL_SHOWN_PATH_BYTES];
     bool is_program = r->before.model.kind == FL_MODEL_PROGRAM;
     fl_checkpoint_folder_missing(r->dir, target);
+    fl_text_shown(r->checkpoints, folder, sizeof folder);
     if (target[0] != '\0') {
-        return fl_fail(FL_EINVAL,
-                       "--resume: %s: found no checkpoint in %s: it is a link to %s, which is not "
-                       "there; if that folder was moved to DIR/NAME, with the name of the run "
-                       "directory, --set checkpoint.dir=DIR names it",
-                       r->dir, r->checkpoints, target);
+        char shown[FL_SHOWN_PATH_BYTES];
+        return fl_resume_within(
+            r->dir, fl_fail(FL_EINVAL,
+                            "found no checkpoint in %s: it is a link to %s, which is not "
+                            "there; if that folder was moved to DIR/NAME, with the name of the run "
+                            "directory, --set checkpoint.dir=DIR names it",
+                            folder, fl_text_shown(target, shown, sizeof shown)));
     }
-    return fl_fail(FL_EINVAL, "--resume: %s: found no checkpoint in %s: %s", r->dir, r->checkpoints,
-                   fl_run_again_text(r->dir, r->job_text, is_program, again));
+    return fl_resume_within(r->dir,
+                            fl_fail(FL_EINVAL, "found no checkpoint in %s: %s", folder,
+                                    fl_run_again_text(r->dir, r->job_text, is_program, again)));
 }
 
 static fl_status none_is_good(const fl_resume *r)
@@ -266,13 +288,13 @@ static fl_status none_is_good(const fl_resume *r)
     }
     return r->n_refused == 0
                ? found_none(r)
-               : fl_fail(FL_EINVAL, "--resume: %s: no checkpoint can be used:%s", r->dir, text);
+               : fl_resume_within(r->dir, fl_fail(FL_EINVAL, "no checkpoint can be used:%s", text));
 }
 
 static fl_status not_there(const fl_resume *r, const fl_checkpoint_folder *all, int n,
                            int64_t wanted)
 {
-    char list[LISTED_MAX * 24] = "";
+    char list[LISTED_MAX * 24] = "", shown[FL_SHOWN_PATH_BYTES];
     size_t used = 0;
     int listed = 0;
     for (int i = 0; i < n && listed < LISTED_MAX; i++) {
@@ -284,7 +306,7 @@ static fl_status not_there(const fl_resume *r, const fl_checkpoint_folder *all, 
     return fl_fail(FL_EINVAL,
                    "--checkpoint %" PRId64 ": %s has no checkpoint after that many steps; found: "
                    "%s",
-                   wanted, r->dir, listed == 0 ? "none" : list);
+                   wanted, fl_text_shown(r->dir, shown, sizeof shown), listed == 0 ? "none" : list);
 }
 
 static bool is_wanted(const fl_checkpoint_folder *folder, int64_t wanted)
@@ -336,7 +358,7 @@ static fl_status take_checkpoint(fl_resume *r, const fl_preparation *p)
     const fl_checkpoint *c = r->checkpoint;
     r->folder_fd = r->returns ? -1 : open(r->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (r->folder_fd < 0 && !r->returns) {
-        return fl_fail(FL_EIO, "--resume: %s: %s", r->folder, strerror(errno));
+        return fl_resume_within(r->folder, fl_fail(FL_EIO, "%s", strerror(errno)));
     }
     fl_stop_rule rule;
     int64_t end_step =

@@ -208,6 +208,17 @@ static void test_resume__refuses_what_cannot_continue(void **state)
     }
 }
 
+/* Would catch: a message that ends in the middle of a path, for whoever reads it by lines. */
+static void test_resume__shows_a_name_with_a_line_end(void **state)
+{
+    (void)state;
+    cli_must_run("mkdir \"$(printf 'l\\nm')\"; cd l*; cp ../run/job.yaml .; touch events.jsonl");
+    run_command(cli_folder, PROGRAM " run --resume \"$(printf 'l\\nm')\"", &cli_result);
+    assert_int_equal(cli_result.exit_code, 2);
+    assert_non_null(strstr(cli_result.err, "l\\012m: found no checkpoint in "));
+    assert_string_equal(strchr(cli_result.err, '\n'), "\n");
+}
+
 /* A pipe would keep the command waiting, and what a link leads to is somebody else's. */
 static void test_resume__replaces_pipes_and_links_in_the_place_of_its_files(void **state)
 {
@@ -347,6 +358,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resume__refuses_what_cannot_continue),
+        cmocka_unit_test(test_resume__shows_a_name_with_a_line_end),
         cmocka_unit_test(test_resume__replaces_pipes_and_links_in_the_place_of_its_files),
         cmocka_unit_test(test_resume__refuses_a_run_that_another_process_has),
         cmocka_unit_test(test_resume__a_run_whose_workers_changed_is_not_repeated),
