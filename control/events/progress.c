@@ -337,6 +337,14 @@ static const char *host_options(const fl_controller_options *options)
     return options->host_options == NULL ? "" : options->host_options;
 }
 
+/* The same command by hand would train on this host alone. */
+static void say_who_starts(FILE *out, const fl_controller_options *options)
+{
+    if (options->hosts != NULL && options->hosts->meeting[0] != '\0') {
+        fprintf(out, "                 as tasks on the same hosts (srun, mpirun)\n");
+    }
+}
+
 static void suggest_longer(FILE *out, const fl_controller_options *options, bool continues,
                            const char *how, const char *set)
 {
@@ -353,6 +361,7 @@ static void suggest_longer(FILE *out, const fl_controller_options *options, bool
                 how, run, hosts);
     }
     fprintf(out, "                     --set %s\n", set);
+    say_who_starts(out, options);
 }
 
 static void summary_of_training_again(FILE *out, const fl_controller_options *options,
@@ -369,8 +378,10 @@ static void summary_of_training_again(FILE *out, const fl_controller_options *op
         fprintf(out, "  train again    start the program again\n");
     } else if (status != FL_OK && continues) {
         fprintf(out, "  continue       frostline run --resume %s%s\n", dir, host_options(options));
+        say_who_starts(out, options);
     } else if (status != FL_OK) {
         fprintf(out, "  train again    frostline run %s/job.yaml%s\n", dir, host_options(options));
+        say_who_starts(out, options);
     } else if (result->ended_early) {
         suggest_longer(out, options, continues, "to the end of the last epoch",
                        "train.stop_after=none");

@@ -56,7 +56,8 @@ enum { EPOCHS = 4 };
 
 static const fl_metric two[] = {{.name = "accuracy", .is_share = true}, {.name = "mae"}};
 
-static const char *hosts; /* the options that name them */
+static const char *hosts;     /* the options that name them */
+static const fl_hosts *table; /* of hosts */
 static const char *run_dir = "/runs/x";
 
 static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status status, char *text,
@@ -72,6 +73,7 @@ static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status
     fl_controller_options options = {.job = &job,
                                      .plan = &plan,
                                      .run_dir = run_dir,
+                                     .hosts = table,
                                      .host_options = hosts,
                                      .n_steps = 40,
                                      .n_epochs = 4,
@@ -190,6 +192,15 @@ static void test_progress__suggests_what_can_be_run(void **state)
     assert_non_null(strstr(text, "run --resume /runs/x --hosts h.yaml --listen "
                                  "tcp://10.0.0.1:5570 \\\n"));
     hosts = NULL;
+    static const fl_hosts tasks = {.meeting = "/shared/met"}; /* srun has started them */
+    table = &tasks;
+    summary_of(&result, 40, FL_ESTOPPED, text, sizeof text);
+    assert_non_null(strstr(text, "run --resume /runs/x\n"
+                                 "                 as tasks on the same hosts (srun, mpirun)\n"));
+    summary_of(&result, 0, FL_OK, text, sizeof text);
+    assert_non_null(strstr(text, "--set train.epochs=8\n"
+                                 "                 as tasks on the same hosts (srun, mpirun)\n"));
+    table = NULL;
     newest_step = -1;
     model_kind = FL_MODEL_PROGRAM;
     summary_of(&result, 0, FL_OK, text, sizeof text);
