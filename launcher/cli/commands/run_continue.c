@@ -1,5 +1,6 @@
 #include "launcher/cli/commands/run_continue.h"
 
+#include "control/state/hosts/run_proof.h"
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "launcher/run/hosts/hosts.h"
@@ -31,12 +32,13 @@ static fl_status check_options(const fl_args *args)
                                            : FL_OK;
 }
 
-/* Keys of a head that was killed: the run does not continue in this folder. */
-static void forget_keys(const char *dir)
+/* Keys and proofs of a head that was killed: the run does not continue in this folder. */
+static void forget_hosts(const char *dir)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
         fl_hosts_remove_key(fd);
+        fl_run_proof_sweep(fd);
         close(fd);
     }
 }
@@ -64,7 +66,7 @@ static fl_status move_aside(const char *dir, const char *given, char job[PATH_MA
             return fl_fail(FL_EINVAL, "--run-dir: the path is longer than %zu bytes", sizeof aside);
         }
         if (access(aside, F_OK) != 0 && rename(dir, aside) == 0) {
-            forget_keys(aside);
+            forget_hosts(aside);
             if (goes) {
                 snprintf(job, PATH_MAX, "%s/job.yaml", aside);
             }

@@ -64,9 +64,11 @@ static void test_host_links__a_stop_while_hosts_are_awaited_leaves_no_run(void *
     assert_false(net_hosts_shell("test -e %s/run/hosts.key", h->dir));
     stop_while_hosts_are_awaited(h, "", SIGINT, 130);
     stop_while_hosts_are_awaited(h, "--continue", SIGKILL, 128 + SIGKILL);
+    assert_true(net_hosts_shell("touch %s/run/joining-0 %s/run/joining-0-seen", h->dir, h->dir));
     stop_while_hosts_are_awaited(h, "--continue", SIGTERM, 5);
     assert_true(net_hosts_shell("test -e %s/run-1/job.yaml && ! test -e %s/run/job.yaml", h->dir,
                                 h->dir)); /* SIGKILL has left it */
+    assert_true(net_hosts_shell("! ls %s/run-1 | grep -e joining- -e hosts.key", h->dir));
 }
 
 /* What goes to host c passes at 1 MB/s. */
