@@ -25,6 +25,12 @@ fl_status fl_joined_read_job(int job_fd, int64_t job_bytes, fl_job *job)
     return status;
 }
 
+/* Whether this user may not read it: the run's keys are for the user of the head alone. */
+static bool is_denied(const char *path)
+{
+    return faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) != 0 && errno == EACCES;
+}
+
 /* The keys tell the run's own directory from another one of the same path, and the file from a
  * copy. */
 fl_status fl_joined_open_shared(const char *run_dir, const char *proof, const char *cwd,
@@ -34,6 +40,12 @@ fl_status fl_joined_open_shared(const char *run_dir, const char *proof, const ch
     fl_curve_keys there;
     snprintf(path, sizeof path, "%s/" FL_HOSTS_KEY_FILE, run_dir);
     *dir_fd = open(run_dir, O_RDONLY | O_DIRECTORY);
+    if (is_denied(path)) {
+        return fl_fail(FL_EINVAL,
+                       "--join: %s: Permission denied; allowed: an agent of the user that runs the "
+                       "head, or run.shared false",
+                       path);
+    }
     if (*dir_fd < 0 || fl_hosts_read_key(path, &there) != FL_OK ||
         strcmp(there.server, keys->server) != 0 ||
         (proof != NULL && !fl_run_proof_await(run_dir, proof))) {
