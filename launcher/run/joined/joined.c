@@ -109,12 +109,24 @@ static bool has_model_file(const joined_host *h)
     return h->job.run.save_model && h->job.run.shared;
 }
 
-/* The head has written all of it before it waits for hosts. */
+/* The head has written it before it waits for hosts: what is missing is hidden here, as by a mount
+ * below the run directory. */
+static fl_status join_model_file(joined_host *h)
+{
+    fl_status status = fl_model_file_join(h->model, h->dir_fd, &h->model_file);
+    return status == FL_OK
+               ? FL_OK
+               : fl_fail(status,
+                         "--join: %s: %s; the head has written it; allowed: a run.dir on a file "
+                         "system that all hosts share as a whole, or run.shared false",
+                         h->welcome->run_dir, fl_errmsg());
+}
+
 static fl_status open_files(joined_host *h)
 {
     FL_TRY(open_saved(h));
     FL_TRY(fl_checkpoint_store_open(h->dir_fd, "checkpoints", &h->store));
-    return has_model_file(h) ? fl_model_file_join(h->model, h->dir_fd, &h->model_file) : FL_OK;
+    return has_model_file(h) ? join_model_file(h) : FL_OK;
 }
 
 /* Which store has which sample decides who trains on it, so all hosts have a cache or none has. */

@@ -76,6 +76,13 @@ static void test_hosts_copied__nor_is_one_that_the_host_cannot_write(void **stat
                   "/run cannot be written here: Read-only file system");
 }
 
+static void test_hosts_copied__nor_is_one_of_which_a_mount_hides_a_part(void **state)
+{
+    check_refused(state, "mount -t tmpfs none run/model",
+                  "/run: cannot open model/model.safetensors.part: No such file or directory; the "
+                  "head has written it");
+}
+
 /* Would catch: an agent that ssh has started waiting for keys that the head has written long ago,
  * and a message that names another reason. */
 static void test_hosts_copied__ssh_names_a_folder_that_is_not_shared(void **state)
@@ -159,6 +166,7 @@ int main(void)
         HOSTS(test_hosts_copied__nor_is_a_folder_with_its_keys),
         HOSTS(test_hosts_copied__nor_is_an_overlay_of_it),
         HOSTS(test_hosts_copied__nor_is_one_that_the_host_cannot_write),
+        HOSTS(test_hosts_copied__nor_is_one_of_which_a_mount_hides_a_part),
         HOSTS(test_hosts_copied__ssh_names_a_folder_that_is_not_shared),
         HOSTS(test_hosts_copied__a_checkpoint_needs_the_files_of_all),
         HOSTS(test_hosts_copied__a_model_needs_the_layers_of_all),
