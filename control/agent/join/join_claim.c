@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { TURN_US = 2000000 }; /* an agent asks three times a second */
+
 bool fl_join_has_version(const fl_host_join *join, char why[FL_HOST_TEXT_MAX + 1])
 {
     bool same = strcmp(join->version, FL_VERSION) == 0;
@@ -21,10 +23,21 @@ void fl_join_other_version(char why[FL_HOST_TEXT_MAX + 1])
 bool fl_join_rival_is_refused(fl_join_rival *rival, const fl_host_peer *from, int64_t heard_us,
                               int64_t now_us)
 {
-    if (rival->since_us == 0 || !fl_host_peer_is(&rival->peer, from)) {
+    bool is_over = rival->since_us == 0 || now_us - rival->asked_us > TURN_US;
+    if (!fl_host_peer_is(&rival->peer, from)) {
+        if (!is_over) {
+            return false;
+        }
         *rival = (fl_join_rival){.peer = *from, .since_us = now_us};
+    } else if (rival->since_us == 0) {
+        rival->since_us = now_us;
     }
-    return heard_us > rival->since_us;
+    rival->asked_us = now_us;
+    bool refused = heard_us > rival->since_us;
+    if (refused) {
+        rival->since_us = 0;
+    }
+    return refused;
 }
 
 int64_t fl_join_excused_us(int64_t heard_us, int64_t us, int64_t now_us)

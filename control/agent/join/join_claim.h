@@ -14,14 +14,17 @@ bool fl_join_has_version(const fl_host_join *join, char why[FL_HOST_TEXT_MAX + 1
  * another version. */
 void fl_join_other_version(char why[FL_HOST_TEXT_MAX + 1]);
 
-/* Another agent with the name of a host that has joined, which asks to take its place. */
+/* The agents with the name of a host that has joined, which ask to take its place. One of them at a
+ * time has its turn, and waits for a sign of life of the agent that has joined: if each one that
+ * asks began that wait anew, agents that ask in turns would get no answer. */
 typedef struct fl_join_rival {
-    fl_host_peer peer;
-    int64_t since_us; /* 0: none asks */
+    fl_host_peer peer;          /* has its turn */
+    int64_t since_us, asked_us; /* it asked first and last; since_us 0: none asks */
 } fl_join_rival;
 
-/* Note that `from` asks. True: the agent that has joined, heard last at heard_us, has said
- * something since the rival asked first, so that it lives. Pure. */
+/* Note that `from` asks. True: it has its turn, which ends, and the agent that has joined, heard
+ * last at heard_us, has said something since that turn began, so that it lives. The turn of an
+ * agent that asks no more ends, too. Pure. */
 bool fl_join_rival_is_refused(fl_join_rival *rival, const fl_host_peer *from, int64_t heard_us,
                               int64_t now_us);
 

@@ -91,6 +91,40 @@ static void expect_refusal(net_hosts *h, const char *more, const char *text)
     }
 }
 
+/* Agents with the name of a host that is in the run, and that ask in turns. Would catch: each of
+ * them starting the others' time anew, so that none is ever answered. */
+static void expect_rivals_refused(net_hosts *h, const char *name)
+{
+    enum { RIVALS = 3 };
+    char arguments[512], log[32];
+    pid_t pid[RIVALS];
+    snprintf(arguments, sizeof arguments,
+             "agent --join tcp://%s:5570 --key %s/run/hosts.key --name %s", h->host[0].address,
+             h->dir, name);
+    for (int i = 0; i < RIVALS; i++) {
+        snprintf(log, sizeof log, "rival%d.log", i);
+        pid[i] = net_hosts_start(h, 2, log, arguments);
+    }
+    for (int i = 0; i < RIVALS; i++) {
+        snprintf(log, sizeof log, "rival%d.log", i);
+        assert_int_equal(net_hosts_await_exit(&pid[i]), 2);
+        assert_true(net_hosts_log_has(h, log, "a host of this name has joined already"));
+    }
+}
+
+static void test_host_joining__rivals_are_refused_in_turn(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_two(h, "--set devices.max=3");
+    net_hosts_start_agent(h, 2);
+    NET_AWAIT(net_hosts_n_events(h, "worker.joined", "\"host\": \"c\"") == 1);
+    expect_rivals_refused(h, "b");
+    expect_rivals_refused(h, "c"); /* which the file of hosts does not name */
+    assert_true(ctl(h, "stop"));
+    net_hosts_expect(h, 130);
+}
+
 /* It is drained, and comes back, as any other. */
 static void test_host_joining__a_new_host_is_used(void **state)
 {
@@ -191,6 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HOSTS(test_host_joining__a_lost_host_comes_back),
         HOSTS(test_host_joining__a_new_host_is_used),
+        HOSTS(test_host_joining__rivals_are_refused_in_turn),
         HOSTS(test_host_joining__one_without_the_data_changes_nothing),
         HOSTS(test_host_joining__one_that_nobody_reaches_is_tried_more_and_more_rarely),
         HOSTS(test_host_joining__a_killed_worker_is_no_question_of_the_network),
