@@ -9,8 +9,7 @@
 #define FL_WIRE_STEP_MAX (INT64_C(1) << 60)
 #define FL_WIRE_US_MAX (INT64_C(1) << 43) /* 101 days: longer than a pause of a run */
 #define FL_WIRE_MS_MAX (FL_WIRE_US_MAX / 1000)
-#define FL_WIRE_CLOCK_MAX (INT64_C(1) << 53) /* microseconds since a host has started: 285 years   \
-                                              */
+#define FL_WIRE_CLOCK_MAX (INT64_C(1) << 53) /* microseconds of uptime: 285 years */
 #define FL_WIRE_COUNT_MAX (INT64_C(1) << 40)
 #define FL_WIRE_BYTES_MAX (INT64_C(1) << 50) /* 1 PiB */
 
