@@ -213,13 +213,15 @@ static fl_status open_checkpoints(fl_controller *controller)
 
 /* ---- the agent ---- */
 
-/* In the agent: its copy of the listener would outlive the controller. */
-static void release_listener(void *context)
+/* In the agent and the gate: their copies of what listens would outlive the controller, or keep it
+ * from its port. */
+static void release_listeners(void *context)
 {
     const fl_controller *controller = context;
     if (controller->options->metrics != NULL) {
         fl_metrics_listener_close(controller->options->metrics);
     }
+    fl_held_ports_close(controller->options->held_ports);
 }
 
 /* Agents of other hosts open that checkpoint's folder. */
@@ -255,11 +257,11 @@ static fl_status start_workers(fl_controller *controller)
                                     .devices = o->devices,
                                     .worker = o->worker,
                                     .context = o->context,
-                                    .release = release_listener,
+                                    .release = release_listeners,
                                     .release_context = controller};
     const fl_worker_birth *birth = o->birth != NULL ? o->birth : &first;
     fl_workers_init(controller->workers, controller->n_workers, o->plan, birth->step);
-    fl_held_port_close(o->held_port);
+    fl_held_port_close(o->held_ports == NULL ? NULL : &o->held_ports->agents);
     FL_TRY(fl_agent_open(&agent, controller->workers, &controller->agent));
     fl_tracer_reach(controller->tracer, controller->agent);
     return fl_agent_start_all(controller->agent, birth);
@@ -341,30 +343,32 @@ static fl_agent_ending ending_of(const fl_controller *controller, fl_status stat
     return status == FL_OK ? FL_AGENT_ENDS_OVER : FL_AGENT_ENDS_FAILED;
 }
 
-/* Between two controllers, agents see that the head lives. */
-static void hold_port(const fl_controller *controller)
+/* Those that are held between this controller and the next one; NULL: none are. */
+static fl_held_ports *ports_to_hold(const fl_controller *controller, fl_agent_ending ending)
 {
-    int *port = controller->options->held_port;
-    if (port != NULL && controller->hosts.table != NULL) {
-        fl_held_port_hold(controller->hosts.table->agents, port);
-    }
+    bool holds = ending == FL_AGENT_ENDS_AGAIN && controller->hosts.table != NULL;
+    return holds ? controller->options->held_ports : NULL;
 }
 
 /* status: how the run has ended */
 void fl__controller_close(fl_controller *controller, fl_status status)
 {
     fl_agent_ending ending = ending_of(controller, status);
+    fl_held_ports *held = ports_to_hold(controller, ending);
     if (controller->tracer != NULL) {
         fl_tracer_reach(controller->tracer, NULL);
     }
     fl_agent_close(&controller->agent, ending);
-    if (ending == FL_AGENT_ENDS_AGAIN) {
-        hold_port(controller);
+    if (held != NULL) {
+        fl_held_port_hold(controller->hosts.table->agents, &held->agents);
     }
     fl_metrics_close(&controller->metrics);
     fl_event_log_listen(&controller->log, NULL, NULL);
     fl_ctl_close(&controller->ctl);
     fl_router_close(&controller->router);
+    if (held != NULL) {
+        fl_held_port_hold(controller->hosts.table->links, &held->links);
+    }
     fl_run_ledger_close(&controller->ledger);
     fl_store_destroy(&controller->store);
     fl_event_log_close(&controller->log);

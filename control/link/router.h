@@ -16,6 +16,8 @@ enum { FL_ROUTER_PARTS_MAX = 8, FL_ROUTER_ENDPOINT_MAX = 64 };
 /* For workers on other hosts. Those of this host then need the keys, too. */
 typedef struct fl_router_far {
     const char *endpoint; /* "tcp://ADDRESS:PORT" */
+    int *held_fd;         /* holds that port until the router binds it, and is closed then: -1
+                             afterwards, and allowed; NULL: nothing does */
     const char *secret;   /* of this end */
     const char *client;   /* the public key of the workers */
 } fl_router_far;
@@ -31,7 +33,8 @@ typedef struct fl_router {
 } fl_router;
 
 /* Bind RUN/link, readable by this user alone. far: where it listens on a network, too, for those
- * who have the key; NULL: nowhere. After a failure, close the router as well. */
+ * who have the key; NULL: nowhere. After a failure, close the router as well.
+ * FL_EBUSY: another process has had the port of `far` for five seconds. */
 fl_status fl_router_open(fl_router *router, int dir_fd, const char *run_dir, int n_workers,
                          const fl_router_far *far) FL_MUST_CHECK;
 void fl_router_close(fl_router *router);

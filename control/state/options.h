@@ -79,9 +79,9 @@ typedef struct fl_controller_options {
     bool (*begins_again)(const void *find_context); /* whether the run does, after a start that has
                                                        failed; NULL: it does not */
     void *find_context;
-    int *held_port; /* in and out: a descriptor that holds the port of agents from one controller to
-                       the next (control/agent/join/held_port.h), or -1; NULL: the run never goes
-                       back */
+    struct fl_held_ports *held_ports; /* in and out: from a survey to the controller, and from one
+                                         controller to the next (control/agent/join/held_port.h);
+                                         NULL: nothing holds them */
     struct fl_model_file *model_file; /* that the workers fill; NULL: the weights are not kept */
     const struct fl_recording *recording; /* of the run to repeat; NULL: none */
     int n_devices;                        /* of the job */

@@ -1,6 +1,5 @@
 #include "launcher/run/returns.h"
 
-#include "control/agent/join/held_port.h"
 #include "control/agent/join/host_dismiss.h"
 #include "control/agent/join/host_start.h"
 #include "control/agent/process/signals.h"
@@ -283,7 +282,7 @@ static void tell_failed(const fl_run_result *before, const char *message)
 static void dismiss_hosts(fl_run_losses *l, fl_agent_ending ending, const char *why,
                           int64_t waited_ms)
 {
-    fl_held_port_close(&l->held_port);
+    fl_held_ports_close(&l->held_ports);
     if (l->hosts != NULL) {
         fl_hosts_dismiss(l->hosts, ending, why, waited_ms);
     }
@@ -335,7 +334,7 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
                                   .found = p->found,
                                   .kept = &l->kept,
                                   .recovered = &l->sums,
-                                  .held_port = p->held_port,
+                                  .held_ports = p->held_ports,
                                   .losses = l};
     p->starters = l->starters;
     p->kept = &l->kept;
@@ -376,7 +375,7 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
     }
     end_starters(l);
     end_key(l);
-    fl_held_port_close(&l->held_port);
+    fl_held_ports_close(&l->held_ports);
     fl_free(l->hosts);
     l->hosts = NULL;
     fl_free(l->lasting.hosts);

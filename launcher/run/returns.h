@@ -9,6 +9,7 @@
 #ifndef FL_LAUNCHER_RUN_RETURNS_H
 #define FL_LAUNCHER_RUN_RETURNS_H
 
+#include "control/agent/join/held_port.h"
 #include "control/checkpoint/snapshots.h"
 #include "control/state/lasting.h"
 #include "launcher/run/plan/preparation.h"
@@ -36,7 +37,7 @@ typedef struct fl_run_losses {
     struct fl_host_starter *starters; /* [hosts->n] ssh of their agents; NULL: it starts none */
     int held_fd;    /* job.yaml, locked, between two controllers; -1: one of them has it */
     bool keeps_key; /* hosts.key stays between two controllers: agents may be started meanwhile */
-    int held_port;  /* of the agents, between two controllers; -1: it is not held */
+    fl_held_ports held_ports; /* between two controllers */
 } fl_run_losses;
 
 /* Choose where the run goes back to: at most fault.restarts times without having come so far that

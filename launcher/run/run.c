@@ -228,19 +228,20 @@ static fl_status run_once(fl_preparation *p, const char *run_dir, fl_run_result 
 
 fl_status fl__run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
-    fl_run_losses losses = {.most = (int)p->job->fault.restarts, .held_fd = -1, .held_port = -1};
+    fl_run_losses losses = {
+        .most = (int)p->job->fault.restarts, .held_fd = -1, .held_ports = {-1, -1}};
     void *found = NULL;
     sigset_t mask;
     if (p->hosts != NULL) {
         FL_TRY(fl_alloc(sizeof *p->found, &found));
         p->found = found;
     }
-    p->held_port = &losses.held_port;
+    p->held_ports = &losses.held_ports;
     sigprocmask(SIG_BLOCK, NULL, &mask);
     bool stops = p->recorded_dir != NULL || p->job->fault.on_loss == FL_ON_LOSS_STOP;
     fl_status status = stops ? fl_returns_run_once(p, run_dir, result, &losses, run_once)
                              : fl_returns_run(p, run_dir, result, &losses, run_once);
-    fl_held_port_close(&losses.held_port);
+    fl_held_ports_close(&losses.held_ports);
     fl_start_stop_end(status, result, &mask);
     fl_kept_snapshot_fini(&losses.kept);
     fl_free(found);

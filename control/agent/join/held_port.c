@@ -52,7 +52,7 @@ void fl_held_port_hold(const char *endpoint, int *fd)
         *fd = fl_held_port_open(endpoint);
     }
     if (*fd < 0) {
-        fl_log(FL_LOG_DEBUG, "cannot hold the port of agents: %s", strerror(errno));
+        fl_log(FL_LOG_DEBUG, "cannot hold the port of %s: %s", endpoint, strerror(errno));
     }
 }
 
@@ -66,4 +66,12 @@ void fl_held_port_close(int *fd)
         *fd = -1;
     }
     errno = error;
+}
+
+void fl_held_ports_close(fl_held_ports *ports)
+{
+    if (ports != NULL) {
+        fl_held_port_close(&ports->agents);
+        fl_held_port_close(&ports->links);
+    }
 }

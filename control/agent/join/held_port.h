@@ -1,12 +1,20 @@
-/* The port at which agents join, while the head makes a plan: after hosts have measured, and when
- * the run goes back. No gate is there then, and nothing reads what comes. The kernel takes
+/* The two ports of a head, while it makes a plan: after hosts have measured, and when the run goes
+ * back. No gate and no router is there then, and nothing reads what comes. The kernel takes
  * connections all the same, so that agents see that the head lives; when it dies, they are refused
- * (control/agent/relay/head_watch.h). */
+ * (control/agent/relay/head_watch.h). No other process gets the ports meanwhile, not even for a
+ * connection to somewhere else, for which the kernel chooses a port. */
 #ifndef FL_CONTROL_AGENT_JOIN_HELD_PORT_H
 #define FL_CONTROL_AGENT_JOIN_HELD_PORT_H
 
+/* Descriptors that hold the ports; -1: the port is not held. */
+typedef struct fl_held_ports {
+    int agents; /* where they join: fl_hosts.agents. The gate binds it */
+    int links;  /* of the control links of workers: fl_hosts.links. The controller's router does */
+} fl_held_ports;
+
 /* Listen at "tcp://ADDRESS:PORT". A descriptor; -1, with errno: the port is not held. The caller
- * closes it before it forks a process that binds the port, which would inherit it. */
+ * closes it before it forks a process that binds the port, which would inherit it; a process that
+ * inherits one and lives longer than the port is held closes its copy. */
 int fl_held_port_open(const char *endpoint);
 
 /* The same for *fd, unless a port is held there; one that cannot be held is logged. */
@@ -14,5 +22,8 @@ void fl_held_port_hold(const char *endpoint, int *fd);
 
 /* *fd: -1 afterwards, and allowed; fd may be NULL. */
 void fl_held_port_close(int *fd);
+
+/* The same for both. */
+void fl_held_ports_close(fl_held_ports *ports);
 
 #endif

@@ -196,8 +196,9 @@ static void dismiss_agents(fl__survey *s, const char *why)
         zmq_close(s->links);
     }
     fl_host_socket_close(&s->socket);
-    if (!ends && s->o->held_port != NULL) {
-        fl_held_port_hold(s->o->hosts->agents, s->o->held_port);
+    if (!ends && s->o->held_ports != NULL) {
+        fl_held_port_hold(s->o->hosts->agents, &s->o->held_ports->agents);
+        fl_held_port_hold(s->o->hosts->links, &s->o->held_ports->links);
     }
     for (int i = 1; s->host != NULL && i < s->out->n; i++) {
         if (ends) {

@@ -10,7 +10,7 @@
  *     ④ a store, at the address of the workers' links, lets pairs find each other
  *
  *     ⑤ results come; agents ask to join the gate next, or are told to end. Until the gate opens,
- * the port is held, so that they see that the head lives */
+ * the ports are held, so that they see that the head lives */
 #ifndef FL_CONTROL_AGENT_SURVEY_HOST_SURVEY_H
 #define FL_CONTROL_AGENT_SURVEY_HOST_SURVEY_H
 
@@ -48,10 +48,10 @@ typedef struct fl_host_survey_options {
     bool dismiss;                       /* agents end: nothing follows */
     struct fl_host_starter *starters;   /* out [hosts->n]: of agents that ssh started and that stay,
                                            after FL_OK; without dismiss */
-    int *held_port; /* in and out: holds the port of agents after FL_OK (held_port.h), -1: does
-                       not; NULL: not wanted. Without dismiss */
-    bool recorded;  /* clients find in run_dir for whom it waits, and may end that wait there */
-    bool quiet;     /* nothing is said, and what agents say is not shown */
+    struct fl_held_ports *held_ports;   /* in and out: they are held after FL_OK (held_port.h);
+                                           NULL: not wanted. Without dismiss */
+    bool recorded; /* clients find in run_dir for whom it waits, and may end that wait there */
+    bool quiet;    /* nothing is said, and what agents say is not shown */
 } fl_host_survey_options;
 
 typedef struct fl_host_survey {

@@ -1,5 +1,6 @@
 #include "control/controller/members/far.h"
 
+#include "control/agent/join/held_port.h"
 #include "pipe/state/weights/model_file.h"
 
 fl_status fl_far_open_router(fl_controller *controller)
@@ -10,8 +11,11 @@ fl_status fl_far_open_router(fl_controller *controller)
         return fl_router_open(&controller->router, o->dir_fd, o->run_dir, controller->n_workers,
                               NULL);
     }
-    const fl_router_far far = {
-        .endpoint = hosts->links, .secret = hosts->secret, .client = hosts->keys.public_key};
+    fl_held_ports *held = o->held_ports;
+    const fl_router_far far = {.endpoint = hosts->links,
+                               .held_fd = held == NULL ? NULL : &held->links,
+                               .secret = hosts->secret,
+                               .client = hosts->keys.public_key};
     return fl_router_open(&controller->router, o->dir_fd, o->run_dir, controller->n_workers, &far);
 }
 

@@ -60,14 +60,15 @@ typedef struct fl_preparation {
     fl_due_steps due;
     fl_sample_sizes *sizes;
     fl_run_batches *batches;
-    fl_memory_model *ragged;       /* NULL: all samples have one length */
-    const char *recorded_dir;      /* of the run to repeat; NULL: none */
-    struct fl_resume *resume;      /* the run that continues; NULL: a new one begins */
-    struct fl_kept_snapshot *kept; /* its snapshots in memory; NULL: it makes none */
-    int *held_port; /* holds the port of agents between a survey and the gate, and from one
-                       controller to the next (held_port.h); NULL: nothing does */
-    struct fl_run_losses *losses; /* for which it goes back (returns.h); NULL: it never does */
-    fl_recovery_sums *recovered;  /* what losses have cost it so far; NULL: not wanted */
+    fl_memory_model *ragged;          /* NULL: all samples have one length */
+    const char *recorded_dir;         /* of the run to repeat; NULL: none */
+    struct fl_resume *resume;         /* the run that continues; NULL: a new one begins */
+    struct fl_kept_snapshot *kept;    /* its snapshots in memory; NULL: it makes none */
+    struct fl_held_ports *held_ports; /* between a survey and the controller, and from one
+                                         controller to the next (held_port.h); NULL: nothing holds
+                                         them */
+    struct fl_run_losses *losses;     /* for which it goes back (returns.h); NULL: it never does */
+    fl_recovery_sums *recovered;      /* what losses have cost it so far; NULL: not wanted */
     fl_recording recording;
     fl_layer_memory *memory_one; /* [n_layers] */
     fl_profile *profile, *learned;

@@ -93,7 +93,7 @@ static fl_status survey_with(fl_preparation *p, const char *run_dir, const char 
                                          .take = take_costs};
     const fl_host_survey_options options = {.hosts = p->hosts,
                                             .starters = p->starters,
-                                            .held_port = p->held_port,
+                                            .held_ports = p->held_ports,
                                             .n_ranks = p->n_ranks,
                                             .run_dir = run_dir,
                                             .recorded = true,

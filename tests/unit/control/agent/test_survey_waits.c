@@ -1,6 +1,7 @@
 /* The wait of a survey for this host's own measurement, whose process may be stopped. Would catch:
  * a start of a run on several hosts that hangs with it, and one that does not heed SIGTERM there.
- * And what it leaves: agents that find no port take their head for dead. */
+ * And what it leaves: agents that find no port take their head for dead,
+ * and a run whose port another process takes meanwhile does not begin. */
 #include "control/agent/join/held_port.h"
 #include "control/agent/survey/host_survey.h"
 #include "device/system/clock.h"
@@ -84,36 +85,67 @@ static void test_survey_waits__a_signal_ends_the_wait_for_it(void **state)
     assert_int_equal(sigprocmask(SIG_SETMASK, &before, NULL), 0);
 }
 
-/* The head alone, with nothing to measure. */
-static void test_survey_waits__the_port_of_agents_is_held_afterwards(void **state)
+/* A socket at a port of 127.0.0.1; 0: any. -1: another one has it. */
+static int take_port(int port)
 {
-    (void)state;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(fd, (struct sockaddr *)&at, sizeof at) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int free_port(void)
+{
+    struct sockaddr_in at;
     socklen_t size = sizeof at;
-    fl_hosts *hosts = calloc(1, sizeof *hosts);
-    fl_host_survey *found = calloc(1, sizeof *found);
-    int held = -1, stopped = 0, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(hosts != NULL && found != NULL);
-    assert_int_equal(bind(fd, (struct sockaddr *)&at, size), 0);
+    int fd = take_port(0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
     close(fd);
+    return ntohs(at.sin_port);
+}
+
+static void check_held(int port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    close(fd);
+    assert_int_equal(take_port(port), -1);
+}
+
+/* The head alone, with nothing to measure. */
+static void test_survey_waits__the_ports_of_the_head_are_held_afterwards(void **state)
+{
+    (void)state;
+    fl_hosts *hosts = calloc(1, sizeof *hosts);
+    fl_host_survey *found = calloc(1, sizeof *found);
+    fl_held_ports held = {-1, -1};
+    int stopped = 0, agents = free_port(), links = free_port();
+    assert_true(hosts != NULL && found != NULL);
     hosts->n = hosts->host[0].n = 1;
     hosts->detect_ms = LONG_MS;
-    snprintf(hosts->agents, sizeof hosts->agents, "tcp://127.0.0.1:%d", ntohs(at.sin_port));
-    snprintf(hosts->links, sizeof hosts->links, "tcp://127.0.0.1:*");
+    snprintf(hosts->agents, sizeof hosts->agents, "tcp://127.0.0.1:%d", agents);
+    snprintf(hosts->links, sizeof hosts->links, "tcp://127.0.0.1:%d", links);
     assert_int_equal(zmq_curve_keypair(hosts->keys.server, hosts->secret), 0);
     assert_int_equal(zmq_curve_keypair(hosts->keys.public_key, hosts->keys.secret), 0);
     const fl_host_survey_options options = {.hosts = hosts,
                                             .n_ranks = 1,
                                             .run_dir = "/",
                                             .join_ms = LONG_MS,
-                                            .held_port = &held,
+                                            .held_ports = &held,
                                             .quiet = true};
     assert_int_equal(fl_host_survey_run(&options, found, &stopped), FL_OK);
-    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&at, size), 0);
-    close(fd);
-    fl_held_port_close(&held);
+    check_held(agents);
+    check_held(links);
+    fl_held_ports_close(&held);
+    assert_true(held.agents == -1 && held.links == -1);
     free(found);
     free(hosts);
 }
@@ -123,7 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_survey_waits__a_process_that_never_measures_ends_the_start),
         cmocka_unit_test(test_survey_waits__a_signal_ends_the_wait_for_it),
-        cmocka_unit_test(test_survey_waits__the_port_of_agents_is_held_afterwards),
+        cmocka_unit_test(test_survey_waits__the_ports_of_the_head_are_held_afterwards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
