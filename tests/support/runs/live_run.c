@@ -187,6 +187,13 @@ void live_await_step(live_run *run, int64_t step)
     }
 }
 
+void live_await_event(live_run *run, const char *event, int n)
+{
+    while (count_events(run->dir, event, "") < n) {
+        live_await_step(run, live_status(run, "step") + 1);
+    }
+}
+
 fl_status live_finish(live_run *run)
 {
     fl_ctl_client_close(&run->ctl);

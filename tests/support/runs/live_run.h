@@ -57,6 +57,9 @@ void live_check_ledger(const live_run *run);
 /* Wait until this number of steps is done. */
 void live_await_step(live_run *run, int64_t step);
 
+/* Wait until the run has n events of this name. */
+void live_await_event(live_run *run, const char *event, int n);
+
 /* A worker's process, and waiting until the status shows the worker in this state. */
 pid_t live_process_of(live_run *run, int rank);
 void live_await_state(live_run *run, int rank, const char *wanted);

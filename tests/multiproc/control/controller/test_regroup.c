@@ -196,6 +196,7 @@ static void test_regroup__an_answer_that_cannot_be_read_costs_its_worker_alone(v
         (scenario_deed){.point = "prepare", .who = 1, .act = answer_nonsense}, NULL);
     live_await_step(&run, 5);
     live_do(&run, "scale", "{\"k\": 1, \"r\": 3}");
+    live_await_event(&run, "run.recovered", 1);
     live_await_step(&run, live_status(&run, "step") + STEPS);
     live_interrupt(&run);
     assert_int_equal(count_events(run.dir, "worker.lost", "\"how\": \"unreadable\""), 1);

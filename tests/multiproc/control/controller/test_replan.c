@@ -218,13 +218,6 @@ static void hold_at_begin(const char *point, fl_worker_state *w)
     }
 }
 
-static void await_event(live_run *run, const char *event, int n)
-{
-    while (count_events(run->dir, event, "") < n) {
-        live_await_step(run, live_status(run, "step") + 1);
-    }
-}
-
 /* Both workers are lost, one after the other: the run goes back to a snapshot that was taken with
  * one replica. Would catch: a run that has all its workers again and leaves one of them idle. */
 static void test_replan__two_replicas_again_after_going_back(void **state)
@@ -242,7 +235,7 @@ static void test_replan__two_replicas_again_after_going_back(void **state)
         .at_point = hold_at_begin});
     kill_worker(&run, 1);
     int n_taken = count_events(run.dir, "snapshot.taken", "");
-    await_event(&run, "snapshot.taken", n_taken + 2);
+    live_await_event(&run, "snapshot.taken", n_taken + 2);
     assert_int_equal(kill(live_process_of(&run, 0), SIGKILL), 0);
     atomic_store(holds, false);
     fl_ctl_client_close(&run.ctl);
@@ -275,7 +268,7 @@ static void test_replan__two_replicas_again_after_a_resume(void **state)
     scenario_forget(&run.scenario);
     s.resumes = true;
     run = live_start_again(&s);
-    await_event(&run, "transition.done", 2); /* the loss is the first */
+    live_await_event(&run, "transition.done", 2); /* the loss is the first */
     assert_int_equal(count_events(run.dir, "transition.done", "as before workers left the run"), 1);
     check_run(&run, 1, 2, false);
 }
@@ -290,7 +283,7 @@ static void test_replan__an_added_worker_after_going_back(void **state)
         "1", "autodp.r", "1", "pipe.m", "2", "fault.snapshot", "none", NULL});
     live_await_step(&run, 3);
     live_do(&run, "checkpoint", "{}");
-    await_event(&run, "checkpoint.written", 1);
+    live_await_event(&run, "checkpoint.written", 1);
     live_do(&run, "scale", "{\"k\": 1, \"r\": 2}");
     live_await_state(&run, 1, "active");
     int workers[] = {live_process_of(&run, 0), live_process_of(&run, 1)};
