@@ -73,6 +73,28 @@ static fl_status measure_pairs(const fl_cluster_file *file, const fl_hosts_sourc
 
 /* ---- what is said of it ---- */
 
+/* Only a host from which nothing has come may be behind a firewall. */
+static void advise_missing(const fl_cluster_file *file, int i, const fl_host_survey *found,
+                           fl_finding *f)
+{
+    if (found->host[i].silent) {
+        fl_finding_advise(f,
+                          "TCP from host %s to %s must get through the firewall: a free port and "
+                          "the next one, or those of --listen",
+                          file->name[i], file->address[0]);
+    } else if (found->host[i].unfit) {
+        fl_finding_advise(f,
+                          "correct this on host %s, because a run refuses it, too; all hosts need "
+                          "the same version of frostline",
+                          file->name[i]);
+    } else {
+        fl_finding_advise(f,
+                          "a run starts the agent of host %s in the same way: correct what ended "
+                          "it, and check again",
+                          file->name[i]);
+    }
+}
+
 static void judge_hosts(const fl_cluster_file *file, const fl_host_survey *found,
                         fl_findings *findings)
 {
@@ -82,10 +104,7 @@ static void judge_hosts(const fl_cluster_file *file, const fl_host_survey *found
         }
         fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "head", "host %s (%s): %s",
                                        file->name[i], file->address[i], found->host[i].why);
-        fl_finding_advise(f,
-                          "TCP from host %s to %s must get through the firewall: a free port and "
-                          "the next one, or those of --listen",
-                          file->name[i], file->address[0]);
+        advise_missing(file, i, found, f);
     }
 }
 

@@ -55,6 +55,7 @@ static void note_silent(fl__survey *s)
     for (int i = 1; i < s->out->n; i++) {
         bool wanted = !s->o->hosts->host[i].absent && !s->host[i].joined;
         if (wanted && s->out->host[i].why[0] == '\0') {
+            s->out->host[i].silent = true;
             snprintf(s->out->host[i].why, sizeof s->out->host[i].why,
                      "its agent has not reached the head at %.80s in %lld s", s->o->hosts->agents,
                      (long long)s->o->join_ms / 1000);

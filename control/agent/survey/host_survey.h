@@ -58,6 +58,8 @@ typedef struct fl_host_survey {
     int n; /* hosts */
     struct {
         bool joined;
+        bool unfit;                    /* it has not joined because it cannot take part, */
+        bool silent;                   /* or because nothing of its agent has reached the head */
         char why[FL_HOST_WHY_MAX + 1]; /* not joined */
     } host[FL_MAX_WORKERS];
     int n_pairs;

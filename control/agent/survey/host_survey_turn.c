@@ -84,7 +84,7 @@ void fl__survey_note_gone(fl__survey *s, int i, bool unfit, const char *why)
 {
     s->host[i].joined = s->out->host[i].joined = false;
     s->host[i].gone = true;
-    s->host[i].unfit = unfit;
+    s->host[i].unfit = s->out->host[i].unfit = unfit;
     snprintf(s->out->host[i].why, sizeof s->out->host[i].why, "%s", why);
 }
 

@@ -387,7 +387,7 @@ static void test_doctor__links_between_hosts_are_compared_with_the_file(void **s
     fl_findings findings = {0};
     assert_int_equal(fl_cluster_file_parse("c.yaml", text, strlen(text), &file), FL_OK);
     found.n = 3;
-    found.host[0].joined = found.host[1].joined = true;
+    found.host[0].joined = found.host[1].joined = found.host[2].silent = true;
     snprintf(found.host[2].why, sizeof found.host[2].why, "it has not come");
     found.n_pairs = 3;
     found.pair[0] = (fl_host_link){.a = 0, .b = 1, .reached = true, .link = {60, {600, 700}, 600}};
@@ -421,6 +421,39 @@ static void test_doctor__links_between_hosts_are_compared_with_the_file(void **s
     assert_non_null(strstr(findings.of[2].advice, "autodp.ports"));
 }
 
+/* Would catch: advice on a firewall for a host whose agent has reached the head, or has ended. */
+static void test_doctor__only_a_silent_host_may_be_behind_a_firewall(void **state)
+{
+    (void)state;
+    static const struct {
+        bool unfit, silent;
+        const char *why, *advice;
+    } table[] = {
+        {true, false, "it has frostline 0.2.0, and the head 0.1.0", "the same version"},
+        {false, true, "its agent has not reached the head in 20 s", "through the firewall"},
+        {false, false, "ssh, which was to start its agent, ended", "correct what ended it"},
+    };
+    static const char text[] = "hosts: [{name: a, devices: 1, address: 10.0.0.1}, {name: b, "
+                               "devices: 1, address: 10.0.0.2}]\n";
+    static fl_cluster_file file;
+    static fl_host_survey found;
+    assert_int_equal(fl_cluster_file_parse("c.yaml", text, strlen(text), &file), FL_OK);
+    found.n = 2;
+    found.host[0].joined = true;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        fl_findings findings = {0};
+        found.host[1].unfit = table[i].unfit;
+        found.host[1].silent = table[i].silent;
+        snprintf(found.host[1].why, sizeof found.host[1].why, "%s", table[i].why);
+        fl_doctor_judge_links(&file, &found, FL_SECURITY_TLS, &findings);
+        assert_int_equal(findings.n, 1);
+        assert_verdict(&findings, "head", FL_VERDICT_ERROR);
+        assert_non_null(strstr(findings.of[0].found, table[i].why));
+        assert_non_null(strstr(findings.of[0].advice, table[i].advice));
+        assert_true((strstr(findings.of[0].advice, "firewall") != NULL) == table[i].silent);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -437,6 +470,7 @@ int main(void)
         cmocka_unit_test(test_doctor__another_host_is_compared_with_this_one),
         cmocka_unit_test(test_doctor__what_a_shell_prints_is_skipped),
         cmocka_unit_test(test_doctor__links_between_hosts_are_compared_with_the_file),
+        cmocka_unit_test(test_doctor__only_a_silent_host_may_be_behind_a_firewall),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
