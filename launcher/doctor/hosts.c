@@ -188,8 +188,10 @@ static void add_silent(const fl_ssh_ask *q, fl_doctor_host *host)
     fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, "ssh", "host %s (%s): %s",
                                    host->name, host->address, text);
     fl_finding_advise(f,
-                      "ssh -o BatchMode=yes %s must run frostline by the path that it has here; or "
-                      "run frostline doctor there by hand",
+                      q->late ? "see whether ssh -o BatchMode=yes %s true ends; if it does, run "
+                                "frostline doctor there by hand: one of its checks does not end"
+                              : "ssh -o BatchMode=yes %s must run frostline by the path that it "
+                                "has here; or run frostline doctor there by hand",
                       host->address);
 }
 

@@ -19,6 +19,16 @@ typedef struct connection {
     int server, client, peer;
 } connection;
 
+/* A filter may drop what is sent: then connect() and accept() would wait for minutes. Linux counts
+ * the time that a socket sends as that of connect(), and the time that it receives as that of
+ * accept() and recv(). */
+static bool limit_wait(int fd)
+{
+    const struct timeval most = {.tv_sec = CONNECT_MS / 1000};
+    return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most) == 0 &&
+           setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most) == 0;
+}
+
 /* Listen on a free port of the address, connect to it, and pass one byte. Returns the call that
  * failed, with errno, or NULL. */
 static const char *pass_byte(connection *c, struct sockaddr_in *address)
@@ -27,7 +37,7 @@ static const char *pass_byte(connection *c, struct sockaddr_in *address)
     char byte = 'x';
     c->server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     c->client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (c->server < 0 || c->client < 0) {
+    if (c->server < 0 || c->client < 0 || !limit_wait(c->server) || !limit_wait(c->client)) {
         return "socket";
     }
     if (bind(c->server, (struct sockaddr *)address, size) != 0) {
@@ -69,10 +79,26 @@ static const char *try_address(const char *text, int *error)
     return what;
 }
 
+/* With these, a call ends whose time is over. */
+static bool is_late(int error)
+{
+    return error == EINPROGRESS || error == EAGAIN || error == ETIMEDOUT;
+}
+
 static void look_at_sockets(fl_findings *findings)
 {
     int error;
     const char *what = try_address("127.0.0.1", &error);
+    if (what != NULL && is_late(error)) {
+        fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "sockets",
+                                       "connections to 127.0.0.1 do not get through: %s has not "
+                                       "ended in %d s",
+                                       what, CONNECT_MS / 1000);
+        fl_finding_advise(f, "the rules of this host's firewall must accept what goes over the "
+                             "interface lo: iptables -I INPUT -i lo -j ACCEPT, and OUTPUT -o lo in "
+                             "the same way");
+        return;
+    }
     if (what != NULL) {
         fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "sockets",
                                        "TCP over 127.0.0.1: %s: %s", what, strerror(error));

@@ -49,7 +49,8 @@ static int make_hosts(void **state)
         "192.0.2.3*--runs*) echo 'frostline doctor: unknown option \"--runs\"; see frostline "
         "doctor --help' >&2; exit 2 ;;\n"
         "esac\n"
-        "[ \"$3\" = 192.0.2.3 ] || [ -z \"$BEFORE\" ] || exec unshare -m sh -c \"$BEFORE; $4\"\n"
+        "[ \"$3\" = 192.0.2.3 ] || [ -z \"$BEFORE\" ] || exec unshare -m $SPACES sh -c \"$BEFORE; "
+        "$4\"\n"
         "exec sh -c \"$4\"\n"
         "END\n"
         "chmod 755 bin/ssh");
@@ -270,6 +271,27 @@ static void test_doctor_hosts__name_a_host_that_does_not_say(void **state)
     assert_non_null(strstr(cli_result.err, "--compare allows no other option"));
 }
 
+/* ---- a host that drops what goes over its loopback interface ---- */
+
+#define DROP "ip link set lo up && tc qdisc add dev lo root blackhole"
+
+/* Would catch: a doctor that waits for minutes for its own connection to 127.0.0.1, so that its
+ * host counts as one on which ssh finds no frostline. */
+static void test_doctor_hosts__find_a_host_that_filters_loopback(void **state)
+{
+    (void)state;
+    if (system("unshare -m -n sh -c '" DROP "' 2>/dev/null") != 0) {
+        print_message("skipped: no right to make network name spaces, or no tc\n");
+        skip();
+    }
+    setenv("SPACES", "-n", 1);
+    setenv("BEFORE", DROP, 1);
+    expect_of("", 1, "sockets", "error", "connections to 127.0.0.1 do not get through: connect");
+    unsetenv("BEFORE");
+    unsetenv("SPACES");
+    assert_non_null(strstr(cli_result.out, "must accept what goes over the interface lo"));
+}
+
 /* ---- other hosts ---- */
 
 /* They share no files: the agent of b begins in the head's folder, which it has, too. */
@@ -336,6 +358,7 @@ int main(void)
         cmocka_unit_test(test_doctor_hosts__have_the_same_data),
         cmocka_unit_test(test_doctor_hosts__find_a_host_with_other_data),
         cmocka_unit_test(test_doctor_hosts__name_a_host_that_does_not_say),
+        cmocka_unit_test(test_doctor_hosts__find_a_host_that_filters_loopback),
         cmocka_unit_test(test_doctor_hosts__looks_at_the_folder_of_a_host_of_its_own),
         cmocka_unit_test(test_doctor_hosts__asks_another_version_without_the_folder),
         cmocka_unit_test(test_doctor_hosts__skip_what_a_shell_prints),
