@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { ASK_MS = 60000 };
+enum { ASK_MS = 60000, READS_MOST = 16 };
 
 #define RUNS_OPTION "--runs"
 #define PROOF_OPTION "--proof"
@@ -75,16 +75,24 @@ static void compare_clock(double there_s, double now_s, fl_findings *findings)
 }
 
 /* A shell that ssh starts may print lines of its own (~/.bashrc, /etc/profile) before the program
- * does. The result is the first object with checks. */
+ * does. The result is the first object with checks. Each brace may begin it, and objects in
+ * objects are read again at each of theirs: so there is a limit on what is read in all. */
 json_t *fl_doctor_find_answer(const char *text, size_t n)
 {
+    size_t left = n * READS_MOST;
     for (const char *c = text; (c = memchr(c, '{', n - (size_t)(c - text))) != NULL; c++) {
+        json_error_t end;
         json_t *answer = json_loadb(c, n - (size_t)(c - text),
-                                    JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, NULL);
+                                    JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &end);
         if (json_is_array(json_object_get(answer, "checks"))) {
             return answer;
         }
         json_decref(answer);
+        size_t size_bytes = end.position > 0 ? (size_t)end.position : 0;
+        if (size_bytes >= left) {
+            return NULL;
+        }
+        left -= size_bytes;
     }
     return NULL;
 }

@@ -43,8 +43,8 @@ void fl_doctor_look_at_hosts(const fl_cluster_file *file, const fl_doctor_runs *
                              struct fl_shared_runs *shared, fl_doctor_host *hosts);
 void fl_doctor_hosts_fini(fl_doctor_host *hosts, int n);
 
-/* The result of `frostline doctor --json` among other text; NULL: there is none. By json_decref.
- * Pure but for memory. */
+/* The result of `frostline doctor --json` among other text; NULL: there is none, or other text with
+ * deeply nested objects takes too long to read. By json_decref. Pure but for memory. */
 json_t *fl_doctor_find_answer(const char *text, size_t n);
 
 /* Take what `frostline doctor --json` of a host has said, and compare its version and its clock

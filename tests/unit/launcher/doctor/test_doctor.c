@@ -352,6 +352,33 @@ static void test_doctor__what_a_shell_prints_is_skipped(void **state)
     }
 }
 
+/* Objects in objects, n deep, and the rest; the inner ones are not closed. */
+static fl_findings take_after(int n, const char *rest)
+{
+    static const char open[] = "{\"a\":";
+    size_t size_bytes = sizeof open - 1, length = strlen(rest);
+    char *text = malloc((size_t)n * size_bytes + length + 1);
+    assert_non_null(text);
+    for (int i = 0; i < n; i++) {
+        memcpy(text + (size_t)i * size_bytes, open, size_bytes);
+    }
+    memcpy(text + (size_t)n * size_bytes, rest, length + 1);
+    fl_findings f = take(text);
+    free(text);
+    return f;
+}
+
+/* Would catch: an answer of many nested objects, each of which is read again to the end, that keeps
+ * the head busy for many seconds. */
+static void test_doctor__the_search_for_an_answer_is_bounded(void **state)
+{
+    (void)state;
+    static const char answer[] =
+        "{\"version\": \"" FL_VERSION "\", \"checks\": [], \"time\": 1000}";
+    assert_int_equal(take_after(10, answer).n, 2);
+    assert_int_equal(take_after(20000, answer).n, 0);
+}
+
 /* Would catch: a path that a shell takes apart. */
 static void test_doctor__a_host_is_asked_for_the_folder_of_runs(void **state)
 {
@@ -469,6 +496,7 @@ int main(void)
         cmocka_unit_test(test_doctor__a_host_is_asked_for_the_folder_of_runs),
         cmocka_unit_test(test_doctor__another_host_is_compared_with_this_one),
         cmocka_unit_test(test_doctor__what_a_shell_prints_is_skipped),
+        cmocka_unit_test(test_doctor__the_search_for_an_answer_is_bounded),
         cmocka_unit_test(test_doctor__links_between_hosts_are_compared_with_the_file),
         cmocka_unit_test(test_doctor__only_a_silent_host_may_be_behind_a_firewall),
     };
