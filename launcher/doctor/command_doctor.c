@@ -18,24 +18,40 @@ static void refuse_job(const char *advice, fl_findings *findings)
     fl_finding_advise(f, "%s", advice);
 }
 
-/* The job alone; its model and data may be what is missing. The hosts are checked all the same,
- * where they can be read; any other default may be wrong, too. Returns whether there is a job, and
- * its fields are known. */
-static bool load_job(const fl_args *args, fl_job *job, fl_findings *findings)
+typedef struct job_text {
+    const char *path, *text;
+    size_t size_bytes;
+    const char *overrides[FL_ARGS_MAX];
+    int n_overrides;
+} job_text;
+
+/* Of a job that cannot be read as a whole. */
+static bool parse_part(const job_text *t, const char *part, fl_job *job)
 {
-    const char *overrides[FL_ARGS_MAX], *path = args->operand;
-    int n = fl_job_context_overrides(args, overrides);
+    return fl_job_parse_part(t->path, t->text, t->size_bytes, t->overrides, t->n_overrides, part,
+                             job) == FL_OK;
+}
+
+/* The job alone; its model and data may be what is missing. The hosts are checked all the same,
+ * where they can be read. knows_runs: whether `run` is known. Returns whether all fields are. */
+static bool load_job(const fl_args *args, fl_job *job, bool *knows_runs, fl_findings *findings)
+{
+    job_text t = {.path = args->operand};
     void *text = NULL;
-    size_t size_bytes = 0;
-    fl_job_defaults(job);
-    fl_status status = fl_job_load_text(path, &text, &size_bytes);
-    status = status == FL_OK ? fl_job_parse(path, text, size_bytes, overrides, n, job) : status;
+    t.n_overrides = fl_job_context_overrides(args, t.overrides);
+    fl_status status = fl_job_load_text(t.path, &text, &t.size_bytes);
+    t.text = text;
+    status = status == FL_OK
+                 ? fl_job_parse(t.path, text, t.size_bytes, t.overrides, t.n_overrides, job)
+                 : status;
+    *knows_runs = status == FL_OK;
     if (status != FL_OK) {
         refuse_job("change the job; frostline schema lists its fields", findings);
     }
-    if (status != FL_OK && text != NULL &&
-        fl_job_parse_hosts(path, text, size_bytes, overrides, n, job) != FL_OK) {
-        fl_job_defaults(job);
+    if (status != FL_OK && text != NULL) {
+        (void)parse_part(&t, "hosts", job);
+        (void)parse_part(&t, "autodp", job);
+        *knows_runs = parse_part(&t, "run", job);
     }
     fl_free(text);
     return status == FL_OK;
@@ -45,6 +61,12 @@ static const char *runs_of(const fl_args *args, const fl_job *job)
 {
     const char *given = fl_args_value(args, "--runs");
     return given == NULL ? job->run.dir : given;
+}
+
+/* A job without a known folder of runs: its default is not where runs are written. */
+static bool lacks_runs(const fl_args *args, bool knows_runs)
+{
+    return args->operand != NULL && !knows_runs && !fl_args_has(args, "--runs");
 }
 
 static void look_at_host(const char *runs, const fl_job *job, fl_nccl_trial *nccl,
@@ -71,20 +93,22 @@ static void look_at_job(const fl_args *args, fl_job_context *w, const fl_nccl_tr
     fl_free(planned);
 }
 
-/* facts: cleared. Returns whether there is a job, and its fields are known. */
+/* facts: cleared. Returns whether there is a job, and its field `run` is known. */
 static bool look_at_all(const fl_args *args, fl_job_context *w, fl_host_facts *facts,
                         fl_findings *findings)
 {
     fl_nccl_trial nccl = {.version = 0};
+    bool knows_runs = false;
     fl_job_defaults(&w->job);
-    bool loaded = args->operand != NULL && load_job(args, &w->job, findings);
-    look_at_host(runs_of(args, &w->job), &w->job, &nccl, findings);
+    bool loaded = args->operand != NULL && load_job(args, &w->job, &knows_runs, findings);
+    const char *runs = lacks_runs(args, knows_runs) ? NULL : runs_of(args, &w->job);
+    look_at_host(runs, &w->job, &nccl, findings);
     if (loaded && fl_job_context_make(w) != FL_OK) {
         refuse_job("put the file there, or change the path in the job", findings);
     } else if (loaded) {
         look_at_job(args, w, &nccl, facts, findings);
     }
-    return loaded;
+    return knows_runs;
 }
 
 static int exit_of(const fl_findings *findings)
@@ -199,18 +223,18 @@ static void compare_gpus(const fl_job *job, host_look *l)
     }
 }
 
-/* Whether the hosts are to share the folder of runs. Of a job that cannot be read, that is not
- * known; without a job, it is the default. */
-static bool known_shared(const fl_args *args, const fl_job *job, bool loaded)
+/* Whether the hosts are to share the folder of runs. Of a job whose `run` cannot be read, that
+ * is not known; without a job, it is the default. */
+static bool known_shared(const fl_args *args, const fl_job *job, bool knows_runs)
 {
     bool named = args->operand == NULL && fl_args_has(args, "--runs");
-    return (loaded || named) && job->run.shared;
+    return (knows_runs || named) && job->run.shared;
 }
 
 /* Where the other hosts of a run write: to the folder of this host, by the same path; hosts that
  * share no files, to one of that name in the folder in which ssh starts their agents. Without a
  * job, that is not known. */
-static void ask_others(const fl_args *args, const fl_job *job, bool loaded, host_look *l)
+static void ask_others(const fl_args *args, const fl_job *job, bool knows_runs, host_look *l)
 {
     char path[PATH_MAX], cwd[PATH_MAX];
     bool given = fl_args_has(args, "--runs");
@@ -218,8 +242,13 @@ static void ask_others(const fl_args *args, const fl_job *job, bool loaded, host
     fl_doctor_absolute(runs_of(args, job), path);
     const fl_doctor_runs runs = {.path = apart ? job->run.dir : path,
                                  .cwd = apart ? getcwd(cwd, sizeof cwd) : NULL};
-    if (!known_shared(args, job, loaded)) {
-        fl_doctor_look_at_hosts(&l->file, given || loaded ? &runs : NULL, NULL, l->hosts);
+    if (!known_shared(args, job, knows_runs)) {
+        fl_doctor_look_at_hosts(&l->file, given || knows_runs ? &runs : NULL, NULL, l->hosts);
+        for (int i = 1; i < l->n && lacks_runs(args, knows_runs); i++) {
+            if (l->hosts[i].answer != NULL) {
+                fl_doctor_say_unknown_runs(&l->hosts[i].findings);
+            }
+        }
     } else if (fl_shared_runs_begin(path, l->n, &l->shared) == FL_OK) {
         fl_doctor_look_at_hosts(&l->file, &runs, &l->shared, l->hosts);
         fl_shared_runs_end(&l->shared);
@@ -231,13 +260,13 @@ static void ask_others(const fl_args *args, const fl_job *job, bool loaded, host
 }
 
 /* own: of this host, the first one. */
-static fl_status look_at_hosts(const fl_args *args, const fl_job *job, bool loaded,
+static fl_status look_at_hosts(const fl_args *args, const fl_job *job, bool knows_runs,
                                const fl_host_facts *facts, const fl_findings *own, host_look *l,
                                int *code)
 {
     FL_TRY(load_hosts(args, job, l));
     l->hosts[0].findings = *own;
-    ask_others(args, job, loaded, l);
+    ask_others(args, job, knows_runs, l);
     if (facts->version[0] != '\0') {
         fl_host_job_ask(&l->file, job, facts, l->hosts);
     }
@@ -257,12 +286,12 @@ static fl_status look_at_hosts(const fl_args *args, const fl_job *job, bool load
     return FL_OK;
 }
 
-static fl_status look_beyond(const fl_args *args, const fl_job *job, bool loaded,
+static fl_status look_beyond(const fl_args *args, const fl_job *job, bool knows_runs,
                              const fl_host_facts *facts, const fl_findings *own, int *code)
 {
     host_look *l = NULL;
     FL_TRY(fl_alloc(sizeof *l, (void **)&l));
-    fl_status status = look_at_hosts(args, job, loaded, facts, own, l, code);
+    fl_status status = look_at_hosts(args, job, knows_runs, facts, own, l, code);
     if (l->hosts != NULL) {
         fl_doctor_hosts_fini(l->hosts, l->n);
     }
@@ -324,10 +353,10 @@ static int run_doctor(const fl_args *args)
         status = print_findings(args, findings);
     } else if (status == FL_OK) {
         fl_host_facts facts = {.version = ""};
-        bool loaded = look_at_all(args, &w, &facts, findings);
+        bool knows_runs = look_at_all(args, &w, &facts, findings);
         code = exit_of(findings);
         status = has_hosts(args, &w.job)
-                     ? look_beyond(args, &w.job, loaded, &facts, findings, &code)
+                     ? look_beyond(args, &w.job, knows_runs, &facts, findings, &code)
                      : print_findings(args, findings);
     }
     fl_job_context_fini(&w);

@@ -29,8 +29,11 @@ void fl_doctor_look_at_clock(fl_findings *findings);
 void fl_doctor_look_at_links(fl_findings *findings);
 
 /* Folders that runs write to, and how much fits there.
- * runs  where run directories are made */
+ * runs  where run directories are made; NULL: the job does not tell */
 void fl_doctor_look_at_folders(const char *runs, fl_findings *findings);
+
+/* In place of what was found of another folder: the job does not tell where runs are made. */
+void fl_doctor_say_unknown_runs(fl_findings *findings);
 
 /* The folder itself, or the nearest one above it that exists: there a run makes it. */
 void fl_doctor_find_existing(const char *path, char found[PATH_MAX]);

@@ -144,8 +144,26 @@ static void look_at_cache(fl_findings *findings)
                       cache);
 }
 
+void fl_doctor_say_unknown_runs(fl_findings *findings)
+{
+    int n = 0;
+    for (int i = 0; i < findings->n; i++) {
+        if (strcmp(findings->of[i].check, "runs") != 0) {
+            findings->of[n++] = findings->of[i];
+        }
+    }
+    findings->n = n;
+    fl_finding *f = fl_finding_add(findings, FL_VERDICT_WARNING, "runs",
+                                   "not checked: the field run of the job cannot be read");
+    fl_finding_advise(f, "correct the job, or name the folder of runs by --runs");
+}
+
 void fl_doctor_look_at_folders(const char *runs, fl_findings *findings)
 {
-    look_at_runs(runs, findings);
+    if (runs == NULL) {
+        fl_doctor_say_unknown_runs(findings);
+    } else {
+        look_at_runs(runs, findings);
+    }
     look_at_cache(findings);
 }

@@ -84,21 +84,27 @@ fl_status fl_job_parse(const char *name, const char *text, size_t size_bytes,
     return FL_OK;
 }
 
-fl_status fl_job_parse_hosts(const char *name, const char *text, size_t size_bytes,
-                             const char *const *overrides, int n_overrides, fl_job *job)
+/* Whether the override names the part, or a field of it. */
+static bool is_of_part(const char *override, const char *part)
 {
-    static const char own[] = "hosts=";
-    fl_job fresh;
-    fl_job_defaults(&fresh);
+    size_t n = strlen(part);
+    return strncmp(override, part, n) == 0 && (override[n] == '=' || override[n] == '.');
+}
+
+fl_status fl_job_parse_part(const char *name, const char *text, size_t size_bytes,
+                            const char *const *overrides, int n_overrides, const char *part,
+                            fl_job *job)
+{
+    fl_job fresh = *job;
     fl_text_shown(name, fresh.origins.file, sizeof fresh.origins.file);
     FL_TRY(fl_job_screen(fresh.origins.file, text, size_bytes));
-    FL_TRY(fl_job_read_only(text, size_bytes, "hosts", &fresh));
+    FL_TRY(fl_job_read_only(text, size_bytes, part, &fresh));
     for (int i = 0; i < n_overrides; i++) {
-        if (strncmp(overrides[i], own, strlen(own)) == 0) {
+        if (is_of_part(overrides[i], part)) {
             FL_TRY(override_field(&fresh, overrides[i]));
         }
     }
-    FL_TRY(fl_job_locate(&fresh, fl_job_check_hosts(&fresh)));
+    FL_TRY(fl_job_locate(&fresh, fl_job_check_parts(&fresh)));
     *job = fresh;
     return FL_OK;
 }

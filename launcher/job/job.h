@@ -26,11 +26,12 @@ fl_status fl_job_load_kept(const char *path, const char *const *overrides, int n
  * fl_free; NULL after a failure. */
 fl_status fl_job_load_text(const char *path, void **text, size_t *size_bytes) FL_MUST_CHECK;
 
-/* As fl_job_parse, the hosts of a job that cannot be read because of another field, all others with
- * their default values. FL_EINVAL if it is these that are wrong, too, or the text is no YAML. */
-fl_status fl_job_parse_hosts(const char *name, const char *text, size_t size_bytes,
-                             const char *const *overrides, int n_overrides,
-                             fl_job *job) FL_MUST_CHECK;
+/* As fl_job_parse, one part of a job that cannot be read because of another field: "hosts", "run"
+ * or "autodp". *job must have the default values there, and keeps all its other fields. FL_EINVAL,
+ * *job unchanged, if that part is wrong, too, or the text is no YAML. */
+fl_status fl_job_parse_part(const char *name, const char *text, size_t size_bytes,
+                            const char *const *overrides, int n_overrides, const char *part,
+                            fl_job *job) FL_MUST_CHECK;
 
 /* Fill *job from a screened file, whose name is already in job->origins; *job is undefined on
  * failure. FL_EINVAL with "file:line:column: field: ...". */
@@ -44,8 +45,8 @@ fl_status fl_job_read_only(const char *text, size_t size_bytes, const char *name
  * A job that a program filled in passes the same checks. */
 fl_status fl_job_check(const fl_job *job) FL_MUST_CHECK;
 
-/* The part of fl_job_check that is about the hosts. */
-fl_status fl_job_check_hosts(const fl_job *job) FL_MUST_CHECK;
+/* Those of its checks that concern only one of the parts of fl_job_parse_part. */
+fl_status fl_job_check_parts(const fl_job *job) FL_MUST_CHECK;
 
 /* autodp.ports: the first and the last port; 0: any. */
 void fl_job_ports(const fl_job *job, uint16_t ports[2]);

@@ -441,7 +441,7 @@ static fl_status check_fault(const fl_job *job)
                          "found %s, allowed: at least fault.detect %s", deadline, detect);
 }
 
-fl_status fl_job_check_hosts(const fl_job *job)
+static fl_status check_hosts(const fl_job *job)
 {
     fl__hosts_before before = {.name = job->hosts[0].name,
                                .address = job->hosts[0].address,
@@ -457,10 +457,19 @@ fl_status fl_job_check_hosts(const fl_job *job)
     return fl__hosts_check_near(&before, &near) == FL_OK ? FL_OK : fl_job_refuse_host(job, near);
 }
 
+/* All other fields have their default values, with which these checks agree. */
+fl_status fl_job_check_parts(const fl_job *job)
+{
+    FL_TRY(check_fields(job));
+    FL_TRY(check_hosts(job));
+    FL_TRY(check_ports(job));
+    return check_written(job);
+}
+
 fl_status fl_job_check(const fl_job *job)
 {
     FL_TRY(check_fields(job));
-    FL_TRY(fl_job_check_hosts(job));
+    FL_TRY(check_hosts(job));
     FL_TRY(check_model(job));
     FL_TRY(check_data(job));
     FL_TRY(check_devices(job));

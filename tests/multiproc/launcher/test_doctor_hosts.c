@@ -346,6 +346,25 @@ static void test_doctor_hosts__hosts_of_a_bad_job_from_a_pipe(void **state)
     }
 }
 
+/* Would catch: a folder in which no run will write, checked in place of the job's; a missing line
+ * on whether the hosts share it; and a folder that is made up where the job does not tell. */
+static void test_doctor_hosts__a_bad_job_still_names_its_folder(void **state)
+{
+    (void)state;
+    char path[400];
+    snprintf(path, sizeof path, "%s/some/runs can be ", cli_folder);
+    static const char bad[] = "--set run.dir=some/runs --set train.batch=none";
+    expect_of(bad, 0, "job", "error", "train.batch");
+    expect_line(bad, 0, "ok", path);
+    expect_line(bad, 1, "ok", path);
+    expect_of(bad, 1, "shared", "ok", "hosts a and b see what the other");
+    expect_line("--set run.shared=7", 0, "warning", "not checked: the field run of the job");
+    expect_line("--set run.shared=7", 1, "warning", "not checked: the field run of the job");
+    assert_null(strstr(cli_result.out, "/runs can be"));
+    assert_null(strstr(cli_result.out, "\"shared\""));
+    expect_line("--set run.shared=7 --runs some/runs", 1, "ok", path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_doctor_hosts__asks_another_version_without_the_folder),
         cmocka_unit_test(test_doctor_hosts__skip_what_a_shell_prints),
         cmocka_unit_test(test_doctor_hosts__hosts_of_a_bad_job_from_a_pipe),
+        cmocka_unit_test(test_doctor_hosts__a_bad_job_still_names_its_folder),
     };
     return cmocka_run_group_tests(tests, make_hosts, cli_remove_folder);
 }
