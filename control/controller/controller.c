@@ -106,19 +106,6 @@ static void run_loop(fl_controller *controller)
     fl_progress_hide(&controller->log.progress);
 }
 
-/* Request the trace that the job asks for. A step that the run does not have must not end it. */
-static void trace_as_asked(fl_controller *controller)
-{
-    int64_t first_step = controller->options->job->trace.start;
-    int64_t n_steps = controller->options->job->trace.steps;
-    const fl_resume_origin *origin = controller->options->origin;
-    bool again = origin != NULL && origin->why != NULL; /* it goes back, and has told it before */
-    if (n_steps > 0 && fl_tracer_request(controller->tracer, &first_step, n_steps) != FL_OK &&
-        !again) {
-        fl_log(FL_LOG_WARN, "no trace: %s", fl_errmsg());
-    }
-}
-
 static void report_start(fl_controller *controller)
 {
     const fl_controller_options *o = controller->options;
@@ -220,7 +207,7 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     }
     fl_replan_begin(controller, fl_now_us());
     finish_epoch(controller);
-    trace_as_asked(controller);
+    fl_tracer_begin(controller->tracer);
     run_loop(controller);
     fl_elastic_end(&controller->elastic);
     fl_shutdown_conclude(controller);

@@ -16,6 +16,28 @@ fl_status fl_trace_add(fl_trace_data *trace, const fl_trace_event *event)
     return FL_OK;
 }
 
+void fl_trace_keep_finished(fl_trace_data *trace)
+{
+    int64_t first = INT64_MAX, end = INT64_MIN;
+    size_t n = 0;
+    for (size_t i = 0; i < trace->n; i++) {
+        const fl_flight_entry *e = &trace->events[i].e;
+        if (e->kind == FL_FLIGHT_REPORT) { /* a step that fails ends, too, but is not reported */
+            first = e->step < first ? e->step : first;
+            end = e->step >= end ? e->step + 1 : end;
+        }
+    }
+    for (size_t i = 0; i < trace->n; i++) {
+        int64_t step = trace->events[i].e.step;
+        if (step >= first && step < end) {
+            trace->events[n++] = trace->events[i];
+        }
+    }
+    trace->n = n;
+    trace->about.first_step = n > 0 ? first : trace->about.first_step;
+    trace->about.n_steps = n > 0 ? end - first : 0;
+}
+
 void fl_trace_fini(fl_trace_data *trace)
 {
     fl_free(trace->events);

@@ -75,6 +75,10 @@ typedef struct fl_trace_data {
 fl_status fl_trace_add(fl_trace_data *trace, const fl_trace_event *event) FL_MUST_CHECK;
 void fl_trace_fini(fl_trace_data *trace);
 
+/* Once all operations are there: first_step and n_steps become the steps that some worker has
+ * finished; operations of other steps are dropped. n_steps is 0 if there is no such step. */
+void fl_trace_keep_finished(fl_trace_data *trace);
+
 /* Space for this many hosts, cleared, in place of those before. FL_ENOMEM. */
 fl_status fl_trace_make_hosts(fl_trace_data *trace, int n) FL_MUST_CHECK;
 

@@ -4,6 +4,9 @@
  *      ^                                                                  │        over everywhere)
  *      └───────────────────── RUN/trace-A-B.json is written <────────────┘
  *
+ * A run may end before: the file then has the steps that were done, and there is none without any.
+ * After a loss the run may go back, with another controller, which traces what is repeated.
+ *
  * Workers do nothing for it: they always record. The controller's loop turns more often while it
  * drains the rings; operations that it reads too late are counted and reported. */
 #include "control/observe/trace/tracer.h"
@@ -34,6 +37,7 @@ struct fl_tracer {
     const fl_run_facts *run;
     fl_event_log *log;
     bool active;
+    bool of_job;      /* the job asks for the trace, also after the run has gone back */
     bool has_devices; /* some worker has a track of its device */
     fl_agent *agent;  /* NULL: workers of other hosts are out of reach */
     fl_trace_far *far;
@@ -49,10 +53,11 @@ static int n_near(const fl_run_facts *run)
 
 /* ---- requests ---- */
 
-/* The current step: that of the trainer that is furthest ahead. */
+/* The current step: that of the trainer that is furthest ahead. A run that continues is at the step
+ * after its checkpoint before its workers begin one. */
 static int64_t step_at_work(const fl_run_facts *run)
 {
-    int64_t step = 0;
+    int64_t step = run->stats->steps;
     for (int i = 0; i < run->plan->K * run->plan->R; i++) {
         int64_t at = fl_flight_step_of(run->flight, fl_plan_active(run->plan, i));
         step = at > step ? at : step;
@@ -130,7 +135,7 @@ fl_status fl_tracer_request(fl_tracer *t, int64_t *first_step, int64_t n_steps)
 {
     const fl_run_facts *run = t->run;
     int64_t now = step_at_work(run), wanted = *first_step;
-    int64_t soon = run->phase->state < FL_CONTROLLER_RUNNING ? 0 : now + STEPS_AHEAD;
+    int64_t soon = run->phase->state < FL_CONTROLLER_RUNNING ? now : now + STEPS_AHEAD;
     if (n_steps < 1 || n_steps > FL_TRACE_STEPS_MAX) {
         return fl_fail(FL_EINVAL, "a trace of %" PRId64 " steps, 1 .. %d are allowed", n_steps,
                        FL_TRACE_STEPS_MAX);
@@ -148,6 +153,7 @@ fl_status fl_tracer_request(fl_tracer *t, int64_t *first_step, int64_t n_steps)
     }
     memset(&t->data.about, 0, sizeof t->data.about);
     t->active = true;
+    t->of_job = false;
     t->has_devices = false;
     fl_trace_far_begin(t->far);
     skip_entries(t); /* its first step may be over before the next turn */
@@ -159,6 +165,26 @@ fl_status fl_tracer_request(fl_tracer *t, int64_t *first_step, int64_t n_steps)
     snprintf(t->data.about.job, sizeof t->data.about.job, "%s", run->options->job->name);
     note_layers(run, &t->data.about);
     return FL_OK;
+}
+
+void fl_tracer_begin(fl_tracer *t)
+{
+    const fl_controller_options *o = t->run->options;
+    int64_t begin = o->job->trace.start, end = begin + o->job->trace.steps;
+    int64_t done = t->run->stats->steps;
+    bool is_past = begin < done && (end <= done || done == o->n_steps);
+    if (o->job->trace.steps <= 0 || is_past) {
+        return;
+    }
+    begin = begin < done ? done : begin;
+    if (fl_tracer_request(t, &begin, end - begin) == FL_OK) {
+        t->of_job = true;
+        return;
+    }
+    bool again = o->origin != NULL && o->origin->why != NULL; /* it goes back, and has warned */
+    if (!again) {
+        fl_log(FL_LOG_WARN, "no trace: %s", fl_errmsg());
+    }
 }
 
 int fl_tracer_turn_ms(const fl_tracer *t, int turn_ms)
@@ -275,34 +301,77 @@ static void missing_fields(fl_json *j, const fl_trace_data *trace)
     fl_json_close(j, ']');
 }
 
+static void report_written(fl_tracer *t, const char *name)
+{
+    const fl_trace_about *about = &t->data.about;
+    fl_json *j = fl_event_log_begin(t->log, "trace.written");
+    fl_json_integer(j, "first_step", about->first_step);
+    fl_json_integer(j, "steps", about->n_steps);
+    fl_json_text(j, "file", name);
+    fl_json_integer(j, "operations", (int64_t)t->data.n);
+    fl_json_integer(j, "lost", about->lost);
+    missing_fields(j, &t->data);
+    fl_event_log_end(t->log);
+    fl_progress_note(&t->log->progress, "trace of steps %" PRId64 " .. %" PRId64 ": %s/%s",
+                     about->first_step, about->first_step + about->n_steps - 1,
+                     t->run->options->run_dir, name);
+}
+
+/* first_step, n_steps  as requested */
+static void report_failed(fl_tracer *t, int64_t first_step, int64_t n_steps, const char *why)
+{
+    fl_json *j = fl_event_log_begin(t->log, "trace.failed");
+    fl_json_integer(j, "first_step", first_step);
+    fl_json_integer(j, "steps", n_steps);
+    fl_json_text(j, "message", why);
+    missing_fields(j, &t->data);
+    fl_event_log_end(t->log);
+}
+
+/* No step of the trace was finished, as far as its operations tell. */
+static void report_none(fl_tracer *t, int64_t first_step, int64_t n_steps)
+{
+    char why[128] = "their operations were overwritten, or their hosts did not answer";
+    const fl_phase *phase = t->run->phase;
+    bool returns = phase->back.returns;
+    if (returns && t->of_job) {
+        return; /* the next controller traces them */
+    }
+    if (returns) {
+        snprintf(why, sizeof why, "the run goes back after a loss; ask again when it trains");
+    } else if (phase->state == FL_CONTROLLER_OVER && t->run->stats->steps <= first_step) {
+        snprintf(why, sizeof why, "the run ended before step %" PRId64, first_step);
+    }
+    report_failed(t, first_step, n_steps, why);
+    fl_progress_note(&t->log->progress, "no trace of steps %" PRId64 " .. %" PRId64 ": %s",
+                     first_step, first_step + n_steps - 1, why);
+}
+
 static void finish_trace(fl_tracer *t, fl_status status)
 {
     char name[64] = "";
     fl_trace_about *about = &t->data.about;
+    int64_t first_step = about->first_step, n_steps = about->n_steps; /* as requested */
     about->n_workers = t->run->n_started; /* with those that have come meanwhile */
     t->active = false;
     if (status == FL_OK) {
         status = fl_trace_far_finish(t->far, &t->data);
     }
     if (status == FL_OK) {
+        fl_trace_keep_finished(&t->data);
+    }
+    bool none = status == FL_OK && about->n_steps == 0;
+    if (status == FL_OK && !none) {
         status = write_file(t, name, sizeof name);
     }
-    fl_json *j = fl_event_log_begin(t->log, status == FL_OK ? "trace.written" : "trace.failed");
-    fl_json_integer(j, "first_step", about->first_step);
-    fl_json_integer(j, "steps", about->n_steps);
-    if (status == FL_OK) {
-        fl_json_text(j, "file", name);
-        fl_json_integer(j, "operations", (int64_t)t->data.n);
-        fl_json_integer(j, "lost", about->lost);
-        missing_fields(j, &t->data);
-        fl_progress_note(&t->log->progress, "trace of steps %" PRId64 " .. %" PRId64 ": %s/%s",
-                         about->first_step, about->first_step + about->n_steps - 1,
-                         t->run->options->run_dir, name);
+    if (none) {
+        report_none(t, first_step, n_steps);
+    } else if (status == FL_OK) {
+        report_written(t, name);
     } else {
-        fl_json_text(j, "message", fl_errmsg());
+        report_failed(t, first_step, n_steps, fl_errmsg());
         fl_log(FL_LOG_WARN, "gave up the trace: %s", fl_errmsg());
     }
-    fl_event_log_end(t->log);
     fl_trace_fini(&t->data);
 }
 

@@ -308,6 +308,30 @@ static fl_status read_text(const char *text, size_t n, fl_trace_data *out)
     return status;
 }
 
+/* Would catch: a trace that claims steps that no worker has finished, or holds a part of one. */
+static void test_trace__keeps_the_steps_that_were_finished(void **state)
+{
+    (void)state;
+    fl_trace_data *t = trace_of(2, 2, 1, 1, FL_1F1B);
+    t->about.n_steps = 900;
+    put(t, 0, FL_FLIGHT_FORWARD, 0, 1)->step = 6; /* behind what was overwritten */
+    put(t, 0, FL_FLIGHT_REPORT, 3, 4)->step = 7;
+    put(t, 1, FL_FLIGHT_FORWARD, 2, 3)->step = 7;
+    put(t, 1, FL_FLIGHT_REPORT, 4, 5)->step = 8;
+    put(t, 0, FL_FLIGHT_STEP, 5, 6)->step = 9; /* it failed */
+    fl_trace_keep_finished(t);
+    assert_int_equal(t->about.first_step, 7);
+    assert_int_equal(t->about.n_steps, 2);
+    assert_int_equal(t->n, 3);
+    assert_int_equal(t->events[2].e.step, 8);
+    t->n = 2;
+    t->events[0].e.kind = t->events[1].e.kind = FL_FLIGHT_FORWARD;
+    fl_trace_keep_finished(t);
+    assert_int_equal(t->about.n_steps, 0);
+    assert_int_equal(t->n, 0);
+    drop(t);
+}
+
 static void test_trace__reads_back_what_was_written(void **state)
 {
     (void)state;
@@ -433,6 +457,7 @@ int main(void)
         cmocka_unit_test(test_trace__overlap_by_hand),
         cmocka_unit_test(test_trace__the_longest_operations),
         cmocka_unit_test(test_trace__an_empty_one_is_refused),
+        cmocka_unit_test(test_trace__keeps_the_steps_that_were_finished),
         cmocka_unit_test(test_trace__reads_back_what_was_written),
         cmocka_unit_test(test_trace__damage_is_refused),
         cmocka_unit_test(test_trace__what_is_no_trace_is_refused),
