@@ -49,8 +49,9 @@ typedef struct fl_worker {
                           lost */
     bool lost;         /* the run goes on without it; then it has departed, too */
     bool lost_outside; /* the same of one that stood by, or had not joined yet */
-    int64_t left_us;   /* it has left its generation, and nothing explains that yet */
-    int64_t broken_us; /* it has reported where it stands, and waits to regroup */
+    int64_t left_us;   /* it has left its generation, and nothing explains that yet, */
+    int64_t left_waited_us;  /* after it had waited for other workers for so long */
+    int64_t broken_us;       /* it has reported where it stands, and waits to regroup */
     fl_broken_report broken; /* valid if broken_us is set */
     int64_t unread_us;       /* it sent a message that the controller cannot read, */
     char unread_why[256];    /* and why */

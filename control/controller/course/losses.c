@@ -179,6 +179,10 @@ static bool is_stopped_with_host(const fl_controller *controller, fl_loss_kind k
 static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int64_t now_us)
 {
     fl_worker *lost = &controller->workers[rank];
+    const fl_recovery *r = &controller->recovery;
+    int64_t fault_us = r->state != FL_RECOVERY_NONE
+                           ? r->fault_us /* of the first loss, from which the run never recovered */
+                           : fl_recovery_fault_us(controller, kind, rank, now_us);
     controller->shutdown.loss = kind;
     controller->shutdown.phase.lost = rank;
     controller->shutdown.lost_us = now_us;
@@ -200,8 +204,7 @@ static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int6
     controller->shutdown.deadline_us = now_us + controller->shutdown.limits.grace_us;
     fl_losses_find_return(controller);
     fl_losses_explain(controller);
-    controller->recovery.sums.returns_us =
-        controller->shutdown.phase.back.returns ? fl_recovery_fault_us(lost, now_us) : 0;
+    controller->recovery.sums.returns_us = controller->shutdown.phase.back.returns ? fault_us : 0;
     if (!lost->lost) { /* else the recovery that has failed now has logged it */
         fl_event_log_lost(&controller->log, lost, kind, fl_watch_kind_text(kind),
                           controller->shutdown.waits, controller->shutdown.message,

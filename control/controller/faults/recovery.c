@@ -44,10 +44,45 @@ static void take_out(fl_controller *controller, fl_loss_kind kind, int rank, con
     fl_joining_lost(controller, rank, now_us);
 }
 
-/* The moment of the fault: the process's end, or its last sign of life. */
-int64_t fl_recovery_fault_us(const fl_worker *w, int64_t now_us)
+/* No worker has failed by itself: connections carry nothing any more, or all wait for each other.
+ */
+static bool only_stands_still(const fl_worker *w, fl_loss_kind kind)
 {
-    int64_t at_us = w->missed_us > 0 ? now_us - w->missed_us : w->exited_us;
+    bool has_failed = w->failed_us != 0 && !fl_status_is_regroup(w->failure);
+    return kind == FL_LOSS_STUCK || (kind == FL_LOSS_REPORTED && !has_failed);
+}
+
+static bool is_apart(const fl_controller *controller, fl_loss_kind kind, int rank)
+{
+    const fl_hosts *hosts = controller->options->hosts;
+    int host = hosts == NULL ? -1 : fl_hosts_of(hosts, rank);
+    return kind == FL_LOSS_HOST && host > 0 && controller->hosts.records[host].apart_from != 0;
+}
+
+/* The moment that the lost worker itself shows: its end, its report, or its last sign of life. */
+static int64_t worker_fault_us(const fl_worker *w, fl_loss_kind kind, int64_t now_us)
+{
+    if (w->missed_us > 0) {
+        return now_us - w->missed_us;
+    }
+    return kind == FL_LOSS_REPORTED     ? w->failed_us
+           : kind == FL_LOSS_UNREADABLE ? w->unread_us
+                                        : w->exited_us;
+}
+
+int64_t fl_recovery_fault_us(const fl_controller *controller, fl_loss_kind kind, int rank,
+                             int64_t now_us)
+{
+    const fl_worker *w = rank < 0 ? NULL : &controller->workers[rank];
+    int64_t at_us = 0;
+    if (w == NULL || only_stands_still(w, kind)) {
+        at_us = fl_standstill_since(controller->workers, controller->n_workers,
+                                    controller->recovery.trained_us, now_us);
+    } else if (is_apart(controller, kind, rank)) {
+        at_us = controller->host_pairs.stood_us;
+    } else {
+        at_us = worker_fault_us(w, kind, now_us);
+    }
     return at_us > 0 && at_us < now_us ? at_us : now_us;
 }
 
@@ -128,7 +163,7 @@ bool fl_recovery_begin(fl_controller *controller, fl_loss_kind kind, int rank, i
     }
     if (r->state == FL_RECOVERY_NONE) {
         r->begun_us = now_us;
-        r->fault_us = rank < 0 ? now_us : fl_recovery_fault_us(&controller->workers[rank], now_us);
+        r->fault_us = fl_recovery_fault_us(controller, kind, rank, now_us);
         r->n_lost = 0;
         r->rank = r->first = -1;
         int first = fl_break_watch_first(controller);
@@ -154,6 +189,14 @@ bool fl_recovery_begin(fl_controller *controller, fl_loss_kind kind, int rank, i
 
 /* ---- ② ---- */
 
+static void note_left(fl_worker *w)
+{
+    if (w->left_us == 0) {
+        w->left_us = w->broken_us;
+        w->left_waited_us = w->waits_us;
+    }
+}
+
 void fl_recovery_broken(fl_controller *controller, fl_worker *worker,
                         const fl_broken_report *report)
 {
@@ -162,7 +205,7 @@ void fl_recovery_broken(fl_controller *controller, fl_worker *worker,
     worker->broken = *report;
     worker->broken_us = fl_now_us();
     if (controller->recovery.state != FL_RECOVERY_COLLECTING) {
-        worker->left_us = worker->left_us == 0 ? worker->broken_us : worker->left_us;
+        note_left(worker);
     }
 }
 
@@ -184,6 +227,7 @@ static void end_recovery(fl_controller *controller, int64_t now_us)
 {
     fl_recovery *r = &controller->recovery;
     r->state = FL_RECOVERY_NONE;
+    r->trained_us = now_us;
     r->sums.n_losses += r->n_lost;
     r->sums.n_recoveries++;
     r->sums.last_us = now_us - r->fault_us;
@@ -228,9 +272,10 @@ bool fl_recovery_is_on(const fl_controller *controller)
 void fl_recovery_counted(fl_controller *controller)
 {
     fl_recovery_sums *sums = &controller->recovery.sums;
+    controller->recovery.trained_us = fl_now_us();
     bool is_ending = controller->shutdown.phase.state > FL_CONTROLLER_RUNNING;
     if (sums->returns_us != 0 && !is_ending) { /* else the last reports before the return */
-        sums->last_us = fl_now_us() - sums->returns_us;
+        sums->last_us = controller->recovery.trained_us - sums->returns_us;
         sums->lost_us += sums->last_us;
         sums->returns_us = 0;
     }

@@ -22,8 +22,10 @@ typedef struct fl_controller fl_controller;
  * is empty where the job does not want it. */
 bool fl_recovery_regroups(const fl_controller *controller, char *why, size_t size_bytes);
 
-/* When a lost worker failed, as far as that is known. */
-int64_t fl_recovery_fault_us(const fl_worker *worker, int64_t now_us);
+/* When what led to this loss happened, as far as that is known: from then on the run has not
+ * trained. rank: see fl_recovery_begin. */
+int64_t fl_recovery_fault_us(const fl_controller *controller, fl_loss_kind kind, int rank,
+                             int64_t now_us);
 
 /* ①. rank -1: no worker is lost, but all have left their generation. Returns false, and
  * the reason in why [size_bytes], if the run cannot go on without the worker; nothing has then

@@ -104,6 +104,25 @@ bool fl_standstill_is_hung(const fl_standstill *s, const fl_standstill_limits *l
 
 /* ---- all workers ---- */
 
+int64_t fl_standstill_since(const fl_worker *workers, int n_workers, int64_t trained_us,
+                            int64_t now_us)
+{
+    int64_t since_us = 0, left_us = now_us;
+    for (int i = 0; i < n_workers; i++) {
+        const fl_worker *w = &workers[i];
+        if (!fl_worker_is_awaited(w) || !w->place.active || w->failed_us != 0) {
+            continue;
+        }
+        if (w->left_us != 0) {
+            since_us = larger(since_us, w->left_us - w->left_waited_us);
+            left_us = smaller(left_us, w->left_us);
+        } else {
+            since_us = larger(since_us, now_us - larger(w->waits_us, w->asleep_us));
+        }
+    }
+    return since_us == 0 ? trained_us : smaller(since_us, left_us);
+}
+
 fl_status fl_standstill_watch_init(fl_standstill_watch *watch, int n_workers, bool trains,
                                    const fl_standstill_limits *limits)
 {

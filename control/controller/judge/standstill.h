@@ -58,6 +58,12 @@ typedef struct fl_standstill {
     int64_t longest_us; /* of the finished operations of this kind; 0: none has finished */
 } fl_standstill;
 
+/* Since when the training of the workers [n_workers] has stood still: the last of them began to
+ * wait then, or left its generation. now_us if one still works; trained_us, when the run is last
+ * known to have trained, if no worker shows it. Pure. */
+int64_t fl_standstill_since(const fl_worker *workers, int n_workers, int64_t trained_us,
+                            int64_t now_us);
+
 /* Whether the kind of operation waits for other workers or for the controller. */
 bool fl_standstill_waits(fl_flight_kind kind);
 

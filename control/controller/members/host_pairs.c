@@ -151,6 +151,8 @@ static bool ask_hosts(fl_controller *controller, int64_t now_us)
     }
     pairs->state = FL_HOST_PAIRS_ASKED;
     pairs->since_us = now_us;
+    pairs->stood_us = fl_standstill_since(controller->workers, controller->n_workers,
+                                          controller->recovery.trained_us, now_us);
     pairs->timeout_ms = try_ms;
     return true;
 }

@@ -14,6 +14,7 @@ typedef struct fl_host_pairs {
     fl_host_pairs_state state;
     int64_t since_us;   /* of this state */
     int64_t timeout_ms; /* of a trial */
+    int64_t stood_us; /* since when the training stood still as the last trial began; 0: unknown */
     int64_t checked_us; /* when all had answered last, and no pair was apart; 0: never */
     int64_t progress;   /* of workers that open connections or meet; 0: none does */
     int64_t idle_us;    /* since when it is the same */

@@ -16,6 +16,8 @@ typedef struct fl_recovery {
     uint32_t serial;                       /* of the last order to break */
     int64_t begun_us;                      /* ① of the first loss */
     int64_t fault_us;                      /* its moment, as far as that is known */
+    int64_t trained_us;                    /* the last step was counted then, or the members began
+                                              to run the plan after a loss; 0: neither */
     int64_t resolved_us;                   /* ③ */
     int64_t step;                          /* ③: finished steps */
     int rank;                              /* lost last; -1: none, only connections were */

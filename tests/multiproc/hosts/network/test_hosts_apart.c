@@ -122,6 +122,20 @@ static void test_hosts_apart__a_cut_of_one_direction(void **state)
     go_on(h, FIXED THREE, false, COMPARED);
 }
 
+/* The pair is asked for when all have stood still for a fifth of fault.detect. Would catch: a loss
+ * that counts from when it was noticed, so that the report has no time without training. */
+static void check_time(const net_hosts *h, int detect_s)
+{
+    double detect_ms;
+    assert_true(net_hosts_shell("sed -n 's/.*\"run.recovered\".*\"detect_ms\": "
+                                "\\([0-9.]*\\).*/\\1/p' %s/run/events.jsonl",
+                                h->dir));
+    assert_int_equal(sscanf(net_hosts_said(), "%lf", &detect_ms), 1);
+    print_message("noticed after %.0f ms\n", detect_ms);
+    assert_true(detect_ms > detect_s * 200);
+    assert_false(net_hosts_log_has(h, "head.log", "; 0.0 s without training"));
+}
+
 /* Would catch: hosts that try whether they reach each other only when a worker that is silent for
  * so long would be lost. */
 static void test_hosts_apart__a_pair_is_found_as_fast_as_a_lost_host(void **state)
@@ -135,9 +149,11 @@ static void test_hosts_apart__a_pair_is_found_as_fast_as_a_lost_host(void **stat
     int64_t cut_us = fl_now_us();
     NET_AWAIT(net_hosts_n_events(h, "host.lost", "") == 1);
     int64_t found_us = fl_now_us() - cut_us;
+    NET_AWAIT(net_hosts_n_events(h, "run.recovered", "") == 1);
     kill(h->head, SIGTERM);
     net_hosts_expect_codes(h, STOPPED, STOPPED);
     check_told(h);
+    check_time(h, DETECT_S);
     if (found_us >= DETECT_S * INT64_C(1000000)) {
         fail_msg("found after %lld us", (long long)found_us);
     }

@@ -1,5 +1,6 @@
 /* What follows a loss, in an order of events that a run rarely has. Would catch: a recovery that
- * waits for ever for the report of a worker which it has not asked for one. */
+ * waits for ever for the report of a worker which it has not asked for one, and one that takes the
+ * moment at which a loss was noticed for that of the fault. */
 #include "control/controller/faults/recovery.h"
 #include "control/controller/parts/parts.h"
 #include "control/elastic/elastic_transition.h"
@@ -19,6 +20,8 @@
 #include <cmocka.h>
 
 enum { N = 3, LAYERS = 2, JOINS = 2, STEPS = 100, STEP = 10 };
+
+#define SECOND_US INT64_C(1000000)
 
 typedef struct rig {
     char dir[FOLDER_SIZE];
@@ -178,10 +181,76 @@ static void test_recovery__a_worker_that_joins_is_taken_out_when_the_commit_come
     assert_non_null(strstr(why, "worker 1 stands at step 5"));
 }
 
+/* How long ago the fault of such a loss was. */
+static int64_t faulty_for(const rig *r, fl_loss_kind kind, int rank, int64_t now_us)
+{
+    return now_us - fl_recovery_fault_us(&r->c, kind, rank, now_us);
+}
+
+/* All wait for each other, and no worker is known to be lost. */
+static void test_recovery__counts_from_when_the_last_worker_began_to_wait(void **state)
+{
+    rig *r = *state;
+    char why[256] = "";
+    int64_t now_us = fl_now_us() + 100 * SECOND_US;
+    r->workers[0].waits_us = 4 * SECOND_US;
+    r->workers[1].waits_us = 3 * SECOND_US;
+    assert_int_equal(faulty_for(r, FL_LOSS_STUCK, 1, now_us), 3 * SECOND_US);
+    assert_true(fl_recovery_begin(&r->c, FL_LOSS_STUCK, -1, now_us, why, sizeof why));
+    assert_int_equal(r->c.recovery.begun_us - r->c.recovery.fault_us, 3 * SECOND_US);
+}
+
+/* One leaves its generation a second ago, after it had waited for two: the other one still waits.
+ */
+static void test_recovery__counts_the_waits_before_connections_break(void **state)
+{
+    rig *r = *state;
+    r->workers[0].waits_us = 2 * SECOND_US;
+    r->workers[1].waits_us = 5 * SECOND_US;
+    report(r, 0, STEP);
+    assert_true(r->workers[0].left_us > 0);
+    int64_t now_us = r->workers[0].left_us + SECOND_US;
+    assert_int_equal(faulty_for(r, FL_LOSS_REPORTED, -1, now_us), 3 * SECOND_US);
+    r->workers[1].waits_us = 0; /* it works: nothing was wrong until the connection broke */
+    assert_int_equal(faulty_for(r, FL_LOSS_REPORTED, -1, now_us), SECOND_US);
+}
+
+/* Each worker has failed because of the others: the last step is all that is known. */
+static void test_recovery__counts_from_the_last_step_if_no_worker_shows_more(void **state)
+{
+    rig *r = *state;
+    fl_recovery_counted(&r->c);
+    int64_t now_us = r->c.recovery.trained_us + 4 * SECOND_US;
+    assert_true(r->c.recovery.trained_us > 0);
+    for (int rank = 0; rank < 2; rank++) {
+        r->workers[rank].failed_us = now_us - 1;
+        r->workers[rank].failure = FL_EPEER;
+    }
+    assert_int_equal(faulty_for(r, FL_LOSS_REPORTED, 0, now_us), 4 * SECOND_US);
+}
+
+/* The controller waits a moment for what may explain the failure. */
+static void test_recovery__counts_from_the_report_of_a_failure(void **state)
+{
+    rig *r = *state;
+    int64_t now_us = fl_now_us();
+    r->workers[1].failed_us = now_us - SECOND_US / 5;
+    r->workers[1].failure = FL_EINVAL;
+    assert_int_equal(faulty_for(r, FL_LOSS_REPORTED, 1, now_us), SECOND_US / 5);
+    r->workers[0].unread_us = now_us - SECOND_US / 4;
+    assert_int_equal(faulty_for(r, FL_LOSS_UNREADABLE, 0, now_us), SECOND_US / 4);
+}
+
+#define RIG(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
-        test_recovery__a_worker_that_joins_is_taken_out_when_the_commit_comes_late, set_up,
-        tear_down)};
+    const struct CMUnitTest tests[] = {
+        RIG(test_recovery__a_worker_that_joins_is_taken_out_when_the_commit_comes_late),
+        RIG(test_recovery__counts_from_when_the_last_worker_began_to_wait),
+        RIG(test_recovery__counts_the_waits_before_connections_break),
+        RIG(test_recovery__counts_from_the_last_step_if_no_worker_shows_more),
+        RIG(test_recovery__counts_from_the_report_of_a_failure),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
