@@ -37,7 +37,8 @@ fl_status fl_job_parse_part(const char *name, const char *text, size_t size_byte
  * failure. FL_EINVAL with "file:line:column: field: ...". */
 fl_status fl_job_read(const char *text, size_t size_bytes, fl_job *job) FL_MUST_CHECK;
 
-/* The same of one field at the top of the file; all others are left out, whatever they are. */
+/* The same of one field or section at the top of the file; all others are left out, whatever they
+ * are. */
 fl_status fl_job_read_only(const char *text, size_t size_bytes, const char *name,
                            fl_job *job) FL_MUST_CHECK;
 

@@ -10,7 +10,7 @@
 typedef struct job_reader {
     yaml_document_t *document;
     fl_job *job;
-    const char *only;                /* the one field at the top that is read; NULL: all are */
+    const char *only; /* the field or section at the top that is read; NULL: all are */
     int section_line[FL_SCHEMA_MAX]; /* 0: not read yet */
 } job_reader;
 
@@ -128,7 +128,7 @@ static fl_status read_mapping(job_reader *r, const char *section, const yaml_nod
          pair < mapping->data.mapping.pairs.top; pair++) {
         const yaml_node_t *key = yaml_document_get_node(r->document, pair->key);
         const yaml_node_t *value = yaml_document_get_node(r->document, pair->value);
-        if (r->only == NULL ||
+        if (r->only == NULL || section[0] != '\0' ||
             (key->type == YAML_SCALAR_NODE && strcmp(fl_node_text(key), r->only) == 0)) {
             FL_TRY(read_pair(r, section, key, value));
         }

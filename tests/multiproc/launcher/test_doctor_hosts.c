@@ -358,6 +358,9 @@ static void test_doctor_hosts__a_bad_job_still_names_its_folder(void **state)
     expect_line(bad, 0, "ok", path);
     expect_line(bad, 1, "ok", path);
     expect_of(bad, 1, "shared", "ok", "hosts a and b see what the other");
+    cli_must_run("cp job.yaml good.yaml && echo 'run: {dir: some/runs}' >>job.yaml");
+    expect_line("--set train.batch=none", 1, "ok", path);
+    cli_must_run("mv good.yaml job.yaml");
     expect_line("--set run.shared=7", 0, "warning", "not checked: the field run of the job");
     expect_line("--set run.shared=7", 1, "warning", "not checked: the field run of the job");
     assert_null(strstr(cli_result.out, "/runs can be"));
