@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { CELL_MAX = 64, COLUMNS_MAX = 24 };
+enum { CELL_MAX = 64, TEXT_MAX = 1024, COLUMNS_MAX = 24 };
 
 static bool is_plain(const json_t *value)
 {
@@ -47,15 +47,49 @@ static void put_field(const char *key, const json_t *value, char *text, size_t s
     }
 }
 
+/* The cell of a column; what is longer follows the row, on a line of its own. whole [TEXT_MAX].
+ * Returns whether it does. */
+static bool put_cell(const json_t *row, const char *key, char cell[CELL_MAX], char *whole)
+{
+    put_value(json_object_get(row, key), whole, TEXT_MAX);
+    bool fits = strlen(whole) < CELL_MAX;
+    snprintf(cell, CELL_MAX, "%.*s", CELL_MAX - 1, fits ? whole : "(below)");
+    return !fits;
+}
+
 static int widest(const json_t *rows, const char *key)
 {
     int width = (int)strlen(key);
     for (size_t i = 0; i < json_array_size(rows); i++) {
-        char cell[CELL_MAX];
-        put_value(json_object_get(json_array_get(rows, i), key), cell, sizeof cell);
+        char cell[CELL_MAX], whole[TEXT_MAX];
+        put_cell(json_array_get(rows, i), key, cell, whole);
         width = (int)strlen(cell) > width ? (int)strlen(cell) : width;
     }
     return width;
+}
+
+/* The values of a row in the columns of the first one. */
+static void show_row(const json_t *first, const json_t *row, const int *width, int n, FILE *out)
+{
+    const char *key;
+    json_t *value;
+    char cell[CELL_MAX], whole[TEXT_MAX];
+    int column = 0;
+    json_object_foreach((json_t *)first, key, value)
+    {
+        if (column < n) {
+            put_cell(row, key, cell, whole);
+            fprintf(out, "  %*s", width[column++], cell);
+        }
+    }
+    fputc('\n', out);
+    column = 0;
+    json_object_foreach((json_t *)first, key, value)
+    {
+        if (column++ < n && put_cell(row, key, cell, whole)) {
+            fprintf(out, "    %s: %s\n", key, whole);
+        }
+    }
 }
 
 /* The columns are the keys of the first row. */
@@ -75,16 +109,7 @@ static void show_table(const json_t *rows, FILE *out)
     }
     fputc('\n', out);
     for (size_t i = 0; i < json_array_size(rows); i++) {
-        int column = 0;
-        json_object_foreach((json_t *)first, key, value)
-        {
-            char cell[CELL_MAX];
-            if (column < n) {
-                put_value(json_object_get(json_array_get(rows, i), key), cell, sizeof cell);
-                fprintf(out, "  %*s", width[column++], cell);
-            }
-        }
-        fputc('\n', out);
+        show_row(first, json_array_get(rows, i), width, n, out);
     }
 }
 
@@ -145,7 +170,7 @@ void fl_ctl_show(const json_t *object, FILE *out)
 {
     const char *key;
     json_t *value;
-    char text[1024];
+    char text[TEXT_MAX];
     json_object_foreach((json_t *)object, key, value)
     {
         if (json_is_array(value) && json_is_object(json_array_get(value, 0))) {
@@ -174,7 +199,7 @@ void fl_ctl_show_event(const json_t *event, FILE *out)
     static const char *const shown_apart[] = {"time", "wall", "event", "generation"};
     const char *key;
     json_t *value;
-    char text[1024];
+    char text[TEXT_MAX];
     put_value(json_object_get(event, "event"), text, sizeof text);
     fprintf(out, "%9.3f %-20s", json_number_value(json_object_get(event, "time")), text);
     json_object_foreach((json_t *)event, key, value)

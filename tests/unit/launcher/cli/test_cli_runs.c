@@ -213,6 +213,27 @@ static void test_cli_runs__replies_do_not_control_a_terminal(void **state)
     json_decref(reply);
 }
 
+/* Would catch: a reason that a table cuts off in the middle. */
+static void test_cli_runs__a_long_reason_has_a_line_of_its_own(void **state)
+{
+    (void)state;
+    static const char why[] = "it and host b: agents reach each other, workers do not: port 46455 "
+                              "of host c (b tries: no answer in 2.0 s)";
+    json_t *reply = json_pack("{s:[{s:s,s:s},{s:s,s:s}]}", "hosts", "name", "b", "why", "", "name",
+                              "c", "why", why);
+    char *text = NULL, shown[256];
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    assert_non_null(reply);
+    fl_ctl_show(reply, out);
+    fclose(out);
+    snprintf(shown, sizeof shown,
+             "hosts\n  name      why\n     b         \n     c  (below)\n    why: %s\n", why);
+    assert_string_equal(text, shown);
+    free(text);
+    json_decref(reply);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +244,7 @@ int main(void)
         cmocka_unit_test(test_cli_runs__a_run_of_another_machine_is_elsewhere),
         cmocka_unit_test(test_cli_runs__replies_do_not_control_a_terminal),
         cmocka_unit_test(test_cli_runs__list_and_report_show_skipped_steps),
+        cmocka_unit_test(test_cli_runs__a_long_reason_has_a_line_of_its_own),
     };
     return cmocka_run_group_tests(tests, cli_make_folder, cli_remove_folder);
 }
