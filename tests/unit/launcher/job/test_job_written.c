@@ -27,7 +27,7 @@ static const spelling spellings[] = {
     {"data.path", "null", "'null'"},
     {"data.path", "it's #1: [a], b", "'it''s #1: [a], b'"},
     {"data.path", "-", "'-'"},
-    {"data.path", "~", "'~'"},
+    {"data.path", "~a", "'~a'"},
     {"data.path", "d\xC3\xA9j\xC3\xA0 vu", "'d\xC3\xA9j\xC3\xA0 vu'"},
     {"data.path", " ", "' '"},
     {"data.text", "#1 String", "'#1 String'"},
