@@ -308,6 +308,7 @@ static fl_status stop_waiting(fl_run_losses *l, const fl_preparation *p,
 fl_status fl_returns_run_once(fl_preparation *p, const char *run_dir, fl_run_result *result,
                               fl_run_losses *l, fl_returns_train train)
 {
+    p->held_ports = &l->held_ports;
     FL_TRY(take_hosts(l, p));
     p->starters = l->starters;
     fl_status status = train(p, run_dir, result);
@@ -322,6 +323,7 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
 {
     fl_resume *resume = p->resume;
     fl_failure failure;
+    p->held_ports = &l->held_ports;
     FL_TRY(take_hosts(l, p));
     const fl_preparation again = {.model = p->model,
                                   .dataset = p->dataset,

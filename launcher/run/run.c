@@ -236,7 +236,6 @@ fl_status fl__run_prepared(fl_preparation *p, const char *run_dir, fl_run_result
         FL_TRY(fl_alloc(sizeof *p->found, &found));
         p->found = found;
     }
-    p->held_ports = &losses.held_ports;
     sigprocmask(SIG_BLOCK, NULL, &mask);
     bool stops = p->recorded_dir != NULL || p->job->fault.on_loss == FL_ON_LOSS_STOP;
     fl_status status = stops ? fl_returns_run_once(p, run_dir, result, &losses, run_once)

@@ -7,8 +7,7 @@
 #include <stdint.h>
 
 #define FL_WIRE_STEP_MAX (INT64_C(1) << 60)
-#define FL_WIRE_US_MAX (INT64_C(1) << 43) /* 101 days: longer than a pause of a run */
-#define FL_WIRE_MS_MAX (FL_WIRE_US_MAX / 1000)
+#define FL_WIRE_US_MAX (INT64_C(1) << 43)    /* 101 days: longer than a pause of a run */
 #define FL_WIRE_CLOCK_MAX (INT64_C(1) << 53) /* microseconds of uptime: 285 years */
 #define FL_WIRE_COUNT_MAX (INT64_C(1) << 40)
 #define FL_WIRE_BYTES_MAX (INT64_C(1) << 50) /* 1 PiB */
@@ -26,7 +25,7 @@ static inline bool fl_wire_is_us(int64_t us)
 
 static inline bool fl_wire_is_ms(double ms)
 {
-    return ms >= 0.0 && ms <= (double)FL_WIRE_MS_MAX;
+    return ms >= 0.0 && ms <= (double)FL_WIRE_US_MAX * 1e-3;
 }
 
 /* Samples, tokens, values, ... of one report. */
