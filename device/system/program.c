@@ -18,14 +18,23 @@ uint64_t fl_program_build(void)
     return fl_mix64(build, (uint64_t)file.st_mtim.tv_nsec);
 }
 
-fl_status fl_program_folder(char *path, size_t size_bytes)
+fl_status fl_program_path(char *path, size_t size_bytes)
 {
     ssize_t n = readlink("/proc/self/exe", path, size_bytes);
-    if (n < 0 || (size_t)n >= size_bytes) {
-        return fl_fail(FL_EIO, "/proc/self/exe: %s",
-                       n < 0 ? strerror(errno) : strerror(ENAMETOOLONG));
+    if (n >= 0 && (size_t)n >= size_bytes) {
+        n = -1;
+        errno = ENAMETOOLONG;
+    }
+    if (n < 0) {
+        return fl_fail(FL_EIO, "/proc/self/exe: %s", strerror(errno));
     }
     path[n] = '\0';
+    return FL_OK;
+}
+
+fl_status fl_program_folder(char *path, size_t size_bytes)
+{
+    FL_TRY(fl_program_path(path, size_bytes));
     *strrchr(path, '/') = '\0';
     return FL_OK;
 }

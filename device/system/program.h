@@ -11,6 +11,9 @@
  * the next run of the same build. 0 where the file cannot be examined. */
 uint64_t fl_program_build(void);
 
+/* Its path; FL_EIO where the system does not name it. errno tells why. */
+fl_status fl_program_path(char *path, size_t size_bytes) FL_MUST_CHECK;
+
 /* The folder that the program file lies in; FL_EIO where the system does not name it. */
 fl_status fl_program_folder(char *path, size_t size_bytes) FL_MUST_CHECK;
 

@@ -2,6 +2,7 @@
 
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
+#include "device/system/program.h"
 #include "device/text/shell_text.h"
 #include "launcher/cli/job_context.h"
 #include "launcher/doctor/ssh_ask.h"
@@ -42,12 +43,6 @@ static void put_facts(fl_json *json, const fl_host_facts *f)
     fl_json_integer(json, "n_test", f->n_test);
 }
 
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text == NULL ? "" : text;
-}
-
 static int64_t number_of(const json_t *object, const char *key)
 {
     return json_integer_value(json_object_get(object, key));
@@ -55,7 +50,7 @@ static int64_t number_of(const json_t *object, const char *key)
 
 static uint64_t print_of(const json_t *object, const char *key)
 {
-    return strtoull(text_of(object, key), NULL, 16);
+    return strtoull(fl_doctor_text_of(object, key), NULL, 16);
 }
 
 static void get_facts(const json_t *object, fl_host_facts *f)
@@ -66,7 +61,7 @@ static void get_facts(const json_t *object, fl_host_facts *f)
                          .plugin = print_of(object, "plugin"),
                          .n_train = number_of(object, "n_train"),
                          .n_test = number_of(object, "n_test")};
-    snprintf(f->version, sizeof f->version, "%s", text_of(object, "version"));
+    snprintf(f->version, sizeof f->version, "%s", fl_doctor_text_of(object, "version"));
 }
 
 /* Ranks follow the order of the hosts. */
@@ -113,7 +108,8 @@ static void put_question(fl_json *json, const fl_cluster_file *file, int host, c
     fl_json_newline(json);
 }
 
-/* Returns a file that begins with the question; -1: there is none. */
+/* Returns the descriptor of a file in memory with the question, to be read from its begin; -1: it
+ * could not be made. */
 static int make_question(const fl_cluster_file *file, int host, const char *job,
                          const fl_host_facts *facts)
 {
@@ -133,14 +129,15 @@ static int make_question(const fl_cluster_file *file, int host, const char *job,
 
 static bool has_this_version(const fl_doctor_host *host)
 {
-    return host->answer != NULL && strcmp(text_of(host->answer, "version"), FL_VERSION) == 0;
+    return host->answer != NULL &&
+           strcmp(fl_doctor_text_of(host->answer, "version"), FL_VERSION) == 0;
 }
 
 static bool make_command(char text[FL_DOCTOR_COMMAND_MAX])
 {
     char program[PATH_MAX];
     fl_shell_text w = {.text = text, .size_bytes = FL_DOCTOR_COMMAND_MAX};
-    if (!fl_ssh_ask_program(program)) {
+    if (fl_program_path(program, sizeof program) != FL_OK) {
         return false;
     }
     fl_shell_text_put(&w, "exec");
@@ -156,10 +153,10 @@ static void take_report(const fl_ssh_ask *ask, fl_doctor_host *host)
     char text[FL_SSH_ASK_TEXT];
     fl_finding *f;
     if (!ask->late && check != NULL) {
-        bool good = strcmp(text_of(check, "verdict"), "ok") == 0;
+        bool good = strcmp(fl_doctor_text_of(check, "verdict"), "ok") == 0;
         f = fl_finding_add(&host->findings, good ? FL_VERDICT_OK : FL_VERDICT_ERROR, CHECK, "%s",
-                           text_of(check, "found"));
-        fl_finding_advise(f, "%s", text_of(check, "advice"));
+                           fl_doctor_text_of(check, "found"));
+        fl_finding_advise(f, "%s", fl_doctor_text_of(check, "advice"));
     } else {
         fl_ssh_ask_describe(ask, text);
         f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, CHECK,
@@ -221,10 +218,11 @@ static fl_status prepare_job(fl_preparation *p, fl_host_facts *found)
 
 static fl_status compare_job(const json_t *question, fl_job_context *w)
 {
-    const char *text = text_of(question, "job"), *dir = text_of(question, "head_dir");
+    const char *text = fl_doctor_text_of(question, "job"),
+               *dir = fl_doctor_text_of(question, "head_dir");
     fl_host host = {.first = (int)number_of(question, "first"), .n = (int)number_of(question, "n")};
     fl_host_facts head, found;
-    snprintf(host.name, sizeof host.name, "%s", text_of(question, "host"));
+    snprintf(host.name, sizeof host.name, "%s", fl_doctor_text_of(question, "host"));
     get_facts(question, &head);
     FL_TRY(fl_job_parse("job.yaml of the head", text, strlen(text), NULL, 0, &w->job));
     FL_TRY(enter_dir(&w->job, host.name, dir));
@@ -250,7 +248,7 @@ void fl_host_job_answer(FILE *in, fl_findings *findings)
     if (status == FL_OK) {
         fl_finding_add(findings, FL_VERDICT_OK, CHECK,
                        "host %s has the model, the data and the weights that host %s has",
-                       text_of(question, "host"), text_of(question, "head"));
+                       fl_doctor_text_of(question, "host"), fl_doctor_text_of(question, "head"));
     } else {
         fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, CHECK, "%s", fl_errmsg());
         fl_finding_advise(f, "an agent of this host ends with this message: put the same files "

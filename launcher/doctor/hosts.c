@@ -2,6 +2,7 @@
 
 #include "control/events/json.h"
 #include "device/system/clock.h"
+#include "device/system/program.h"
 #include "device/text/plural.h"
 #include "device/text/shell_text.h"
 #include "launcher/cli/cli.h"
@@ -30,7 +31,7 @@ static fl_verdict verdict_of(const char *text)
                                           : FL_VERDICT_ERROR;
 }
 
-static const char *text_of(const json_t *object, const char *key)
+const char *fl_doctor_text_of(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
     return text == NULL ? "" : text;
@@ -39,7 +40,7 @@ static const char *text_of(const json_t *object, const char *key)
 /* A word that no terminal obeys. */
 static const char *name_of(const json_t *check)
 {
-    const char *name = text_of(check, "check");
+    const char *name = fl_doctor_text_of(check, "check");
     for (const char *c = name; *c != '\0'; c++) {
         if (*c <= 0x20 || *c >= 0x7f) {
             return "unnamed";
@@ -108,11 +109,12 @@ bool fl_doctor_take_answer(const char *text, size_t n, double now_s, fl_doctor_h
     }
     json_array_foreach(checks, i, check)
     {
-        fl_finding *f = fl_finding_add(&host->findings, verdict_of(text_of(check, "verdict")),
-                                       name_of(check), "%s", text_of(check, "found"));
-        fl_finding_advise(f, "%s", text_of(check, "advice"));
+        fl_finding *f =
+            fl_finding_add(&host->findings, verdict_of(fl_doctor_text_of(check, "verdict")),
+                           name_of(check), "%s", fl_doctor_text_of(check, "found"));
+        fl_finding_advise(f, "%s", fl_doctor_text_of(check, "advice"));
     }
-    compare_version(text_of(host->answer, "version"), &host->findings);
+    compare_version(fl_doctor_text_of(host->answer, "version"), &host->findings);
     compare_clock(json_number_value(json_object_get(host->answer, "time")), now_s, &host->findings);
     return true;
 }
@@ -224,7 +226,7 @@ static bool make_command(int i, const fl_doctor_runs *runs, const fl_shared_runs
                          char text[FL_DOCTOR_COMMAND_MAX])
 {
     char program[PATH_MAX];
-    if (!fl_ssh_ask_program(program)) {
+    if (fl_program_path(program, sizeof program) != FL_OK) {
         return false;
     }
     if (runs == NULL || shared == NULL) {
@@ -271,7 +273,7 @@ void fl_doctor_say_older(fl_doctor_host *host)
     }
     fl_finding *f = fl_finding_add(&host->findings, FL_VERDICT_WARNING, "runs",
                                    "host %s: version %s does not check the run directory",
-                                   host->name, text_of(host->answer, "version"));
+                                   host->name, fl_doctor_text_of(host->answer, "version"));
     fl_finding_advise(f, "install this version of frostline there, or look at run.dir by hand");
 }
 

@@ -22,13 +22,6 @@ enum {
     TURN_MS = 200,
 };
 
-bool fl_ssh_ask_program(char path[PATH_MAX])
-{
-    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
-    path[n < 0 ? 0 : n] = '\0';
-    return n > 0;
-}
-
 /* ---- begin ---- */
 
 static _Noreturn void become_ssh(const char *address, const char *command, int input, int out,

@@ -5,7 +5,6 @@
 
 #include "device/text/last_line.h"
 
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,10 +13,10 @@
 enum { FL_SSH_ASK_END_MS = 2000, FL_SSH_ASK_TEXT = 512 };
 
 typedef struct fl_ssh_ask {
-    pid_t pid;         /* 0: nothing was asked */
-    int fd, said;      /* the output and the standard error of ssh; -1: it has ended */
-    char *text;        /* the output, */
-    size_t n;          /* of so many bytes: the first 128 KiB */
+    pid_t pid;    /* 0: nothing was asked */
+    int fd, said; /* the output and the standard error of ssh; -1: it has ended */
+    char *text;   /* [n] the output; beyond 128 KiB it is dropped */
+    size_t n;
     fl_last_line last; /* of the standard error */
     double now_s;      /* when the output ended, in seconds since 1970 */
     int64_t wait_ms;   /* how long the output was read at most */
@@ -25,9 +24,6 @@ typedef struct fl_ssh_ask {
     bool ended;        /* ssh has ended by itself, */
     int how;           /* as waitpid gives it */
 } fl_ssh_ask;
-
-/* The path of this program, which other hosts have, too. */
-bool fl_ssh_ask_program(char path[PATH_MAX]);
 
 /* Start `ssh -o BatchMode=yes ADDRESS COMMAND`. input_fd: its standard input; -1: none. If there is
  * no memory or no process, nothing is asked. */

@@ -4,6 +4,7 @@
 #include "control/agent/wire/host_wire.h"
 #include "device/system/child.h"
 #include "device/system/clock.h"
+#include "device/system/program.h"
 #include "device/text/plural.h"
 #include "device/text/shell_text.h"
 
@@ -215,11 +216,9 @@ static bool fork_ssh(const char *address, const char *command, const int input[2
 bool fl_host_start(const fl_hosts *hosts, int i, const char *run_dir, fl_host_starter *out)
 {
     char program[PATH_MAX], cwd[PATH_MAX], command[FL_HOST_COMMAND_MAX];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n < 0) {
+    if (fl_program_path(program, sizeof program) != FL_OK) {
         return false;
     }
-    program[n] = '\0';
     bool has_cwd = getcwd(cwd, sizeof cwd) != NULL;
     if (!fl_host_start_command(hosts, i, program, run_dir, has_cwd ? cwd : NULL, command)) {
         errno = ENAMETOOLONG;
