@@ -20,6 +20,13 @@ static inline int64_t fl_deadline_us(int64_t timeout_ms)
     return fl_now_us() + timeout_ms * 1000;
 }
 
+/* When somebody counts as heard last, after nobody listened for `us`: that is no silence of the
+ * other one. */
+static inline int64_t fl_excused_us(int64_t heard_us, int64_t us, int64_t now_us)
+{
+    return heard_us + us < now_us ? heard_us + us : now_us;
+}
+
 /* Milliseconds left until the deadline, rounded up, never below 0. */
 int64_t fl_left_ms(int64_t deadline_us);
 

@@ -20,7 +20,7 @@ void fl__gate_excuse_hosts(fl__gate *g, int64_t us)
     int64_t now_us = fl_now_us();
     for (int i = 1; i < g->hosts->n; i++) {
         fl__remote_host *r = &g->remote[i];
-        r->heard_us = fl_join_excused_us(r->heard_us, us, now_us);
+        r->heard_us = fl_excused_us(r->heard_us, us, now_us);
     }
 }
 

@@ -23,14 +23,12 @@ void fl_join_other_version(char why[FL_HOST_TEXT_MAX + 1])
 bool fl_join_rival_is_refused(fl_join_rival *rival, const fl_host_peer *from, int64_t heard_us,
                               int64_t now_us)
 {
-    bool is_over = rival->since_us == 0 || now_us - rival->asked_us > TURN_US;
-    if (!fl_host_peer_is(&rival->peer, from)) {
-        if (!is_over) {
-            return false;
-        }
+    bool has_turn = rival->since_us != 0 && fl_host_peer_is(&rival->peer, from);
+    if (!has_turn && rival->since_us != 0 && now_us - rival->asked_us <= TURN_US) {
+        return false; /* another one has it */
+    }
+    if (!has_turn) {
         *rival = (fl_join_rival){.peer = *from, .since_us = now_us};
-    } else if (rival->since_us == 0) {
-        rival->since_us = now_us;
     }
     rival->asked_us = now_us;
     bool refused = heard_us > rival->since_us;
@@ -38,9 +36,4 @@ bool fl_join_rival_is_refused(fl_join_rival *rival, const fl_host_peer *from, in
         rival->since_us = 0;
     }
     return refused;
-}
-
-int64_t fl_join_excused_us(int64_t heard_us, int64_t us, int64_t now_us)
-{
-    return heard_us + us < now_us ? heard_us + us : now_us;
 }

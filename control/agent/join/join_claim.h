@@ -28,8 +28,4 @@ typedef struct fl_join_rival {
 bool fl_join_rival_is_refused(fl_join_rival *rival, const fl_host_peer *from, int64_t heard_us,
                               int64_t now_us);
 
-/* When an agent counts as heard last, after nobody read its messages for `us`: that is no silence
- * of the agent. Pure. */
-int64_t fl_join_excused_us(int64_t heard_us, int64_t us, int64_t now_us);
-
 #endif

@@ -1,5 +1,7 @@
 #include "control/agent/relay/head_watch.h"
 
+#include "device/system/clock.h"
+
 #include <zmq.h>
 
 enum {
@@ -25,8 +27,9 @@ void fl_head_watch_note(fl_head_watch *watch, int event, int64_t now_us)
 
 void fl_head_watch_excuse(fl_head_watch *watch, int64_t us, int64_t now_us)
 {
-    int64_t closed_us = watch->closed_us + us < now_us ? watch->closed_us + us : now_us;
-    watch->closed_us = watch->closed_us == 0 ? 0 : closed_us;
+    if (watch->closed_us != 0) {
+        watch->closed_us = fl_excused_us(watch->closed_us, us, now_us);
+    }
 }
 
 int64_t fl_head_watch_closed_us(const fl_head_watch *watch, int64_t now_us)

@@ -142,7 +142,7 @@ static void note_still(fl__relay *r, int64_t us)
     r->stood_at_us = fl_now_us();
     fl_head_watch_excuse(&r->watch, us, r->stood_at_us);
     r->first_ns = 0; /* the head may have lost this host only now */
-    r->heard_us = r->heard_us + us < r->stood_at_us ? r->heard_us + us : r->stood_at_us;
+    r->heard_us = fl_excused_us(r->heard_us, us, r->stood_at_us);
     fl_log(FL_LOG_WARN, "this agent stood still for %.1f s", (double)us * 1e-6);
 }
 
@@ -339,8 +339,8 @@ static fl_status turn_relay(fl__relay *r, bool *ended, fl_relay_end *end)
     FL_TRY(fl__relay_read_signals(r));
     FL_TRY(watch_input(r));
     if (!takes && r->joined) { /* nobody read the head's messages: that is no silence */
-        int64_t now_us = fl_now_us(), heard_us = r->heard_us + now_us - begun_us;
-        r->heard_us = heard_us < now_us ? heard_us : now_us;
+        int64_t now_us = fl_now_us();
+        r->heard_us = fl_excused_us(r->heard_us, now_us - begun_us, now_us);
     }
     return watch_clock(r, fl_now_us());
 }

@@ -317,7 +317,7 @@ static void note_still(fl__survey *s)
     int64_t now_us = fl_now_us(), us = now_us - s->turned_us;
     bool stood = s->turned_us != 0 && us > STILL_US;
     for (int i = 1; i < s->out->n && stood; i++) {
-        s->host[i].heard_us = fl_join_excused_us(s->host[i].heard_us, us, now_us);
+        s->host[i].heard_us = fl_excused_us(s->host[i].heard_us, us, now_us);
     }
     s->stood_us += stood ? us : 0;
     s->turned_us = now_us;
