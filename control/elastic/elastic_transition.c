@@ -14,6 +14,7 @@
 
 #include "control/elastic/elastic_events.h"
 #include "control/elastic/elastic_joining.h"
+#include "device/errors/failure.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"
 
@@ -231,12 +232,6 @@ void fl_elastic_drive(fl_elastic *elastic, int64_t save_step, int64_t now_us)
     }
 }
 
-/* A worker whose failure had no message has its kind as the only reason. */
-static const char *reason_of(const fl_prepared_report *report)
-{
-    return report->text[0] != '\0' ? report->text : fl_status_text(report->status);
-}
-
 /* Keep the first refusal, unless a later one names a cause of its own: a worker that only lost its
  * peer does not know the cause. */
 static void refused(fl_transition *e, const fl_worker *worker, const fl_prepared_report *report)
@@ -249,7 +244,7 @@ static void refused(fl_transition *e, const fl_worker *worker, const fl_prepared
     if (better) {
         e->refusal = report->status;
         snprintf(e->refusal_text, sizeof e->refusal_text, "worker %d refuses: %s", worker->rank,
-                 reason_of(report));
+                 fl_failure_reason(report->status, report->text));
     }
 }
 
@@ -258,9 +253,10 @@ static void refused(fl_transition *e, const fl_worker *worker, const fl_prepared
 static void vote_down(fl_elastic *elastic, const fl_prepared_report *report)
 {
     if (fl_again_is_possible(elastic)) {
-        fail_attempt(elastic, report->status, reason_of(report), fl_now_us());
+        fail_attempt(elastic, report->status, fl_failure_reason(report->status, report->text),
+                     fl_now_us());
     } else {
-        give_up(elastic, reason_of(report), may_pass(report->status));
+        give_up(elastic, fl_failure_reason(report->status, report->text), may_pass(report->status));
         fl_elastic_tell_joining(elastic, &(fl_command){.kind = FL_COMMAND_CANCEL});
     }
     settle_transition(elastic);

@@ -29,6 +29,9 @@ fl_status fl_fail_field(fl_status status, const char *const *fields, const char 
  * them, fl_fail drops them. */
 const char *fl_failure_field(int index);
 
+/* The message of a failure that another process has reported; its kind, if there is no message. */
+const char *fl_failure_reason(fl_status status, const char *reported);
+
 /* A failure of this thread that must outlive another one. */
 typedef struct fl_failure {
     fl_status status;

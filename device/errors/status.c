@@ -83,6 +83,11 @@ const char *fl_failure_field(int index)
     return index >= 0 && index < FL_FAILURE_FIELDS_MAX ? fields_at_fault[index] : NULL;
 }
 
+const char *fl_failure_reason(fl_status status, const char *reported)
+{
+    return reported[0] != '\0' ? reported : fl_status_text(status);
+}
+
 void fl_failure_keep(fl_failure *failure, fl_status status)
 {
     *failure = (fl_failure){.status = status};

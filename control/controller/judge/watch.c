@@ -1,6 +1,7 @@
 #include "control/controller/judge/watch.h"
 
 #include "control/link/link.h"
+#include "device/errors/failure.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -213,8 +214,7 @@ static void describe_report(const fl_worker *w, char *text, size_t size)
         snprintf(text, size, "lost its connection to a living worker");
         return;
     }
-    snprintf(text, size, "reported: %s",
-             w->failure_text[0] != '\0' ? w->failure_text : fl_status_text(w->failure));
+    snprintf(text, size, "reported: %s", fl_failure_reason(w->failure, w->failure_text));
 }
 
 static void describe_loss(const fl_worker *w, fl_loss_kind kind, int64_t now_us, char *text,
