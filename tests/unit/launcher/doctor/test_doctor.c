@@ -379,28 +379,6 @@ static void test_doctor__the_search_for_an_answer_is_bounded(void **state)
     assert_int_equal(take_after(20000, answer).n, 0);
 }
 
-/* Would catch: a path that a shell takes apart. */
-static void test_doctor__a_host_is_asked_for_the_folder_of_runs(void **state)
-{
-    (void)state;
-    char command[FL_DOCTOR_COMMAND_MAX];
-    assert_true(fl_doctor_ask_command("/usr/bin/frostline", NULL, command));
-    assert_string_equal(command, "exec '/usr/bin/frostline' doctor --json");
-    const fl_doctor_runs shared = {.path = "/it's $HOME"};
-    assert_true(fl_doctor_ask_command("/a b/f", &shared, command));
-    assert_string_equal(command, "exec '/a b/f' doctor --json --runs '/it'\\''s $HOME'");
-    const fl_doctor_runs apart = {.path = "runs", .cwd = "/home/a"};
-    assert_true(fl_doctor_ask_command("/f", &apart, command));
-    assert_string_equal(command, "cd '/home/a' 2>/dev/null; exec '/f' doctor --json --runs 'runs'");
-    const fl_doctor_runs proved = {.path = "/r", .proof = "joining-1"};
-    assert_true(fl_doctor_ask_command("/f", &proved, command));
-    assert_string_equal(command, "exec '/f' doctor --json --runs '/r' --proof 'joining-1'");
-    static char long_path[FL_DOCTOR_COMMAND_MAX];
-    memset(long_path, 'x', sizeof long_path - 1);
-    const fl_doctor_runs too_long = {.path = long_path};
-    assert_false(fl_doctor_ask_command("/f", &too_long, command));
-}
-
 /* Would catch: a pair that cannot talk, or is much slower than plans assume, and is called good. */
 static void test_doctor__links_between_hosts_are_compared_with_the_file(void **state)
 {
@@ -493,7 +471,6 @@ int main(void)
         cmocka_unit_test(test_doctor__findings_are_printed),
         cmocka_unit_test(test_doctor__nccl_is_tried_as_a_run_does),
         cmocka_unit_test(test_doctor__hosts_have_the_gpus_of_the_file),
-        cmocka_unit_test(test_doctor__a_host_is_asked_for_the_folder_of_runs),
         cmocka_unit_test(test_doctor__another_host_is_compared_with_this_one),
         cmocka_unit_test(test_doctor__what_a_shell_prints_is_skipped),
         cmocka_unit_test(test_doctor__the_search_for_an_answer_is_bounded),
