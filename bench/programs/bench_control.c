@@ -5,7 +5,7 @@
  *
  * Times come from /proc/PID/task/TID/schedstat, which counts nanoseconds on a processor. */
 #include "device/system/clock.h"
-#include "support/runs/fake_run.h"
+#include "support/runs/fake/fake_run.h"
 
 #include <dirent.h>
 #include <signal.h>

@@ -4,7 +4,7 @@
 #include "device/system/clock.h"
 #include "support/folder.h"
 #include "support/nap.h"
-#include "support/runs/fake_checks.h"
+#include "support/runs/fake/fake_checks.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

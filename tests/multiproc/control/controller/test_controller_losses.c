@@ -2,7 +2,7 @@
  * says what it would catch; exact times are not asserted. */
 #include "device/system/clock.h"
 #include "support/nap.h"
-#include "support/runs/fake_checks.h"
+#include "support/runs/fake/fake_checks.h"
 
 #include <setjmp.h>
 #include <signal.h>

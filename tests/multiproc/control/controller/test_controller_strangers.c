@@ -1,6 +1,6 @@
 /* The controller over real processes, and messages that no worker sent. */
 #include "control/link/wire/wire.h"
-#include "support/runs/fake_checks.h"
+#include "support/runs/fake/fake_checks.h"
 
 #include <setjmp.h>
 #include <signal.h>

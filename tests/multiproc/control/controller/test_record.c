@@ -5,7 +5,7 @@
 #include "launcher/run/runs/runs.h"
 #include "support/data/toy.h"
 #include "support/nap.h"
-#include "support/runs/fake_checks.h"
+#include "support/runs/fake/fake_checks.h"
 #include "support/runs/runs.h"
 
 #include <setjmp.h>

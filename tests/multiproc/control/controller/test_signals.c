@@ -2,7 +2,7 @@
  * does, or does nothing. None leaves workers or socket files. */
 #include "autodp/ledger.h"
 #include "support/nap.h"
-#include "support/runs/fake_checks.h"
+#include "support/runs/fake/fake_checks.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "support/runs/fake_checks.h"
+#include "support/runs/fake/fake_checks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
-/* What a fake run (support/runs/fake_run.h) must leave. What is not so fails the test. */
-#ifndef FL_TESTS_SUPPORT_RUNS_FAKE_CHECKS_H
-#define FL_TESTS_SUPPORT_RUNS_FAKE_CHECKS_H
+/* What a fake run (support/runs/fake/fake_run.h) must leave. What is not so fails the test. */
+#ifndef FL_TESTS_SUPPORT_RUNS_FAKE_FAKE_CHECKS_H
+#define FL_TESTS_SUPPORT_RUNS_FAKE_FAKE_CHECKS_H
 
-#include "support/runs/fake_run.h"
+#include "support/runs/fake/fake_run.h"
 
 /* `part` is in `text`, or in a file of the run. */
 void assert_contains(const char *text, const char *part);

@@ -1,11 +1,11 @@
-#include "support/runs/fake_run.h"
+#include "support/runs/fake/fake_run.h"
 
 #include "autodp/sampler.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
 #include "support/folder.h"
 #include "support/nap.h"
-#include "support/runs/fake_worker.h"
+#include "support/runs/fake/fake_worker.h"
 
 #include <dirent.h>
 #include <errno.h>

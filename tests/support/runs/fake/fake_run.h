@@ -5,8 +5,8 @@
  * The test process adopts what the controller leaves behind (it is a child subreaper), so it can
  * tell whether a worker is gone and what it died of. Nothing here waits for a fixed time: every
  * wait looks for what it wants, until a deadline after which the test fails. */
-#ifndef FL_TESTS_SUPPORT_RUNS_FAKE_RUN_H
-#define FL_TESTS_SUPPORT_RUNS_FAKE_RUN_H
+#ifndef FL_TESTS_SUPPORT_RUNS_FAKE_FAKE_RUN_H
+#define FL_TESTS_SUPPORT_RUNS_FAKE_FAKE_RUN_H
 
 #include "control/controller/run.h"
 

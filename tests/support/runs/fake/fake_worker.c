@@ -1,4 +1,4 @@
-#include "support/runs/fake_worker.h"
+#include "support/runs/fake/fake_worker.h"
 
 #include "autodp/sampler.h"
 #include "control/link/link.h"
@@ -6,7 +6,7 @@
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
 #include "support/nap.h"
-#include "support/runs/fake_run.h"
+#include "support/runs/fake/fake_run.h"
 
 #include <errno.h>
 #include <fcntl.h>

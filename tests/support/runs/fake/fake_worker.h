@@ -1,6 +1,6 @@
-/* The worker of a fake run (support/runs/fake_run.h). */
-#ifndef FL_TESTS_SUPPORT_RUNS_FAKE_WORKER_H
-#define FL_TESTS_SUPPORT_RUNS_FAKE_WORKER_H
+/* The worker of a fake run (support/runs/fake/fake_run.h). */
+#ifndef FL_TESTS_SUPPORT_RUNS_FAKE_FAKE_WORKER_H
+#define FL_TESTS_SUPPORT_RUNS_FAKE_FAKE_WORKER_H
 
 #include "control/state/birth.h"
 
