@@ -169,15 +169,21 @@ static void test_hosts_waiting__an_agent_of_the_run_ends_with_its_head(void **st
     assert_true(told || net_hosts_log_has(h, "b.log", "it has taken no connection for"));
 }
 
+/* A run that measures its links before it begins, and the agent of host b. */
+static void start_measured(net_hosts *h)
+{
+    assert_true(net_hosts_shell("sed -i '/^links:/,$d' %s/hosts.yaml", h->dir));
+    net_hosts_start_head(h, PLAN);
+    net_hosts_await_key(h);
+    net_hosts_start_agent_for(h, 1, "--address 127.0.0.2");
+}
+
 /* Would catch: a run of which nothing is known while its hosts measure. One process that measures
  * is stopped, so that this takes long enough. */
 static void test_hosts_waiting__measuring_is_a_state(void **state)
 {
     net_hosts *h = *state;
-    assert_true(net_hosts_shell("sed -i '/^links:/,$d' %s/hosts.yaml", h->dir));
-    net_hosts_start_head(h, PLAN);
-    net_hosts_await_key(h);
-    net_hosts_start_agent_for(h, 1, "--address 127.0.0.2");
+    start_measured(h);
     pid_t measures = 0;
     NET_AWAIT((measures = net_hosts_child_of(h->host[1].agent)) != 0);
     net_hosts_stop(h, measures);
@@ -200,13 +206,12 @@ static bool is_measuring(const net_hosts *h)
 static void test_hosts_waiting__an_agent_ends_with_a_head_that_makes_a_plan(void **state)
 {
     net_hosts *h = *state;
-    assert_true(net_hosts_shell("sed -i '/^links:/,$d' %s/hosts.yaml", h->dir));
-    net_hosts_start_head(h, PLAN);
-    net_hosts_await_key(h);
-    net_hosts_start_agent_for(h, 1, "--address 127.0.0.2");
+    start_measured(h);
     net_hosts_start_agent_for(h, 2, "--address 127.0.0.3");
     NET_AWAIT(strstr(ask(h, "ctl run status"), MEASURES) != NULL);
+    int64_t until_us = fl_deadline_us(NET_HOSTS_WAIT_MS);
     for (bool measures = true; measures; measures = is_measuring(h)) {
+        assert_true(fl_left_ms(until_us) > 0);
         kill(h->head, SIGCONT);
         nap(STEP_US);
         kill(h->head, SIGSTOP);
@@ -223,13 +228,10 @@ static void test_hosts_waiting__an_agent_ends_with_a_head_that_makes_a_plan(void
 static void test_hosts_waiting__an_agent_that_is_killed_meanwhile_ends_it(void **state)
 {
     net_hosts *h = *state;
-    assert_true(net_hosts_shell("sed -i '/^links:/,$d' %s/hosts.yaml", h->dir));
-    net_hosts_start_head(h, PLAN);
-    net_hosts_await_key(h);
-    net_hosts_start_agent_for(h, 1, "--address 127.0.0.2");
+    start_measured(h);
     pid_t measures = 0;
     NET_AWAIT((measures = net_hosts_child_of(h->host[1].agent)) != 0);
-    kill(measures, SIGSTOP);
+    net_hosts_stop(h, measures);
     net_hosts_start_agent_for(h, 2, "--address 127.0.0.3");
     NET_AWAIT(strstr(ask(h, "ctl run status"), MEASURES) != NULL);
     kill(h->host[1].agent, SIGKILL);
