@@ -4,7 +4,7 @@
  *      ^                                                                  │        over everywhere)
  *      └───────────────────── RUN/trace-A-B.json is written <────────────┘
  *
- * A run may end before: the file then has the steps that were done, and there is none without any.
+ * If the run ends earlier, the file holds the steps that were done; if none were, there is no file.
  * After a loss the run may go back, with another controller, which traces what is repeated.
  *
  * Workers do nothing for it: they always record. The controller's loop turns more often while it

@@ -110,7 +110,7 @@ static void test_gate_proof__a_host_without_one_cannot_take_part(void **state)
     expect_no_files(w);
 }
 
-/* The answer of an earlier agent of the host is none to the proof of the next one. */
+/* An answer to the proof of an earlier agent does not count for the next agent of the host. */
 static void test_gate_proof__each_agent_answers_its_own(void **state)
 {
     gate_with_host *w = *state;

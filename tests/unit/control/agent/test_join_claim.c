@@ -25,7 +25,7 @@ static void test_join_claim__one_is_refused_after_a_sign_of_life(void **state)
     assert_true(is_refused(&rival, &A, 1400, 1600));
 }
 
-/* Each asks three times a second, and the agent that has joined says something in between. */
+/* Each rival asks three times a second; the agent that has joined sends a message in between. */
 static void test_join_claim__two_that_ask_in_turns_are_refused(void **state)
 {
     (void)state;
