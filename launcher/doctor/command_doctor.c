@@ -208,18 +208,21 @@ static fl_status load_hosts(const fl_args *args, const fl_job *job, host_look *l
     return fl_alloc_array((size_t)l->n, sizeof *l->hosts, (void **)&l->hosts);
 }
 
-/* Of a job for GPUs: whether each host has those that it would use. */
-static void compare_gpus(const fl_job *job, host_look *l)
+/* Whether each host that has answered has what its workers need: the GPUs of a job for GPUs, and
+ * the loopback interface. */
+static void compare_devices(const fl_job *job, host_look *l)
 {
     const fl_cluster *c = &l->file.cluster;
     int n_devices[FL_MAX_WORKERS] = {0};
     for (int i = 0; i < c->n_devices; i++) {
         n_devices[c->host_of[i]]++;
     }
-    for (int i = 0; i < l->n && job->devices.kind == FL_DEVICE_CUDA; i++) {
-        if (i == 0 || l->hosts[i].answer != NULL) {
-            fl_doctor_compare_gpus(l->file.name[i], n_devices[i], &l->hosts[i].findings);
+    for (int i = 0; i < l->n; i++) {
+        fl_findings *findings = &l->hosts[i].findings;
+        if (job->devices.kind == FL_DEVICE_CUDA && (i == 0 || l->hosts[i].answer != NULL)) {
+            fl_doctor_compare_gpus(l->file.name[i], n_devices[i], findings);
         }
+        fl_doctor_compare_sockets(l->file.name[i], n_devices[i], findings);
     }
 }
 
@@ -270,7 +273,7 @@ static fl_status look_at_hosts(const fl_args *args, const fl_job *job, bool know
     if (facts->version[0] != '\0') {
         fl_host_job_ask(&l->file, job, facts, l->hosts);
     }
-    compare_gpus(job, l);
+    compare_devices(job, l);
     fl_doctor_look_at_host_links(
         &l->file, fl_args_has(args, "--hosts") ? "--hosts" : FL_HOSTS_OF_JOB,
         fl_args_value(args, "--listen"), job, l->hosts, &l->links, &l->of_links);

@@ -29,7 +29,9 @@ void fl_doctor_judge_memory(int64_t memory_bytes, int n_workers, int64_t availab
                              : fl_size_text((double)available_bytes, available));
     if (little) {
         fl_finding_advise(f, "end other programs, raise the limit of the control group, or lower "
-                             "devices.count, train.batch or the size of the model");
+                             "the number of workers of this host (devices.count of the job, or "
+                             "devices of its entry in hosts), train.batch or the size of the "
+                             "model");
     }
 }
 
@@ -49,6 +51,14 @@ static int64_t count_memory(const fl_preparation *p, int *n_workers)
         }
     }
     return 0;
+}
+
+/* The workers of this host that the job may have; of a job that is not fit, those that it states.
+ */
+static int count_workers(const fl_preparation *p)
+{
+    const fl_host *own = fl_preparation_own_host(p);
+    return own != NULL ? own->n : p->n_ranks > 0 ? p->n_ranks : (int)p->job->devices.count;
 }
 
 static void compare_demand(const fl_preparation *p, const fl_host_limits *machine,
@@ -154,6 +164,7 @@ void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, con
         fl_finding_add(findings, FL_VERDICT_OK, "job", "model, data and devices fit each other");
         compare_demand(&p, &machine, findings);
     }
+    fl_doctor_compare_sockets(NULL, count_workers(&p), findings);
     fl_preparation_fini(&p);
     look_at_control(job, findings);
     look_at_metrics(job, findings);

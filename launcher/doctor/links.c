@@ -14,6 +14,8 @@
 
 enum { CONNECT_MS = 2000, CHILD_MS = 10000, SHARED_BYTES = 4096, SHARED_MARK = 0x5A };
 
+#define SOCKETS "sockets"
+
 /* The ends of one connection; -1: not open. */
 typedef struct connection {
     int server, client, peer;
@@ -85,30 +87,49 @@ static bool is_late(int error)
     return error == EINPROGRESS || error == EAGAIN || error == ETIMEDOUT;
 }
 
+#define ONE_WORKER                                                                                 \
+    "one worker alone does not need this, but two or more workers of a host connect to each "      \
+    "other there: "
+
 static void look_at_sockets(fl_findings *findings)
 {
     int error;
     const char *what = try_address("127.0.0.1", &error);
     if (what != NULL && is_late(error)) {
-        fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "sockets",
+        fl_finding *f = fl_finding_add(findings, FL_VERDICT_WARNING, SOCKETS,
                                        "connections to 127.0.0.1 do not get through: %s has not "
                                        "ended in %d s",
                                        what, CONNECT_MS / 1000);
-        fl_finding_advise(f, "the rules of this host's firewall must accept what goes over the "
-                             "interface lo: iptables -I INPUT -i lo -j ACCEPT, and OUTPUT -o lo in "
-                             "the same way");
+        fl_finding_advise(f, ONE_WORKER
+                          "the rules of this host's firewall must accept what goes over the "
+                          "interface lo: iptables -I INPUT -i lo -j ACCEPT, and OUTPUT -o lo in "
+                          "the same way");
         return;
     }
     if (what != NULL) {
-        fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "sockets",
+        fl_finding *f = fl_finding_add(findings, FL_VERDICT_WARNING, SOCKETS,
                                        "TCP over 127.0.0.1: %s: %s", what, strerror(error));
-        fl_finding_advise(f, "workers cannot speak to each other: bring up the loopback interface "
-                             "(ip link set lo up), or allow sockets in the sandbox");
+        fl_finding_advise(f, ONE_WORKER
+                          "bring up the loopback interface (ip link set lo up), or allow sockets "
+                          "in the sandbox");
         return;
     }
     bool own = try_address("127.1.0.1", &error) == NULL;
-    fl_finding_add(findings, FL_VERDICT_OK, "sockets", "TCP over 127.0.0.1%s",
+    fl_finding_add(findings, FL_VERDICT_OK, SOCKETS, "TCP over 127.0.0.1%s",
                    own ? " and an address of each worker's own" : "; all workers use this address");
+}
+
+void fl_doctor_compare_sockets(const char *host, int n_workers, fl_findings *findings)
+{
+    for (int i = 0; i < findings->n; i++) {
+        fl_finding *f = &findings->of[i];
+        if (n_workers > 1 && strcmp(f->check, SOCKETS) == 0 && f->verdict == FL_VERDICT_WARNING) {
+            size_t n = strlen(f->found);
+            f->verdict = FL_VERDICT_ERROR;
+            snprintf(f->found + n, sizeof f->found - n, "; the %d workers of %s%s need it",
+                     n_workers, host == NULL ? "this host" : "host ", host == NULL ? "" : host);
+        }
+    }
 }
 
 /* ---- memory that processes share ---- */

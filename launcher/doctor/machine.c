@@ -73,11 +73,12 @@ void fl_doctor_judge_machine(const fl_host_limits *m, int n_online, fl_findings 
                  m->quota);
     }
     if (fewer) {
-        fl_finding_advise(f,
-                          "devices.count x devices.cores above %d share processors: raise the "
-                          "limit of the container, of the batch job or of taskset, or ask for "
-                          "fewer",
-                          m->processors);
+        fl_finding_advise(
+            f,
+            "if the workers of this host x devices.cores are more than %d, they share "
+            "processors: raise the limit of the container, of the batch job or of "
+            "taskset, or ask for fewer",
+            m->processors);
     }
     bool little = m->available_bytes > 0 && m->available_bytes < MEMORY_LEAST;
     f = fl_finding_add(

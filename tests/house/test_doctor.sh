@@ -47,7 +47,11 @@ expect "a job without its data" 2 '^error +job +--set data.path=none' \
     "$program" doctor "$source_dir/configs/quickstart.yaml" --set data.path=none
 expect "no such job" 2 '^error +job +none.yaml' "$program" doctor none.yaml
 if unshare -n true 2>/dev/null; then
-    expect "no loopback interface" 2 '^error +sockets +TCP over 127.0.0.1' unshare -n "$program" doctor
+    expect "no loopback interface" 0 '^warning +sockets +TCP over 127.0.0.1' unshare -n "$program" doctor
+    expect "no loopback interface, one worker" 0 '^warning +sockets +TCP over 127.0.0.1' \
+        unshare -n "$program" doctor "$source_dir/configs/quickstart.yaml" --set devices.count=1 --set devices.memory=64MiB
+    expect "no loopback interface, two workers" 2 '^error +sockets +TCP over 127.0.0.1.*; the 2 workers of this host need it' \
+        unshare -n "$program" doctor "$source_dir/configs/quickstart.yaml" --set devices.count=2
 else
     echo "skipped: no loopback interface (name spaces are not allowed here)"
 fi

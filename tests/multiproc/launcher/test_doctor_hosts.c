@@ -276,7 +276,8 @@ static void test_doctor_hosts__name_a_host_that_does_not_say(void **state)
 #define DROP "ip link set lo up && tc qdisc add dev lo root blackhole"
 
 /* Would catch: a doctor that waits for minutes for its own connection to 127.0.0.1, so that its
- * host counts as one on which ssh finds no frostline. */
+ * host counts as one on which ssh finds no frostline; and a host that is refused although its one
+ * worker trains. */
 static void test_doctor_hosts__find_a_host_that_filters_loopback(void **state)
 {
     (void)state;
@@ -286,10 +287,13 @@ static void test_doctor_hosts__find_a_host_that_filters_loopback(void **state)
     }
     setenv("SPACES", "-n", 1);
     setenv("BEFORE", DROP, 1);
-    expect_of("", 1, "sockets", "error", "connections to 127.0.0.1 do not get through: connect");
+    expect_of("", 1, "sockets", "warning", "connections to 127.0.0.1 do not get through: connect");
+    cli_must_run("sed -i '/name: b/s/devices: 1/devices: 2/' hosts.yaml");
+    expect_of("--set devices.count=4", 1, "sockets", "error", "; the 2 workers of host b need it");
+    assert_non_null(strstr(cli_result.out, "must accept what goes over the interface lo"));
+    cli_must_run("sed -i '/name: b/s/devices: 2/devices: 1/' hosts.yaml");
     unsetenv("BEFORE");
     unsetenv("SPACES");
-    assert_non_null(strstr(cli_result.out, "must accept what goes over the interface lo"));
 }
 
 /* ---- other hosts ---- */

@@ -155,6 +155,28 @@ static void test_doctor__limits_of_a_control_group_and_little_memory_are_named(v
     assert_verdict(&findings, "job memory", FL_VERDICT_OK);
 }
 
+/* Would catch: a host with one worker, which trains without the loopback interface, that is
+ * refused; and one with two that passes. */
+static void test_doctor__two_workers_of_a_host_need_loopback(void **state)
+{
+    (void)state;
+    fl_findings findings = {0};
+    fl_finding_advise(fl_finding_add(&findings, FL_VERDICT_WARNING, "sockets", "dropped"), "mend");
+    fl_finding_advise(fl_finding_add(&findings, FL_VERDICT_WARNING, "sharing", "no"), "allow");
+    fl_doctor_compare_sockets("b", 0, &findings);
+    fl_doctor_compare_sockets("b", 1, &findings);
+    assert_verdict(&findings, "sockets", FL_VERDICT_WARNING);
+    fl_doctor_compare_sockets("b", 2, &findings);
+    fl_doctor_compare_sockets("b", 2, &findings);
+    assert_verdict(&findings, "sockets", FL_VERDICT_ERROR);
+    assert_string_equal(findings.of[0].found, "dropped; the 2 workers of host b need it");
+    assert_verdict(&findings, "sharing", FL_VERDICT_WARNING);
+    findings = (fl_findings){0};
+    fl_finding_add(&findings, FL_VERDICT_OK, "sockets", "TCP");
+    fl_doctor_compare_sockets(NULL, 2, &findings);
+    assert_verdict(&findings, "sockets", FL_VERDICT_OK);
+}
+
 /* The checks leave no file, and a folder that cannot be written is an error. */
 static void test_doctor__folders_are_tried_and_left_empty(void **state)
 {
@@ -467,6 +489,7 @@ int main(void)
         cmocka_unit_test(test_doctor__a_clock_that_steps_goes_back_or_is_slow_is_named),
         cmocka_unit_test(test_doctor__a_nearly_full_shm_is_named),
         cmocka_unit_test(test_doctor__limits_of_a_control_group_and_little_memory_are_named),
+        cmocka_unit_test(test_doctor__two_workers_of_a_host_need_loopback),
         cmocka_unit_test(test_doctor__folders_are_tried_and_left_empty),
         cmocka_unit_test(test_doctor__findings_are_printed),
         cmocka_unit_test(test_doctor__nccl_is_tried_as_a_run_does),
