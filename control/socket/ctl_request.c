@@ -117,7 +117,7 @@ const char *fl_ctl_allowed(const fl_ctl_arg *arg, char *text, size_t size_bytes)
                           arg->choices[i]);
         }
         break;
-    case FL_CTL_WORD:
+    case FL_CTL_HOST:
         snprintf(text, size_bytes, "a word of 1 to %d bytes", FL_CTL_TEXT_MAX);
         break;
     case FL_CTL_FIELD_VALUE:
@@ -174,7 +174,7 @@ static bool take_value(const fl_ctl_arg *arg, const json_t *json, fl_ctl_value *
                value->number <= arg->most;
     case FL_CTL_CHOICE:
         return take_choice(arg, json, value);
-    case FL_CTL_WORD:
+    case FL_CTL_HOST:
         return take_word(json, value);
     case FL_CTL_FIELD_VALUE:
         return take_word(json, value) || take_number(json, value);

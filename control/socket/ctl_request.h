@@ -47,7 +47,7 @@ typedef enum fl_ctl_type {
     FL_CTL_INTEGER,
     FL_CTL_NUMBER,
     FL_CTL_CHOICE,
-    FL_CTL_WORD,
+    FL_CTL_HOST,        /* the name of one */
     FL_CTL_FIELD_VALUE, /* a number or a word; the command's handler checks it */
 } fl_ctl_type;
 

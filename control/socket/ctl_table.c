@@ -53,7 +53,7 @@ static const fl_ctl_command commands[] = {
      .doc = "Remove a worker, or a host with its workers; the run continues without it.",
      .changes = true,
      .args = {{"worker", FL_CTL_INTEGER, false, 0, FL_MAX_WORKERS - 1, NULL, "its rank"},
-              {"host", FL_CTL_WORD, false, 0, 0, NULL, "its name, of a run on several hosts"}},
+              {"host", FL_CTL_HOST, false, 0, 0, NULL, "its name, of a run on several hosts"}},
      .run = fl_ctl_drain},
     {.name = "pause",
      .doc = "Pause the run between two steps.",

@@ -61,6 +61,7 @@ typedef struct fl_cli_word {
     char usage[FL_CLI_WORD_USAGE];    /* "scale devices [force]" */
     char arguments[FL_CLI_WORD_TEXT]; /* "devices: 1 to 64: ...", one a line; "": takes none */
     char next[FL_CLI_WORD_USAGE];     /* "now|epoch": words that may follow it; "": none is known */
+    const char *host; /* the one of them that the name of a host follows; NULL: none */
 } fl_cli_word;
 
 typedef struct fl_cli_command {

@@ -15,6 +15,7 @@ typedef enum fl_completes {
     FL_COMPLETES_FOLDER,
     FL_COMPLETES_RUN, /* a folder below runs/, or any folder */
     FL_COMPLETES_FIELD,
+    FL_COMPLETES_HOST, /* one that the run can be asked to do without */
     FL_COMPLETES_COMMAND,
     FL_COMPLETES_WORD, /* one of those that stand there */
 } fl_completes;
@@ -22,6 +23,12 @@ typedef enum fl_completes {
 /* As the help writes it: "JOB.yaml", "RUN", "[RUN] COMMAND [ARGUMENT]...", "gpipe|1f1b"; NULL:
  * none. */
 fl_completes fl_completion_kind(const char *operand);
+
+/* For the shell, between single quotes: the program of awk that prints the names of these hosts,
+ * given what `frostline ctl status` prints. The first line of its table is the head, which stays.
+ */
+#define FL_COMPLETION_HOSTS                                                                        \
+    "/^[^ ]/ { row = $1 == \"hosts\" } row && row++ > 3 && $3 == \"joined\" { print $1 }"
 
 /* "gpipe|1f1b" as "gpipe 1f1b". */
 void fl_completion_put_words(FILE *out, const char *words);

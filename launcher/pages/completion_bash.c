@@ -4,8 +4,8 @@
 static const char *const kind_words[] = {
     [FL_COMPLETES_NOTHING] = "nothing", [FL_COMPLETES_FILE] = "file",
     [FL_COMPLETES_FOLDER] = "folder",   [FL_COMPLETES_RUN] = "run",
-    [FL_COMPLETES_FIELD] = "field",     [FL_COMPLETES_COMMAND] = "command",
-    [FL_COMPLETES_WORD] = "word",
+    [FL_COMPLETES_FIELD] = "field",     [FL_COMPLETES_HOST] = "host",
+    [FL_COMPLETES_COMMAND] = "command", [FL_COMPLETES_WORD] = "word",
 };
 
 static const char head[] =
@@ -38,9 +38,16 @@ static const char tail[] =
     "    fi\n"
     "    read -ra found <<<\"$candidates\"\n"
     "    case $kind in\n"
-    "    run) for name in runs/*; do [ ! -e \"$name\" ] || found+=(\"${name#runs/}\"); done ;;\n"
+    "    run)\n"
+    "        for name in runs/*; do # the logs of a host lie there, too\n"
+    "            [ ! -e \"$name/job.yaml\" ] || found+=(\"${name#runs/}\")\n"
+    "        done\n"
+    "        ;;\n"
     "    field) mapfile -t found < <(\"${COMP_WORDS[0]}\" schema 2>/dev/null | awk '{ print $1 }') "
     ";;\n"
+    "    host) mapfile -t found < <(\"${COMP_WORDS[@]:0:COMP_CWORD-2}\" status --timeout 2 "
+    "2>/dev/null </dev/null |\n"
+    "        awk '" FL_COMPLETION_HOSTS "') ;;\n"
     "    command) read -ra found <<<\"$commands\" ;;\n"
     "    esac\n"
     "    COMPREPLY=()\n"
@@ -101,6 +108,11 @@ static void put_command(const fl_cli_command *command, FILE *out)
             if (o->letter != 0) {
                 fprintf(out, " -%c=%s", o->letter, kind);
             }
+        }
+    }
+    for (int i = 0; command->word_at != NULL && command->word_at(i, &word); i++) {
+        if (word.host != NULL) {
+            fprintf(out, " %s=%s", word.host, kind_words[FL_COMPLETES_HOST]);
         }
     }
     fprintf(out, "'\n        operand=%s\n        words='",

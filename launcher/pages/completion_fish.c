@@ -7,6 +7,7 @@ static const char *const kind_arguments[] = {
     [FL_COMPLETES_FOLDER] = " -f -a '(__fish_complete_directories)'",
     [FL_COMPLETES_RUN] = " -F -a '(__frostline_runs)'",
     [FL_COMPLETES_FIELD] = " -f -a '(__frostline_fields)'",
+    [FL_COMPLETES_HOST] = " -f -a '(__frostline_hosts)'",
     [FL_COMPLETES_COMMAND] = " -f -a '(__frostline_commands)'",
     [FL_COMPLETES_WORD] = " -f -a ",
 };
@@ -24,13 +25,17 @@ static const char head[] =
     "    test (count (commandline -opc)) -eq 1\n"
     "end\n"
     "function __frostline_runs\n"
-    "    for folder in runs/*/\n"
-    "        string match -qr '[[:cntrl:]]' -- $folder\n"
+    "    for folder in runs/*/\n" /* the logs of a host lie there, too */
+    "        not test -e $folder/job.yaml; or string match -qr '[[:cntrl:]]' -- $folder\n"
     "        or string replace -r '^runs/(.*)/$' '$1' $folder\n"
     "    end\n"
     "end\n"
     "function __frostline_fields\n"
     "    frostline schema 2>/dev/null | string replace -r ' .*' ''\n"
+    "end\n"
+    "function __frostline_hosts\n"
+    "    set -l words (commandline -opc)\n"
+    "    $words[1..-3] status --timeout 2 2>/dev/null </dev/null | awk '" FL_COMPLETION_HOSTS "'\n"
     "end\n"
     "complete -c frostline -f\n"
     "complete -c frostline -n __frostline_begins -l help -d 'show a summary'\n"
@@ -91,6 +96,10 @@ static void put_word(FILE *out, const fl_cli_command *command, const fl_cli_word
                 command->name, word->name);
         fl_completion_put_words(out, word->next);
         fputs("'\n", out);
+    }
+    if (word->host != NULL) {
+        fprintf(out, "complete -c frostline -n '__frostline_is %s; and __frostline_after %s'%s\n",
+                command->name, word->host, kind_arguments[FL_COMPLETES_HOST]);
     }
 }
 

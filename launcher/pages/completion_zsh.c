@@ -9,6 +9,7 @@ static const char *const kind_actions[] = {
     [FL_COMPLETES_FOLDER] = "_files -/",
     [FL_COMPLETES_RUN] = "_frostline_runs",
     [FL_COMPLETES_FIELD] = "_frostline_fields",
+    [FL_COMPLETES_HOST] = "_frostline_hosts",
     [FL_COMPLETES_COMMAND] = "_frostline_commands",
     [FL_COMPLETES_WORD] = " ",
 };
@@ -17,12 +18,19 @@ static const char head[] =
     "#compdef frostline\n"
     "# Completion of frostline for zsh. Made from the table of commands by frostline pages.\n"
     "_frostline_runs() {\n"
-    "    local -a found=(runs/*(N/:t))\n"
+    "    local -a found=(runs/*/job.yaml(N:h:t)) # the logs of a host lie there, too\n"
     "    compadd -a found\n"
     "    _files\n"
     "}\n"
     "_frostline_fields() {\n"
     "    local -a found=(${(f)\"$(frostline schema 2>/dev/null | awk '{ print $1 }')\"})\n"
+    "    compadd -a found\n"
+    "}\n"
+    "_frostline_hosts() {\n"
+    "    local -a found=(${(f)\"$(frostline ${(Q)words[1,CURRENT-3]} status --timeout 2 "
+    "2>/dev/null "
+    "</dev/null |\n"
+    "        awk '" FL_COMPLETION_HOSTS "')\"})\n"
     "    compadd -a found\n"
     "}\n";
 
@@ -117,6 +125,10 @@ static void put_words(FILE *out, const fl_cli_command *command)
             fprintf(out, "    %s)\n        compadd ", word.name);
             fl_completion_put_words(out, word.next);
             fputs("\n        return\n        ;;\n", out);
+        }
+        if (word.host != NULL) {
+            fprintf(out, "    %s)\n        %s\n        return\n        ;;\n", word.host,
+                    kind_actions[FL_COMPLETES_HOST]);
         }
     }
     fprintf(out, "    esac\n    _describe command choices\n    %s\n}\n",

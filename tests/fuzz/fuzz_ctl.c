@@ -27,7 +27,7 @@ static void check_value(const fl_ctl_arg *arg, const fl_ctl_value *value)
     if (value->given && arg->type == FL_CTL_CHOICE) {
         check(strcmp(arg->choices[value->integer], value->text) == 0, "not the choice");
     }
-    if (value->given && arg->type == FL_CTL_WORD) {
+    if (value->given && arg->type == FL_CTL_HOST) {
         check(value->text[0] != 0, "no word");
     }
     check(strlen(value->text) <= FL_CTL_TEXT_MAX, "a text without an end");

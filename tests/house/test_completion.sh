@@ -11,7 +11,34 @@ work=$PWD/tests/completion
 share=$PWD/share
 rm -rf "$work"
 # Names are data: a shell that expanded them would run the touch.
-mkdir -p "$work/runs/first-run" "$work/runs/my run" "$work/runs/a\$(touch\${IFS}EXECUTED)"
+for name in first-run "my run" "a\$(touch\${IFS}EXECUTED)"; do
+    mkdir -p "$work/runs/$name"
+    touch "$work/runs/$name/job.yaml"
+done
+mkdir "$work/runs/first-run-node7" # the logs of another host: no run
+
+# A run on several hosts answers.
+mkdir "$work/bin"
+cat >"$work/bin/frostline" <<TEXT
+#!/bin/sh
+case "\$*" in
+"ctl status --timeout 2" | "ctl first-run status --timeout 2") ;;
+*) exec '$PWD/frostline' "\$@" ;;
+esac
+cat <<STATUS
+job         vit
+hosts
+  name  address   state    first_worker
+  nodea 10.0.0.1  joined              0
+  nodeb 10.0.0.2  drained             1
+  nodec 10.0.0.3  joined              2
+links
+  between  latency_us
+  nodex    10.0.0.4  joined
+STATUS
+TEXT
+chmod +x "$work/bin/frostline"
+PATH=$work/bin:$PATH
 
 # The words typed so far, the last one to be completed; "=" and all that is offered.
 cases=(
@@ -23,6 +50,8 @@ cases=(
     "frostline ctl --j|--json"
     "frostline ctl drain h|host"
     "frostline ctl first-run drain w|worker"
+    "frostline ctl drain host nod|nodec"
+    "frostline ctl first-run drain host nod|nodec"
     "frostline ctl stop ep|epoch"
     "frostline ctl set freeze.a|freeze.alpha"
     "frostline manifest job.yaml --kind jobs|jobset"

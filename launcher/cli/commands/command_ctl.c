@@ -41,7 +41,7 @@ static json_t *value_of(const fl_ctl_arg *arg, const char *text)
 {
     char *end;
     long long integer = strtoll(text, &end, 10);
-    if (arg->type == FL_CTL_CHOICE || arg->type == FL_CTL_WORD || text[0] == 0) {
+    if (arg->type == FL_CTL_CHOICE || arg->type == FL_CTL_HOST || text[0] == 0) {
         return json_string(text);
     }
     if (*end == 0) {

@@ -57,6 +57,7 @@ static void list_next(const fl_ctl_command *c, fl_cli_word *out)
     }
     for (const fl_ctl_arg *arg = c->args; choices == NULL && arg->name != NULL; arg++) {
         n = arg->required ? n : put_next(out, n, arg->name);
+        out->host = !arg->required && arg->type == FL_CTL_HOST ? arg->name : out->host;
     }
 }
 

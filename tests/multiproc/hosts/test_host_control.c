@@ -108,6 +108,19 @@ static bool metrics_have(const net_hosts *h, const char *text)
 
 /* ---- drain ---- */
 
+/* With the key after `drain host`, the shell asks the run for its hosts. */
+static void expect_offered(const net_hosts *h, const char *names)
+{
+    char line[64];
+    snprintf(line, sizeof line, "offered: %s\n", names);
+    assert_true(net_hosts_shell("bash -c '. \"$0/share/bash-completion/completions/frostline\" && "
+                                "COMP_WORDS=(\"$0/frostline\" ctl %s/run drain host \"\") && "
+                                "COMP_CWORD=5 && _frostline && echo \"offered: ${COMPREPLY[*]}\"' "
+                                "'%s'",
+                                h->dir, FL_BINARY_DIR));
+    expect_said(line);
+}
+
 static bool clock_is_known(const net_hosts *h)
 {
     json_t *status = ask(h, "status", "");
@@ -175,6 +188,7 @@ static void test_host_control__drains_a_host(void **state)
     NET_AWAIT(net_hosts_n_steps(h) > COMPARED);
     expect_ctl(h, "pause", 0, "paused");
     check_views_before(h);
+    expect_offered(h, "b");
     expect_ctl(h, "drain host c", 2, "host: found c, allowed: b");
     expect_ctl(h, "drain worker=1 host=b", 2, "found both");
     expect_ctl(h, "drain", 2, "neither of worker and host");
@@ -188,6 +202,7 @@ static void test_host_control__drains_a_host(void **state)
     assert_int_equal(net_hosts_await_exit(&h->host[1].agent), 6);
     expect_ctl(h, "pause", 0, "paused");
     check_views_after(h);
+    expect_offered(h, "");
     expect_ctl(h, "drain host b", 3, "host b is not in the run: it is drained");
     expect_ctl(h, "drain host c", 2, "host: found c, allowed: none: no other host is in the run");
     expect_ctl(h, "resume", 0, "paused");

@@ -6,6 +6,7 @@
 #include "support/shell.h"
 #include "support/typed_shell.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -69,6 +70,8 @@ static int make_runs(void **state)
     for (int i = 0; i < N_RUNS; i++) {
         snprintf(path, sizeof path, "%s/runs/%s", folder, runs[i].name);
         assert_int_equal(mkdir(path, 0700), 0);
+        strcat(path, "/job.yaml");
+        assert_int_equal(close(creat(path, 0600)), 0);
     }
     snprintf(path, sizeof path, "%s/notes-a\nnotes-b", folder);
     assert_int_equal(mkdir(path, 0700), 0);
