@@ -30,8 +30,12 @@ void fl_ctl_trace(fl_ctl *ctl, fl_ctl_call *call)
         fl_ctl_refuse(call, FL_CTL_REFUSED, "%s", fl_errmsg());
         return;
     }
-    char file[4096 + 64];
+    char file[4096 + 64], when[96];
+    int64_t last_step = fl_tracer_last_step(ctl->tracer);
     fl_tracer_file_name(ctl->tracer, file, sizeof file);
     fl_json_integer(call->result, "step", first_step);
+    fl_json_integer(call->result, "last_step", last_step);
     fl_json_text(call->result, "file", file);
+    snprintf(when, sizeof when, "once every worker has done step %" PRId64, last_step);
+    fl_json_text(call->result, "written", when);
 }

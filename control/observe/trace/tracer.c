@@ -258,6 +258,11 @@ static void short_name(const fl_trace_about *about, char *name, size_t size_byte
              about->first_step + about->n_steps - 1);
 }
 
+int64_t fl_tracer_last_step(const fl_tracer *t)
+{
+    return t->data.about.first_step + t->data.about.n_steps - 1;
+}
+
 void fl_tracer_file_name(const fl_tracer *t, char *text, size_t size_bytes)
 {
     char name[64];

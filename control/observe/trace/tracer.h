@@ -27,7 +27,9 @@ void fl_tracer_begin(fl_tracer *tracer);
  * when a trace is in progress already, or when the step is over or beyond the end of the run. */
 fl_status fl_tracer_request(fl_tracer *tracer, int64_t *first_step, int64_t n_steps) FL_MUST_CHECK;
 
-/* The file of the trace requested last, if the run does all of its steps: text [size_bytes] out. */
+/* The last step of the trace requested last, and its file, if the run does all of its steps: text
+ * [size_bytes] out. */
+int64_t fl_tracer_last_step(const fl_tracer *tracer);
 void fl_tracer_file_name(const fl_tracer *tracer, char *text, size_t size_bytes);
 
 /* Drain the recorders, and write the trace when it is complete. Called in every turn of the loop;

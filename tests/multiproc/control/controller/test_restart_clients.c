@@ -298,8 +298,15 @@ static void test_restart_clients__traces_what_follows(void **state)
     int64_t begin = live_status(&run, "step");
     atomic_store(&shared->has_heard, true);
     live_await_step(&run, begin + 1);
+    char name[64], when[64];
     json_t *trace = live_ask(&run, "trace", "{\"steps\": 2}");
-    assert_true(json_integer_value(json_object_get(trace, "step")) > begin);
+    int64_t step = json_integer_value(json_object_get(trace, "step"));
+    snprintf(name, sizeof name, "/trace-%d-%d.json", (int)step, (int)step + 1);
+    snprintf(when, sizeof when, "once every worker has done step %d", (int)step + 1);
+    assert_true(step > begin);
+    assert_int_equal(json_integer_value(json_object_get(trace, "last_step")), step + 1);
+    assert_non_null(strstr(json_string_value(json_object_get(trace, "file")), name));
+    assert_string_equal(json_string_value(json_object_get(trace, "written")), when);
     json_decref(trace);
     live_do(&run, "stop", "{}");
     assert_int_equal(live_finish(&run), FL_ESTOPPED);
