@@ -93,7 +93,6 @@ static int unknown_option(const fl_cli_command *command, const char *text)
     return FL_EXIT_BAD_INPUT;
 }
 
-/* An empty one would be the root folder as soon as something is put behind it. */
 static bool is_path(const fl_cli_option *option)
 {
     static const char *const paths[] = {"FILE", "DIR", "PATH", "RUN"};
@@ -103,6 +102,13 @@ static bool is_path(const fl_cli_option *option)
         }
     }
     return false;
+}
+
+/* An empty one would be the root folder as soon as something is put behind it. */
+static fl_status check_path(const fl_cli_option *option, const char *path)
+{
+    return path[0] == '\0' ? fl_fail(FL_EINVAL, "found an empty path, allowed: %s", option->value)
+                           : fl_path_check_home(path);
 }
 
 /* Take argv[*at] and, where it needs one, the value after it. */
@@ -125,9 +131,8 @@ static int take_option(const fl_cli_command *command, int argc, char **argv, int
         }
         value = argv[++*at];
     }
-    if (value != NULL && value[0] == '\0' && is_path(option)) {
-        fl_complain("frostline %s: option %s: found an empty path, allowed: %s", command->name,
-                    option->name, option->value);
+    if (value != NULL && is_path(option) && check_path(option, value) != FL_OK) {
+        fl_complain("frostline %s: option %s: %s", command->name, option->name, fl_errmsg());
         return FL_EXIT_BAD_INPUT;
     }
     if (args->n_given == FL_ARGS_MAX) {
@@ -151,6 +156,10 @@ static int take_operand(const fl_cli_command *command, const char *text, fl_args
     if (text[0] == '\0') { /* as of an option that is a path */
         fl_complain("frostline %s: found an empty text, allowed: %s", command->name,
                     command->operand);
+        return FL_EXIT_BAD_INPUT;
+    }
+    if (fl_path_check_home(text) != FL_OK) { /* no command takes such a word for anything else */
+        fl_complain("frostline %s: %s", command->name, fl_errmsg());
         return FL_EXIT_BAD_INPUT;
     }
     args->operands[args->n_operands++] = text;

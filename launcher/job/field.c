@@ -115,19 +115,6 @@ static fl_status check_address(const fl_field *field, const char *text)
                          fl_errmsg());
 }
 
-/* A shell expands it, where it reads the path. */
-static fl_status check_home(const fl_field *field, const char *text)
-{
-    char shown[FL_SHOWN_MAX];
-    bool is_path = field->type == FL_FIELD_PATH || field->type == FL_FIELD_FILES;
-    return !is_path || text[0] != '~' || (text[1] != '\0' && text[1] != '/')
-               ? FL_OK
-               : fl_fail(FL_EINVAL,
-                         "found %s, in which ~ is not expanded; allowed: the whole path, as "
-                         "/home/NAME%s",
-                         fl_shown(text, strlen(text), shown), text[1] == '\0' ? "" : "/...");
-}
-
 fl_status fl__field_take(const fl_field *field, const char *text, size_t length, bool quoted,
                          fl__value *out)
 {
@@ -152,7 +139,9 @@ fl_status fl__field_take(const fl_field *field, const char *text, size_t length,
     if (field->address != FL_ADDRESS_NONE && length <= fl__field_longest_name(field)) {
         FL_TRY(check_address(field, copy));
     }
-    FL_TRY(check_home(field, copy));
+    if (field->type == FL_FIELD_PATH || field->type == FL_FIELD_FILES) {
+        FL_TRY(fl_path_check_home(copy));
+    }
     bool good = fl__field_read(field, copy, length, out);
     bool needs_plain = field->type == FL_FIELD_INTEGER || field->type == FL_FIELD_NUMBER ||
                        field->type == FL_FIELD_BOOLEAN;

@@ -1,5 +1,6 @@
 #include "launcher/job/text/text.h"
 
+#include "device/errors/failure.h"
 #include "device/text/shown_text.h"
 #include "device/text/utf8.h"
 
@@ -48,6 +49,17 @@ const char *fl_shown(const char *text, size_t length, char shown[FL_SHOWN_MAX])
     shown[used++] = '\'';
     shown[used] = '\0';
     return shown;
+}
+
+fl_status fl_path_check_home(const char *path)
+{
+    char shown[FL_SHOWN_MAX];
+    return path[0] != '~' || (path[1] != '\0' && path[1] != '/')
+               ? FL_OK
+               : fl_fail(FL_EINVAL,
+                         "found %s, in which ~ is not expanded; allowed: the whole path, as "
+                         "/home/NAME%s",
+                         fl_shown(path, strlen(path), shown), path[1] == '\0' ? "" : "/...");
 }
 
 static bool same_letter(char a, char b)

@@ -2,6 +2,8 @@
 #ifndef FL_LAUNCHER_JOB_TEXT_TEXT_H
 #define FL_LAUNCHER_JOB_TEXT_TEXT_H
 
+#include <frostline/status.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,6 +12,10 @@ enum { FL_SHOWN_MAX = 96 };
 
 /* Whether YAML lets this character stand in a file as it is. Pure. */
 bool fl_char_is_printable(uint32_t code);
+
+/* FL_EINVAL, with the path and what is allowed, for "~" and "~/...": only a shell expands that, and
+ * not within quotes. "~NAME" is the name of a file as any other. */
+fl_status fl_path_check_home(const char *path) FL_MUST_CHECK;
 
 /* Quote text for a message: escaped so that it cannot control a terminal, and cut when long.
  * Returns shown. */

@@ -62,6 +62,27 @@ static void test_cli_paths__an_empty_path_is_refused(void **state)
     shell("rm -r odd runs");
 }
 
+/* A shell expands ~ neither in quotes nor behind "=". Would catch: a run in a folder of the name ~,
+ * which a careless rm then takes for another one. */
+static void test_cli_paths__the_home_directory_is_refused(void **state)
+{
+    (void)state;
+#define ALLOWED "in which ~ is not expanded; allowed: the whole path, as /home/NAME"
+    static const refused_path cases[] = {
+        {"run good.yaml --run-dir '~/x'",
+         "frostline run: option --run-dir: found '~/x', " ALLOWED "/...\n"},
+        {"run good.yaml --run-dir='~'", "option --run-dir: found '~', " ALLOWED "\n"},
+        {"run good.yaml --run-dir=~/x", "option --run-dir: found '~/x', " ALLOWED},
+        {"report odd --out '~/x'", "option --out: found '~/x', " ALLOWED},
+        {"pages '~/x'", "frostline pages: found '~/x', " ALLOWED},
+        {"validate '~/job.yaml'", "frostline validate: found '~/job.yaml', " ALLOWED},
+        {"validate '~x.yaml'", "~x.yaml: cannot be opened"}, /* a name as any other */
+    };
+    shell(MAKE_RUN);
+    CHECK_REFUSED(cases);
+    shell("rm -r odd runs && [ ! -e '~' ]");
+}
+
 #define TWO_LINES "\"$(printf 'a\\nb')\""
 
 /* Would catch: a path whose second line is taken for a message of its own. */
@@ -212,6 +233,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cli_paths__an_empty_path_is_refused),
+        cmocka_unit_test(test_cli_paths__the_home_directory_is_refused),
         cmocka_unit_test(test_cli_paths__a_path_of_two_lines_is_shown_in_one),
         cmocka_unit_test(test_cli_paths__a_dash_is_no_output),
         cmocka_unit_test(test_cli_paths__a_target_that_is_refused_leaves_the_others_unwritten),
