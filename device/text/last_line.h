@@ -6,12 +6,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { FL_LAST_LINE_MAX = 120 };
+enum { FL_LAST_LINE_MAX = 500 };
 
 /* All zeros: nothing was said. */
 typedef struct fl_last_line {
-    char text[FL_LAST_LINE_MAX + 1]; /* what follows is cut off */
+    char text[FL_LAST_LINE_MAX + 1]; /* a longer line ends in "...", after a whole character */
     size_t n;
+    bool cut;
     bool whole; /* the line has ended: the next byte begins another one */
 } fl_last_line;
 

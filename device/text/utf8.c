@@ -1,6 +1,7 @@
 #include "device/text/utf8.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 size_t fl_utf8_next(const char *text, size_t length, uint32_t *code)
 {
@@ -30,4 +31,28 @@ size_t fl_utf8_next(const char *text, size_t length, uint32_t *code)
     }
     *code = value;
     return size;
+}
+
+void fl_text_cut(char *text, size_t length)
+{
+    enum { DOTS = 3, OF_CHARACTER = 3 };
+    size_t n = length < DOTS ? 0 : length - DOTS, least = n < OF_CHARACTER ? 0 : n - OF_CHARACTER;
+    while (n > least && ((unsigned char)text[n] & 0xC0) == 0x80) { /* within a character */
+        n--;
+    }
+    memset(text + n, '.', length < DOTS ? 0 : DOTS);
+    text[n + (length < DOTS ? 0 : DOTS)] = '\0';
+}
+
+const char *fl_text_fit(const char *text, char *out, size_t size_bytes)
+{
+    size_t n = strnlen(text, size_bytes);
+    bool fits = n < size_bytes;
+    n = fits ? n : size_bytes - 1;
+    memcpy(out, text, n);
+    out[n] = '\0';
+    if (!fits) {
+        fl_text_cut(out, n);
+    }
+    return out;
 }

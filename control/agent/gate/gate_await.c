@@ -3,6 +3,7 @@
 
 #include "device/errors/log.h"
 #include "device/system/clock.h"
+#include "device/system/program.h"
 
 #include <stdio.h>
 
@@ -13,7 +14,7 @@ static int64_t limit_ms(const fl__gate *g)
 
 void fl__gate_await_hosts(fl__gate *g)
 {
-    char awaited[FL_HOST_AWAITED_TEXT];
+    char awaited[FL_HOST_AWAITED_TEXT], program[FL_HOST_PROGRAM_TEXT];
     int n = 0;
     fl_awaited_begin(&g->awaited, fl_now_us());
     for (int i = 1; i < g->hosts->n; i++) {
@@ -28,7 +29,8 @@ void fl__gate_await_hosts(fl__gate *g)
     }
     if (n > 0) {
         fl_log(FL_LOG_INFO, "%s",
-               fl_host_start_awaited(g->hosts, g->run_dir, limit_ms(g), awaited));
+               fl_host_start_awaited(g->hosts, fl_program_shown(program, sizeof program),
+                                     g->run_dir, limit_ms(g), awaited));
     }
 }
 

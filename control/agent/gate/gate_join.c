@@ -5,6 +5,7 @@
 #include "device/errors/log.h"
 #include "device/system/clock.h"
 #include "device/text/plural.h"
+#include "device/text/utf8.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -242,7 +243,7 @@ void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_joi
         if (!refused && !fl__gate_holds_host(g, i, from)) {
             refused = fl__gate_write_proof(g, i) != FL_OK;
             if (refused) {
-                snprintf(why, sizeof why, "%.*s", FL_HOST_TEXT_MAX, fl_errmsg());
+                fl_text_fit(fl_errmsg(), why, sizeof why);
             } else {
                 take_in(g, i, from, join);
             }

@@ -68,12 +68,12 @@ static bool put_commands(const fl_hosts *hosts, const bool *awaited, const char 
 
 /* ": " and, each in a line of its own as a user pastes it, the commands; where these are too long,
  * the one in which the hostname is the name. */
-static void put_start(const fl_hosts *hosts, const bool *awaited, int n, const char *run_dir,
-                      char *text)
+static void put_start(const fl_hosts *hosts, const bool *awaited, int n, const char *program,
+                      const char *run_dir, char *text)
 {
     char run[RUN_BYTES], agents[4 * FL_HOSTS_ENDPOINT_MAX], start[COMMANDS_BYTES];
     char commands[COMMANDS_BYTES];
-    snprintf(start, sizeof start, "frostline agent --join %s --key %s/" FL_HOSTS_KEY_FILE,
+    snprintf(start, sizeof start, "%s agent --join %s --key %s/" FL_HOSTS_KEY_FILE, program,
              fl_shell_shown(hosts->agents, agents, sizeof agents),
              fl_shell_shown(run_dir, run, sizeof run));
     if (put_commands(hosts, awaited, start, commands, sizeof commands)) {
@@ -87,8 +87,8 @@ static void put_start(const fl_hosts *hosts, const bool *awaited, int n, const c
     }
 }
 
-const char *fl_host_start_awaited(const fl_hosts *hosts, const char *run_dir, int64_t limit_ms,
-                                  char text[FL_HOST_AWAITED_TEXT])
+const char *fl_host_start_awaited(const fl_hosts *hosts, const char *program, const char *run_dir,
+                                  int64_t limit_ms, char text[FL_HOST_AWAITED_TEXT])
 {
     char others[FL_COUNT_BYTES], names[FL_AWAITED_TEXT], start[FL_HOST_AWAITED_TEXT] = "";
     const char *how = ", whose agents ssh starts";
@@ -104,7 +104,7 @@ const char *fl_host_start_awaited(const fl_hosts *hosts, const char *run_dir, in
         how = ", the other tasks of this start";
     } else if (!hosts->by_ssh) {
         how = "";
-        put_start(hosts, awaited, n, run_dir, start);
+        put_start(hosts, awaited, n, program, run_dir, start);
     }
     snprintf(text, FL_HOST_AWAITED_TEXT, "waits for %s%s, %lld s at most: %s%.2800s",
              fl_count(n, "other host", others), how, (long long)limit_ms / 1000,
@@ -219,16 +219,54 @@ bool fl_host_start(const fl_hosts *hosts, int i, const char *run_dir, fl_host_st
     if (fl_program_path(program, sizeof program) != FL_OK) {
         return false;
     }
+    const char *host = hosts->host[i].name;
     bool has_cwd = getcwd(cwd, sizeof cwd) != NULL;
     if (!fl_host_start_command(hosts, i, program, run_dir, has_cwd ? cwd : NULL, command)) {
         errno = ENAMETOOLONG;
         return false;
     }
     int input[2];
-    return make_input(hosts, input) && fork_ssh(hosts->ssh[i], command, input, out);
+    bool good = make_input(hosts, input) && fork_ssh(hosts->ssh[i], command, input, out);
+    snprintf(out->host, sizeof out->host, "%s", host);
+    return good;
 }
 
 /* ---- what it says ---- */
+
+/* One write, so that lines of other processes come before or after it. */
+static void show_line(fl_host_starter *s, bool ended)
+{
+    char text[sizeof s->line + FL_HOST_TEXT + 16];
+    int n = s->goes_on ? 0 : snprintf(text, sizeof text, "host %s: ", s->host);
+    memcpy(text + n, s->line, s->n_line);
+    size_t size = (size_t)n + s->n_line;
+    text[size] = '\n';
+    (void)!write(STDERR_FILENO, text, size + ended);
+    s->goes_on = !ended;
+    s->n_line = 0;
+}
+
+static void show_text(fl_host_starter *s, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '\n') {
+            show_line(s, true);
+            continue;
+        }
+        if (s->n_line == sizeof s->line) {
+            show_line(s, false);
+        }
+        s->line[s->n_line++] = text[i];
+    }
+}
+
+/* A line that has no end. */
+static void show_rest(fl_host_starter *s)
+{
+    if (s->n_line > 0 || s->goes_on) {
+        show_line(s, true);
+    }
+}
 
 void fl_host_starter_read(fl_host_starter *s, bool shows)
 {
@@ -240,13 +278,14 @@ void fl_host_starter_read(fl_host_starter *s, bool shows)
             return;
         }
         if (n <= 0) {
+            show_rest(s);
             close(s->said_fd);
             s->said_fd = 0;
             return;
         }
         fl_last_line_add(&s->last, text, (size_t)n);
         if (shows) {
-            (void)!write(STDERR_FILENO, text, (size_t)n);
+            show_text(s, text, (size_t)n);
         }
     }
 }
@@ -287,6 +326,7 @@ bool fl_host_starter_ended(fl_host_starter *s, const char *address, bool shows, 
         return false;
     }
     fl_host_starter_read(s, shows);
+    show_rest(s);
     int code = reap(s, &is_killed);
     fl_host_starter_forget(s);
     s->unfit = !is_killed && code == FL_HOST_EXIT_UNFIT;
@@ -348,6 +388,7 @@ void fl_host_starter_close(fl_host_starter *s, int64_t wait_ms, bool shows)
     }
     if (s->pid > 0) {
         fl_host_starter_read(s, shows);
+        show_rest(s);
         (void)reap(s, &is_killed);
     }
     fl_host_starter_forget(s);

@@ -8,6 +8,7 @@
 #include "device/system/alloc.h"
 #include "device/system/child.h"
 #include "device/system/clock.h"
+#include "device/system/program.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -233,10 +234,11 @@ static void close_survey(fl__survey *s, const char *why)
 static void announce(const fl__survey *s)
 {
     const fl_hosts *hosts = s->o->hosts;
-    char awaited[FL_HOST_AWAITED_TEXT];
+    char awaited[FL_HOST_AWAITED_TEXT], program[FL_HOST_PROGRAM_TEXT];
     fl_log(FL_LOG_INFO, "%s; %s",
            s->o->links ? "measures the links between hosts" : "compares the kinds of hosts",
-           fl_host_start_awaited(hosts, s->o->run_dir, s->o->join_ms, awaited));
+           fl_host_start_awaited(hosts, fl_program_shown(program, sizeof program), s->o->run_dir,
+                                 s->o->join_ms, awaited));
 }
 
 static fl_status survey_hosts(fl__survey *s)

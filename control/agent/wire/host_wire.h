@@ -22,8 +22,8 @@ enum {
     FL_HOST_HEADER_BYTES = 8,
     FL_HOST_JOB_MAX = 128 * 1024, /* bytes of a job */
     FL_HOST_JOB_PIECE = 8 * 1024,
-    FL_HOST_TEXT_MAX = 255, /* of a reason */
-    FL_HOST_OWN_MAX = 128,  /* addresses of a host */
+    FL_HOST_TEXT_MAX = FL_HOST_WHY_MAX, /* of a reason */
+    FL_HOST_OWN_MAX = 128,              /* addresses of a host */
     FL_HOST_EXIT_UNFIT = 2, /* of an agent: its host cannot take part before a user corrects
                                something */
     FL_HOST_PATIENCE = 2,   /* a host that has lost the head ends after this many times the silence

@@ -8,6 +8,7 @@
 #include "control/elastic/elastic_transition.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"
+#include "device/system/program.h"
 #include "device/text/plural.h"
 #include "device/text/shell_text.h"
 
@@ -283,10 +284,12 @@ bool fl_joining_want(fl_controller *controller, int n, int64_t now_us)
     }
     if (n_coming < n && controller->facts.hosts != NULL && can_join(controller)) {
         char devices[FL_COUNT_BYTES], run[FL_SHELL_PATH_BYTES], agents[4 * FL_HOSTS_ENDPOINT_MAX];
+        char program[FL_SHELL_PATH_BYTES];
         return fl_fail(FL_EINVAL,
                        "the hosts of this run lack %s; on a host with as many, this command adds "
-                       "it:\nfrostline agent --join %s --key %s/" FL_HOSTS_KEY_FILE " --devices %d",
+                       "it:\n%s agent --join %s --key %s/" FL_HOSTS_KEY_FILE " --devices %d",
                        fl_count(n - n_coming, "device", devices),
+                       fl_program_shown(program, sizeof program),
                        fl_shell_shown(controller->facts.hosts->agents, agents, sizeof agents),
                        fl_shell_shown(controller->options->run_dir, run, sizeof run),
                        n - n_coming) == FL_OK;

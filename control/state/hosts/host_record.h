@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { FL_HOST_WHY_MAX = 255, FL_HOST_GRACE_MAX_MS = 24 * 3600 * 1000 };
+enum { FL_HOST_WHY_MAX = 1023, FL_HOST_GRACE_MAX_MS = 24 * 3600 * 1000 };
 
 typedef enum fl_host_state {
     FL_HOST_STATE_AWAITED,  /* its agent has not joined */

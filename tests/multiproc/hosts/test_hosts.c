@@ -130,6 +130,8 @@ static void train_by_ssh(net_hosts *h, const char *more)
         fail_msg("head %d", code);
     }
     assert_true(net_hosts_log_has(h, "head.log", "joined the run")); /* the agent's output */
+    assert_true(
+        net_hosts_shell("! grep 'joined the run' %s/head.log | grep -v '^host b: [0-9]'", h->dir));
     check(h);
 }
 
@@ -300,7 +302,7 @@ static void test_hosts__a_host_that_ssh_does_not_reach_ends_the_start(void **sta
 {
     net_hosts *h = *state;
     char before[NET_HOSTS_TEXT];
-    make_ssh(h, "echo no route to host >&2; exit 255", before);
+    make_ssh(h, "echo one; printf 'no route to %0240d host' 5 >&2; exit 255", before);
     net_hosts_start_head(h, NET_JOB "--ssh --set train.max_steps=4");
     int code = net_hosts_await_exit(&h->head);
     setenv("PATH", before, 1);
@@ -308,7 +310,11 @@ static void test_hosts__a_host_that_ssh_does_not_reach_ends_the_start(void **sta
         net_hosts_show_logs(h);
         fail_msg("head %d", code);
     }
-    assert_true(net_hosts_log_has(h, "head.log", "no route to host"));
+    assert_true(net_hosts_shell("grep -x 'host b: one' %s/head.log && "
+                                "grep -x 'host b: no route to 0*5 host' %s/head.log",
+                                h->dir, h->dir));
+    assert_true(
+        net_hosts_log_has(h, "head.log", "5 host\"; try: ssh -o BatchMode=yes 127.0.0.2 true"));
     assert_true(net_hosts_log_has(h, "head.log", "ended with exit code 255"));
     assert_true(net_hosts_log_has(h, "head.log", "host b ("));
 }

@@ -68,7 +68,7 @@ static void test_awaited__has_the_command_and_the_time(void **state)
     (void)state;
     fl_hosts *hosts = make_hosts(3);
     char text[FL_HOST_AWAITED_TEXT];
-    assert_string_equal(fl_host_start_awaited(hosts, "/r", FL_AWAITED_JOIN_MS, text),
+    assert_string_equal(fl_host_start_awaited(hosts, "frostline", "/r", FL_AWAITED_JOIN_MS, text),
                         "waits for 2 other hosts, 600 s at most: h1 (10.0.0.2), h2 (10.0.0.3); on "
                         "each of them, its "
                         "command starts the agent:\n"
@@ -76,12 +76,15 @@ static void test_awaited__has_the_command_and_the_time(void **state)
                         "frostline agent --join tcp://10.0.0.1:5570 --key /r/hosts.key --name h2");
     hosts->host[1].absent = true;
     assert_string_equal(
-        fl_host_start_awaited(hosts, "it's $(my) run", FL_AWAITED_JOIN_MS, text),
+        fl_host_start_awaited(hosts, "frostline", "it's $(my) run", FL_AWAITED_JOIN_MS, text),
         "waits for 1 other host, 600 s at most: h2 (10.0.0.3); there, this command starts "
         "the agent:\nfrostline agent --join tcp://10.0.0.1:5570 --key 'it'\\''s $(my) "
         "run'/hosts.key --name h2");
+    assert_non_null(strstr(
+        fl_host_start_awaited(hosts, "'/my tools/frostline'", "/r", FL_AWAITED_JOIN_MS, text),
+        "\n'/my tools/frostline' agent --join tcp://10.0.0.1:5570 --key /r/hosts.key --name h2"));
     hosts->again = true;
-    assert_string_equal(fl_host_start_awaited(hosts, "/r", FL_AWAITED_AGAIN_MS, text),
+    assert_string_equal(fl_host_start_awaited(hosts, "frostline", "/r", FL_AWAITED_AGAIN_MS, text),
                         "waits for 1 other host to join again, 20 s at most: h2 (10.0.0.3)");
     free(hosts);
 }
@@ -92,7 +95,7 @@ static void test_awaited__of_many_hosts_one_command_serves_all(void **state)
     (void)state;
     fl_hosts *hosts = make_hosts(FL_MAX_WORKERS);
     char text[FL_HOST_AWAITED_TEXT];
-    fl_host_start_awaited(hosts, "/r", FL_AWAITED_JOIN_MS, text);
+    fl_host_start_awaited(hosts, "frostline", "/r", FL_AWAITED_JOIN_MS, text);
     const char *line = strchr(text, '\n');
     assert_non_null(line);
     assert_string_equal(line, "\nfrostline agent --join tcp://10.0.0.1:5570 --key /r/hosts.key");
