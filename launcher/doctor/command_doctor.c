@@ -10,12 +10,23 @@
 #include "launcher/job/job.h"
 #include "launcher/run/hosts/hosts.h"
 
+#include <string.h>
 #include <unistd.h>
 
 static void refuse_job(const char *advice, fl_findings *findings)
 {
     fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "job", "%s", fl_errmsg());
     fl_finding_advise(f, "%s", advice);
+}
+
+static void refuse_files(fl_findings *findings)
+{
+    char here[PATH_MAX], advice[FL_FINDING_TEXT];
+    snprintf(
+        advice, sizeof advice,
+        "put the file there, or change the path in the job; its relative paths begin in %.600s",
+        fl_doctor_here(here));
+    refuse_job(advice, findings);
 }
 
 typedef struct job_text {
@@ -104,7 +115,7 @@ static bool look_at_all(const fl_args *args, fl_job_context *w, fl_host_facts *f
     const char *runs = lacks_runs(args, knows_runs) ? NULL : runs_of(args, &w->job);
     look_at_host(runs, &w->job, &nccl, findings);
     if (loaded && fl_job_context_make(w) != FL_OK) {
-        refuse_job("put the file there, or change the path in the job", findings);
+        refuse_files(findings);
     } else if (loaded) {
         look_at_job(args, w, &nccl, facts, findings);
     }
@@ -234,6 +245,16 @@ static bool known_shared(const fl_args *args, const fl_job *job, bool knows_runs
     return (knows_runs || named) && job->run.shared;
 }
 
+static bool has_error(const fl_findings *findings, const char *check)
+{
+    bool has = false;
+    for (int i = 0; i < findings->n; i++) {
+        const fl_finding *f = &findings->of[i];
+        has = has || (f->verdict == FL_VERDICT_ERROR && strcmp(f->check, check) == 0);
+    }
+    return has;
+}
+
 /* Where the other hosts of a run write: to the folder of this host, by the same path; hosts that
  * share no files, to one of that name in the folder in which ssh starts their agents. Without a
  * job, that is not known. */
@@ -252,6 +273,8 @@ static void ask_others(const fl_args *args, const fl_job *job, bool knows_runs, 
                 fl_doctor_say_unknown_runs(&l->hosts[i].findings);
             }
         }
+    } else if (has_error(&l->hosts[0].findings, "runs")) { /* which says what is wrong with it */
+        fl_doctor_look_at_hosts(&l->file, &runs, NULL, l->hosts);
     } else if (fl_shared_runs_begin(path, l->n, &l->shared) == FL_OK) {
         fl_doctor_look_at_hosts(&l->file, &runs, &l->shared, l->hosts);
         fl_shared_runs_end(&l->shared);

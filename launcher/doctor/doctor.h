@@ -35,8 +35,17 @@ void fl_doctor_look_at_folders(const char *runs, fl_findings *findings);
 /* In place of what was found of another folder: the job does not tell where runs are made. */
 void fl_doctor_say_unknown_runs(fl_findings *findings);
 
-/* The folder itself, or the nearest one above it that exists: there a run makes it. */
+/* The folder itself, or the nearest one above it that exists: there a run makes it. A symbolic link
+ * exists, wherever it leads. */
 void fl_doctor_find_existing(const char *path, char found[PATH_MAX]);
+
+/* The working directory, in which relative paths of a job begin. Returns `here`. */
+const char *fl_doctor_here(char here[PATH_MAX]);
+
+/* What is wrong with a path that fl_doctor_find_existing found, to follow "PATH: ". error: the
+ * errno of what was tried there. Returns `text`. */
+enum { FL_DOCTOR_FAULT_TEXT = 400 };
+const char *fl_doctor_fault(const char *found, int error, char text[FL_DOCTOR_FAULT_TEXT]);
 
 /* The path from the root, by the working directory. */
 void fl_doctor_absolute(const char *path, char full[PATH_MAX]);

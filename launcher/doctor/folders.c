@@ -18,7 +18,8 @@ static const double FREE_LEAST = 1024.0 * 1024.0 * 1024.0;
 void fl_doctor_find_existing(const char *path, char found[PATH_MAX])
 {
     snprintf(found, PATH_MAX, "%s", path);
-    while (access(found, F_OK) != 0 && errno == ENOENT) {
+    while (faccessat(AT_FDCWD, found, F_OK, AT_SYMLINK_NOFOLLOW) != 0 &&
+           (errno == ENOENT || errno == ENOTDIR)) {
         char *slash = strrchr(found, '/');
         if (slash == NULL) {
             snprintf(found, PATH_MAX, ".");
@@ -29,6 +30,19 @@ void fl_doctor_find_existing(const char *path, char found[PATH_MAX])
             return;
         }
     }
+}
+
+const char *fl_doctor_fault(const char *found, int error, char text[FL_DOCTOR_FAULT_TEXT])
+{
+    char to[FL_DOCTOR_FAULT_TEXT / 2];
+    ssize_t n = readlink(found, to, sizeof to - 1);
+    if (n < 0 || access(found, F_OK) == 0 || errno != ENOENT) {
+        snprintf(text, FL_DOCTOR_FAULT_TEXT, "%s", strerror(error));
+        return text;
+    }
+    to[n] = '\0';
+    snprintf(text, FL_DOCTOR_FAULT_TEXT, "a symbolic link to %s, which does not exist", to);
+    return text;
 }
 
 /* A file without a name is written, so nothing is left. Where the file system has no such files, a
@@ -72,6 +86,14 @@ static int try_socket(const char *folder)
     return error;
 }
 
+const char *fl_doctor_here(char here[PATH_MAX])
+{
+    if (getcwd(here, PATH_MAX) == NULL) {
+        snprintf(here, PATH_MAX, "a folder that was removed");
+    }
+    return here;
+}
+
 void fl_doctor_absolute(const char *path, char full[PATH_MAX])
 {
     char here[PATH_MAX];
@@ -90,7 +112,7 @@ void fl_doctor_absolute(const char *path, char full[PATH_MAX])
 
 static void look_at_runs(const char *path, fl_findings *findings)
 {
-    char runs[PATH_MAX], folder[PATH_MAX], left[FL_SIZE_TEXT_MAX];
+    char runs[PATH_MAX], folder[PATH_MAX], left[FL_SIZE_TEXT_MAX], fault[FL_DOCTOR_FAULT_TEXT];
     struct statvfs fs;
     fl_doctor_absolute(path, runs);
     fl_doctor_find_existing(runs, folder);
@@ -98,9 +120,9 @@ static void look_at_runs(const char *path, fl_findings *findings)
     bool is_socket = error == 0;
     error = error == 0 ? try_socket(folder) : error;
     if (error != 0) {
-        fl_finding *f =
-            fl_finding_add(findings, FL_VERDICT_ERROR, "runs", "%s: %s%s", folder,
-                           is_socket ? "a socket cannot be made: " : "", strerror(error));
+        fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, "runs", "%s: %s%s", folder,
+                                       is_socket ? "a socket cannot be made: " : "",
+                                       fl_doctor_fault(folder, error, fault));
         fl_finding_advise(f,
                           "runs are written to %s: give this user the right to write there, or "
                           "name another folder (run.dir, or frostline run --run-dir)",
@@ -122,7 +144,7 @@ static void look_at_runs(const char *path, fl_findings *findings)
 
 static void look_at_cache(fl_findings *findings)
 {
-    char cache[PATH_MAX], folder[PATH_MAX];
+    char cache[PATH_MAX], folder[PATH_MAX], fault[FL_DOCTOR_FAULT_TEXT];
     fl_finding *f;
     if (!fl_folders_cache(cache)) {
         f = fl_finding_add(findings, FL_VERDICT_WARNING, "profiles",
@@ -137,7 +159,8 @@ static void look_at_cache(fl_findings *findings)
         fl_finding_add(findings, FL_VERDICT_OK, "profiles", "kept in %s", cache);
         return;
     }
-    f = fl_finding_add(findings, FL_VERDICT_WARNING, "profiles", "%s: %s", folder, strerror(error));
+    f = fl_finding_add(findings, FL_VERDICT_WARNING, "profiles", "%s: %s", folder,
+                       fl_doctor_fault(folder, error, fault));
     fl_finding_advise(f,
                       "each run measures its layers anew, until %s can be written or "
                       "XDG_CACHE_HOME names another folder",

@@ -5,13 +5,14 @@
 #include "device/system/program.h"
 #include "device/text/shell_text.h"
 #include "launcher/cli/job_context.h"
+#include "launcher/doctor/doctor.h"
 #include "launcher/doctor/ssh_ask.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema/schema.h"
 #include "launcher/run/joined/host_facts.h"
+#include "launcher/run/joined/joined_open.h"
 #include "launcher/run/model/instantiate.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,15 +200,13 @@ void fl_host_job_ask(const fl_cluster_file *file, const fl_job *job, const fl_ho
 
 /* ---- on the host ---- */
 
-/* As an agent that joins the run (launcher/run/joined/joined.c). */
+/* As an agent that joins the run: hosts that share nothing need not have the directory. */
 static fl_status enter_dir(const fl_job *job, const char *host, const char *dir)
 {
-    return chdir(dir) == 0 || !job->run.shared
-               ? FL_OK
-               : fl_fail(FL_EINVAL,
-                         "host %s: the head runs in %.300s, to which the job's paths are relative: "
-                         "%s",
-                         host, dir, strerror(errno));
+    char who[FL_HOST_TEXT + sizeof "host "];
+    snprintf(who, sizeof who, "host %s", host);
+    fl_status status = fl_joined_enter(who, dir);
+    return job->run.shared ? status : FL_OK;
 }
 
 static fl_status prepare_job(fl_preparation *p, fl_host_facts *found)
@@ -251,8 +250,12 @@ void fl_host_job_answer(FILE *in, fl_findings *findings)
                        fl_doctor_text_of(question, "host"), fl_doctor_text_of(question, "head"));
     } else {
         fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, CHECK, "%s", fl_errmsg());
-        fl_finding_advise(f, "an agent of this host ends with this message: put the same files "
-                             "there, by the same paths, or change the job");
+        char here[PATH_MAX];
+        fl_finding_advise(f,
+                          "an agent of this host ends with this message: put the same files there, "
+                          "by the same paths, or change the job; its relative paths begin in "
+                          "%.500s there",
+                          fl_doctor_here(here));
     }
     fl_job_context_fini(&w);
     json_decref(question);

@@ -1,60 +1,64 @@
 #include "launcher/doctor/shared_runs.h"
 
 #include "control/agent/process/signals.h"
-#include "device/system/files/folders.h"
 #include "launcher/doctor/doctor.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { ANSWER_MS = 10000 }; /* for the answer to be seen by the head, which may be busy */
+enum {
+    ANSWER_MS = 10000, /* for the answer to be seen by the head, which may be busy */
+    TRIES = 5,
+};
 
 /* ---- on the head ---- */
 
-/* How many bytes of the real path are there already. */
-static size_t count_existing(const char *path)
+static void remove_proofs(fl_shared_runs *s)
 {
-    char folder[PATH_MAX], real[PATH_MAX];
-    fl_doctor_find_existing(path, folder);
-    return realpath(folder, real) == NULL ? PATH_MAX : strlen(real);
-}
-
-/* Those that hold nothing: a run that has begun there meanwhile keeps its own. */
-static void remove_folders(const fl_shared_runs *s)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s", s->real);
-    while (strlen(path) > s->n_kept && rmdir(path) == 0) {
-        *strrchr(path, '/') = '\0';
+    for (int i = 1; i < s->n && s->folder.dir_fd >= 0; i++) {
+        fl_run_proof_remove(s->folder.dir_fd, s->proof[i]);
+        if (s->held[i] >= 0) {
+            close(s->held[i]);
+            s->held[i] = -1;
+        }
     }
 }
 
-static fl_status make_folder(fl_shared_runs *s)
+/* The clock of a file server is that of the file which was made just now. */
+static void sweep_old(const fl_shared_runs *s)
 {
-    char failed[PATH_MAX], made[PATH_MAX];
-    s->n_kept = count_existing(s->path);
-    int error = fl_folders_make(s->path, failed);
-    fl_doctor_find_existing(s->path, made);
-    if (realpath(made, s->real) == NULL) {
-        s->real[0] = '\0';
+    struct stat now;
+    if (s->n > 1 && fstatat(s->folder.dir_fd, s->proof[1], &now, 0) == 0) {
+        fl_run_proof_sweep_old(s->folder.dir_fd, now.st_mtime);
     }
-    if (error != 0) {
-        return fl_fail(FL_EIO, "cannot make %.300s: %s", failed, strerror(error));
-    }
-    s->dir_fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return s->dir_fd >= 0 ? FL_OK : fl_fail(FL_EIO, "%.300s: %s", s->path, strerror(errno));
 }
 
 static fl_status write_proofs(fl_shared_runs *s)
 {
-    FL_TRY(make_folder(s));
     for (int i = 1; i < s->n; i++) {
-        FL_TRY(fl_run_proof_write(s->dir_fd, s->proof[i]));
+        FL_TRY(fl_run_proof_write(s->folder.dir_fd, s->proof[i]));
+        s->held[i] = fl_run_proof_hold(s->folder.dir_fd, s->proof[i]);
     }
+    sweep_old(s);
     return FL_OK;
+}
+
+/* Until no other doctor removes the folder in between. */
+static fl_status begin_folder(const char *path, fl_shared_runs *s)
+{
+    fl_status status = FL_EIO;
+    for (int i = 0; i < TRIES; i++) {
+        FL_TRY(fl_runs_folder_open(path, &s->folder));
+        status = write_proofs(s);
+        if (status == FL_OK || !fl_runs_folder_is_gone(&s->folder)) {
+            return status;
+        }
+        remove_proofs(s);
+        fl_runs_folder_close(&s->folder);
+    }
+    return status;
 }
 
 static void hold_signals(sigset_t *before)
@@ -66,10 +70,10 @@ static void hold_signals(sigset_t *before)
 
 fl_status fl_shared_runs_begin(const char *path, int n_hosts, fl_shared_runs *s)
 {
-    *s = (fl_shared_runs){.dir_fd = -1, .n = n_hosts};
+    *s = (fl_shared_runs){.folder = {.dir_fd = -1}, .n = n_hosts};
+    memset(s->held, -1, sizeof s->held);
     hold_signals(&s->mask_before);
-    snprintf(s->path, sizeof s->path, "%s", path);
-    fl_status status = write_proofs(s);
+    fl_status status = begin_folder(path, s);
     if (status != FL_OK) {
         fl_shared_runs_end(s);
     }
@@ -79,7 +83,7 @@ fl_status fl_shared_runs_begin(const char *path, int n_hosts, fl_shared_runs *s)
 void fl_shared_runs_look(fl_shared_runs *s)
 {
     for (int i = 1; i < s->n; i++) {
-        s->answered[i] = s->answered[i] || fl_run_proof_take_answer(s->path, s->proof[i]);
+        s->answered[i] = s->answered[i] || fl_run_proof_take_answer(s->folder.path, s->proof[i]);
     }
 }
 
@@ -92,14 +96,8 @@ bool fl_shared_runs_is_stopped(void)
 
 void fl_shared_runs_end(fl_shared_runs *s)
 {
-    for (int i = 1; i < s->n && s->dir_fd >= 0; i++) {
-        fl_run_proof_remove(s->dir_fd, s->proof[i]);
-    }
-    if (s->dir_fd >= 0) {
-        close(s->dir_fd);
-        s->dir_fd = -1;
-    }
-    remove_folders(s);
+    remove_proofs(s);
+    fl_runs_folder_close(&s->folder);
     sigprocmask(SIG_SETMASK, &s->mask_before, NULL);
 }
 
@@ -179,7 +177,7 @@ void fl_shared_runs_judge(const fl_shared_runs *s, fl_doctor_host *hosts)
 {
     for (int i = 1; i < s->n; i++) {
         if (json_is_object(json_object_get(hosts[i].answer, "proof"))) {
-            judge_host(s->path, hosts[0].name, s->answered[i], &hosts[i]);
+            judge_host(s->folder.path, hosts[0].name, s->answered[i], &hosts[i]);
         }
     }
 }

@@ -5,29 +5,29 @@
  *               ②  starts doctors by ssh (launcher/doctor/hosts.h), each with the name of its proof
  *     the host  ③  looks for the proof, writes the answer, and waits until the answer is gone
  *     the head  ④  removes the answers that it finds, while it waits for what the doctors report
- *               ⑤  removes all files, and the directories that it has made */
+ *               ⑤  removes all files, and the directories that doctors have made */
 #ifndef FL_LAUNCHER_DOCTOR_SHARED_RUNS_H
 #define FL_LAUNCHER_DOCTOR_SHARED_RUNS_H
 
 #include "control/state/hosts/run_proof.h"
 #include "launcher/doctor/hosts.h"
+#include "launcher/doctor/runs_folder.h"
 
 #include <frostline/plan.h>
 
 #include <signal.h>
 
 typedef struct fl_shared_runs {
-    char path[PATH_MAX]; /* of the directory of runs, as it was given, */
-    char real[PATH_MAX]; /* and where that leads; "" before it is known */
-    size_t n_kept;       /* bytes of the real path that were there before ① */
-    int dir_fd, n;       /* n: hosts, this one the first */
+    fl_runs_folder folder;
+    int n;                                         /* hosts, this one the first */
     char proof[FL_MAX_WORKERS][FL_RUN_PROOF_TEXT]; /* "": of this host */
+    int held[FL_MAX_WORKERS];                      /* as of fl_run_proof_hold */
     bool answered[FL_MAX_WORKERS];
     sigset_t mask_before;
 } fl_shared_runs;
 
-/* ① path: from the root. From here to ⑤, the signals that end this process wait. On failure,
- * nothing is left and no signal waits. FL_EIO. */
+/* ① Also removes what doctors that were killed have left. path: from the root. From here to ⑤, the
+ * signals that end this process wait. On failure, nothing is left and no signal waits. FL_EIO. */
 fl_status fl_shared_runs_begin(const char *path, int n_hosts, fl_shared_runs *s) FL_MUST_CHECK;
 
 /* ③ On the host. Adds an object to `json`: whether the proof was found; why the directory cannot be

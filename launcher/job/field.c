@@ -104,15 +104,26 @@ static fl_status refuse_value(const fl_field *field, const char *text, size_t le
                    near == NULL ? "" : "; nearest is ", near == NULL ? "" : near);
 }
 
+/* "10.0.0.1:22"; an IPv6 address has more colons. */
+static bool ends_with_port(const char *text)
+{
+    const char *colon = strchr(text, ':');
+    return colon != NULL && colon[1] != '\0' &&
+           strspn(colon + 1, "0123456789") == strlen(colon + 1);
+}
+
 static fl_status check_address(const fl_field *field, const char *text)
 {
     fl_status status = fl_address_check(text, field->address);
-    return status == FL_OK || strchr(text, '@') == NULL
-               ? status
-               : fl_fail(status,
-                         "%s; ssh takes its user from its own configuration, as ~/.ssh/config "
-                         "(Host, User)",
-                         fl_errmsg());
+    bool user = strchr(text, '@') != NULL, port = ends_with_port(text);
+    if (status == FL_OK || (!user && !port)) {
+        return status;
+    }
+    return fl_fail(status,
+                   "%s; ssh takes its %s%s%s from its own configuration, as ~/.ssh/config "
+                   "(Host%s%s)",
+                   fl_errmsg(), user ? "user" : "", user && port ? " and " : "", port ? "port" : "",
+                   user ? ", User" : "", port ? ", Port" : "");
 }
 
 fl_status fl__field_take(const fl_field *field, const char *text, size_t length, bool quoted,

@@ -48,17 +48,30 @@ static const char *key_at(const void *context, int i)
     return i < list->n_keys ? list->key[i].path : NULL;
 }
 
+/* Where the key belongs; NULL: nobody knows. */
+static const char *find_foreign(const fl_list *list, const char *key)
+{
+    const fl_foreign_key *f = list->foreign;
+    while (f != NULL && f->key != NULL && strcmp(f->key, key) != 0) {
+        f++;
+    }
+    return f == NULL ? NULL : f->where;
+}
+
 static fl_status unknown_key(list_reader *r, const yaml_node_t *node)
 {
     char keys[FL_FIELD_ALLOWED_MAX], shown[FL_SHOWN_MAX];
     const char *found = fl_node_found(node, shown);
-    const char *near = NULL;
+    const char *near = NULL, *where = NULL;
     bool is_text =
         node->type == YAML_SCALAR_NODE && strlen(fl_node_text(node)) == node->data.scalar.length;
-    if (is_text && r->list->foreign != NULL && strcmp(fl_node_text(node), r->list->foreign) == 0) {
-        return refuse_node(r, node,
-                           fl_fail(FL_EINVAL, "entry %" PRId64 ": unknown key %s: %s", r->i + 1,
-                                   found, r->list->where));
+    if (is_text) {
+        where = find_foreign(r->list, fl_node_text(node));
+    }
+    if (where != NULL) {
+        return refuse_node(
+            r, node,
+            fl_fail(FL_EINVAL, "entry %" PRId64 ": unknown key %s: %s", r->i + 1, found, where));
     }
     if (is_text) {
         near = fl_nearest(fl_node_text(node), key_at, r->list);

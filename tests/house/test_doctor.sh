@@ -45,6 +45,8 @@ expect "a wrong plugin, no job" 0 '^warning +GPUs +FROSTLINE_CUDA_PLUGIN: none.s
     env FROSTLINE_CUDA_PLUGIN=none.so "$program" doctor
 expect "a job without its data" 2 '^error +job +--set data.path=none' \
     "$program" doctor "$source_dir/configs/quickstart.yaml" --set data.path=none
+expect "a job without its data, by a relative path" 2 "; its relative paths begin in $work\$" \
+    "$program" doctor "$source_dir/configs/quickstart.yaml" --set data.path=none
 expect "no such job" 2 '^error +job +none.yaml' "$program" doctor none.yaml
 if unshare -n true 2>/dev/null; then
     expect "no loopback interface" 0 '^warning +sockets +TCP over 127.0.0.1' unshare -n "$program" doctor

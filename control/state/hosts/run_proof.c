@@ -7,14 +7,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define ANSWER_SUFFIX "-seen"
+#define NOTE_PREFIX FL_RUN_PROOF_PREFIX "made-"
 
-enum { LOOK_MS = 100 };
+enum { LOOK_MS = 100, RANDOM_DIGITS = 32 };
 
 /* Returns 0, or an errno. */
 static int make_file(int dir_fd, const char *name)
@@ -136,22 +140,147 @@ void fl_run_proof_remove(int dir_fd, char name[FL_RUN_PROOF_TEXT])
     }
 }
 
-void fl_run_proof_sweep(int dir_fd)
+/* Read the directory anew. NULL: it cannot be read. */
+static DIR *list_files(int dir_fd)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    const struct dirent *entry;
-    if (dir == NULL) {
-        if (fd >= 0) {
-            close(fd);
-        }
-        return;
+    if (dir == NULL && fd >= 0) {
+        close(fd);
     }
-    while ((entry = readdir(dir)) != NULL) {
-        size_t n = strlen(FL_RUN_PROOF_PREFIX);
-        if (strncmp(entry->d_name, FL_RUN_PROOF_PREFIX, n) == 0) {
-            (void)unlinkat(fd, entry->d_name, 0);
+    return dir;
+}
+
+static bool has_prefix(const char *name)
+{
+    return strncmp(name, FL_RUN_PROOF_PREFIX, strlen(FL_RUN_PROOF_PREFIX)) == 0;
+}
+
+void fl_run_proof_sweep(int dir_fd)
+{
+    DIR *dir = list_files(dir_fd);
+    const struct dirent *entry;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        if (has_prefix(entry->d_name)) {
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
         }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+}
+
+/* ---- what was left in the directory of all runs ---- */
+
+int fl_run_proof_hold(int dir_fd, const char *name)
+{
+    int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static bool is_note(const char *name)
+{
+    return strncmp(name, NOTE_PREFIX, strlen(NOTE_PREFIX)) == 0;
+}
+
+/* The name of a proof or an answer, and not that of a user's own file. */
+static bool is_random_name(const char *name)
+{
+    if (!has_prefix(name)) {
+        return false;
+    }
+    const char *rest = name + strlen(FL_RUN_PROOF_PREFIX);
+    size_t n = strspn(rest, "0123456789abcdef");
+    return n == RANDOM_DIGITS && (rest[n] == '\0' || strcmp(rest + n, ANSWER_SUFFIX) == 0);
+}
+
+/* Another user's file is taken for one that is held. */
+static bool is_held(int dir_fd, const char *name)
+{
+    int fd = openat(dir_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    bool held = fd < 0 || (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return held;
+}
+
+static void remove_old(int dir_fd, const char *name, int64_t now_s)
+{
+    struct stat s;
+    bool old = fstatat(dir_fd, name, &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(s.st_mode) &&
+               s.st_size == 0 && (int64_t)s.st_mtime < now_s - FL_RUN_PROOF_OLD_S;
+    if (old && !is_held(dir_fd, name)) {
+        (void)unlinkat(dir_fd, name, 0);
+    }
+}
+
+void fl_run_proof_sweep_old(int dir_fd, int64_t now_s)
+{
+    DIR *dir = list_files(dir_fd);
+    const struct dirent *entry;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        if (is_random_name(entry->d_name)) {
+            remove_old(dirfd(dir), entry->d_name, now_s);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+}
+
+/* ---- a directory of all runs that a doctor has made ---- */
+
+int fl_run_proof_note_made(int dir_fd, int n_made)
+{
+    char name[FL_RUN_PROOF_TEXT];
+    snprintf(name, sizeof name, NOTE_PREFIX "%d", n_made);
+    int error = make_file(dir_fd, name);
+    return error == EEXIST ? 0 : error;
+}
+
+/* Returns how many files there are beside the notes of doctors; *proofs: of these, how many are
+ * files of doctors that are at work, or were killed. *n_made: the most that is noted. */
+static int look_into(DIR *dir, int *n_proofs, int *n_made)
+{
+    const struct dirent *entry;
+    int n = 0;
+    *n_proofs = *n_made = 0;
+    while ((entry = readdir(dir)) != NULL) {
+        const char *name = entry->d_name;
+        int noted = is_note(name) ? atoi(name + strlen(NOTE_PREFIX)) : 0;
+        *n_made = noted > *n_made ? noted : *n_made;
+        n += !is_note(name) && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+        *n_proofs += is_random_name(name);
+    }
+    return n;
+}
+
+static void remove_notes(DIR *dir)
+{
+    const struct dirent *entry;
+    rewinddir(dir);
+    while ((entry = readdir(dir)) != NULL) {
+        if (is_note(entry->d_name)) {
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+        }
+    }
+}
+
+int fl_run_proof_take_made(int dir_fd)
+{
+    DIR *dir = list_files(dir_fd);
+    if (dir == NULL) {
+        return 0;
+    }
+    int n_proofs, n_made, n = look_into(dir, &n_proofs, &n_made);
+    if (n_made > 0 && (n == 0 || n > n_proofs)) {
+        remove_notes(dir);
     }
     closedir(dir);
+    return n == 0 ? n_made : 0;
 }

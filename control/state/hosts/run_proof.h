@@ -25,6 +25,7 @@
 enum {
     FL_RUN_PROOF_TEXT = 48,
     FL_RUN_PROOF_SHOW_MS = 5000, /* for a change on a network file system to be seen elsewhere */
+    FL_RUN_PROOF_OLD_S = 600,    /* no doctor needs its files for so long */
 };
 
 /* ① FL_EIO, and name is "". */
@@ -51,5 +52,24 @@ void fl_run_proof_remove(int dir_fd, char name[FL_RUN_PROOF_TEXT]);
 
 /* Those that a head that was killed has left. */
 void fl_run_proof_sweep(int dir_fd);
+
+/* A lock that shows others that the process that has made the file lives, until the descriptor is
+ * closed. -1: there is none, as on a file system that has no locks. */
+int fl_run_proof_hold(int dir_fd, const char *name);
+
+/* In the directory of all runs, where several may be at work: remove the files whose process was
+ * killed. These are older than FL_RUN_PROOF_OLD_S at the moment now_s, in seconds since 1970 by the
+ * clock of the file system, and no process holds them. */
+void fl_run_proof_sweep_old(int dir_fd, int64_t now_s);
+
+/* ---- a directory of all runs that a doctor has made ---- */
+
+/* Note in the directory that a doctor has made it, and n_made - 1 above it. Returns 0, or an errno.
+ */
+int fl_run_proof_note_made(int dir_fd, int n_made);
+
+/* How many directories the doctor that ends now is to remove: those that were noted, if nothing but
+ * the note is there. The note is removed then, and also if there is a run. 0: none */
+int fl_run_proof_take_made(int dir_fd);
 
 #endif

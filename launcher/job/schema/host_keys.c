@@ -65,9 +65,10 @@ static const fl_field of_job[] = {
 static const fl_field of_file[] = {
     NAME, DEVICES, ADDRESS(FL_ADDRESS_ALONE, "an IPv4 address, as 10.0.0.1 (no IPv6)"), OPTIONAL};
 
-#define FOREIGN                                                                                    \
-    .foreign = "user",                                                                             \
-    .where = "ssh takes its user from its own configuration, as ~/.ssh/config (Host, User)"
+static const fl_foreign_key foreign[] = {
+    {"user", "ssh takes its user from its own configuration, as ~/.ssh/config (Host, User)"},
+    {"port", "ssh takes its port from its own configuration, as ~/.ssh/config (Host, Port)"},
+    {NULL, NULL}};
 
 const fl_list fl__hosts_of_job = {.least = 2,
                                   .capacity = FL_JOB_HOSTS_MAX,
@@ -75,14 +76,14 @@ const fl_list fl__hosts_of_job = {.least = 2,
                                   .n_keys = sizeof of_job / sizeof *of_job,
                                   .n_required = 3,
                                   .key = of_job,
-                                  FOREIGN};
+                                  .foreign = foreign};
 const fl_list fl__hosts_of_file = {.least = 1,
                                    .capacity = FL_MAX_WORKERS,
                                    .item_bytes = sizeof(fl_job_host),
                                    .n_keys = sizeof of_file / sizeof *of_file,
                                    .n_required = 2,
                                    .key = of_file,
-                                   FOREIGN};
+                                   .foreign = foreign};
 
 static bool is_there(const char *texts, size_t stride, int n, const char *text)
 {

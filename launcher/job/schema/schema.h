@@ -64,6 +64,11 @@ typedef struct fl_field {
     const char *doc; /* one sentence */
 } fl_field;
 
+/* A key that users expect in a list, and where it belongs instead. */
+typedef struct fl_foreign_key {
+    const char *key, *where;
+} fl_foreign_key;
+
 /* The items of a list: integers, or mappings of integers, numbers, sizes, names and paths. Offsets
  * of keys are within an item; a name is a char [most + 1], a path a char [FL_TEXT_MAX]. */
 struct fl_list {
@@ -74,8 +79,7 @@ struct fl_list {
     const fl_field *key; /* an absent integer is FL_LIST_ABSENT; anything else is zeros, which no
                             such key allows */
     bool rises;          /* the first key must rise from item to item */
-    const char *foreign; /* a key that users expect here; NULL: none; */
-    const char *where;   /* where it belongs */
+    const fl_foreign_key *foreign; /* up to one with key NULL; NULL: none */
 };
 
 /* A group of fields, named after the folder that reads it. */

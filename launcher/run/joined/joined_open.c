@@ -25,6 +25,15 @@ fl_status fl_joined_read_job(int job_fd, int64_t job_bytes, fl_job *job)
     return status;
 }
 
+fl_status fl_joined_enter(const char *who, const char *cwd)
+{
+    return chdir(cwd) == 0 ? FL_OK
+                           : fl_fail(FL_EINVAL,
+                                     "%s: the head runs in %.300s, to which the job's paths are "
+                                     "relative: %s",
+                                     who, cwd, strerror(errno));
+}
+
 /* Whether this user may not read it: the run's keys are for the user of the head alone. */
 static bool is_denied(const char *path)
 {
@@ -54,11 +63,7 @@ fl_status fl_joined_open_shared(const char *run_dir, const char *proof, const ch
                        "file system that all hosts share, or run.shared false",
                        run_dir);
     }
-    return chdir(cwd) == 0 ? FL_OK
-                           : fl_fail(FL_EINVAL,
-                                     "--join: the head runs in %s, to which the job's paths are "
-                                     "relative: %s",
-                                     cwd, strerror(errno));
+    return fl_joined_enter("--join", cwd);
 }
 
 fl_status fl_joined_answer(const fl_host_welcome *welcome, int socket)

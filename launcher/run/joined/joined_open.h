@@ -11,8 +11,12 @@
 /* The job in this file. */
 fl_status fl_joined_read_job(int job_fd, int64_t job_bytes, fl_job *job) FL_MUST_CHECK;
 
-/* The head's run directory, on a file system that this host shares; then change to cwd, to which
- * paths of the job are relative. proof: a file that the head has made there
+/* Change to the head's working directory, to which the job's paths are relative. who: the begin of
+ * the message. FL_EINVAL */
+fl_status fl_joined_enter(const char *who, const char *cwd) FL_MUST_CHECK;
+
+/* The head's run directory, on a file system that this host shares; then fl_joined_enter(cwd).
+ * proof: a file that the head has made there
  * (control/state/hosts/run_proof.h); NULL: its keys suffice, as nothing is written there. *dir_fd
  * stays open on failure, too, and is -1 where the directory cannot be opened. FL_EINVAL */
 fl_status fl_joined_open_shared(const char *run_dir, const char *proof, const char *cwd,

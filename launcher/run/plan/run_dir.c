@@ -1,5 +1,6 @@
 #include "launcher/run/plan/run_dir.h"
 
+#include "control/state/hosts/run_proof.h"
 #include "device/errors/failure.h"
 #include "device/errors/io_status.h"
 #include "device/system/files/folders.h"
@@ -42,6 +43,21 @@ static fl_status make_folders(bool given, const char *path)
     return errno == 0 ? FL_OK : fail_dir(given, "cannot make ", failed);
 }
 
+/* What doctors that were killed have left. path: of a directory that was made just now: the file
+ * system has the time. */
+static void sweep_runs(const char *runs, const char *path)
+{
+    struct stat now;
+    int fd = open(runs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 && stat(path, &now) == 0) {
+        fl_run_proof_sweep_old(fd, now.st_mtime);
+        (void)fl_run_proof_take_made(fd);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 /* runs/<name>-<date>-<time>, with a number appended when two runs start in the same second. */
 static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
 {
@@ -59,6 +75,7 @@ static fl_status fresh_name(const fl_job *job, char *path, size_t size_bytes)
                                  "the path is longer than %zu bytes", size_bytes);
         }
         if (mkdir(path, 0700) == 0) {
+            sweep_runs(job->run.dir, path);
             return FL_OK;
         }
         if (errno != EEXIST) {

@@ -191,6 +191,16 @@ static void test_doctor_hosts__find_a_host_that_does_not_share_it(void **state)
     cli_must_run("rmdir empty upper");
 }
 
+/* Would catch: two lines that differ on the same folder, and one that calls it good. */
+static void test_doctor_hosts__name_a_folder_that_is_a_link_to_nothing(void **state)
+{
+    (void)state;
+    cli_must_run("ln -s nowhere link");
+    expect_line("--set run.dir=link", 0, "error", "/link: a symbolic link to nowhere, which does");
+    assert_null(strstr(cli_result.out, "\"shared\""));
+    cli_must_run("rm link");
+}
+
 /* Would catch: files that are left by a doctor that a signal ends. */
 static void test_doctor_hosts__leave_nothing_after_a_signal(void **state)
 {
@@ -201,6 +211,20 @@ static void test_doctor_hosts__leave_nothing_after_a_signal(void **state)
     unsetenv("BEFORE");
     assert_int_equal(cli_result.exit_code, 128 + SIGTERM);
     cli_must_run("grep -q joining- seen && ! ls -d new 2>/dev/null");
+}
+
+/* SIGKILL leaves the files, and the folder. Would catch: files that no command ever removes. */
+static void test_doctor_hosts__a_run_removes_what_a_killed_doctor_left(void **state)
+{
+    (void)state;
+    setenv("BEFORE", "kill -KILL $PPID; exec sleep 60", 1);
+    run_command(cli_folder, "( " ASK "--set run.dir=new/runs )", &cli_result);
+    unsetenv("BEFORE");
+    assert_int_equal(cli_result.exit_code, 128 + SIGKILL);
+    cli_must_run("ls new/runs | grep -q joining- && touch -d '11 minutes ago' new/runs/*");
+    cli_run("run job.yaml --set run.dir=new/runs --set devices.count=1");
+    assert_int_equal(cli_result.exit_code, 0);
+    cli_must_run("! ls new/runs | grep joining- && ls new/runs | grep -q small && rm -r new");
 }
 
 /* Would catch: a file outside the folder, or another one there, that is made or removed. */
@@ -238,11 +262,14 @@ static void test_doctor_hosts__have_the_same_data(void **state)
 static void test_doctor_hosts__find_a_host_with_other_data(void **state)
 {
     (void)state;
+    char begins[400];
     need_mounts();
     cli_make_images("fewer", 100);
     setenv("BEFORE", "mount -t tmpfs none ../data", 1);
     expect_of("", 1, "job", "error", "host b: data.path: data");
     assert_non_null(strstr(cli_result.out, "put the same files there, by the same paths"));
+    snprintf(begins, sizeof begins, "its relative paths begin in %s there", cli_folder);
+    assert_non_null(strstr(cli_result.out, begins));
     setenv("BEFORE", "mount --bind ../fewer ../data", 1);
     expect_of("--set run.shared=false", 1, "job", "error", "/data: found other data, of fingerpri");
     assert_non_null(strstr(cli_result.out, "with 100 and 20 samples, the head has "));
@@ -379,7 +406,9 @@ int main(void)
         cmocka_unit_test(test_doctor_hosts__share_the_folder_and_nothing_is_left),
         cmocka_unit_test(test_doctor_hosts__need_not_share_it),
         cmocka_unit_test(test_doctor_hosts__find_a_host_that_does_not_share_it),
+        cmocka_unit_test(test_doctor_hosts__name_a_folder_that_is_a_link_to_nothing),
         cmocka_unit_test(test_doctor_hosts__leave_nothing_after_a_signal),
+        cmocka_unit_test(test_doctor_hosts__a_run_removes_what_a_killed_doctor_left),
         cmocka_unit_test(test_doctor_hosts__a_proof_is_in_the_folder),
         cmocka_unit_test(test_doctor_hosts__have_the_same_data),
         cmocka_unit_test(test_doctor_hosts__find_a_host_with_other_data),

@@ -197,6 +197,32 @@ static void test_doctor__folders_are_tried_and_left_empty(void **state)
     assert_verdict(&findings, "runs", FL_VERDICT_ERROR);
 }
 
+/* Would catch: a folder that no run can make, called good, because a link that leads nowhere counts
+ * as missing; and a file in place of a folder that is named by what would be below it. */
+static void test_doctor__a_folder_that_cannot_be_made_is_named(void **state)
+{
+    (void)state;
+    char folder[FOLDER_SIZE], path[FOLDER_SIZE + 16], text[2 * FOLDER_SIZE + 80];
+    fl_findings findings = {0};
+    make_folder(folder);
+    snprintf(path, sizeof path, "%s/link", folder);
+    assert_int_equal(symlink("nowhere", path), 0);
+    fl_doctor_look_at_folders(path, &findings);
+    assert_verdict(&findings, "runs", FL_VERDICT_ERROR);
+    snprintf(text, sizeof text, "%s: a symbolic link to nowhere, which does not exist", path);
+    assert_string_equal(find_check(&findings, "runs")->found, text);
+    assert_int_equal(unlink(path), 0);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+    findings.n = 0;
+    snprintf(path, sizeof path, "%s/link/runs", folder);
+    fl_doctor_look_at_folders(path, &findings);
+    snprintf(text, sizeof text, "%s/link: Not a directory", folder);
+    assert_string_equal(find_check(&findings, "runs")->found, text);
+    assert_int_equal(remove_folder(folder), 0);
+}
+
 /* Messages quote files: no character of theirs reaches the terminal, and JSON stays JSON. */
 static void test_doctor__findings_are_printed(void **state)
 {
@@ -491,6 +517,7 @@ int main(void)
         cmocka_unit_test(test_doctor__limits_of_a_control_group_and_little_memory_are_named),
         cmocka_unit_test(test_doctor__two_workers_of_a_host_need_loopback),
         cmocka_unit_test(test_doctor__folders_are_tried_and_left_empty),
+        cmocka_unit_test(test_doctor__a_folder_that_cannot_be_made_is_named),
         cmocka_unit_test(test_doctor__findings_are_printed),
         cmocka_unit_test(test_doctor__nccl_is_tried_as_a_run_does),
         cmocka_unit_test(test_doctor__hosts_have_the_gpus_of_the_file),

@@ -150,6 +150,16 @@ static void test_job__hosts_have_names_addresses_and_devices(void **state)
          "has one; ssh takes its user from its own configuration, as ~/.ssh/config"},
         {"[{name: a, address: b, devices: 1, user: me}]",
          "entry 1: unknown key 'user': ssh takes its user from its own configuration"},
+        {"[{name: a, address: '10.0.0.1:22', devices: 1}]",
+         "entry 1, address: found '10.0.0.1:22', allowed: an IPv4 address, as 10.0.0.1, or a name "
+         "that has one; ssh takes its port from its own configuration, as ~/.ssh/config (Host, "
+         "Port)"},
+        {"[{name: a, address: 'me@b:22', devices: 1}]",
+         "ssh takes its user and port from its own configuration, as ~/.ssh/config (Host, User, "
+         "Port)"},
+        {"[{name: a, address: 'fd00::22', devices: 1}]", "the IPv4 address of one host"},
+        {"[{name: a, address: b, devices: 1, port: 22}]",
+         "entry 1: unknown key 'port': ssh takes its port from its own configuration"},
         {"[{name: a, address: b, devices: 1}]",
          "hosts: found a list of 1, allowed: none, or a list of 2 to 128 mappings with name"},
         {"[{name: a, address: b, devices: 1}, 3]", "entry 2: found '3', allowed: a mapping with "},
