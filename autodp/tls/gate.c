@@ -4,7 +4,7 @@
  * A stranger that does nothing is dropped after a while. Where all slots are taken, the oldest
  * stranger goes: a member needs a moment to prove itself, and tries again if it was dropped, so
  * strangers can delay members but not keep them out, and they take a bounded amount of memory and
- * of descriptors. */
+ * of descriptors: where the process may have few, fewer. */
 #include "autodp/tls/state.h"
 
 #include "autodp/net/listen.h"
@@ -20,10 +20,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum {
-    STRANGERS = 64, /* slots beside one for each member */
+    STRANGERS_MIN = 4,
+    STRANGERS_MAX = 64,
+    NETS = 2,   /* that a worker has at once: those of this plan and of the next one */
+    SPARE = 32, /* descriptors for what else the process opens */
     STRANGER_MS = 10000,
     ACCEPTS = 64, /* at a time */
     BACKLOG = 1024,
@@ -46,6 +50,28 @@ struct fl__tls_gate {
 };
 
 /* ---- open and close ---- */
+
+int fl__tls_gate_strangers(uint64_t limit, int open, int size)
+{
+    int most = limit < INT32_MAX ? (int)limit : INT32_MAX;
+    int left = (most - open - SPARE) / NETS - 2 * size; /* a member is connected both ways */
+    return left < STRANGERS_MIN ? STRANGERS_MIN : left > STRANGERS_MAX ? STRANGERS_MAX : left;
+}
+
+/* One for each member and for some strangers. New descriptors get the lowest free number, so that
+ * of the port shows how many there are. */
+static fl_status make_slots(fl__tls_gate *g, int size)
+{
+    struct rlimit limit;
+    uint64_t most = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+    int n = size + fl__tls_gate_strangers(most, g->fd, size);
+    FL_TRY(fl_alloc_array((size_t)n, sizeof *g->slots, (void **)&g->slots));
+    g->n_slots = n;
+    for (int i = 0; i < n; i++) {
+        g->slots[i].stream.fd = -1;
+    }
+    return FL_OK;
+}
 
 static fl_status find_address(const char *host, struct sockaddr_storage *out, socklen_t *size)
 {
@@ -79,13 +105,8 @@ fl_status fl__tls_gate_open(fl__tls_net *net, const char *host, const uint16_t p
     FL_TRY(fl_alloc(sizeof *g, (void **)&g));
     net->gate = g;
     g->fd = -1;
-    FL_TRY(
-        fl_alloc_array((size_t)(net->base.size + STRANGERS), sizeof *g->slots, (void **)&g->slots));
-    g->n_slots = net->base.size + STRANGERS;
-    for (int i = 0; i < g->n_slots; i++) {
-        g->slots[i].stream.fd = -1;
-    }
     FL_TRY(listen_at(g, host, ports));
+    FL_TRY(make_slots(g, net->base.size));
     return fl__tls_watch(net, g->fd, true, FL__TLS_LISTEN, 0, false)
                ? FL_OK
                : fl_fail(FL_ENOMEM, "waiting for connections: %s", strerror(errno));

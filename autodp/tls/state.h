@@ -210,6 +210,13 @@ bool fl__tls_in_has_room(const fl__tls_peer *p); /* for one connection more */
 void fl__tls_in_take(fl__tls_net *net, fl__tls_peer *p, fl__tls_stream *stream);
 void fl__tls_in_close(fl__tls_net *net, fl__tls_peer *p);
 
+/* For how many strangers a net has slots beside those for its members.
+ * limit  RLIMIT_NOFILE
+ * open   descriptors that the process has
+ * size   members of the net
+ * Pure. */
+int fl__tls_gate_strangers(uint64_t limit, int open, int size);
+
 /* gate.c. By the net's thread alone, except for opening and closing. */
 fl_status fl__tls_gate_open(fl__tls_net *net, const char *host,
                             const uint16_t ports[2]) FL_MUST_CHECK;

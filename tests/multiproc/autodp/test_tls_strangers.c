@@ -14,11 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-enum { HELD = 300, HELLO_BYTES = 60, RECORDED_MAX = 8192 };
+enum { HELD = 300, HELLO_BYTES = 60, RECORDED_MAX = 8192, FEW_FILES = 100, FEW_SPARE = 16 };
 
 /* FL_TEST_STRANGERS: how many connections. */
 static int n_strangers(void)
@@ -268,9 +269,56 @@ static void test_tls__withstands_strangers(void **state)
     assert_int_equal(ranks_run(3, withstand, NULL, 2 * PATIENCE_MS), 0);
 }
 
+/* A process that may open few files keeps some for what it has to open. Would catch: a worker that
+ * cannot open a file of the run's record, because strangers have all descriptors. */
+static void withstand_with_few(const rank_env *env)
+{
+    const char name[] = "strangers/few";
+    if (env->rank == 2) {
+        attack(env, name);
+        return;
+    }
+    const struct rlimit few = {FEW_FILES, FEW_FILES};
+    RANK_CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    fl_net *net = open_net(env, name, 2);
+    if (env->rank == 0) {
+        int most = 0;
+        while (!has_been_said(env, "the attack is over")) {
+            int n = count_descriptors();
+            most = n > most ? n : most;
+        }
+        print_message("%d descriptors of %d\n", most, FEW_FILES);
+        RANK_CHECK(most > FEW_FILES / 4 && most <= FEW_FILES - FEW_SPARE);
+        say(env, "the members have looked");
+    } else {
+        char there;
+        await(env, "the members have looked", &there, 1);
+    }
+    RANK_OK(fl_net_state(net));
+    fl_net_close(&net);
+}
+
+static void test_tls__leaves_descriptors_to_the_process(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(3, withstand_with_few, NULL, 2 * PATIENCE_MS), 0);
+}
+
+static void test_tls__strangers_get_what_the_limit_leaves(void **state)
+{
+    (void)state;
+    assert_int_equal(fl__tls_gate_strangers(1024, 30, 2), 64);
+    assert_int_equal(fl__tls_gate_strangers(UINT64_MAX, 30, 128), 64);
+    assert_int_equal(fl__tls_gate_strangers(160, 30, 2), 45);
+    assert_int_equal(fl__tls_gate_strangers(160, 30, 8), 33);
+    assert_int_equal(fl__tls_gate_strangers(64, 30, 2), 4); /* some, else no member comes in */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tls__strangers_get_what_the_limit_leaves),
+        cmocka_unit_test(test_tls__leaves_descriptors_to_the_process),
         cmocka_unit_test(test_tls__withstands_strangers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
