@@ -29,7 +29,7 @@ static const char *limit_text(uint64_t limit, char text[32])
 
 void fl_doctor_judge_limits(const fl_doctor_limits *l, fl_findings *findings)
 {
-    char one[32], two[32];
+    char one[32], two[32], locked[FL_SIZE_TEXT_MAX];
     /* A run raises its own limit as far as the hard one; below this, even two workers fail. */
     fl_verdict verdict = l->files < fl_open_files_least(2) ? FL_VERDICT_ERROR
                          : l->files < FILES_WANTED         ? FL_VERDICT_WARNING
@@ -55,8 +55,9 @@ void fl_doctor_judge_limits(const fl_doctor_limits *l, fl_findings *findings)
                           (unsigned long long)(l->n_threads + 4 * THREADS_WANTED));
     }
     fl_finding_add(findings, FL_VERDICT_OK, "locked",
-                   "%s bytes (ulimit -l); only NCCL over InfiniBand needs more than a default",
-                   limit_text(l->locked_bytes, one));
+                   "%s (ulimit -l); only NCCL over InfiniBand needs more than a default",
+                   l->locked_bytes == UINT64_MAX ? "no limit"
+                                                 : fl_size_text((double)l->locked_bytes, locked));
 }
 
 void fl_doctor_judge_machine(const fl_host_limits *m, int n_online, fl_findings *findings)

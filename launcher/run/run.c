@@ -18,6 +18,7 @@
 #include "device/errors/log.h"
 #include "device/machine/host_limits.h"
 #include "device/system/alloc.h"
+#include "device/text/size_text.h"
 #include "launcher/job/job.h"
 #include "launcher/run/joined/host_facts.h"
 #include "launcher/run/plan/found_kinds.h"
@@ -186,17 +187,18 @@ static fl_status open_snapshots(const fl_preparation *p)
     fl_host_limits_read("", &host);
     int64_t most = host.available_bytes / (is_auto ? SNAPSHOT_SHARE : 1);
     if (host.available_bytes > 0 && bytes > most) {
-        double gib = (double)bytes / (1 << 30), there = (double)host.available_bytes / (1 << 30);
+        char two[FL_SIZE_TEXT_MAX], there[FL_SIZE_TEXT_MAX];
+        fl_size_text((double)bytes, two);
+        fl_size_text((double)host.available_bytes, there);
         if (!is_auto) {
             return fl_fail_field(FL_EBUDGET, FL_FIELDS("fault.snapshot"),
-                                 "two copies of the model's state take %.1f GiB, %.1f GiB of "
-                                 "memory are available; allowed then: none",
-                                 gib, there);
+                                 "two copies of the model's state take %s, %s of memory are "
+                                 "available; allowed then: none",
+                                 two, there);
         }
         if (!fl_resume_goes_back(p)) {
-            fl_log(FL_LOG_INFO,
-                   "no snapshots in memory: two take %.1f GiB, of %.1f GiB that are available", gib,
-                   there);
+            fl_log(FL_LOG_INFO, "no snapshots in memory: two take %s, of %s that are available",
+                   two, there);
         }
         return FL_OK;
     }

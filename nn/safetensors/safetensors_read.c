@@ -98,7 +98,7 @@ static fl_status load_header(const part *p, int64_t size_bytes, char **text, siz
     if (header > HEADER_MAX_BYTES || (int64_t)header > size_bytes - LENGTH_BYTES) {
         return fl_fail(FL_EFORMAT,
                        "%s: is no safetensors file: the header's length, %llu, is beyond its %lld "
-                       "bytes or 100 MB",
+                       "bytes or 100000000",
                        p->path, (unsigned long long)header, (long long)size_bytes);
     }
     *n = (size_t)header;
@@ -235,7 +235,7 @@ static fl_status load_index(const char *path, json_t **out)
     char *text = NULL;
     fl_status status = open_regular(AT_FDCWD, path, &p.fd, &size_bytes);
     if (status == FL_OK && size_bytes > HEADER_MAX_BYTES) {
-        status = fl_fail(FL_EFORMAT, "%s: %lld bytes; an index has at most 100 MB", path,
+        status = fl_fail(FL_EFORMAT, "%s: %lld bytes; an index has at most 100000000", path,
                          (long long)size_bytes);
     }
     if (status == FL_OK) {

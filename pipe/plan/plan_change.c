@@ -2,6 +2,7 @@
 
 #include "device/errors/failure.h"
 #include "device/system/alloc.h"
+#include "device/text/size_text.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 #include "pipe/plan/migrate_schedule.h"
@@ -37,7 +38,7 @@ static fl_status needed_bytes(const fl_plan_input *input, const fl_plan *plan, i
 fl_status fl_plan_change_check_room(const fl_plan_input *input, const fl_plan *running,
                                     const fl_plan *next)
 {
-    const double MIB = 1048576.0;
+    char size[3][FL_SIZE_TEXT_MAX];
     for (int rank = 0; rank < next->n_workers; rank++) {
         int64_t then, budget = fl_cluster_memory(input->cluster, input->job, rank);
         FL_TRY(needed_bytes(input, next, rank, &then));
@@ -45,10 +46,11 @@ fl_status fl_plan_change_check_room(const fl_plan_input *input, const fl_plan *r
             fl_migrate_least_bytes(input->model, running, next, rank, moments_of(input), then);
         if (most > budget) {
             return fl_fail_field(FL_EBUDGET, FL_FIELDS("devices.memory"),
-                                 "worker %d would hold %.1f MiB while the plans change "
-                                 "and %.1f MiB afterwards; it has %.1f MiB",
-                                 rank, (double)most / MIB, (double)then / MIB,
-                                 (double)budget / MIB);
+                                 "worker %d would hold %s while the plans change and %s "
+                                 "afterwards; it has %s",
+                                 rank, fl_size_text((double)most, size[0]),
+                                 fl_size_text((double)then, size[1]),
+                                 fl_size_text((double)budget, size[2]));
         }
     }
     return FL_OK;

@@ -1,6 +1,7 @@
 #include "control/events/log/event_log_hosts.h"
 
 #include "device/text/plural.h"
+#include "device/text/size_text.h"
 
 #include <stdio.h>
 
@@ -63,6 +64,7 @@ static void put_cost(fl_json *j, const fl_link_cost *cost)
 
 void fl_event_log_links(fl_event_log *log, const fl_controller_options *o)
 {
+    char rate[2][FL_SIZE_TEXT_MAX];
     if (o->n_links == 0 || o->plan_input == NULL) {
         return;
     }
@@ -83,7 +85,7 @@ void fl_event_log_links(fl_event_log *log, const fl_controller_options *o)
     }
     fl_json_close(j, ']');
     fl_event_log_end(log);
-    fl_progress_note(
-        &log->progress, "between hosts, measured: %.0f us, %.0f MiB/s, all-reduce %.0f MiB/s",
-        worst.latency_us, worst.bytes_per_us / 1.048576, worst.reduce_bytes_per_us / 1.048576);
+    fl_progress_note(&log->progress, "between hosts, measured: %.0f us, %s/s, all-reduce %s/s",
+                     worst.latency_us, fl_size_text(worst.bytes_per_us * 1e6, rate[0]),
+                     fl_size_text(worst.reduce_bytes_per_us * 1e6, rate[1]));
 }

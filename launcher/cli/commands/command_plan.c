@@ -2,6 +2,7 @@
 #include "control/events/fields.h"
 #include "device/system/alloc.h"
 #include "device/text/plural.h"
+#include "device/text/size_text.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/hosts/planned_hosts.h"
 #include "launcher/cli/job_context.h"
@@ -249,11 +250,12 @@ static void devices_seen(void *context, const fl_device_survey *devices, int n_w
 static void between_hosts_seen(void *context, const fl_link_cost *link, const char *from)
 {
     plan_table *t = context;
+    char rate[FL_SIZE_TEXT_MAX];
     t->between_hosts = *link;
     t->between_hosts_from = from;
     if (t->json == NULL) {
-        printf("links between hosts: %s, %.0f us and %.0f MiB/s%s\n", from, link->latency_us,
-               link->bytes_per_us * 1e6 / (1 << 20),
+        printf("links between hosts: %s, %.0f us and %s/s%s\n", from, link->latency_us,
+               fl_size_text(link->bytes_per_us * 1e6, rate),
                strcmp(from, "assumed") == 0 ? "; state them in links.between_hosts" : "");
     }
 }

@@ -170,7 +170,9 @@ static void parts_row(fl_html *html, const change *c, bool has_comm)
         fl_page_number(html, fl_line_real(c->done, part[i]), 2);
     }
     fl_html_add(html, "<td>%s</td>", fl_size_text(bytes, text));
-    fl_page_number(html, bytes > 0 && ms > 0 ? bytes / ms * 1e-6 : (double)NAN, 2);
+    bool moved = bytes > 0 && ms > 0;
+    fl_html_add(html, "<td>%s%s</td>", moved ? fl_size_text(bytes / ms * 1e3, text) : "-",
+                moved ? "/s" : "");
     fl_html_add(html, "<td>%s</td>", fl_size_text(fl_line_real(c->done, "kept_bytes"), text));
     if (has_comm) {
         const char *comm = fl_line_text(c->done, "comm");
@@ -212,7 +214,7 @@ static void parts_table(fl_html *html, const changes *all)
     fl_html_add(html,
                 "<div class=\"scroll\"><table><caption>Time of each part, ms</caption>\n"
                 "<tr><th>at step</th><th>prepare</th><th>wait</th><th>vote</th><th>migrate</th>"
-                "<th>switch</th><th>stall</th><th>moved</th><th>GB/s</th><th>kept in place</th>");
+                "<th>switch</th><th>stall</th><th>moved</th><th>rate</th><th>kept in place</th>");
     if (has_comm) {
         fl_html_add(html, "<th class=\"text\">NCCL's communicators</th><th>opened in</th>");
     }

@@ -1,8 +1,7 @@
 #include "launcher/run/machine/job_demand.h"
+#include "device/text/size_text.h"
 
 #include <stdio.h>
-
-static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 /* What the number of workers comes from. */
 static const char *name_count(const fl_job *job, const fl_host *own, int n_workers)
@@ -37,15 +36,15 @@ static void compare_memory(const fl_host_limits *m, const fl_job *job, const fl_
 {
     bool apart = job->devices.kind == FL_DEVICE_CUDA; /* a GPU's memory is not the machine's */
     double budget = apart ? 0.0 : (double)job->devices.memory_bytes * n_workers;
+    char size[3][FL_SIZE_TEXT_MAX];
     double cache = job->cache.policy == FL_CACHE_OFF ? 0.0 : (double)job->cache.memory_bytes;
     text[0] = 0;
     if (m->memory_bytes > 0 && budget + cache > (double)m->memory_bytes) {
         snprintf(text, size_bytes,
-                 "devices.memory: %d x %.3g GiB, and %.3g GiB of cache.memory, are more than the "
-                 "%.3g GiB that %s; a plan that needs all of it would be killed: lower "
-                 "devices.memory or %s",
-                 n_workers, (double)job->devices.memory_bytes / GIB, cache / GIB,
-                 (double)m->memory_bytes / GIB,
+                 "devices.memory: %d x %s, and %s of cache.memory, are more than the %s that %s; a "
+                 "plan that needs all of it would be killed: lower devices.memory or %s",
+                 n_workers, fl_size_text((double)job->devices.memory_bytes, size[0]),
+                 fl_size_text(cache, size[1]), fl_size_text((double)m->memory_bytes, size[2]),
                  m->memory_bytes < m->total_bytes ? "this run's control group allows"
                                                   : "this machine has",
                  name_count(job, own, n_workers));

@@ -3,6 +3,7 @@
 #include "device/errors/log.h"
 #include "device/machine/islands.h"
 #include "device/system/alloc.h"
+#include "device/text/size_text.h"
 
 static bool has_far(const fl_profile *profile)
 {
@@ -32,15 +33,15 @@ bool fl_run_islands_cluster(const fl_device_survey *devices, const fl_profile *p
 static void tell_islands(const fl_preparation *p)
 {
     fl_islands islands;
-    char text[FL_ISLANDS_TEXT];
+    char text[FL_ISLANDS_TEXT], rate[2][FL_SIZE_TEXT_MAX];
     const fl_profile *f = p->profile;
     fl_islands_find(&p->devices, &islands);
     fl_log(FL_LOG_INFO,
-           "%s: %s: a message takes %.1f us and moves %.0f MB/s there, %.1f us and %.0f MB/s "
-           "between others",
+           "%s: %s: a message takes %.1f us and moves %s/s there, %.1f us and %s/s between others",
            p->devices.n > 0 ? "GPUs" : "workers",
            fl_islands_text(&islands, fl_islands_n_devices(&p->devices), text), f->link_us,
-           f->link_bytes_per_us, f->far_us, f->far_bytes_per_us);
+           fl_size_text(f->link_bytes_per_us * 1e6, rate[0]), f->far_us,
+           fl_size_text(f->far_bytes_per_us * 1e6, rate[1]));
 }
 
 bool fl_run_islands_split(const fl_device_survey *devices, const fl_profile *profile, int n_here,

@@ -1,6 +1,7 @@
 #include "launcher/top/model/top_words.h"
 
 #include "device/text/plural.h"
+#include "device/text/size_text.h"
 #include "launcher/cli/ctl/ctl_show.h"
 
 #include <inttypes.h>
@@ -10,8 +11,8 @@
 #include <string.h>
 
 /* {field} stands for a field of the event; {field+} counts from 1, {field%} is a share of 1,
- * {field MiB} are bytes, {field #noun} counts nouns. The first template counts whose fields are all
- * there. */
+ * {field size} are bytes, {field #noun} counts nouns. The first template counts whose fields are
+ * all there. */
 static const struct {
     const char *event, *words;
 } templates[] = {
@@ -22,9 +23,9 @@ static const struct {
     {"plan.chosen", "plan K={k} R={r} M={m}: {step_ms} ms a step predicted"},
     {"plan.considered", "F={f} weighed, choice: {choice} ({why})"},
     {"hosts.measured",
-     "links between hosts measured: {latency_us} us, {bytes_per_s MiB}/s, all-reduce "
-     "{reduce_bytes_per_s MiB}/s"},
-    {"worker.ready", "worker {rank} is ready, {memory_peak_bytes MiB} at most"},
+     "links between hosts measured: {latency_us} us, {bytes_per_s size}/s, all-reduce "
+     "{reduce_bytes_per_s size}/s"},
+    {"worker.ready", "worker {rank} is ready, {memory_peak_bytes size} at most"},
     {"worker.left", "worker {rank} has left after step {steps}"},
     {"run.recovered", "the run goes on from step {step} (K={k} R={r} M={m}): {why}"},
     {"run.returning", "the run goes back from step {steps} to step {step} (a {to}): {why}"},
@@ -51,10 +52,10 @@ static const struct {
     {"freeze.decided", "freeze: F={f} becomes {f_next} ({why})"},
     {"freeze.decided", "freeze: F={f} ({why})"},
     {"cache.opened", "no cache: {why_not}"},
-    {"cache.opened", "cache: {memory_bytes MiB} of memory, {disk_bytes MiB} of disk"},
+    {"cache.opened", "cache: {memory_bytes size} of memory, {disk_bytes size} of disk"},
     {"cache.decided",
      "cache {state}: a sample takes {read_us} us to read, {compute_us} to compute"},
-    {"cache.tiers", "cache, worker {rank}: {device_bytes #byte} on the GPU, {pinned_bytes} pinned"},
+    {"cache.tiers", "cache, worker {rank}: {device_bytes size} on the GPU, {pinned_bytes size} pinned"},
     {"cache.used", "cache {state}, epoch {epoch+}, worker {rank}: {hits #hit}, {misses #miss}"},
     {"transport.chosen",
      "NCCL between {nccl_pairs} of {pairs #pair} of workers ({comm}, {comm_ms} ms)"},
@@ -78,8 +79,8 @@ static const struct {
     {"run.ending", "ends with step {last_step}"},
     {"job.changed", "{field} is {value} from step {step} on"},
     {"snapshot.taken",
-     "snapshot in memory after {step #step}: {bytes MiB}, {copy_ms} ms without training"},
-    {"model.saved", "model saved: {path}, {bytes MiB}"},
+     "snapshot in memory after {step #step}: {bytes size}, {copy_ms} ms without training"},
+    {"model.saved", "model saved: {path}, {bytes size}"},
     {"trace.written", "trace written: {file}"},
     {"trace.failed", "no trace: {message}"},
     {"record.incomplete", "record incomplete: {missing}"},
@@ -90,14 +91,12 @@ static const struct {
 };
 enum { N_TEMPLATES = sizeof templates / sizeof *templates, FIELD_BYTES = 32 };
 
-static const double MIB = 1048576.0;
-
 /* One placeholder, without its braces; false if the event lacks the field. */
 static bool put_field(const json_t *event, const char *name, size_t length, FILE *out)
 {
-    char key[FIELD_BYTES], count[FL_COUNT_BYTES];
+    char key[FIELD_BYTES], count[FL_COUNT_BYTES], size[FL_SIZE_TEXT_MAX];
     snprintf(key, sizeof key, "%.*s", (int)length, name);
-    char *bytes = strstr(key, " MiB"), *noun = strchr(key, '#');
+    char *bytes = strstr(key, " size"), *noun = strchr(key, '#');
     char last = key[length - 1];
     key[strcspn(key, "+% ")] = 0;
     const json_t *value = json_object_get(event, key);
@@ -107,7 +106,7 @@ static bool put_field(const json_t *event, const char *name, size_t length, FILE
     if (json_is_string(value)) {
         fputs(json_string_value(value), out);
     } else if (bytes != NULL) {
-        fprintf(out, "%.1f MiB", json_number_value(value) / MIB);
+        fputs(fl_size_text(json_number_value(value), size), out);
     } else if (noun != NULL && json_is_integer(value)) {
         fputs(fl_count(json_integer_value(value), noun + 1, count), out);
     } else if (last == '%') {

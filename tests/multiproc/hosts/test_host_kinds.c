@@ -130,7 +130,7 @@ static void test_host_kinds__a_plan_assumes_links_that_are_not_stated(void **sta
     assert_true(net_hosts_shell("sed -i '/^links:/,$d' %s/hosts.yaml && '%s/frostline' plan " MODEL
                                 "--set pipe.profile=none --cluster %s/hosts.yaml 2>&1",
                                 h->dir, FL_BINARY_DIR, h->dir));
-    assert_non_null(strstr(net_hosts_said(), "links between hosts: assumed, 50 us and 1024 MiB/s"));
+    assert_non_null(strstr(net_hosts_said(), "links between hosts: assumed, 50 us and 1.0 GiB/s"));
 }
 
 int main(void)

@@ -69,11 +69,13 @@ static void test_doctor__limits_that_are_too_low_are_named(void **state)
         fl_doctor_limits limits = {.files = table[i].files,
                                    .files_most = table[i].files,
                                    .processes = table[i].processes,
+                                   .locked_bytes = INT64_C(8) << 20,
                                    .n_threads = table[i].n_threads,
                                    .is_root = table[i].is_root};
         fl_doctor_judge_limits(&limits, &findings);
         assert_verdict(&findings, "files", table[i].of_files);
         assert_verdict(&findings, "processes", table[i].of_processes);
+        assert_non_null(strstr(find_check(&findings, "locked")->found, "8.0 MiB (ulimit -l)"));
     }
 }
 

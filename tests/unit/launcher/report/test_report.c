@@ -34,7 +34,7 @@ static void test_report__shows_the_results_of_a_run(void **state)
          "<td class=\"text\"></td></tr>"),
         ("<tr><td>1</td><td>1</td><td class=\"text\">training</td><td>4</td><td>68</td>"
          "<td>17</td><td class=\"text\">calls</td><td>20.5</td>"),
-        "<td>1.9 MiB</td><td>2.00</td>", /* 2 MB in 1 ms */
+        "<td>1.9 MiB</td><td>1.9 GiB/s</td>", /* in 1 ms */
         "<td>0</td><td>2.0 MiB</td><td>50 %</td>",
         "<td>1</td><td class=\"text\">slow</td><td>1.75</td>",
         "over the memory budget",

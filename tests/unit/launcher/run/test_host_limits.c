@@ -130,8 +130,8 @@ static void test_compare__tells_what_is_too_much(void **state)
     job.devices.memory_bytes = INT64_C(1) << 40;
     fl_job_demand_compare(&m, &job, NULL, 12, processors, memory, sizeof memory);
     assert_non_null(strstr(processors, "12 x 1 cores want 12 processors, but this run may use 2;"));
-    assert_non_null(strstr(memory, "12 x 1.02e+03 GiB, and 1 GiB of cache.memory, are more than "
-                                   "the 23 GiB that this machine has;"));
+    assert_non_null(strstr(memory, "12 x 1.0 TiB, and 1.0 GiB of cache.memory, are more than "
+                                   "the 23.0 GiB that this machine has;"));
     m.quota = 1.5;
     m.processors = 1;
     m.memory_bytes = INT64_C(2) << 30;
@@ -139,7 +139,7 @@ static void test_compare__tells_what_is_too_much(void **state)
     fl_job_demand_compare(&m, &job, NULL, 2, processors, memory, sizeof memory);
     assert_non_null(
         strstr(processors, "may use 2 for the time of 1.5 (its control group's quota)"));
-    assert_non_null(strstr(memory, "the 2 GiB that this run's control group allows"));
+    assert_non_null(strstr(memory, "the 2.0 GiB that this run's control group allows"));
     job.cache.policy = FL_CACHE_OFF;
     fl_job_demand_compare(&m, &job, NULL, 2, processors, memory, sizeof memory);
     assert_string_equal(memory, "");
