@@ -6,14 +6,11 @@
 #include "pipe/cost/plan.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define SOCKET_NAME "link"
-
-enum { BIND_MS = 5000, TRY_MS = 20 };
 
 /* ---- opening ---- */
 
@@ -54,31 +51,12 @@ static void let_go(int *held_fd)
     }
 }
 
-/* The port was free when the head began. Another process may have it for a moment only: one that
- * has inherited what held it, or one that has a connection to somewhere else. */
 static fl_status bind_far(const fl_router *router, const fl_router_far *far)
 {
-    int64_t until_us = fl_deadline_us(BIND_MS);
     let_go(far->held_fd);
-    fl_status status = fl_zap_auth_bind(router->guard, router->zmq, router->socket, far->endpoint);
-    bool is_taken = status != FL_OK && zmq_errno() == EADDRINUSE;
-    while (is_taken && fl_left_ms(until_us) > 0) {
-        poll(NULL, 0, TRY_MS);
-        status = fl_zap_auth_bind(router->guard, router->zmq, router->socket, far->endpoint);
-        is_taken = status != FL_OK && zmq_errno() == EADDRINUSE;
-    }
-    if (is_taken) {
-        return fl_fail(
-            FL_EBUSY,
-            "another process has taken %s since the run began, where the workers of "
-            "other hosts connect (PORT + 1 of --listen); start the run again, with ports "
-            "outside of net.ipv4.ip_local_port_range",
-            far->endpoint);
-    }
-    return status == FL_OK
-               ? FL_OK
-               : fl_within(status, "--listen: cannot wait for the workers of other hosts at %s",
-                           far->endpoint);
+    return fl_zap_auth_bind_own(router->guard, router->zmq, router->socket, far->endpoint,
+                                "where the workers of other hosts connect (PORT + 1 of --listen)",
+                                fl_deadline_us(FL_OWN_PORT_MS));
 }
 
 fl_status fl_router_open(fl_router *router, int dir_fd, const char *run_dir, int n_workers,

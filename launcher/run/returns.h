@@ -37,7 +37,7 @@ typedef struct fl_run_losses {
     struct fl_host_starter *starters; /* [hosts->n] ssh of their agents; NULL: it starts none */
     int held_fd;    /* job.yaml, locked, between two controllers; -1: one of them has it */
     bool keeps_key; /* hosts.key stays between two controllers: agents may be started meanwhile */
-    fl_held_ports held_ports; /* between two controllers */
+    fl_held_ports held_ports; /* while neither a survey nor a controller has them */
 } fl_run_losses;
 
 /* Choose where the run goes back to: at most fault.restarts times without having come so far that

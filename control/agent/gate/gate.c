@@ -290,9 +290,8 @@ _Noreturn void fl__gate_run(const fl_agent_options *options, int socket, fl_agen
         _exit(1);
     }
     fl__gate_take_starters(&g);
-    if (!fl_host_socket_open(g.hosts, &g.socket)) {
-        fl_log(FL_LOG_ERROR, "--listen: cannot wait for hosts at %s: %s", g.hosts->agents,
-               zmq_strerror(zmq_errno()));
+    if (fl_host_socket_open(g.hosts, fl_deadline_us(FL_OWN_PORT_MS), &g.socket) != FL_OK) {
+        fl_log(FL_LOG_ERROR, "%s", fl_errmsg());
         _exit(1);
     }
     fl_run_proof_sweep(options->dir_fd);

@@ -1,5 +1,5 @@
-/* The two ports of a head, while it makes a plan: after hosts have measured, and when the run goes
- * back. No gate and no router is there then, and nothing reads what comes. The kernel takes
+/* The two ports of a head, while it makes a plan: before and after hosts measure, and when the run
+ * goes back. No gate and no router is there then, and nothing reads what comes. The kernel takes
  * connections all the same, so that agents see that the head lives; when it dies, they are refused
  * (control/agent/relay/head_watch.h). No other process gets the ports meanwhile, not even for a
  * connection to somewhere else, for which the kernel chooses a port. */

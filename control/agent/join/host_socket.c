@@ -3,6 +3,7 @@
 #include "control/link/keys/zmq_socket.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <zmq.h>
 
@@ -13,18 +14,27 @@ bool fl_host_peer_is(const fl_host_peer *a, const fl_host_peer *b)
     return a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0;
 }
 
-bool fl_host_socket_open(const fl_hosts *hosts, fl_host_socket *out)
+static bool set_options(const fl_host_socket *s)
+{
+    return fl_zap_auth_protect(s->guard, s->socket) &&
+           fl_zmq_set(s->socket, ZMQ_LINGER, LINGER_MS) &&
+           fl_zmq_set(s->socket, ZMQ_ROUTER_MANDATORY, 1) &&
+           fl_zmq_limit_messages(s->socket, FL_HOST_MESSAGE_MAX);
+}
+
+fl_status fl_host_socket_open(const fl_hosts *hosts, int64_t until_us, fl_host_socket *out)
 {
     *out = (fl_host_socket){.zmq = zmq_ctx_new()};
     out->socket = out->zmq == NULL ? NULL : zmq_socket(out->zmq, ZMQ_ROUTER);
-    return out->socket != NULL &&
-           fl_zap_auth_create_for(hosts->secret, hosts->keys.public_key, &out->guard) == FL_OK &&
-           fl_zap_auth_open(out->guard, out->zmq) == FL_OK &&
-           fl_zap_auth_protect(out->guard, out->socket) &&
-           fl_zmq_set(out->socket, ZMQ_LINGER, LINGER_MS) &&
-           fl_zmq_set(out->socket, ZMQ_ROUTER_MANDATORY, 1) &&
-           fl_zmq_limit_messages(out->socket, FL_HOST_MESSAGE_MAX) &&
-           fl_zap_auth_bind(out->guard, out->zmq, out->socket, hosts->agents) == FL_OK;
+    if (out->socket == NULL) {
+        return fl_fail(FL_EIO, "cannot wait for hosts: %s", zmq_strerror(zmq_errno()));
+    }
+    FL_TRY(fl_zap_auth_create_for(hosts->secret, hosts->keys.public_key, &out->guard));
+    FL_TRY(fl_zap_auth_open(out->guard, out->zmq));
+    return set_options(out)
+               ? fl_zap_auth_bind_own(out->guard, out->zmq, out->socket, hosts->agents,
+                                      "where agents join (PORT of --listen)", until_us)
+               : fl_fail(FL_EIO, "cannot wait for hosts: %s", zmq_strerror(zmq_errno()));
 }
 
 void fl_host_socket_close(fl_host_socket *s)
@@ -56,19 +66,36 @@ bool fl_host_socket_found_closed(void)
     return zmq_errno() == EHOSTUNREACH; /* ZMQ_ROUTER_MANDATORY */
 }
 
+static void take_part(zmq_msg_t *part, int size, unsigned char bytes[FL_HOST_MESSAGE_MAX],
+                      fl_host_peer *from)
+{
+    const char *address = size < 0 ? NULL : zmq_msg_gets(part, "Peer-Address");
+    if (address != NULL) {
+        snprintf(from->address, sizeof from->address, "%s", address);
+    }
+    if (size > 0 && size <= FL_HOST_MESSAGE_MAX) {
+        memcpy(bytes, zmq_msg_data(part), (size_t)size);
+    }
+}
+
 bool fl_host_socket_read(const fl_host_socket *s, fl_host_peer *from,
                          unsigned char bytes[FL_HOST_MESSAGE_MAX], size_t *n)
 {
     int more = 0, n_parts = 1, size = 0;
     size_t more_bytes = sizeof more;
+    zmq_msg_t part;
     int n_id = zmq_recv(s->socket, from->bytes, sizeof from->bytes, ZMQ_DONTWAIT);
     if (n_id < 0) {
         return false;
     }
+    from->address[0] = '\0';
+    zmq_msg_init(&part);
     while (zmq_getsockopt(s->socket, ZMQ_RCVMORE, &more, &more_bytes) == 0 && more) {
-        size = zmq_recv(s->socket, bytes, FL_HOST_MESSAGE_MAX, ZMQ_DONTWAIT);
+        size = zmq_msg_recv(&part, s->socket, ZMQ_DONTWAIT);
+        take_part(&part, size, bytes, from);
         n_parts++;
     }
+    zmq_msg_close(&part);
     from->n = (size_t)n_id;
     *n = n_parts == 2 && size >= 0 && size <= FL_HOST_MESSAGE_MAX ? (size_t)size : 0;
     return true;

@@ -17,12 +17,15 @@ typedef struct fl_host_socket {
 typedef struct fl_host_peer {
     unsigned char bytes[FL_HOST_ID_MAX];
     size_t n;
+    char address[FL_HOST_TEXT]; /* from which it comes; "": not known */
 } fl_host_peer;
 
 bool fl_host_peer_is(const fl_host_peer *a, const fl_host_peer *b);
 
-/* Bind hosts->agents. False, with zmq_errno; close it then, too. */
-bool fl_host_socket_open(const fl_hosts *hosts, fl_host_socket *out);
+/* Bind hosts->agents; another process may have the port until until_us. FL_EBUSY: it has it
+ * still. Close the socket also after a failure. */
+fl_status fl_host_socket_open(const fl_hosts *hosts, int64_t until_us,
+                              fl_host_socket *out) FL_MUST_CHECK;
 
 /* Waits until the last messages are sent, a fifth of a second at most. */
 void fl_host_socket_close(fl_host_socket *socket);

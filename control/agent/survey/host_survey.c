@@ -148,22 +148,29 @@ static fl_status start_agents(fl__survey *s)
     return FL_OK;
 }
 
+static fl_status open_ports(fl__survey *s)
+{
+    int64_t until_us = fl_deadline_us(FL_OWN_PORT_MS);
+    fl_held_ports_close(s->o->held_ports);
+    FL_TRY(fl_host_socket_open(s->o->hosts, until_us, &s->socket));
+    s->links = zmq_socket(s->socket.zmq, ZMQ_ROUTER);
+    bool good = s->links != NULL && fl_zmq_set(s->links, ZMQ_LINGER, 0) &&
+                fl_zmq_limit_messages(s->links, FL_HOST_MESSAGE_MAX) &&
+                fl_zap_auth_protect(s->socket.guard, s->links);
+    return good ? fl_zap_auth_bind_own(s->socket.guard, s->socket.zmq, s->links, s->o->hosts->links,
+                                       "where hosts that measure find each other (PORT + 1 of "
+                                       "--listen)",
+                                       until_us)
+                : fl_fail(FL_EIO, "cannot wait for hosts: %s", zmq_strerror(zmq_errno()));
+}
+
 static fl_status open_survey(fl__survey *s)
 {
     fl_status status =
         fl__survey_fork(s) ? start_agents(s) : fl_fail(FL_EIO, "%s", strerror(errno));
     FL_TRY(status);
     FL_TRY(fl_store_create(&s->store));
-    bool good = fl_host_socket_open(s->o->hosts, &s->socket);
-    s->links = good ? zmq_socket(s->socket.zmq, ZMQ_ROUTER) : NULL;
-    return s->links != NULL && fl_zmq_set(s->links, ZMQ_LINGER, 0) &&
-                   fl_zmq_limit_messages(s->links, FL_HOST_MESSAGE_MAX) &&
-                   fl_zap_auth_protect(s->socket.guard, s->links) &&
-                   fl_zap_auth_bind(s->socket.guard, s->socket.zmq, s->links, s->o->hosts->links) ==
-                       FL_OK
-               ? FL_OK
-               : fl_fail(FL_EIO, "--listen: cannot wait for hosts at %s and %s: %s",
-                         s->o->hosts->agents, s->o->hosts->links, zmq_strerror(zmq_errno()));
+    return open_ports(s);
 }
 
 /* Whether this host has an agent, which may be cut off for the moment. */

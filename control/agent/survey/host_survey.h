@@ -48,8 +48,8 @@ typedef struct fl_host_survey_options {
     bool dismiss;                       /* agents end: nothing follows */
     struct fl_host_starter *starters;   /* out [hosts->n]: of agents that ssh started and that stay,
                                            after FL_OK; without dismiss */
-    struct fl_held_ports *held_ports;   /* in and out: they are held after FL_OK (held_port.h);
-                                           NULL: not wanted. Without dismiss */
+    struct fl_held_ports *held_ports;   /* in and out: taken over, and held again after FL_OK
+                                           (held_port.h); NULL: not wanted. Without dismiss */
     bool recorded; /* clients find in run_dir for whom it waits, and may end that wait there */
     bool quiet;    /* nothing is said, and what agents say is not shown */
 } fl_host_survey_options;

@@ -1,4 +1,5 @@
 #include "control/agent/join/awaited.h"
+#include "control/agent/join/held_port.h"
 #include "control/agent/join/join_address.h"
 #include "control/agent/survey/host_survey_parts.h"
 #include "device/errors/log.h"
@@ -56,6 +57,7 @@ bool fl__survey_fork(fl__survey *s)
     s->pid = fork();
     if (s->pid == 0) {
         close(ends[0]);
+        fl_held_ports_close(s->o->held_ports);
         become_probe(s, ends[1], self);
     }
     close(ends[1]);

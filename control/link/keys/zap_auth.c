@@ -10,6 +10,7 @@
 #include "device/system/files/input_file.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,8 @@ enum {
     FILE_BYTES = 128 * 1024,
     KEY_BYTES = 32,
     FRAME_MAX = 256,
-    ANSWERS_A_TURN = 64
+    ANSWERS_A_TURN = 64,
+    TRY_MS = 20, /* between two attempts to get a port */
 };
 
 #define DOMAIN_NAME "frostline"
@@ -273,6 +275,24 @@ fl_status fl_zap_auth_bind(fl_zap_auth *guard, void *zmq, void *socket, const ch
     return fl_door_bind(guard->door, zmq, socket, endpoint)
                ? FL_OK
                : fl_fail(FL_EIO, "%s", zmq_strerror(zmq_errno()));
+}
+
+fl_status fl_zap_auth_bind_own(fl_zap_auth *guard, void *zmq, void *socket, const char *endpoint,
+                               const char *use, int64_t until_us)
+{
+    fl_status status = fl_zap_auth_bind(guard, zmq, socket, endpoint);
+    while (status != FL_OK && zmq_errno() == EADDRINUSE && fl_left_ms(until_us) > 0) {
+        poll(NULL, 0, TRY_MS);
+        status = fl_zap_auth_bind(guard, zmq, socket, endpoint);
+    }
+    if (status != FL_OK && zmq_errno() == EADDRINUSE) {
+        return fl_fail(FL_EBUSY,
+                       "another process has taken %s, which was free before, %s; start again, with "
+                       "ports outside of net.ipv4.ip_local_port_range",
+                       endpoint, use);
+    }
+    return status == FL_OK ? FL_OK
+                           : fl_within(status, "--listen: cannot open %s, %s", endpoint, use);
 }
 
 void *fl_zap_auth_socket(const fl_zap_auth *guard)

@@ -9,8 +9,12 @@
 #include <frostline/job.h>
 
 #include <stdbool.h>
+#include <stdint.h>
 
-enum { FL_KEY_MAX = FL_CURVE_KEY }; /* bytes of a key in Z85, with its zero */
+enum {
+    FL_KEY_MAX = FL_CURVE_KEY, /* bytes of a key in Z85, with its zero */
+    FL_OWN_PORT_MS = 5000,     /* for which a head tries to get a port of its own */
+};
 
 typedef struct fl_zap_auth fl_zap_auth;
 
@@ -36,6 +40,13 @@ bool fl_zap_auth_protect(const fl_zap_auth *guard, void *socket);
  * room for (door.h). FL_EIO, FL_ENOMEM; zmq_errno is set. */
 fl_status fl_zap_auth_bind(fl_zap_auth *guard, void *zmq, void *socket,
                            const char *endpoint) FL_MUST_CHECK;
+
+/* The same for a port of the head of a run, which was free when the command began: another process
+ * may have it for a moment, as one that has inherited what held it (held_port.h), or one with a
+ * connection for which the kernel has chosen this port. Tries until until_us; then FL_EBUSY.
+ * use   what the port is for, in messages: "where agents join (PORT of --listen)" */
+fl_status fl_zap_auth_bind_own(fl_zap_auth *guard, void *zmq, void *socket, const char *endpoint,
+                               const char *use, int64_t until_us) FL_MUST_CHECK;
 
 /* The item to poll; and the function that answers the requests that have arrived. */
 void *fl_zap_auth_socket(const fl_zap_auth *guard);

@@ -1,5 +1,6 @@
 #include "launcher/run/plan/own_costs.h"
 
+#include "control/agent/join/held_port.h"
 #include "device/errors/failure.h"
 #include "device/system/child.h"
 #include "launcher/run/plan/run_plan.h"
@@ -66,6 +67,7 @@ fl_status fl_own_costs_start(const fl_preparation *p, fl_own_costs *out)
     out->pid = fork();
     if (out->pid == 0) {
         close(ends[0]);
+        fl_held_ports_close(p->held_ports); /* the copy of a process that outlives it */
         measure_own(p, out->shared, self);
     }
     int error = errno;

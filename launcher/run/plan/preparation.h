@@ -64,9 +64,9 @@ typedef struct fl_preparation {
     const char *recorded_dir;         /* of the run to repeat; NULL: none */
     struct fl_resume *resume;         /* the run that continues; NULL: a new one begins */
     struct fl_kept_snapshot *kept;    /* its snapshots in memory; NULL: it makes none */
-    struct fl_held_ports *held_ports; /* between a survey and the controller, and from one
-                                         controller to the next (held_port.h); NULL: nothing holds
-                                         them */
+    struct fl_held_ports *held_ports; /* until a survey or the controller opens them, in between,
+                                         and from one controller to the next (held_port.h); NULL:
+                                         nothing holds them */
     struct fl_run_losses *losses;     /* for which it goes back (returns.h); NULL: it never does */
     fl_recovery_sums *recovered;      /* what losses have cost it so far; NULL: not wanted */
     fl_recording recording;

@@ -131,7 +131,7 @@ static void open_head(joining *j, char endpoint[FL_HOSTS_ENDPOINT_MAX])
     snprintf(j->hosts.agents, sizeof j->hosts.agents, "tcp://127.0.0.1:*");
     assert_int_equal(zmq_curve_keypair(j->hosts.keys.server, j->hosts.secret), 0);
     assert_int_equal(zmq_curve_keypair(j->hosts.keys.public_key, j->hosts.keys.secret), 0);
-    assert_true(fl_host_socket_open(&j->hosts, &j->socket));
+    assert_int_equal(fl_host_socket_open(&j->hosts, 0, &j->socket), FL_OK);
     assert_int_equal(zmq_getsockopt(j->socket.socket, ZMQ_LAST_ENDPOINT, endpoint, &n), 0);
 }
 

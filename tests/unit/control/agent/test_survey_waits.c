@@ -1,7 +1,7 @@
 /* The wait of a survey for this host's own measurement, whose process may be stopped. Would catch:
  * a start of a run on several hosts that hangs with it, and one that does not heed SIGTERM there.
- * And what it leaves: agents that find no port take their head for dead,
- * and a run whose port another process takes meanwhile does not begin. */
+ * And its ports: agents that find none take their head for dead, a run whose port another process
+ * takes meanwhile does not begin, and a port that is taken is no mistake of the user. */
 #include "control/agent/join/held_port.h"
 #include "control/agent/survey/host_survey.h"
 #include "device/system/clock.h"
@@ -120,14 +120,12 @@ static void check_held(int port)
     assert_int_equal(take_port(port), -1);
 }
 
-/* The head alone, with nothing to measure. */
-static void test_survey_waits__the_ports_of_the_head_are_held_afterwards(void **state)
+/* The head alone, with nothing to measure, at these ports. */
+static fl_status survey_at(int agents, int links, fl_held_ports *held)
 {
-    (void)state;
     fl_hosts *hosts = calloc(1, sizeof *hosts);
     fl_host_survey *found = calloc(1, sizeof *found);
-    fl_held_ports held = {-1, -1};
-    int stopped = 0, agents = free_port(), links = free_port();
+    int stopped = 0;
     assert_true(hosts != NULL && found != NULL);
     hosts->n = hosts->host[0].n = 1;
     hosts->detect_ms = LONG_MS;
@@ -139,15 +137,64 @@ static void test_survey_waits__the_ports_of_the_head_are_held_afterwards(void **
                                             .n_ranks = 1,
                                             .run_dir = "/",
                                             .join_ms = LONG_MS,
-                                            .held_ports = &held,
+                                            .held_ports = held,
                                             .quiet = true};
-    assert_int_equal(fl_host_survey_run(&options, found, &stopped), FL_OK);
+    fl_status status = fl_host_survey_run(&options, found, &stopped);
+    free(found);
+    free(hosts);
+    return status;
+}
+
+static void test_survey_waits__the_ports_of_the_head_are_held_afterwards(void **state)
+{
+    (void)state;
+    fl_held_ports held = {-1, -1};
+    int agents = free_port(), links = free_port();
+    assert_int_equal(survey_at(agents, links, &held), FL_OK);
     check_held(agents);
     check_held(links);
     fl_held_ports_close(&held);
     assert_true(held.agents == -1 && held.links == -1);
-    free(found);
-    free(hosts);
+}
+
+static int hold(int port)
+{
+    char endpoint[64];
+    snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%d", port);
+    int fd = fl_held_port_open(endpoint);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* As the run has held them since it began; the process that measures for this host has a copy. */
+static void test_survey_waits__takes_over_ports_that_are_held(void **state)
+{
+    (void)state;
+    int agents = free_port(), links = free_port();
+    fl_held_ports held = {.agents = hold(agents), .links = hold(links)};
+    assert_int_equal(survey_at(agents, links, &held), FL_OK);
+    check_held(agents);
+    check_held(links);
+    fl_held_ports_close(&held);
+}
+
+static void expect_busy(int agents, int links, int taken)
+{
+    char endpoint[64];
+    fl_held_ports held = {-1, -1};
+    int fd = hold(taken);
+    assert_int_equal(survey_at(agents, links, &held), FL_EBUSY);
+    snprintf(endpoint, sizeof endpoint, "another process has taken tcp://127.0.0.1:%d", taken);
+    assert_non_null(strstr(fl_errmsg(), endpoint));
+    fl_held_port_close(&fd);
+}
+
+static void test_survey_waits__a_port_that_stays_taken_is_busy(void **state)
+{
+    (void)state;
+    int agents = free_port(), links = free_port();
+    expect_busy(agents, links, agents);
+    expect_busy(agents, links, links);
 }
 
 int main(void)
@@ -156,6 +203,8 @@ int main(void)
         cmocka_unit_test(test_survey_waits__a_process_that_never_measures_ends_the_start),
         cmocka_unit_test(test_survey_waits__a_signal_ends_the_wait_for_it),
         cmocka_unit_test(test_survey_waits__the_ports_of_the_head_are_held_afterwards),
+        cmocka_unit_test(test_survey_waits__takes_over_ports_that_are_held),
+        cmocka_unit_test(test_survey_waits__a_port_that_stays_taken_is_busy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
