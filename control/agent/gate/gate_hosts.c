@@ -241,16 +241,17 @@ static void take_from_host(fl__gate *g, int i, const fl_host_message *message)
     }
 }
 
-static void take_message(fl__gate *g, const fl_host_peer *from, const unsigned char *bytes,
-                         size_t n)
+void fl__gate_take_message(fl__gate *g, const fl_host_peer *from, const unsigned char *bytes,
+                           size_t n)
 {
     fl_host_message message;
     int i = find_peer(g, from);
     fl_status status = fl_host_wire_get(bytes, n, &message);
     if (status == FL_ENOTSUP && i < 0 && g->end_us == 0) {
-        char why[FL_HOST_TEXT_MAX + 1];
+        char why[FL_HOST_TEXT_MAX + 1], name[FL_HOST_TEXT] = "";
         fl_join_other_version(why);
-        fl__gate_refuse_host(g, from, why);
+        bool asks = fl_host_wire_asked(bytes, n, name);
+        fl__gate_refuse_version(g, from, asks ? name : "", why);
         return;
     }
     if (status != FL_OK) {
@@ -274,6 +275,6 @@ bool fl__gate_read_host(fl__gate *g)
     if (!fl_host_socket_read(&g->socket, &from, bytes, &n)) {
         return false;
     }
-    take_message(g, &from, bytes, n);
+    fl__gate_take_message(g, &from, bytes, n);
     return true;
 }

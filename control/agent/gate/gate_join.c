@@ -188,11 +188,11 @@ static int add_host(fl__gate *g, const fl_host_join *join, char why[FL_HOST_TEXT
     return i;
 }
 
-void fl__gate_refuse_host(fl__gate *g, const fl_host_peer *from, const char *why)
+static void refuse_host(fl__gate *g, const fl_host_peer *from, const char *name, const char *why)
 {
     fl_host_message refusal = {.type = FL_HOST_REFUSE};
     snprintf(refusal.text, sizeof refusal.text, "%s", why);
-    fl_log_counted(&g->n_refused, FL_JOIN_REFUSALS, "refused a host: %s", refusal.text);
+    fl_refusals_tell(&g->refusals, name, from->address, why, fl_now_us());
     (void)fl__gate_send_to_host(g, from, &refusal);
 }
 
@@ -207,12 +207,15 @@ static void turn_away(fl__gate *g, const fl_host_peer *from, int i)
     }
 }
 
-/* An agent of another version asks for a host. The run that is to begin waits for no other agent of
- * that host: the survey of the links does not either. */
-static void give_up_host(fl__gate *g, int i, const char *why)
+/* The run that is to begin waits for no other agent of that host, unless one is on its way by ssh:
+ * the survey of the links does not either. */
+void fl__gate_refuse_version(fl__gate *g, const fl_host_peer *from, const char *name,
+                             const char *why)
 {
+    int i = fl_hosts_find(g->hosts, name);
     fl__remote_host *r = i <= 0 ? NULL : &g->remote[i];
-    if (r != NULL && r->state == FL__HOST_AWAITED && !g->hosts->again) {
+    refuse_host(g, from, name, why);
+    if (r != NULL && r->state == FL__HOST_AWAITED && r->starter.pid == 0 && !g->hosts->again) {
         r->unfit = true;
         fl__gate_lose_host(g, i, why);
     }
@@ -231,9 +234,10 @@ void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_joi
         g->remote[i].owes_join = false;
     }
     if (!fl_join_has_version(join, why)) {
-        give_up_host(g, i, why);
-        refused = true;
-    } else if (i < 0) {
+        fl__gate_refuse_version(g, from, join->name, why);
+        return;
+    }
+    if (i < 0) {
         i = add_host(g, join, why);
         refused = i < 0;
     }
@@ -250,6 +254,6 @@ void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_joi
         }
     }
     if (refused) {
-        fl__gate_refuse_host(g, from, why);
+        refuse_host(g, from, join->name, why);
     }
 }

@@ -6,6 +6,7 @@
 #include "control/agent/join/host_socket.h"
 #include "control/agent/join/host_start.h"
 #include "control/agent/join/join_claim.h"
+#include "control/agent/join/refusals.h"
 #include "control/agent/join/wait_record.h"
 #include "control/agent/process/agent.h"
 #include "control/agent/wire/agent_wire.h"
@@ -81,7 +82,8 @@ typedef struct fl__gate {
     int64_t turned_us;        /* the end of the loop's last turn */
     int64_t looked_us;        /* at the tasks of an engine that are to join */
     int64_t alive_us;         /* when the hosts heard of the head last */
-    int64_t n_dropped[FL__GATE_DROPS], n_refused;
+    int64_t n_dropped[FL__GATE_DROPS];
+    fl_refusals refusals;
     int64_t end_us;    /* until when the gate waits for the others to end; 0: the run goes on */
     fl_host_type last; /* with end_us: what the hosts are told, */
     char last_why[FL_HOST_TEXT_MAX + 1];
@@ -130,12 +132,17 @@ void fl__gate_lose_worker(fl__gate *g, int rank);
 
 /* Take one message of a host; false: none is there. The controller's socket takes a frame. */
 bool fl__gate_read_host(fl__gate *g);
+void fl__gate_take_message(fl__gate *g, const fl_host_peer *from, const unsigned char *bytes,
+                           size_t n);
 
 /* ---- gate_join.c: how a host joins ---- */
 
 /* An agent asks to join: it is taken in, refused, or asks again later. */
 void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_join *join);
-void fl__gate_refuse_host(fl__gate *g, const fl_host_peer *from, const char *why);
+
+/* An agent of another version asks for the host of this name; "": for none. */
+void fl__gate_refuse_version(fl__gate *g, const fl_host_peer *from, const char *name,
+                             const char *why);
 
 /* ---- gate_proof.c: whether a host shares the run directory; run_proof.h has the steps ---- */
 

@@ -4,9 +4,6 @@
 
 #include "control/agent/join/host_socket.h"
 
-/* How many agents that were refused get a line of their own in the log: fl_log_counted. */
-enum { FL_JOIN_REFUSALS = 100 };
-
 /* Whether it has the version of this program; else why not. Pure. */
 bool fl_join_has_version(const fl_host_join *join, char why[FL_HOST_TEXT_MAX + 1]);
 

@@ -8,6 +8,7 @@
 #include "control/agent/join/host_socket.h"
 #include "control/agent/join/host_start.h"
 #include "control/agent/join/join_claim.h"
+#include "control/agent/join/refusals.h"
 #include "control/agent/join/wait_record.h"
 #include "control/agent/survey/host_survey.h"
 
@@ -42,7 +43,8 @@ typedef struct fl__survey {
     int64_t stood_us;  /* for which this process did not run, since links were ordered last */
     int64_t looked_us; /* at the tasks of an engine that are to join */
     int64_t alive_us;  /* when hosts that measure last heard of the head */
-    int64_t n_dropped, n_refused; /* messages, agents */
+    int64_t n_dropped; /* messages */
+    fl_refusals refusals;
     fl_wait_record record;
     int record_fd;      /* the run directory; -1: the wait is not recorded */
     int own, signal_fd; /* the socket of this host's process */

@@ -95,12 +95,25 @@ fl_status fl__survey_loss_of(const fl__survey *s, int i)
     return s->host[i].gone && s->host[i].unfit ? FL_EINVAL : FL_EPEER;
 }
 
-static void refuse_host(fl__survey *s, const fl_host_peer *from, const char *why)
+static void refuse_host(fl__survey *s, const fl_host_peer *from, const char *name, const char *why)
 {
     if (!s->o->quiet) {
-        fl_log_counted(&s->n_refused, FL_JOIN_REFUSALS, "refused a host: %s", why);
+        fl_refusals_tell(&s->refusals, name, from->address, why, fl_now_us());
     }
     fl__survey_send_text(s, from, FL_HOST_REFUSE, why);
+}
+
+/* Of another version. Its host does not come before a user corrects that; another agent of the
+ * host may be there, or on its way by ssh. */
+static void refuse_version(fl__survey *s, const fl_host_peer *from, const char *name,
+                           const char *why)
+{
+    int i = fl_hosts_find(s->o->hosts, name);
+    bool awaited = i > 0 && !s->o->hosts->host[i].absent && !s->host[i].joined;
+    refuse_host(s, from, name, why);
+    if (awaited && s->host[i].starter.pid == 0) {
+        fl__survey_note_gone(s, i, true, why);
+    }
 }
 
 /* Whether this agent is the host's own, or takes its place. As in the gate, one that has joined
@@ -147,12 +160,11 @@ static void take_join(fl__survey *s, const fl_host_peer *from, const fl_host_joi
     int i = fl_hosts_find(s->o->hosts, join->name);
     bool known = i > 0 && !s->o->hosts->host[i].absent;
     if (known && !fl_join_has_version(join, why)) {
-        refuse_host(s, from, why);
-        fl__survey_note_gone(s, i, true, why);
+        refuse_version(s, from, join->name, why);
         return;
     }
     if (i == 0 || (i < 0 && !fl_join_has_ranks(s->o->hosts, join, s->o->n_ranks, why))) {
-        refuse_host(s, from, why);
+        refuse_host(s, from, join->name, why);
         return;
     }
     bool refused = false;
@@ -164,7 +176,7 @@ static void take_join(fl__survey *s, const fl_host_peer *from, const fl_host_joi
         }
     }
     if (refused) {
-        refuse_host(s, from, why);
+        refuse_host(s, from, join->name, why);
         return;
     }
     fl__survey_send_text(s, from, FL_HOST_ALIVE, "");
@@ -192,9 +204,10 @@ static void take_message(fl__survey *s, const fl_host_peer *from, const unsigned
         s->host[i].heard_us = fl_now_us();
     }
     if (status == FL_ENOTSUP) {
-        char why[FL_HOST_TEXT_MAX + 1];
+        char why[FL_HOST_TEXT_MAX + 1], name[FL_HOST_TEXT] = "";
         fl_join_other_version(why);
-        fl__survey_send_text(s, from, FL_HOST_REFUSE, why);
+        bool asks = fl_host_wire_asked(bytes, n, name);
+        refuse_version(s, from, asks ? name : "", why);
     } else if (status != FL_OK) {
         fl_log_counted(&s->n_dropped, 1, "dropped a message from %s%s: %s",
                        i < 0 ? "an agent that has not joined" : "host ",

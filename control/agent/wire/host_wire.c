@@ -458,3 +458,12 @@ fl_status fl_host_wire_get(const unsigned char *bytes, size_t n, fl_host_message
     }
     return FL_OK;
 }
+
+bool fl_host_wire_asked(const unsigned char *bytes, size_t n, char name[FL_HOST_TEXT])
+{
+    fl_reader r = {.at = bytes, .left = n};
+    uint64_t magic = fl_get(&r, 4);
+    (void)fl_get(&r, 2); /* the version */
+    uint64_t type = fl_get(&r, 2);
+    return magic == MAGIC && type == FL_HOST_JOIN && get_name(&r, name) && !r.short_of_bytes;
+}

@@ -3,7 +3,8 @@
  *
  *     magic u32 | version u16 | type u16 | body
  *
- * Little-endian. A message either decodes whole or is refused. */
+ * Little-endian. A message either decodes whole or is refused. In all versions, the body of JOIN
+ * begins with the name of the host. */
 #ifndef FL_CONTROL_AGENT_WIRE_HOST_WIRE_H
 #define FL_CONTROL_AGENT_WIRE_HOST_WIRE_H
 
@@ -140,5 +141,9 @@ size_t fl_host_wire_put(const fl_host_message *message, unsigned char out[FL_HOS
  */
 fl_status fl_host_wire_get(const unsigned char *bytes, size_t n,
                            fl_host_message *out) FL_MUST_CHECK;
+
+/* The host that an agent asks for in JOIN, of this version or another one. False: the message is no
+ * JOIN, or has no name that a host can have. Threads: pure; any. */
+bool fl_host_wire_asked(const unsigned char *bytes, size_t n, char name[FL_HOST_TEXT]);
 
 #endif

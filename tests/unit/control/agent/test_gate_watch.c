@@ -113,6 +113,36 @@ static void test_gate_watch__another_version_ends_the_wait(void **state)
     free(w);
 }
 
+/* The version of the messages is another one: the frame of a JOIN of today with another number. */
+static fl__host_state hear_other_wire(gate_with_host *w, const char *name, pid_t ssh)
+{
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    fl_host_message join = {.type = FL_HOST_JOIN, .join = {.n_devices = 1}};
+    const fl_host_peer from = {.n = 1};
+    snprintf(join.join.name, sizeof join.join.name, "%s", name);
+    size_t n = fl_host_wire_put(&join, bytes);
+    bytes[4]++; /* of the version, after the magic number */
+    w->remote[1].state = FL__HOST_AWAITED;
+    w->remote[1].starter.pid = ssh;
+    fl__gate_take_message(&w->gate, &from, bytes, n);
+    w->remote[1].starter.pid = 0;
+    return w->remote[1].state;
+}
+
+/* The same, where it is the version of the messages. Another agent of the host may be on its way,
+ * by ssh. */
+static void test_gate_watch__another_version_of_messages_does_too(void **state)
+{
+    (void)state;
+    gate_with_host *w = look(5000, 0, 0);
+    assert_int_equal(hear_other_wire(w, "c", 0), FL__HOST_AWAITED);
+    assert_int_equal(hear_other_wire(w, "b", 1), FL__HOST_AWAITED);
+    assert_int_equal(hear_other_wire(w, "b", 0), FL__HOST_GONE);
+    assert_true(w->remote[1].unfit);
+    assert_non_null(strstr(w->remote[1].why, "it has another version of frostline"));
+    free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -120,6 +150,7 @@ int main(void)
         cmocka_unit_test(test_gate_watch__says_for_how_long),
         cmocka_unit_test(test_gate_watch__a_silence_that_is_excused_loses_none),
         cmocka_unit_test(test_gate_watch__another_version_ends_the_wait),
+        cmocka_unit_test(test_gate_watch__another_version_of_messages_does_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

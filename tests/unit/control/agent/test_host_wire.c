@@ -232,6 +232,25 @@ static void test_host_wire__survives_noise(void **state)
     assert_true(n_refused >= 64); /* the header, at least */
 }
 
+/* Also of a version that comes later. */
+static void test_host_wire__any_version_says_which_host_asks(void **state)
+{
+    (void)state;
+    unsigned char bytes[FL_HOST_MESSAGE_MAX];
+    char name[FL_HOST_TEXT] = "";
+    fl_host_message m = {.type = FL_HOST_JOIN, .join = {.name = "b", .n_devices = 1}}, read;
+    size_t n = fl_host_wire_put(&m, bytes);
+    bytes[4]++;
+    assert_int_equal(host_message_get(bytes, n, &read), FL_ENOTSUP);
+    assert_true(fl_host_wire_asked(bytes, n, name));
+    assert_string_equal(name, "b");
+    for (size_t cut = 0; cut < FL_HOST_HEADER_BYTES + 5; cut++) { /* the name ends there */
+        assert_false(fl_host_wire_asked(bytes, cut, name));
+    }
+    m = (fl_host_message){.type = FL_HOST_LEAVE, .text = "b"};
+    assert_false(fl_host_wire_asked(bytes, fl_host_wire_put(&m, bytes), name));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +260,7 @@ int main(void)
         cmocka_unit_test(test_host_wire__refuses_values_that_make_no_sense),
         cmocka_unit_test(test_host_wire__refuses_names_that_no_file_of_hosts_has),
         cmocka_unit_test(test_host_wire__survives_noise),
+        cmocka_unit_test(test_host_wire__any_version_says_which_host_asks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
