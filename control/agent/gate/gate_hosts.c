@@ -151,6 +151,16 @@ static bool is_report(fl_agent_type type)
     return (type >= FL_AGENT_SPAWNED && type <= FL_AGENT_FLIGHT) || type == FL_AGENT_RECORDS;
 }
 
+/* The start of a process is reported once, and its end once after that: the controller waits for a
+ * start, and the gate reports the end of what it knows to run. */
+static bool is_in_turn(const fl_agent_child *c, const fl_agent_frame *frame)
+{
+    bool runs = frame->incarnation == c->incarnation && c->lives;
+    return frame->type == FL_AGENT_SPAWNED  ? runs && c->pid == 0
+           : frame->type == FL_AGENT_EXITED ? runs && c->pid > 0
+                                            : true;
+}
+
 /* A host speaks for its own workers only. */
 static void take_host_frame(fl__gate *g, int i, const void *bytes, size_t n)
 {
@@ -158,10 +168,12 @@ static void take_host_frame(fl__gate *g, int i, const void *bytes, size_t n)
     fl_agent_frame frame;
     bool good = fl_agent_wire_get(bytes, n, &frame) == FL_OK && frame.rank >= host->first &&
                 frame.rank < host->first + host->n && frame.rank < g->o->n_workers &&
-                (is_report(frame.type) || frame.type == FL_AGENT_SHARES);
+                (is_report(frame.type) || frame.type == FL_AGENT_SHARES) &&
+                is_in_turn(&g->children[frame.rank], &frame);
     if (!good) {
         fl_log_counted(&g->n_dropped[FL__GATE_DROP_REPORT], 1,
-                       "dropped %zu bytes from host %s: no report of its workers", n, host->name);
+                       "dropped %zu bytes from host %s: no report of its workers, or not in turn",
+                       n, host->name);
         return;
     }
     if (frame.type == FL_AGENT_SHARES) {
@@ -169,10 +181,10 @@ static void take_host_frame(fl__gate *g, int i, const void *bytes, size_t n)
         return;
     }
     fl_agent_child *c = &g->children[frame.rank];
-    if (frame.incarnation == c->incarnation && frame.type == FL_AGENT_SPAWNED) {
+    if (frame.type == FL_AGENT_SPAWNED) {
         c->pid = (pid_t)frame.spawned.pid;
         c->lives = c->pid > 0;
-    } else if (frame.incarnation == c->incarnation && frame.type == FL_AGENT_EXITED) {
+    } else if (frame.type == FL_AGENT_EXITED) {
         c->lives = false;
     }
     (void)send(g->controller, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -60,7 +60,7 @@ typedef struct fl__kept_frame {
 /* What is dropped, and counted. */
 typedef enum fl__gate_drop {
     FL__GATE_DROP_MESSAGE, /* of an agent: it is not one of those that hosts exchange */
-    FL__GATE_DROP_REPORT,  /* of a host: none of its workers */
+    FL__GATE_DROP_REPORT,  /* of a host: none of its workers, or out of turn */
     FL__GATE_DROP_FRAME,   /* of the controller */
     FL__GATE_DROPS
 } fl__gate_drop;
