@@ -20,6 +20,7 @@ static void note_failure(fl_collection *c, fl_status status, int rank, const cha
 {
     if (c->status == FL_OK) {
         c->status = status;
+        c->failed_rank = rank;
         snprintf(c->why, sizeof c->why, "worker %d: %s", rank, why);
     }
 }
@@ -47,6 +48,7 @@ void fl_collection_file(fl_collection *c, int rank, const fl_checkpoint_file_rep
         return;
     }
     c->linked[c->n_files] = report->linked;
+    c->writer[c->n_files] = rank;
     c->file[c->n_files++] = entry;
 }
 
@@ -63,6 +65,7 @@ void fl_collection_part(fl_collection *c, int rank, const fl_checkpoint_part_rep
         note_failure(c, report->status, rank, fl_status_text(report->status));
     } else if (report->status != FL_OK && c->status == FL_OK) { /* the text names the worker */
         c->status = report->status;
+        c->failed_rank = rank;
         snprintf(c->why, sizeof c->why, "%s", report->text);
     }
     c->generation = report->generation;

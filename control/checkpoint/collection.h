@@ -14,9 +14,11 @@ typedef struct fl_collection {
     int n_files;
     fl_checkpoint_entry file[FL_CHECKPOINT_FILES_MAX];
     bool linked[FL_CHECKPOINT_FILES_MAX]; /* the bytes and the hash are not known yet */
+    int writer[FL_CHECKPOINT_FILES_MAX];  /* the rank that has written or linked it */
     int64_t bytes;                        /* written, without links */
     int64_t copy_us, write_us;            /* the longest of any worker */
-    fl_status status;                     /* of the first part that failed */
+    fl_status status;                     /* of the first part that failed, */
+    int failed_rank;                      /* and whose part that is */
     char why[1100];
 } fl_collection;
 

@@ -225,7 +225,8 @@ static fl_status sync_records(int run_fd)
 
 /* A worker of another host may have written its file into another folder of this path. Opening the
  * file makes a client of NFS ask the server for its size. */
-static fl_status check_file(const fl_checkpoint_entry *entry, const char *folder, int folder_fd)
+static fl_status check_file(const fl_checkpoint_entry *entry, const char *writer,
+                            const char *folder, int folder_fd)
 {
     struct stat st = {0};
     int fd = openat(folder_fd, entry->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -235,25 +236,31 @@ static fl_status check_file(const fl_checkpoint_entry *entry, const char *folder
         close(fd);
     }
     if (!is_there) {
-        return fl_fail(FL_EIO, "%s/%s, which a worker has written: %s", folder, entry->name,
+        return fl_fail(FL_EIO, "%s/%s, which %s has written: %s", folder, entry->name, writer,
                        strerror(error));
     }
     return st.st_size == entry->bytes
                ? FL_OK
-               : fl_fail(FL_EIO, "%s/%s: found %lld bytes, a worker has written %lld", folder,
-                         entry->name, (long long)st.st_size, (long long)entry->bytes);
+               : fl_fail(FL_EIO, "%s/%s: found %lld bytes, %s has written %lld", folder,
+                         entry->name, (long long)st.st_size, writer, (long long)entry->bytes);
 }
 
-static fl_status check_files(const fl_checkpoint *checkpoint, const char *folder, int folder_fd)
+static fl_status check_files(fl_commit *commit, const char *folder, int folder_fd)
 {
-    for (int i = 0; i < checkpoint->n_files; i++) {
-        FL_TRY(check_file(&checkpoint->file[i], folder, folder_fd));
+    fl_status status = FL_OK;
+    for (int i = 0; i < commit->checkpoint->n_files && status == FL_OK; i++) {
+        char writer[32] = "a worker";
+        if (commit->writer[i] > 0) {
+            snprintf(writer, sizeof writer, "worker %d", commit->writer[i] - 1);
+        }
+        status = check_file(&commit->checkpoint->file[i], writer, folder, folder_fd);
+        commit->lost_writer = status == FL_OK ? 0 : commit->writer[i];
     }
-    return FL_OK;
+    return status;
 }
 
 /* ② */
-static fl_status write_last_files(const fl_commit *commit)
+static fl_status write_last_files(fl_commit *commit)
 {
     char name[FL_CHECKPOINT_NAME_MAX];
     fl_checkpoint_folder_name(commit->step, name);
@@ -261,7 +268,7 @@ static fl_status write_last_files(const fl_commit *commit)
     if (fd < 0) {
         return fl_fail(FL_EIO, "%s: %s", name, strerror(errno));
     }
-    fl_status status = check_files(commit->checkpoint, name, fd);
+    fl_status status = check_files(commit, name, fd);
     if (status == FL_OK && !commit->renews) {
         status = fl_checkpoint_write_index(commit->checkpoint, commit->model, fd);
     }
@@ -297,7 +304,7 @@ static fl_status check_wanted(const fl_commit *commit)
     return atomic_load(&commit->abandoned) ? fl_fail(FL_ESTOPPED, "the run has ended") : FL_OK;
 }
 
-static fl_status commit_folder(const fl_commit *commit)
+static fl_status commit_folder(fl_commit *commit)
 {
     FL_TRY(sync_records(commit->run_fd));
     FL_TRY(check_wanted(commit));

@@ -24,6 +24,8 @@ typedef struct fl_commit {
     const fl_model *model;
     int run_fd;                /* the run directory */
     fl_checkpoint *checkpoint; /* with all files but the index; NULL: only remove the folder */
+    int writer[FL_CHECKPOINT_FILES_MAX]; /* by file of `checkpoint`: 1 + the rank that has written
+                                            it; 0: unknown */
     bool renews; /* the folder is a checkpoint, `checkpoint` has all of its files: write only the
                     manifest again, and keep the folder after a failure */
     int64_t step;
@@ -35,6 +37,8 @@ typedef struct fl_commit {
     /* the result, after fl_commit_end */
     fl_status status;
     char why[1100];
+    int lost_writer; /* 1 + the rank whose file is not there as that worker has written it; 0: none
+                      */
     int64_t took_us;
     int64_t best_step_found; /* of the link `best` afterwards; -1: there is none */
 

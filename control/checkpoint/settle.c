@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TRIES_MAX = 10, LEFT_MS = 1000 };
+enum { TRIES_MAX = 10, LEFT_MS = 1000, WHY_MAX = 1200 };
 
 void fl__checkpoints_free_one(fl_checkpoint **checkpoint)
 {
@@ -164,9 +164,15 @@ void fl__checkpoints_prepare_commit(fl_checkpoints *c, int64_t step, fl_checkpoi
                     .keep = o->job->checkpoint.keep};
 }
 
-static void start_commit(fl_checkpoints *c, int64_t step, fl_checkpoint *checkpoint)
+/* files: what was reported of the checkpoint's files, in their order; NULL: only remove the folder
+ */
+static void start_commit(fl_checkpoints *c, int64_t step, fl_checkpoint *checkpoint,
+                         const fl_collection *files)
 {
     fl__checkpoints_prepare_commit(c, step, checkpoint);
+    for (int i = 0; files != NULL && i < files->n_files; i++) {
+        c->commit->writer[i] = 1 + files->writer[i];
+    }
     c->committing = fl_commit_start(c->commit) == FL_OK;
     c->moved_us = fl_now_us();
 }
@@ -175,7 +181,7 @@ static void start_commit(fl_checkpoints *c, int64_t step, fl_checkpoint *checkpo
 static void remove_folder(fl_checkpoints *c, int64_t step)
 {
     if (!fl__checkpoints_has(c, step)) {
-        start_commit(c, step, NULL);
+        start_commit(c, step, NULL, NULL);
     }
 }
 
@@ -186,6 +192,20 @@ void fl__checkpoints_fail_open(fl_checkpoints *c, const char *why)
     fl__checkpoints_drop_open(c, 0);
     fl__checkpoints_fail_ticket(c, step, why);
     remove_folder(c, step);
+}
+
+/* The reason, which names the worker, and on which host it is: one of several, each of which may
+ * have another folder, or no room, where the checkpoint is written. */
+static const char *with_host(const fl_checkpoints *c, int rank, const char *why, char text[WHY_MAX])
+{
+    const fl_hosts *hosts = c->run->hosts;
+    int i = hosts == NULL ? -1 : fl_hosts_of(hosts, rank);
+    int n = snprintf(text, WHY_MAX, "%s", why);
+    if (i >= 0 && n > 0 && n < WHY_MAX) {
+        snprintf(text + n, (size_t)(WHY_MAX - n), "; worker %d is on host %s", rank,
+                 hosts->host[i].name);
+    }
+    return text;
 }
 
 /* No later step has the state of that evaluation. Workers that come to its step twice have written
@@ -254,10 +274,13 @@ void fl__checkpoints_settle(fl_checkpoints *c)
         (void)flushed;
     }
     if (status != FL_OK) {
-        fl__checkpoints_fail_open(c, fl_errmsg());
+        char why[WHY_MAX];
+        fl__checkpoints_fail_open(c, first->status == FL_OK
+                                         ? fl_errmsg()
+                                         : with_host(c, first->failed_rank, first->why, why));
         return;
     }
-    start_commit(c, first->step, c->captured);
+    start_commit(c, first->step, c->captured, first);
     if (!c->committing) {
         fl__checkpoints_fail_open(c, fl_errmsg());
         return;
@@ -282,7 +305,11 @@ void fl__checkpoints_finish_commit(fl_checkpoints *c)
         fl__checkpoints_note_written(c, settled);
     } else if (settled != NULL) {
         fl__checkpoints_free_one(&c->commit->checkpoint);
-        fl__checkpoints_fail_ticket(c, settled->step, c->commit->why);
+        const char *why = c->commit->why;
+        int writer = c->commit->lost_writer;
+        char text[WHY_MAX];
+        fl__checkpoints_fail_ticket(c, settled->step,
+                                    writer == 0 ? why : with_host(c, writer - 1, why, text));
     }
     fl_free(settled);
 }

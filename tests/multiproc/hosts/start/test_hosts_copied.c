@@ -118,7 +118,8 @@ static void test_hosts_copied__a_checkpoint_needs_the_files_of_all(void **state)
     assert_true(net_hosts_shell("mkdir -p %s/elsewhere %s", h->dir, checkpoints));
     net_hosts_start_agent_with(h, 1, "elsewhere", checkpoints);
     net_hosts_expect(h, 0);
-    assert_true(net_hosts_n_events(h, "checkpoint.failed", "which a worker has written") > 0);
+    assert_true(net_hosts_n_events(h, "checkpoint.failed", "which worker 1 has written: No") > 0);
+    assert_true(net_hosts_n_events(h, "checkpoint.failed", "; worker 1 is on host b\"") > 0);
     assert_int_equal(net_hosts_n_events(h, "checkpoint.written", ""), 0);
     assert_true(net_hosts_shell("! find %s -name manifest.json | grep .", checkpoints));
 }
