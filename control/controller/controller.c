@@ -8,7 +8,9 @@
 #include "control/controller/course/shutdown.h"
 #include "control/controller/course/stop_answer.h"
 #include "control/controller/course/stop_request.h"
+#include "control/controller/faults/recovery.h"
 #include "control/controller/members/far.h"
+#include "control/controller/members/host_report.h"
 #include "control/controller/members/host_watch.h"
 #include "control/controller/members/joining.h"
 #include "control/controller/members/replan.h"
@@ -114,6 +116,7 @@ static void report_start(fl_controller *controller)
     if (o->resume == NULL) {
         fl_event_log_started(&controller->log, &controller->facts, fl_view_metrics_url(controller));
     }
+    fl_host_report_gone(controller, fl_now_us());
     if (o->origin != NULL) {
         fl_event_log_resumed(&controller->log, &controller->facts, fl_view_metrics_url(controller));
     }
@@ -171,7 +174,7 @@ static void report_end(fl_controller *controller, const fl_run_result *result, c
                                controller->stats.steps, &shutdown->phase.back);
     } else {
         fl_event_log_over(&controller->log, shutdown->status, shutdown->message, result,
-                          controller->ledger.text, missing);
+                          &controller->recovery.sums, controller->ledger.text, missing);
     }
 }
 
@@ -211,6 +214,7 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     run_loop(controller);
     fl_elastic_end(&controller->elastic);
     fl_shutdown_conclude(controller);
+    fl_recovery_over(controller, fl_now_us());
     fl_replan_end(controller);
     fl_summary_result(controller, result);
     keep_model(controller, result);

@@ -155,6 +155,7 @@ static fl_status open_files(fl_controller *controller)
     const fl_controller_options *o = controller->options;
     FL_TRY(fl_run_ledger_open(&controller->ledger, o)); /* first what may lack space on the disk */
     FL_TRY(open_log(controller));
+    fl_lasting_keep_clock(controller);
     controller->log.hosts = controller->options->hosts;
     controller->record = (fl_record){
         .log = &controller->log, .ledger = controller->ledger.ledger, .dir_fd = o->dir_fd};
@@ -168,8 +169,9 @@ static fl_status open_files(fl_controller *controller)
 static void continue_from(fl_controller *controller, const fl_checkpoint *resume)
 {
     fl_run_stats *stats = &controller->stats;
-    fl_controller_state_restore(&resume->controller, resume->step, controller->log.files.start_us,
-                                &controller->elastic, stats);
+    int64_t start_us = fl_now_us() - resume->controller.elapsed_us; /* without what is repeated */
+    fl_controller_state_restore(&resume->controller, resume->step, start_us, &controller->elastic,
+                                stats);
     fl_run_stats_end(stats, fl_checkpoint_end_step(resume, controller->options->n_steps));
     controller->reports.next_step = resume->step;
     if (fl_early_stop_holds(&stats->stop, &stats->stop_rule, resume->step)) {

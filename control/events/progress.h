@@ -75,7 +75,8 @@ typedef struct fl_progress_end {
     const char *missing;                          /* what the files of the run lack */
     const struct fl_checkpoint_sums *checkpoints; /* NULL: none were to be written */
     const fl_recovery_sums *recovery;             /* what losses have cost; NULL: unknown */
-    const char *tuning;                           /* what the race between several M cost */
+    int64_t evaluated;  /* steps that were done before the last evaluation */
+    const char *tuning; /* what the race between several M cost */
 } fl_progress_end;
 
 /* Print the block at the end of a run. */

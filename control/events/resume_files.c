@@ -148,7 +148,7 @@ fl_status fl_runfiles_reopen(fl_runfiles *files, int dir_fd, const fl_runfiles_p
     const int flags = O_WRONLY | O_APPEND;
     fl_runfiles_init(files);
     FL_TRY(fl_runfiles_check_place(dir_fd, place, NULL));
-    files->start_us = fl_now_us() - (int64_t)(place->elapsed_s * 1e6);
+    fl_runfiles_set_clock(files, place->elapsed_s);
     files->waits = true;
     files->dir_fd = dir_fd;
     files->steps_bytes = place->steps_bytes;
@@ -255,7 +255,7 @@ void fl_runfiles_append_failed(int dir_fd, double elapsed_s, int64_t steps, cons
 {
     fl_runfiles files;
     fl_runfiles_init(&files);
-    files.start_us = fl_now_us() - (int64_t)(elapsed_s * 1e6);
+    fl_runfiles_set_clock(&files, elapsed_s);
     files.fd[FL_RUNFILE_EVENTS] = openat(dir_fd, fl_runfile_name(FL_RUNFILE_EVENTS),
                                          O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
     if (files.fd[FL_RUNFILE_EVENTS] < 0) {

@@ -10,7 +10,7 @@
 typedef struct fl_runfiles_place {
     int64_t step;                      /* finished steps */
     int64_t steps_bytes, events_bytes; /* lengths of steps.jsonl and events.jsonl */
-    double elapsed_s;                  /* the run's clock */
+    double elapsed_s;                  /* by the clock of the run */
 } fl_runfiles_place;
 
 /* Lines behind the place. A last line that is incomplete counts. */

@@ -75,10 +75,16 @@ static fl_status create_all(fl_runfiles *files, int dir_fd)
     return fl_runfiles_begin_summary(files, dir_fd);
 }
 
+void fl_runfiles_set_clock(fl_runfiles *files, double elapsed_s)
+{
+    files->start_us = fl_now_us() - (int64_t)(elapsed_s * 1e6);
+    files->start_wall_s = (double)fl_now_wall_ns() * 1e-9 - elapsed_s;
+}
+
 fl_status fl_runfiles_open(fl_runfiles *files, int dir_fd)
 {
     fl_runfiles_init(files);
-    files->start_us = fl_now_us();
+    fl_runfiles_set_clock(files, 0.0);
     fl_status status = create_all(files, dir_fd);
     if (status != FL_OK) {
         fl_runfiles_close(files);
@@ -237,22 +243,35 @@ static bool is_vital(const char *event)
     return false;
 }
 
+/* 1.5 -> "1970-01-01T00:00:01.500Z". Returns text. */
+static const char *utc_text(double wall_s, char text[40])
+{
+    time_t seconds = (time_t)wall_s;
+    struct tm utc;
+    char day[24];
+    gmtime_r(&seconds, &utc);
+    strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(text, 40, "%s.%03dZ", day, (int)((wall_s - (double)seconds) * 1e3));
+    return text;
+}
+
 fl_json *fl_runfiles_event(fl_runfiles *files, const char *event, uint32_t generation)
 {
-    struct timespec now;
-    struct tm utc;
-    char wall[40], day[24];
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
-    strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &utc);
-    snprintf(wall, sizeof wall, "%s.%03ldZ", day, now.tv_nsec / 1000000);
+    const fl_run_moment now = {.time_s = (double)(fl_now_us() - files->start_us) * 1e-6,
+                               .wall_s = (double)fl_now_wall_ns() * 1e-9};
+    return fl_runfiles_event_at(files, event, generation, &now);
+}
 
+fl_json *fl_runfiles_event_at(fl_runfiles *files, const char *event, uint32_t generation,
+                              const fl_run_moment *at)
+{
+    char wall[40];
     fl_json *j = &files->event;
     files->event_is_vital = is_vital(event);
     fl_json_reset(j);
     fl_json_object(j, NULL);
-    fl_json_rounded(j, "time", (double)(fl_now_us() - files->start_us) * 1e-6, 6);
-    fl_json_text(j, "wall", wall);
+    fl_json_rounded(j, "time", at->time_s, 6);
+    fl_json_text(j, "wall", utc_text(at->wall_s, wall));
     fl_json_text(j, "event", event);
     fl_json_integer(j, "generation", generation);
     return j;

@@ -29,7 +29,8 @@ typedef struct fl_runfile_gap {
 
 typedef struct fl_runfiles {
     int fd[FL_RUNFILES]; /* -1: closed */
-    int64_t start_us;
+    int64_t start_us;    /* the run's clock counts from here (fl_now_us), */
+    double start_wall_s; /* the same moment since 1970 */
     fl_json steps;       /* complete lines that were not written yet: */
     int64_t n_steps;     /* their number */
     int64_t first_step;  /* the first of them */
@@ -43,11 +44,20 @@ typedef struct fl_runfiles {
     fl_runfile_gap gap[FL_RUNFILES];
 } fl_runfiles;
 
+/* When something happened. */
+typedef struct fl_run_moment {
+    double time_s; /* by the clock of the run */
+    double wall_s; /* since 1970, UTC */
+} fl_run_moment;
+
 /* "steps.jsonl" */
 const char *fl_runfile_name(fl_runfile file);
 
 /* Call it before fl_runfiles_open: marks every file as closed. */
 void fl_runfiles_init(fl_runfiles *files);
+
+/* The run's clock shows elapsed_s now. */
+void fl_runfiles_set_clock(fl_runfiles *files, double elapsed_s);
 
 /* Create the files in the directory, or empty them. The run's clock starts now. */
 fl_status fl_runfiles_open(fl_runfiles *files, int dir_fd) FL_MUST_CHECK;
@@ -65,6 +75,10 @@ void fl_runfiles_flush(fl_runfiles *files);
 /* Start an event's line: time (seconds since the start), wall (UTC), event, generation. The caller
  * adds fields and ends it; the line is then written at once, by one write. */
 fl_json *fl_runfiles_event(fl_runfiles *files, const char *event, uint32_t generation);
+
+/* The same for something that happened at another moment. */
+fl_json *fl_runfiles_event_at(fl_runfiles *files, const char *event, uint32_t generation,
+                              const fl_run_moment *at);
 void fl_runfiles_event_end(fl_runfiles *files);
 
 /* The length of events.jsonl, with the events that wait. */

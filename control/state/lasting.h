@@ -35,7 +35,9 @@ typedef struct fl_lasting_host {
 } fl_lasting_host;
 
 typedef struct fl_lasting {
-    bool any; /* a controller has ended; else the other fields but the hosts mean nothing */
+    int64_t start_us;    /* of the run's clock, which never goes back; 0: no controller has begun */
+    double start_wall_s; /* the same moment since 1970 */
+    bool any; /* a controller has ended; else the fields below but the hosts mean nothing */
 
     /* as requests have set them, or the job */
     bool paused;

@@ -272,11 +272,12 @@ static bool may_try_again(const fl_run_losses *l, bool began)
 }
 
 /* In place of the controller, which has announced that the run goes back. */
-static void tell_failed(const fl_run_result *before, const char *message)
+static void tell_failed(const fl_run_losses *l, const fl_run_result *before, const char *message)
 {
+    double elapsed_s = (double)(fl_now_us() - l->lasting.start_us) * 1e-6;
     int dir_fd = open(before->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd >= 0) {
-        fl_runfiles_append_failed(dir_fd, before->wall_seconds, before->steps, message);
+        fl_runfiles_append_failed(dir_fd, elapsed_s, before->steps, message);
         close(dir_fd);
     }
 }
@@ -368,7 +369,7 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
             fl_log(FL_LOG_WARN, "the run cannot go back: %s", fl_errmsg());
             fl_return_end_keep(l, &again, before.run_dir, "the run has not gone back");
             if (fl_returns_is_begun(l)) {
-                tell_failed(&before, failure.text);
+                tell_failed(l, &before, failure.text);
             }
             dismiss_hosts(l, FL_AGENT_ENDS_FAILED, failure.text,
                           0); /* all were told to join again */

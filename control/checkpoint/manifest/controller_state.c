@@ -181,6 +181,18 @@ static void restore_tuning(const fl_controller_state *state, fl_elastic *elastic
     }
 }
 
+/* A run that ended within an epoch has reported it. Where more steps of it follow, it goes on. */
+static void continue_epoch(fl_run_stats *stats)
+{
+    int64_t n = stats->steps_per_epoch, done = n > 0 ? stats->steps % n : 0;
+    if (stats->now.steps == 0 && done > 0 && stats->past.steps == done &&
+        stats->past.epoch == stats->steps / n && stats->steps < stats->n_steps) {
+        stats->now = stats->past;
+        stats->now.evaluated = false;
+        stats->past = (fl_epoch_stats){0};
+    }
+}
+
 static void restore_stats(const fl_controller_state *state, int64_t start_us, fl_run_stats *stats)
 {
     fl_run_stats as_opened = *stats;
@@ -196,6 +208,7 @@ static void restore_stats(const fl_controller_state *state, int64_t start_us, fl
     stats->ended_early = false;
     stats->stop.end_step = 0; /* the caller asks the job's rule, which may have changed */
     stats->window_from = stats->n_window;
+    continue_epoch(stats);
     stats->first_us += stats->steps > 0 ? start_us : 0;
     stats->last_us += stats->steps > 0 ? start_us : 0;
 }

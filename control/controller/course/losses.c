@@ -204,7 +204,9 @@ static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int6
     controller->shutdown.deadline_us = now_us + controller->shutdown.limits.grace_us;
     fl_losses_find_return(controller);
     fl_losses_explain(controller);
-    controller->recovery.sums.returns_us = controller->shutdown.phase.back.returns ? fault_us : 0;
+    if (controller->shutdown.phase.back.returns) {
+        fl_recovery_begin_return(controller, fault_us);
+    }
     if (!lost->lost) { /* else the recovery that has failed now has logged it */
         fl_event_log_lost(&controller->log, lost, kind, fl_watch_kind_text(kind),
                           controller->shutdown.waits, controller->shutdown.message,

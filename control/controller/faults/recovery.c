@@ -231,7 +231,7 @@ static void end_recovery(fl_controller *controller, int64_t now_us)
     r->sums.n_losses += r->n_lost;
     r->sums.n_recoveries++;
     r->sums.last_us = now_us - r->fault_us;
-    r->sums.lost_us += r->sums.last_us;
+    r->sums.lost_us += r->sums.returns_us != 0 ? 0 : r->sums.last_us; /* else part of the return */
     const fl_recovered done = {.why = r->text,
                                .step = r->step,
                                .detect_us = r->begun_us - r->fault_us,
@@ -239,7 +239,7 @@ static void end_recovery(fl_controller *controller, int64_t now_us)
                                .move_us = now_us - r->resolved_us,
                                .no_moments = r->no_moments,
                                .n_no_moments = r->n_no_moments};
-    fl_event_log_recovered(&controller->log, &done, &controller->elastic.plan);
+    fl_event_log_recovered(&controller->log, &done, &r->sums, &controller->elastic.plan);
 }
 
 bool fl_recovery_watch(fl_controller *controller, int64_t now_us, char *why, size_t size_bytes)
@@ -269,14 +269,37 @@ bool fl_recovery_is_on(const fl_controller *controller)
            controller->recovery.sums.returns_us != 0;
 }
 
+void fl_recovery_begin_return(fl_controller *controller, int64_t fault_us)
+{
+    int64_t *returns_us = &controller->recovery.sums.returns_us;
+    *returns_us = *returns_us != 0 ? *returns_us : fault_us;
+}
+
+static void end_return(fl_recovery_sums *sums, int64_t now_us)
+{
+    sums->last_us = now_us - sums->returns_us;
+    sums->lost_us += sums->last_us;
+    sums->returns_us = 0;
+}
+
 void fl_recovery_counted(fl_controller *controller)
 {
     fl_recovery_sums *sums = &controller->recovery.sums;
+    const fl_resume_origin *origin = controller->options->origin;
     controller->recovery.trained_us = fl_now_us();
     bool is_ending = controller->shutdown.phase.state > FL_CONTROLLER_RUNNING;
     if (sums->returns_us != 0 && !is_ending) { /* else the last reports before the return */
-        sums->last_us = controller->recovery.trained_us - sums->returns_us;
-        sums->lost_us += sums->last_us;
-        sums->returns_us = 0;
+        end_return(sums, controller->recovery.trained_us);
+        fl_event_log_returned(&controller->log, origin == NULL ? 0 : origin->step, sums);
+    }
+}
+
+void fl_recovery_over(fl_controller *controller, int64_t now_us)
+{
+    fl_recovery_sums *sums = &controller->recovery.sums;
+    if (controller->shutdown.phase.back.returns) {
+        fl_recovery_begin_return(controller, controller->shutdown.lost_us);
+    } else if (sums->returns_us != 0) {
+        end_return(sums, now_us);
     }
 }

@@ -44,7 +44,14 @@ bool fl_recovery_watch(fl_controller *controller, int64_t now_us, char *why, siz
 /* Whether a loss keeps the run from training now. */
 bool fl_recovery_is_on(const fl_controller *controller);
 
+/* The run goes back, and has not trained since fault_us; since an earlier loss, if it was going
+ * back for that already. */
+void fl_recovery_begin_return(fl_controller *controller, int64_t fault_us);
+
 /* A step was counted: a run that had gone back goes on. */
 void fl_recovery_counted(fl_controller *controller);
+
+/* All workers have left. A run that ends before it has trained again has stood still until now. */
+void fl_recovery_over(fl_controller *controller, int64_t now_us);
 
 #endif

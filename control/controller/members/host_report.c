@@ -43,3 +43,14 @@ void fl_host_report(fl_controller *controller, int i, int64_t now_us)
         tell_state(controller, i);
     }
 }
+
+void fl_host_report_gone(fl_controller *controller, int64_t now_us)
+{
+    const fl_host_watch *h = &controller->hosts;
+    for (int i = 1; h->records != NULL && i < controller->options->hosts->n; i++) {
+        fl_host_state state = h->records[i].state;
+        if (state == FL_HOST_STATE_LOST || state == FL_HOST_STATE_DRAINED) {
+            fl_host_report(controller, i, now_us);
+        }
+    }
+}

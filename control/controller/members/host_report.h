@@ -10,4 +10,8 @@ typedef struct fl_controller fl_controller;
  * it is now. */
 void fl_host_report(fl_controller *controller, int i, int64_t now_us);
 
+/* Of hosts that were lost or drained before the run went back, and whose events were cut off: they
+ * stand before that of the return, as their times do. */
+void fl_host_report_gone(fl_controller *controller, int64_t now_us);
+
 #endif

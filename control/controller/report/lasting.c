@@ -18,6 +18,21 @@ static bool was_drained(const fl_controller *controller, int rank)
            !w->killed && left_well && controller->joining[rank].state == FL_JOINING_NONE;
 }
 
+void fl_lasting_keep_clock(fl_controller *controller)
+{
+    fl_lasting *l = controller->options->lasting;
+    fl_runfiles *files = &controller->log.files;
+    if (l == NULL) {
+        return;
+    }
+    if (l->start_us == 0) {
+        l->start_us = files->start_us;
+        l->start_wall_s = files->start_wall_s;
+    }
+    files->start_us = l->start_us;
+    files->start_wall_s = l->start_wall_s;
+}
+
 void fl_lasting_keep_hosts(const fl_controller *controller)
 {
     fl_lasting *l = controller->options->lasting;
@@ -67,7 +82,9 @@ void fl_lasting_keep(const fl_controller *controller)
     if (l == NULL) {
         return;
     }
-    *l = (fl_lasting){.any = true,
+    *l = (fl_lasting){.start_us = l->start_us,
+                      .start_wall_s = l->start_wall_s,
+                      .any = true,
                       .paused = fl_ctl_paused(controller->ctl),
                       .lr = controller->job.train.lr,
                       .alpha = controller->job.freeze.alpha,

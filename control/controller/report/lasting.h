@@ -7,6 +7,9 @@
 
 typedef struct fl_controller fl_controller;
 
+/* The files are open: the clock of the run is that of its first controller. */
+void fl_lasting_keep_clock(fl_controller *controller);
+
 /* Into *options->lasting, if that is wanted: all workers have left. */
 void fl_lasting_keep(const fl_controller *controller);
 

@@ -49,7 +49,7 @@ fl_status fl_summary_no_start(fl_controller *controller, fl_status status)
     }
     if (log->plan != NULL && log->files.fd[FL_RUNFILE_EVENTS] >= 0) {
         fl_run_stats_result(&controller->stats, &none);
-        fl_event_log_over(log, status, failure.text, &none, "", "");
+        fl_event_log_over(log, status, failure.text, &none, &controller->recovery.sums, "", "");
         int n = snprintf(text, sizeof text, "%s\n", failure.text);
         fl_runfiles_summary(&log->files, text, (size_t)n);
     }
@@ -88,6 +88,7 @@ static void write_summary(fl_controller *controller, const fl_controller_options
 void fl_summary_write(fl_controller *controller, const fl_run_result *result, const char *missing)
 {
     bool good = controller->shutdown.status == FL_OK || controller->shutdown.status == FL_ESTOPPED;
+    const fl_run_stats *stats = &controller->stats;
     char tuning[128];
     fl_controller_options at_the_end = *controller->options;
     fl_progress_end end = {.status = controller->shutdown.status,
@@ -96,6 +97,7 @@ void fl_summary_write(fl_controller *controller, const fl_run_result *result, co
                            .missing = missing,
                            .checkpoints = &controller->checkpoints.sums,
                            .recovery = &controller->recovery.sums,
+                           .evaluated = stats->any_eval ? stats->last_eval.step + 1 : 0,
                            .tuning = fl_tune_summary(&controller->elastic, tuning, sizeof tuning)};
     at_the_end.plan = &controller->elastic.plan;
     write_summary(controller, &at_the_end, result, &end);

@@ -41,6 +41,12 @@ fl_json *fl_event_log_begin(fl_event_log *log, const char *event)
     return fl_runfiles_event(&log->files, event, log->plan->generation);
 }
 
+fl_json *fl_event_log_begin_at(fl_event_log *log, const char *event, const fl_run_moment *at)
+{
+    log->event = event;
+    return fl_runfiles_event_at(&log->files, event, log->plan->generation, at);
+}
+
 void fl_event_log_end(fl_event_log *log)
 {
     fl_runfiles_event_end(&log->files);

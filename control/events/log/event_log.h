@@ -40,11 +40,15 @@ void fl_event_log_listen(fl_event_log *log, fl_event_listener *listener, void *c
 
 /* Start an event; the caller adds its fields and ends it. */
 fl_json *fl_event_log_begin(fl_event_log *log, const char *event);
+
+/* The same for something that happened at another moment. */
+fl_json *fl_event_log_begin_at(fl_event_log *log, const char *event, const fl_run_moment *at);
 void fl_event_log_end(fl_event_log *log);
 
 /* ---- the start ---- */
 
-/* metrics_url  NULL: the run has no metrics */
+/* At the moment at which the clock of the run began: also of a run that begins again.
+ * metrics_url  NULL: the run has no metrics */
 void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char *metrics_url);
 
 /* The run continues from run->options->origin. */
@@ -136,7 +140,11 @@ typedef struct fl_recovered {
     const char *const *no_moments;
     int n_no_moments;
 } fl_recovered;
-void fl_event_log_recovered(fl_event_log *log, const fl_recovered *recovered, const fl_plan *plan);
+void fl_event_log_recovered(fl_event_log *log, const fl_recovered *recovered,
+                            const fl_recovery_sums *sums, const fl_plan *plan);
+
+/* A run that had gone back to the state after `step` steps trains again. */
+void fl_event_log_returned(fl_event_log *log, int64_t step, const fl_recovery_sums *sums);
 void fl_event_log_stopping(fl_event_log *log, const char *why, int64_t steps);
 /* A run that is to stop does not wait for its workers, which open connections. calls: which are in
  * which call; "": not known */
@@ -154,6 +162,7 @@ void fl_event_log_model(fl_event_log *log, int n_tensors, int64_t size_bytes);
  * ledger   what the ledger proves
  * missing  what the record of the run lacks; "" if nothing */
 void fl_event_log_over(fl_event_log *log, fl_status status, const char *message,
-                       const fl_run_result *result, const char *ledger, const char *missing);
+                       const fl_run_result *result, const fl_recovery_sums *losses,
+                       const char *ledger, const char *missing);
 
 #endif

@@ -7,7 +7,7 @@
 #include "control/state/hosts/hosts.h"
 #include "control/state/lasting.h"
 
-/* The host has this state now.
+/* The host has this state now; one that is gone, since record->ended_s.
  * apart  the host that it does not reach, and is lost for; NULL: none
  * told   what else the event has */
 void fl_event_log_host(fl_event_log *log, const fl_host *host, const fl_host_record *record,

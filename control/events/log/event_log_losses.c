@@ -127,7 +127,15 @@ static void lost_moments_field(fl_json *j, const fl_recovered *r)
     }
 }
 
-void fl_event_log_recovered(fl_event_log *log, const fl_recovered *r, const fl_plan *plan)
+/* This time, and all times so far. */
+static void without_training_fields(fl_json *j, const fl_recovery_sums *sums)
+{
+    fl_json_rounded(j, "without_training_ms", (double)sums->last_us * 1e-3, 3);
+    fl_json_rounded(j, "all_without_training_ms", (double)sums->lost_us * 1e-3, 3);
+}
+
+void fl_event_log_recovered(fl_event_log *log, const fl_recovered *r, const fl_recovery_sums *sums,
+                            const fl_plan *plan)
 {
     double seconds = (double)(r->detect_us + r->collect_us + r->move_us) * 1e-6;
     char workers[FL_COUNT_BYTES];
@@ -140,12 +148,23 @@ void fl_event_log_recovered(fl_event_log *log, const fl_recovered *r, const fl_p
     fl_json_rounded(j, "detect_ms", (double)r->detect_us * 1e-3, 3);
     fl_json_rounded(j, "collect_ms", (double)r->collect_us * 1e-3, 3);
     fl_json_rounded(j, "move_ms", (double)r->move_us * 1e-3, 3);
+    without_training_fields(j, sums);
     fl_event_log_end(log);
     fl_progress_note(&log->progress,
                      "%s;\n  after %.2g s the run goes on from step %lld with %s (K=%d R=%d M=%d)",
                      r->why, seconds, (long long)r->step,
                      fl_count(fl_plan_n_active(plan), "worker", workers), plan->K, plan->R,
                      plan->M);
+}
+
+void fl_event_log_returned(fl_event_log *log, int64_t step, const fl_recovery_sums *sums)
+{
+    fl_json *j = fl_event_log_begin(log, "run.returned");
+    fl_json_integer(j, "step", step);
+    without_training_fields(j, sums);
+    fl_event_log_end(log);
+    fl_progress_note(&log->progress, "after %.1f s without training the run goes on from step %lld",
+                     (double)sums->last_us * 1e-6, (long long)step);
 }
 
 void fl_event_log_returning(fl_event_log *log, const char *why, int64_t steps,

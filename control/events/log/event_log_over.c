@@ -46,7 +46,8 @@ void fl_event_log_model(fl_event_log *log, int n_tensors, int64_t size_bytes)
 }
 
 void fl_event_log_over(fl_event_log *log, fl_status status, const char *message,
-                       const fl_run_result *result, const char *ledger, const char *missing)
+                       const fl_run_result *result, const fl_recovery_sums *losses,
+                       const char *ledger, const char *missing)
 {
     bool good = status == FL_OK || status == FL_ESTOPPED;
     fl_json *j = fl_event_log_begin(log, status == FL_OK ? "run.finished"
@@ -57,6 +58,9 @@ void fl_event_log_over(fl_event_log *log, fl_status status, const char *message,
         fl_json_text(j, "message", message);
     }
     result_fields(j, result);
+    if (losses->lost_us > 0) {
+        fl_json_rounded(j, "all_without_training_ms", (double)losses->lost_us * 1e-3, 3);
+    }
     if (ledger[0] != 0) {
         fl_json_text(j, "ledger", ledger);
     }

@@ -161,7 +161,8 @@ static void host_fields(fl_json *j, const fl_run_facts *run)
 void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char *metrics_url)
 {
     const fl_controller_options *o = run->options;
-    fl_json *j = fl_event_log_begin(log, "run.started");
+    const fl_run_moment start = {.time_s = 0.0, .wall_s = log->files.start_wall_s};
+    fl_json *j = fl_event_log_begin_at(log, "run.started", &start);
     fl_json_text(j, "job", o->job->name);
     machine_fields(log, run, metrics_url);
     model_fields(j, o);

@@ -24,7 +24,7 @@ typedef struct fl_host_record {
     fl_host_state state;
     int64_t joined_us, ended_us; /* ended: drained or lost */
     /* Noted shortly afterwards (fl_host_times_note), and kept when the run goes back; 0: not yet.
-     * By the clock of the run, which goes back with it, and since 1970. */
+     * By the clock of the run, and since 1970. */
     double joined_s, ended_s, ended_wall_s;
     fl_clock_estimate clock; /* of a host that has joined; not known of the head */
     int64_t notice_us;       /* its agent asked for the host to be drained */

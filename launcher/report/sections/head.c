@@ -15,7 +15,8 @@
 typedef struct outcome {
     int64_t n_skipped;
     double steps, seconds, samples_per_s, train_loss, test_loss, mfu;
-    double metric[FL_METRICS_MAX]; /* of the last evaluation on test samples */
+    double metric[FL_METRICS_MAX]; /* of the last evaluation on test samples, */
+    double tested;                 /* and the steps that were done before it; NAN: not known */
 } outcome;
 
 static const json_t *last_word(const fl_report *report)
@@ -33,6 +34,19 @@ static const json_t *last_word(const fl_report *report)
 static double either(double value, double otherwise)
 {
     return isfinite(value) ? value : otherwise;
+}
+
+static double last_tested(const fl_report *report)
+{
+    int64_t at = 0;
+    const json_t *event;
+    double tested = (double)NAN;
+    while ((event = fl_report_next(report, "evaluation", &at)) != NULL) {
+        if (json_object_get(event, "test_loss") != NULL) {
+            tested = fl_line_real(event, "step") + 1;
+        }
+    }
+    return tested;
 }
 
 static outcome outcome_of(const fl_report *report)
@@ -66,6 +80,7 @@ static outcome outcome_of(const fl_report *report)
         o.metric[i] = either(fl_line_real(over, key), fl_line_real(epoch, key));
     }
     o.mfu = fl_line_real(epoch, "mfu");
+    o.tested = last_tested(report);
     return o;
 }
 
@@ -85,8 +100,13 @@ static void fact(fl_html *html, const char *look, const char *name, const char *
 static void evaluation_facts(fl_html *html, const fl_report *report, const outcome *o)
 {
     char text[FL_NUMBER_BYTES], more[FL_NUMBER_BYTES], small[96], name[FL_METRIC_KEY_BYTES];
+    char after[FL_COUNT_BYTES + 16] = "", steps[FL_COUNT_BYTES];
     int n = 0;
-    snprintf(small, sizeof small, "test loss %s", fl_html_number(o->test_loss, 4, more));
+    if (o->tested > 0 && o->tested < o->steps) { /* the run was stopped later */
+        snprintf(after, sizeof after, "after %s", fl_count((int64_t)o->tested, "step", steps));
+    }
+    snprintf(small, sizeof small, "test loss %s%s%s", fl_html_number(o->test_loss, 4, more),
+             after[0] == '\0' ? "" : ", ", after);
     for (int i = 0; i < report->n_metrics; i++) {
         bool is_share = report->metric[i].is_share;
         snprintf(name, sizeof name, "Test %s", report->metric[i].name);
@@ -97,8 +117,18 @@ static void evaluation_facts(fl_html *html, const fl_report *report, const outco
         }
     }
     if (n == 0 && isfinite(o->test_loss)) {
-        fact(html, "one", "Test loss", fl_html_number(o->test_loss, 4, text), "");
+        fact(html, "one", "Test loss", fl_html_number(o->test_loss, 4, text), after);
     }
+}
+
+/* Because of losses, so far; NAN: not known. */
+static double without_training_ms(const fl_report *report)
+{
+    double ms = (double)NAN;
+    for (int64_t i = 0; i < report->n_events; i++) {
+        ms = either(fl_line_real(report->event[i], "all_without_training_ms"), ms);
+    }
+    return ms;
 }
 
 static void result_facts(fl_html *html, const fl_report *report, const outcome *o, double wall_s)
@@ -114,6 +144,11 @@ static void result_facts(fl_html *html, const fl_report *report, const outcome *
     }
     snprintf(small, sizeof small, "%s in all", fl_html_duration(wall_s, more));
     fact(html, "one", "Time in training", fl_html_duration(o->seconds, text), small);
+    double lost_ms = without_training_ms(report);
+    if (lost_ms > 0) {
+        fact(html, "one", "Time without training", fl_html_duration(lost_ms * 1e-3, text),
+             "after losses");
+    }
     small[0] = '\0';
     if (isfinite(o->mfu)) {
         snprintf(small, sizeof small, "MFU at the end %.1f %%", 100 * o->mfu);

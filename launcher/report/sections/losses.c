@@ -49,10 +49,32 @@ static double step_of(const json_t *event)
                : fl_line_real(event, "step") + (is_return(event) ? repeated_steps(event) : 0.0);
 }
 
-static void row(fl_html *html, const json_t *event)
+/* The end of the return that begins with event[i]; NULL: the run has not trained since, or went
+ * back once more before. */
+static const json_t *returned(const fl_report *report, int64_t i)
 {
+    for (i++; i < report->n_events && !is_return(report->event[i]); i++) {
+        if (fl_report_is(report->event[i], "run.returned")) {
+            return report->event[i];
+        }
+    }
+    return NULL;
+}
+
+/* How long the run did not train. A record of an earlier version has only the parts. */
+static double without_training_ms(const fl_report *report, int64_t i)
+{
+    const json_t *event = report->event[i];
+    double ms = fl_line_real(is_return(event) ? returned(report, i) : event, "without_training_ms");
+    return isfinite(ms) ? ms
+                        : fl_line_real(event, "detect_ms") + fl_line_real(event, "collect_ms") +
+                              fl_line_real(event, "move_ms");
+}
+
+static void row(fl_html *html, const fl_report *report, int64_t i)
+{
+    const json_t *event = report->event[i];
     char text[FL_NUMBER_BYTES];
-    double ms = fl_line_real(event, "collect_ms") + fl_line_real(event, "move_ms");
     fl_html_add(html, "<tr><td>%s</td>", fl_html_duration(fl_line_real(event, "time"), text));
     fl_page_number(html, step_of(event), 0);
     fl_html_add(html, "<td class=\"all\">");
@@ -69,7 +91,7 @@ static void row(fl_html *html, const json_t *event)
                     fl_line_text(event, "why"));
     }
     fl_html_add(html, "</td>");
-    fl_page_number(html, ms, 1);
+    fl_page_number(html, without_training_ms(report, i), 1);
     fl_page_number(html, is_return(event) ? repeated_steps(event) : (double)NAN, 0);
     fl_html_add(html, "</tr>\n");
 }
@@ -102,11 +124,11 @@ void fl_page_losses(fl_html *html, const fl_report *report)
     int left_out = n > ROWS_MAX ? n - ROWS_MAX : 0, seen = 0;
     fl_page_section(html, "Losses");
     fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th>time</th><th>step</th>"
-                      "<th class=\"text\">what happened</th><th>went on after, ms</th>"
+                      "<th class=\"text\">what happened</th><th>without training, ms</th>"
                       "<th>steps again</th></tr>\n");
     for (int64_t i = 0; i < report->n_events; i++) {
         if (is_row(report->event[i]) && seen++ >= left_out) {
-            row(html, report->event[i]);
+            row(html, report, i);
         }
     }
     fl_html_add(html, "</table></div>\n");

@@ -76,6 +76,7 @@ static const struct {
     {"checkpoint.written", "checkpoint after {step #step}"},
     {"checkpoint.failed", "no checkpoint was written: {why}"},
     {"run.resumed", "resumed from the checkpoint after {step #step} ({ended} before)"},
+    {"run.returned", "goes on from step {step}, after {without_training_ms} ms without training"},
     {"run.ending", "ends with step {last_step}"},
     {"job.changed", "{field} is {value} from step {step} on"},
     {"snapshot.taken",

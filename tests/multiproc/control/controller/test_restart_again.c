@@ -1,6 +1,7 @@
 /* Runs that lose a worker before they have anything to go back to begin again, as often as
  * fault.restarts allows; others fail. Would catch: a run that ends because it lost a worker in its
  * first seconds, one that restarts for ever, and a message that hides the first loss. */
+#include "device/system/clock.h"
 #include "support/lines.h"
 #include "support/nap.h"
 #include "support/runs/restart.h"
@@ -12,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -45,6 +48,132 @@ static void test_restart_again__begins_again_without_a_state(void **state)
                   JOB_SETS(RESTART_STAGES, "checkpoint.every", "none", "fault.snapshot", "none"),
                   kill_first_time);
     expect_new_start(&s, "worker 1 (stage 1 of replica 0) was killed");
+}
+
+/* ---- the clock of the run ---- */
+
+static const char *first_wall_path(char path[256])
+{
+    snprintf(path, 256, "%s/../first.txt", scenario_here()->dir);
+    return path;
+}
+
+/* Note when the run began, as its first event says, and how far its clock had come. */
+static void note_clock_and_die(fl_worker_state *w)
+{
+    char path[256];
+    if (atomic_load(&scenario_here()->outcome->n_deeds) > 1) {
+        return;
+    }
+    while (count_events(scenario_here()->dir, "\"run.running\"", "") == 0) {
+        nap(500);
+    }
+    json_t *started = lines_with(scenario_here()->dir, "events.jsonl", "\"run.started\"");
+    json_t *running = lines_with(scenario_here()->dir, "events.jsonl", "\"run.running\"");
+    FILE *file = fopen(first_wall_path(path), "w");
+    fprintf(file, "%s %.6f", json_string_value(json_object_get(json_array_get(started, 0), "wall")),
+            json_number_value(json_object_get(json_array_get(running, 0), "time")));
+    fclose(file);
+    kill_this_worker(w);
+}
+
+/* The run began when it did for the first time, and its clock has only gone on since. */
+static void expect_clock(const scenario *s)
+{
+    char path[256], wall[64];
+    double running_s, before_s = 0.0;
+    snprintf(path, sizeof path, "%s/../first.txt", s->dir);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%63s %lf", wall, &running_s), 2);
+    fclose(file);
+    json_t *events = lines_with(s->dir, "events.jsonl", ""), *event;
+    assert_string_equal(json_string_value(json_object_get(json_array_get(events, 0), "wall")),
+                        wall);
+    FOR_EACH(event, events)
+    {
+        double time_s = json_number_value(json_object_get(event, "time"));
+        assert_true(time_s >= before_s);
+        before_s = time_s;
+        if (strcmp(json_string_value(json_object_get(event, "event")), "run.resumed") == 0) {
+            assert_true(time_s > running_s);
+        }
+    }
+    assert_true(before_s > running_s);
+    json_decref(events);
+    unlink(path);
+}
+
+/* Would catch: a run that counts its time from its last return. */
+static void test_restart_again__its_clock_goes_on(void **state)
+{
+    (void)state;
+    scenario s;
+    restart_start(&s, "clock",
+                  JOB_SETS(RESTART_STAGES, "checkpoint.every", "none", "fault.snapshot", "none"),
+                  note_clock_and_die);
+    expect_end(&s, FL_OK);
+    expect_clock(&s);
+    scenario_forget(&s);
+}
+
+static double total_ms(const json_t *event)
+{
+    return json_number_value(json_object_get(event, "all_without_training_ms"));
+}
+
+static _Atomic int64_t *first_loss_ns; /* since 1970 */
+
+/* Worker 1 dies in its first life after some steps, and in its second one before it can take any.
+ */
+static void die_twice(fl_worker_state *w)
+{
+    int n = atomic_load(&scenario_here()->outcome->n_deeds);
+    if (n == 2) {
+        atomic_store(first_loss_ns, fl_now_wall_ns());
+    }
+    if (n == 2 || n == 3) {
+        kill_this_worker(w);
+    }
+}
+
+static double wall_ms(const json_t *event)
+{
+    struct tm utc = {.tm_isdst = 0};
+    const char *rest =
+        strptime(json_string_value(json_object_get(event, "wall")), "%Y-%m-%dT%H:%M:%S", &utc);
+    assert_non_null(rest);
+    return 1e3 * ((double)timegm(&utc) + strtod(rest, NULL));
+}
+
+/* Would catch: only the second standstill of a run that goes back twice without a step between, a
+ * return of which nobody learns how long it took, and a record that contradicts itself. */
+static void test_restart_again__counts_all_time_without_training(void **state)
+{
+    (void)state;
+    first_loss_ns = shared_memory(sizeof *first_loss_ns);
+    scenario s = {
+        .name = "twice",
+        .sets = restart_sets,
+        .more = JOB_SETS(RESTART_STAGES, "checkpoint.every", "none", "fault.snapshot", "none"),
+        .n_samples = RESTART_SAMPLES,
+        .dropout = 0.1f,
+        .at = {{.point = "begin", .who = 1, .act = die_twice},
+               {.point = "step", .who = 1, .step = RESTART_FATAL_STEP, .act = die_twice}}};
+    scenario_start(&s);
+    expect_end(&s, FL_OK);
+    json_t *returned = lines_with(s.dir, "events.jsonl", "\"run.returned\"");
+    json_t *finished = lines_with(s.dir, "events.jsonl", "\"run.finished\"");
+    assert_int_equal(length(returned), 1);
+    const json_t *end = json_array_get(returned, 0);
+    double ms = json_number_value(json_object_get(end, "without_training_ms"));
+    double since_ms = wall_ms(end) - 1e-6 * (double)atomic_load(first_loss_ns);
+    assert_true(ms > since_ms - 50.0); /* the loss is noticed, and its end is the fault */
+    assert_true(total_ms(end) == ms && total_ms(json_array_get(finished, 0)) == ms);
+    assert_int_equal(munmap((void *)first_loss_ns, sizeof *first_loss_ns), 0);
+    json_decref(returned);
+    json_decref(finished);
+    scenario_forget(&s);
 }
 
 /* The same for a worker that dies before all have started, in a plan whose workers could regroup
@@ -193,7 +322,8 @@ static void test_restart_again__counts_all_that_are_lost_at_once(void **state)
                   JOB_SETS(RESTART_STAGES, "checkpoint.every", "none", "fault.snapshot", "none"),
                   kill_all_once);
     expect_end(&s, FL_OK);
-    restart_expect_summary(s.dir, "  losses         2 workers lost; the run went back 1 time");
+    restart_expect_summary(s.dir,
+                           "  losses         workers lost 2 times; the run went back 1 time");
     scenario_forget(&s);
 }
 
@@ -208,6 +338,8 @@ int main(void)
         cmocka_unit_test(test_restart_again__a_return_that_fails_ends_the_run),
         cmocka_unit_test(test_restart_again__gives_up_after_fault_restarts),
         cmocka_unit_test(test_restart_again__counts_all_that_are_lost_at_once),
+        cmocka_unit_test(test_restart_again__its_clock_goes_on),
+        cmocka_unit_test(test_restart_again__counts_all_time_without_training),
     };
     return cmocka_run_group_tests(tests, restart_set_up, restart_tear_down);
 }

@@ -260,7 +260,7 @@ static void test_restart_clients__keeps_what_operators_want(void **state)
     assert_true(lr_at(&run, step) / (double)(step + 1) >
                 2.0 * lr_at(&run, 10) / 11.0); /* warm-up */
     restart_expect_summary(
-        run.dir, "  losses         2 workers lost; the run went back 2 times and repeated");
+        run.dir, "  losses         workers lost 2 times; the run went back 2 times and repeated");
     scenario_forget(&run.scenario);
 }
 

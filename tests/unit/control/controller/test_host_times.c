@@ -133,6 +133,16 @@ static void expect_times(const rig *r, int i, double joined_s, double ended_s, d
     assert_true(fabs(record->ended_wall_s - wall_s) < near_s);
 }
 
+/* The event of host b has the time that its record has, which status shows. */
+static void expect_event_time(const rig *r, const char *event)
+{
+    json_t *lines = lines_with(r->dir, "events.jsonl", event);
+    assert_int_equal(length(lines), 1);
+    double time_s = json_number_value(json_object_get(json_array_get(lines, 0), "time"));
+    assert_true(fabs(time_s - r->records[B].ended_s) < 1e-5);
+    json_decref(lines);
+}
+
 static void test_host_times__stay_when_the_run_goes_back(void **state)
 {
     rig *r = *state;
@@ -143,6 +153,8 @@ static void test_host_times__stay_when_the_run_goes_back(void **state)
     for (int run_s = 12; run_s >= 0; run_s -= 12) { /* to a checkpoint, and to the start */
         begin(r, &r->again, run_s);
         fl_host_again_take(&r->c);
+        fl_host_report_gone(&r->c, r->now_us);
+        expect_event_time(r, "host.lost");
         turn(r);
         r->records[C].state = FL_HOST_STATE_JOINED; /* again, and now */
         r->records[C].joined_us = fl_now_us();

@@ -52,6 +52,8 @@ static fl_model_kind model_kind = FL_MODEL_VIT;
 static int64_t hash_weights;
 static int64_t newest_step = -1; /* of the runs' checkpoints in this test: -1: none */
 static int64_t n_failed;         /* of them */
+static const fl_recovery_sums *recovery;
+static int64_t evaluated; /* steps before the last evaluation */
 enum { EPOCHS = 4 };
 
 static const fl_metric two[] = {{.name = "accuracy", .is_share = true}, {.name = "mae"}};
@@ -86,6 +88,8 @@ static void summary_of(const fl_run_result *result, int64_t max_steps, fl_status
                            .message = status == FL_EFAILED ? "worker 1 died" : "",
                            .ledger = "every sample of 4 epochs used once",
                            .missing = status == FL_EFAILED ? "steps.jsonl lacks 2 steps" : "",
+                           .recovery = recovery,
+                           .evaluated = evaluated,
                            .tuning = "M compared in 9 steps"};
     fl_progress_summary(file, &options, result, &end);
     fclose(file);
@@ -269,6 +273,51 @@ static void test_progress__an_epoch_shows_its_skipped_steps(void **state)
     }
 }
 
+/* Would catch: a part of an epoch that is shown as the whole, where train.max_steps has cut it. */
+static void test_progress__an_epoch_that_was_cut_says_so(void **state)
+{
+    (void)state;
+    char text[256] = "";
+    fl_progress progress;
+    fl_run_stats stats = {.n_epochs = 1,
+                          .steps_per_epoch = 40,
+                          .past = {.steps = 12, .samples = 120, .loss_sum = 6.0, .ms = 1000}};
+    FILE *file = fmemopen(text, sizeof text, "w");
+    fl_progress_init(&progress, file, &plan);
+    fl_progress_epoch(&progress, &stats);
+    fclose(file);
+    assert_string_equal(text, "epoch 1/1 (12 of 40 steps)  loss 0.5000  120 samples/s  1.0 s\n");
+}
+
+/* Would catch: two workers that are lost, where the same one was lost twice; the accuracy of an
+ * earlier step, as if it were that of the last one. */
+static void test_progress__sums_up_a_run_that_was_stopped_after_losses(void **state)
+{
+    (void)state;
+    char text[4096];
+    const fl_recovery_sums losses = {
+        .n_losses = 2, .n_returns = 2, .n_repeated = 30, .lost_us = 4450000};
+    const fl_run_result result = {.steps = 45,
+                                  .test_loss = 0.5,
+                                  .test_accuracy = 0.9,
+                                  .validation_loss = 0.75,
+                                  .n_metrics = 1,
+                                  .metrics = {{"accuracy", true, 0.9, 0.8, 0.9}}};
+    recovery = &losses;
+    evaluated = 40;
+    summary_of(&result, 0, FL_ESTOPPED, text, sizeof text);
+    assert_non_null(strstr(text, "  losses         workers lost 2 times; the run went back 2 times "
+                                 "and repeated 30 steps; 4.5 s without training\n"));
+    assert_non_null(strstr(text, "  test accuracy  90.00 % (after 40 steps)\n"));
+    assert_non_null(strstr(text, "  test loss      0.5000 (after 40 steps)\n"));
+    assert_non_null(strstr(text, "  validation     80.00 %, loss 0.7500 (after 40 steps)\n"));
+    evaluated = 45;
+    summary_of(&result, 0, FL_ESTOPPED, text, sizeof text);
+    assert_null(strstr(text, "(after"));
+    recovery = NULL;
+    evaluated = 0;
+}
+
 /* Would catch: control characters, or a line for each step, in a file or pipe. */
 static void test_progress__writes_plain_lines_to_a_file(void **state)
 {
@@ -400,6 +449,8 @@ int main(void)
         cmocka_unit_test(test_progress__suggests_what_can_be_run),
         cmocka_unit_test(test_progress__tells_an_epoch_in_one_line),
         cmocka_unit_test(test_progress__an_epoch_shows_its_skipped_steps),
+        cmocka_unit_test(test_progress__an_epoch_that_was_cut_says_so),
+        cmocka_unit_test(test_progress__sums_up_a_run_that_was_stopped_after_losses),
         cmocka_unit_test(test_progress__writes_plain_lines_to_a_file),
         cmocka_unit_test(test_progress__tells_of_the_cache_when_it_goes_on_or_off),
         cmocka_unit_test(test_progress__repeats_no_line),

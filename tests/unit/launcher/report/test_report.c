@@ -157,16 +157,22 @@ static void test_report__losses_and_what_followed(void **state)
         "events.jsonl", "a",
         "{\"time\":5,\"event\":\"worker.lost\",\"rank\":1,\"how\":\"killed\",\"steps\":40}\n"
         "{\"time\":5.1,\"event\":\"run.recovered\",\"why\":\"worker 1 was killed\",\"step\":41,"
-        "\"k\":1,\"r\":1,\"m\":2,\"f\":0,\"collect_ms\":30,\"move_ms\":12.5}\n"
+        "\"k\":1,\"r\":1,\"m\":2,\"f\":0,\"detect_ms\":4400,\"collect_ms\":30,"
+        "\"move_ms\":12.5}\n"
         "{\"time\":6,\"event\":\"worker.restarted\",\"rank\":1,\"why\":\"lost\"}\n"
         "{\"time\":7,\"event\":\"snapshot.taken\",\"step\":60,\"bytes\":4096,\"copy_ms\":1.5}\n"
         "{\"time\":9,\"wall\":\"2026-01-31T11:00:00.000Z\",\"event\":\"run.resumed\",\"step\":60,"
         "\"checkpoint\":\"the snapshot in memory\",\"why\":\"worker 0 was killed\","
         "\"repeated_steps\":7,\"cut_steps\":5,\"cut_events\":1,\"ended\":\"failed\",\"steps\":120,"
-        "\"epochs\":30}\n");
+        "\"epochs\":30}\n"
+        "{\"time\":9.5,\"event\":\"run.returned\",\"step\":60,\"without_training_ms\":2250.5,"
+        "\"all_without_training_ms\":6693}\n");
     page = report_page(&report);
     report_expect(page, "worker 1 is lost: killed");
-    report_expect(page, "the others go on, K=1 R=1 M=2: worker 1 was killed</td><td>42.5</td>");
+    report_expect(page, "the others go on, K=1 R=1 M=2: worker 1 was killed</td><td>4,442.5</td>");
+    report_expect(page, "<th>without training, ms</th>");
+    report_expect(page, "</td><td>2,250.5</td><td>7</td>");
+    report_expect(page, "<dt>Time without training</dt><dd>6.69 s");
     report_expect(page, "worker 1 is started again (lost)");
     report_expect(page,
                   "<td>67</td><td class=\"all\">the run goes back to the snapshot in memory (step "

@@ -214,6 +214,37 @@ static void test_state__the_speed_is_that_of_the_new_process(void **state)
     assert_int_equal(after->stats.steps, 31);
 }
 
+/* A run that ended within an epoch, after it had reported it, and that continues. Would catch: the
+ * loss of the epoch's last steps as that of the epoch, and an epoch that ends later, with steps of
+ * the next one. */
+static void test_state__an_epoch_that_was_cut_goes_on(void **state)
+{
+    (void)state;
+    fl_step_report report = {.epoch = 1, .samples = 10, .ms = 8.0, .loss = 2.0};
+    before->stats.n_steps = PER_EPOCH + 20;
+    before->stats.steps = report.step = PER_EPOCH;
+    for (int i = 0; i < 20; i++, report.step++) {
+        assert_true(fl_run_stats_step(&before->stats, &report, START_US + 9000 * report.step));
+    }
+    assert_true(fl_run_stats_eval(&before->stats, &(fl_eval_report){.step = report.step - 1}));
+    assert_true(fl_run_stats_epoch_over(&before->stats, false));
+    capture(before, report.step);
+    after->stats.n_steps = report.step; /* no step follows: it is not reported again */
+    fl_controller_state_restore(saved, report.step, START_US, &after->elastic, &after->stats);
+    assert_int_equal(after->stats.now.steps, 0);
+    after->stats.n_steps = STEPS;
+    fl_controller_state_restore(saved, report.step, START_US, &after->elastic, &after->stats);
+    report.loss = 1.0;
+    for (int i = 20; i < PER_EPOCH; i++, report.step++) {
+        assert_false(fl_run_stats_epoch_over(&after->stats, false));
+        assert_true(fl_run_stats_step(&after->stats, &report, START_US + 9000 * report.step));
+    }
+    assert_true(fl_run_stats_eval(&after->stats, &(fl_eval_report){.step = report.step - 1}));
+    assert_true(fl_run_stats_epoch_over(&after->stats, false));
+    assert_int_equal(after->stats.past.steps, PER_EPOCH);
+    assert_true(fl_run_stats_loss(&after->stats.past) == 1.2);
+}
+
 /* Fields of the job that commands had changed. */
 static void test_state__settings_come_back(void **state)
 {
@@ -248,6 +279,7 @@ int main(void)
         TEST(a_decision_that_has_not_taken_effect_is_made_again),
         TEST(a_visit_that_had_not_begun_is_asked_for_again),
         TEST(the_speed_is_that_of_the_new_process),
+        TEST(an_epoch_that_was_cut_goes_on),
         TEST(settings_come_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
