@@ -131,6 +131,12 @@ const char *fl_flight_dump_openings(const fl_flight_dump *dump, char *text, size
 
 /* ---- as JSON ---- */
 
+/* The clocks of other hosts are known to some microseconds: nothing begins after now. */
+static double seconds_ago(int64_t now_ns, int64_t at_ns)
+{
+    return at_ns < now_ns ? (double)(now_ns - at_ns) * 1e-9 : 0.0;
+}
+
 static void entry_fields(fl_json *j, const fl_flight_entry *e, int64_t now_ns)
 {
     fl_json_object(j, NULL);
@@ -149,9 +155,9 @@ static void entry_fields(fl_json *j, const fl_flight_entry *e, int64_t now_ns)
     if (e->bytes > 0) {
         fl_json_integer(j, "bytes", e->bytes);
     }
-    fl_json_rounded(j, "entered_s_ago", (double)(now_ns - e->entered_ns) * 1e-9, 6);
+    fl_json_rounded(j, "entered_s_ago", seconds_ago(now_ns, e->entered_ns), 6);
     if (e->left_ns > 0) {
-        fl_json_rounded(j, "left_s_ago", (double)(now_ns - e->left_ns) * 1e-9, 6);
+        fl_json_rounded(j, "left_s_ago", seconds_ago(now_ns, e->left_ns), 6);
     }
     fl_json_close(j, '}');
 }
@@ -166,7 +172,9 @@ static const char *role_text(fl_flight_role role)
                                         : "none";
 }
 
-static void track_fields(fl_json *j, const fl_flight *flight, int rank, int track, int64_t now_ns)
+/* The worker goes on meanwhile: what is read later may be newer, so it is all read before the time.
+ */
+static void track_fields(fl_json *j, const fl_flight *flight, int rank, int track)
 {
     fl_flight_view view;
     fl_flight_entry recent[RECENT];
@@ -175,6 +183,10 @@ static void track_fields(fl_json *j, const fl_flight *flight, int rank, int trac
     if (view.role == FL_FLIGHT_NOBODY) {
         return;
     }
+    uint64_t written = fl_flight_written(flight, rank, track);
+    uint64_t cursor = written > RECENT ? written - RECENT : 0;
+    int n = fl_flight_read(flight, rank, track, &cursor, recent, RECENT, &lost);
+    int64_t now_ns = fl_now_ns();
     fl_json_object(j, NULL);
     fl_json_text(j, "thread", role_text(view.role));
     fl_json_array(j, "inside");
@@ -183,9 +195,6 @@ static void track_fields(fl_json *j, const fl_flight *flight, int rank, int trac
     }
     fl_json_close(j, ']');
     fl_json_array(j, "recent");
-    uint64_t written = fl_flight_written(flight, rank, track);
-    uint64_t cursor = written > RECENT ? written - RECENT : 0;
-    int n = fl_flight_read(flight, rank, track, &cursor, recent, RECENT, &lost);
     for (int i = 0; i < n; i++) {
         entry_fields(j, &recent[i], now_ns);
     }
@@ -197,7 +206,6 @@ void fl_flight_dump_json(fl_flight_dump *dump, fl_json *j)
 {
     const fl_run_facts *run = dump->run;
     char text[FL_FLIGHT_DUMP_BYTES];
-    int64_t now_ns = fl_now_ns();
     fl_json_text(j, "waits", fl_flight_dump_explain(dump, run->phase->lost, text, sizeof text));
     fl_json_array(j, "workers");
     for (int rank = 0; rank < run->n_started; rank++) {
@@ -206,7 +214,7 @@ void fl_flight_dump_json(fl_flight_dump *dump, fl_json *j)
         fl_fields_host(j, run->hosts, rank);
         fl_json_array(j, "threads");
         for (int track = 0; track < FL_FLIGHT_TRACKS; track++) {
-            track_fields(j, run->flight, rank, track, now_ns);
+            track_fields(j, run->flight, rank, track);
         }
         fl_json_close(j, ']');
         fl_json_close(j, '}');
