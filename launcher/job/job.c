@@ -54,8 +54,11 @@ static fl_status override_field(fl_job *job, const char *text)
     char path[FL_SHOWN_MAX], shown[FL_SHOWN_MAX];
     const char *sign = strchr(text, '=');
     if (sign == NULL || sign == text || (size_t)(sign - text) >= sizeof path) {
-        return fl_fail(FL_EINVAL, "--set %s: found no value, allowed: PATH=VALUE",
-                       fl_shown(text, strlen(text), shown));
+        const char *what = sign == NULL   ? "value"
+                           : sign == text ? "path"
+                                          : "path that is a field's";
+        return fl_fail(FL_EINVAL, "--set %s: found no %s, allowed: PATH=VALUE",
+                       fl_shown(text, strlen(text), shown), what);
     }
     memcpy(path, text, (size_t)(sign - text));
     path[sign - text] = '\0';

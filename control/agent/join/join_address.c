@@ -57,7 +57,8 @@ bool fl_join_has_ranks(const fl_hosts *hosts, const fl_host_join *join, int n_ra
     }
     snprintf(why, FL_HOST_TEXT_MAX + 1,
              "the run has no host of this name, and for a new one with %d device%s only %d of "
-             "%d ranks are left (devices.max)",
-             join->n_devices, join->n_devices == 1 ? "" : "s", left, n_ranks);
+             "%d ranks %s left (devices.max)",
+             join->n_devices, join->n_devices == 1 ? "" : "s", left, n_ranks,
+             left == 1 ? "is" : "are");
     return false;
 }

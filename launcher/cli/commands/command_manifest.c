@@ -322,7 +322,7 @@ const fl_cli_command fl_cli_command_manifest = {
     .details = "Prints a JobSet, or with --kind job an Indexed Job and a headless service, with\n"
                "the job as a ConfigMap, a PodDisruptionBudget, and a Secret with new keys; each\n"
                "pod is a host. `frostline manifest job.yaml ... | kubectl apply -f -` starts the\n"
-               "run. Who can read the output can join it.\n"
+               "run. Anyone who can read the output can join it.\n"
                "The working directory of the pods is the volume of --claim, or an empty one.\n",
     .options = {{"--kind", 0, "jobset|job", "which objects; default: jobset"},
                 {"--hosts", 0, "N", "pods; default: as many as the job has hosts"},

@@ -99,6 +99,12 @@ int fl_edit_distance(const char *a, const char *b, int limit)
     return least_of(row[n_a % 3][n_b], limit + 1);
 }
 
+static int longest_of(const char *a, const char *b)
+{
+    size_t n_a = strlen(a), n_b = strlen(b);
+    return (int)(n_a > n_b ? n_a : n_b);
+}
+
 const char *fl_nearest(const char *word, fl_candidate_word *next, const void *context)
 {
     int limit = strlen(word) < 3 ? 1 : strlen(word) < 6 ? 2 : 3;
@@ -109,8 +115,9 @@ const char *fl_nearest(const char *word, fl_candidate_word *next, const void *co
             return best;
         }
         int distance = fl_edit_distance(word, candidate, limit);
-        /* Two letters that are both wrong are not a misspelling. */
-        if (distance <= limit && distance < (int)strlen(candidate)) {
+        /* Where most letters are wrong, or all of a short word, that is no misspelling. */
+        if (distance <= limit && distance < (int)strlen(candidate) &&
+            2 * distance <= longest_of(word, candidate)) {
             limit = distance - 1;
             best = candidate;
         }

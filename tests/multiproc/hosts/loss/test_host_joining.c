@@ -131,7 +131,7 @@ static void test_host_joining__a_new_host_is_used(void **state)
     net_hosts *h = *state;
     NET_NEED(h);
     start_two(h, "--set devices.max=3");
-    expect_refusal(h, "--name c --devices 2", "only 1 of 3 ranks are left (devices.max)");
+    expect_refusal(h, "--name c --devices 2", "only 1 of 3 ranks is left (devices.max)");
     expect_refusal(h, "--name b", "a host of this name has joined already");
     expect_refusal(h, "--name a", "a host of this name has joined already");
     expect_refusal(h, "--name c --address 10.213.8.2",

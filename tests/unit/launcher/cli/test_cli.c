@@ -23,6 +23,7 @@ typedef struct refused {
 
 static const refused refusals[] = {
     {"", "frostline: a command is missing; see frostline --help\n"},
+    {"foo", "frostline: unknown command 'foo'; see frostline --help\n"},
     {"rnu x", "frostline: unknown command 'rnu', nearest is run; see frostline --help\n"},
     {"Validate",
      "frostline: unknown command 'Validate', nearest is validate; see frostline --help\n"},

@@ -151,7 +151,7 @@ static const broken overrides[] = {
     {"pipe=2",
      "--set 'pipe': a section, set one of its fields: k, m, schedule, partition, profile, tune"},
     {"pipe.k", "--set 'pipe.k': found no value, allowed: PATH=VALUE"},
-    {"=2", "--set '=2': found no value, allowed: PATH=VALUE"},
+    {"=2", "--set '=2': found no path, allowed: PATH=VALUE"},
     {"", "--set '': found no value, allowed: PATH=VALUE"},
     {"pipe.k=", "--set pipe.k=: pipe.k: found '', allowed: auto, or an integer from 1 to 128 "
                 "(stages)"},
