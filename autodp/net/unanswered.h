@@ -1,6 +1,6 @@
-/* A connection to a worker of another host on which nothing comes back, although the other end's
- * system would answer whatever its process does: packets are lost on the way, or a firewall drops
- * them. */
+/* A connection to another worker on which nothing comes back, although the other end's system would
+ * answer whatever its process does: packets are lost on the way, or a firewall drops them, that of
+ * the host itself where both workers are on one. */
 #ifndef FL_AUTODP_NET_UNANSWERED_H
 #define FL_AUTODP_NET_UNANSWERED_H
 

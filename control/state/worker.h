@@ -36,6 +36,8 @@ typedef struct fl_worker {
     int wait_status; /* as waitpid gives it; holds when exited_us is set */
     char host_why[FL_WORKER_HOST_WHY_MAX + 1]; /* its process is lost with its host: "with host b
                                                   (10.0.0.2): why"; "": it is not */
+    char cut_why[384];                         /* FL_LOSS_STUCK: where loopback is filtered; "":
+                                                  it is not known to be */
     bool killed;                               /* killed by the controller */
     int64_t restarts_us;                       /* it was lost, and is to be started again then */
     /* Since its training thread last entered or left an operation:

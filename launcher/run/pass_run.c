@@ -4,6 +4,7 @@
 #include "control/controller/run.h"
 #include "device/errors/failure.h"
 #include "launcher/job/job.h"
+#include "launcher/run/plan/loopback.h"
 #include "launcher/run/plan/run_plan.h"
 
 #include "nn/model.h"
@@ -186,6 +187,9 @@ fl_status fl_pass_run(fl_use *use, const fl_pass_request *request, fl_pass_resul
     FL_TRY(fl_preparation_check_arguments(use->model, &use->samples, &use->job));
     use->weights = NULL; /* the preparation's */
     fl_status status = fl_preparation_check(&p);
+    if (status == FL_OK) {
+        status = fl_loopback_check(&p);
+    }
     if (status == FL_OK) {
         status = fl_run_plan_make(&p);
     }

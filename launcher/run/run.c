@@ -23,6 +23,7 @@
 #include "launcher/run/joined/host_facts.h"
 #include "launcher/run/plan/found_kinds.h"
 #include "launcher/run/plan/host_options.h"
+#include "launcher/run/plan/loopback.h"
 #include "launcher/run/plan/resume.h"
 #include "launcher/run/plan/run_plan.h"
 #include "launcher/run/plan/run_survey.h"
@@ -209,6 +210,9 @@ static fl_status run_once(fl_preparation *p, const char *run_dir, fl_run_result 
 {
     fl__run_init_result(result);
     fl_status status = fl_preparation_check(p);
+    if (status == FL_OK) {
+        status = fl_loopback_check(p);
+    }
     if (status == FL_OK && p->resume != NULL) {
         status = fl_resume_choose(p->resume, p);
         if (status == FL_OK) {

@@ -68,7 +68,7 @@ void fl_host_news_of_sight(const fl_hosts *hosts, fl_host_sight *sight, const fl
     }
     sight->complete = frame->rank == 0;
     for (int k = 0; k < answer->n; k++) {
-        if (answer->host[k] < hosts->n) {
+        if (answer->host[k] < hosts->n && answer->host[k] != i) {
             fl_host_sight_add(sight, i, answer->host[k], 0, answer->why);
         }
     }

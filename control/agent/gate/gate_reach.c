@@ -126,7 +126,7 @@ void fl__gate_leave_out(fl__gate *g, const fl_agent_frame *frame)
 {
     int i = fl_hosts_of(g->hosts, frame->rank), from = fl_hosts_of(g->hosts, frame->apart.from);
     fl_host_message message = {.type = FL_HOST_APART};
-    if (i <= 0 || from < 0 || i == from || g->remote[i].state != FL__HOST_JOINED) {
+    if (i <= 0 || from < 0 || g->remote[i].state != FL__HOST_JOINED) {
         return;
     }
     fl__remote_host *r = &g->remote[i];

@@ -236,7 +236,7 @@ static bool get_apart(fl_reader *r, fl_agent_frame *f)
     f->apart.from = fl_get_i32(r);
     f->apart.trial.port = (uint16_t)fl_get(r, 2);
     return fl_get_bool(r, &f->apart.trial.by_other) && f->rank > 0 && f->incarnation == 0 &&
-           f->apart.from >= 0 && f->apart.from < FL_MAX_WORKERS && f->apart.from != f->rank &&
+           f->apart.from >= 0 && f->apart.from < FL_MAX_WORKERS &&
            fl_get_text(r, f->apart.text, FL_HOST_WHY_MAX) && f->apart.text[0] != '\0';
 }
 

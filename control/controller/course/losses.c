@@ -395,9 +395,25 @@ static bool may_be_apart(fl_controller *controller, fl_loss_kind kind, int who, 
                                       fl_host_pairs_check(controller, now_us);
 }
 
+/* The workers of the head do not reach each other: another plan for them would not help. */
+static bool end_for_cut(fl_controller *controller, int64_t now_us)
+{
+    int who = -1;
+    const char *why = fl_host_pairs_cut_worker(controller, &who);
+    if (why == NULL) {
+        return false;
+    }
+    snprintf(controller->workers[who].cut_why, sizeof controller->workers[who].cut_why, "%s", why);
+    end_for(controller, FL_LOSS_STUCK, who, now_us);
+    return true;
+}
+
 void fl_losses_watch(fl_controller *controller, int64_t now_us)
 {
     int who = -1;
+    if (end_for_cut(controller, now_us)) {
+        return;
+    }
     controller->standstill.waits_are_broken = controller->recovery.state == FL_RECOVERY_COLLECTING;
     fl_standstill_watch_look(&controller->standstill, controller->flight, controller->workers,
                              controller->n_workers, now_us);

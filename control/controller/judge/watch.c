@@ -275,7 +275,9 @@ const char *fl_watch_text(const fl_worker *worker, fl_loss_kind kind, int64_t no
         snprintf(when, sizeof when, " at step %lld", (long long)worker->steps);
     }
     describe_loss(worker, kind, now_us, how, sizeof how);
-    const char *with = kind == FL_LOSS_HOST ? worker->host_why : "";
+    const char *with = kind == FL_LOSS_HOST    ? worker->host_why
+                       : kind == FL_LOSS_STUCK ? worker->cut_why
+                                               : "";
     snprintf(text, size_bytes, "worker %d (%s) %s%s%s%s", worker->rank, where, how, when,
              with[0] == '\0' ? "" : ", ", with);
     return text;

@@ -73,6 +73,13 @@ static void explain_pair(const fl_controller_options *o, const fl_host_pair *p, 
     const fl_host *a = &hosts->host[p->a], *b = &hosts->host[p->b];
     const fl_host *other = p->a == host ? b : a;
     char ports[FL_WORKER_PAIRS_TEXT];
+    if (p->a == p->b) {
+        fl_worker_pairs_explain_own(p, ports);
+        snprintf(why, FL_HOST_WHY_MAX + 1, "its workers %s", ports);
+        fl_log(FL_LOG_WARN, "host %s (%s): its workers %s; the run does without host %s", a->name,
+               a->address, ports, a->name);
+        return;
+    }
     if (p->port == 0) {
         snprintf(why, FL_HOST_WHY_MAX + 1, "it and host %s (%s) do not reach each other: %s",
                  other->name, other->address, p->why);
@@ -109,6 +116,22 @@ static void leave_out(fl_controller *controller, int host, int64_t now_us)
     }
 }
 
+/* The head cannot be left out: one of its workers is lost. */
+static void note_own(fl_controller *controller)
+{
+    const fl_hosts *hosts = controller->options->hosts;
+    fl_host_pairs *pairs = &controller->host_pairs;
+    char text[FL_WORKER_PAIRS_TEXT];
+    for (int i = 0; i < pairs->sight.n; i++) {
+        const fl_host_pair *p = &pairs->sight.pair[i];
+        if (p->a == 0 && p->b == 0) {
+            fl_worker_pairs_explain_own(p, text);
+            snprintf(pairs->own_why, sizeof pairs->own_why, "on host %s (%s), whose workers %s",
+                     hosts->host[0].name, hosts->host[0].address, text);
+        }
+    }
+}
+
 /* Each host that leaves takes its pairs with it. */
 static void decide_hosts(fl_controller *controller, int64_t now_us)
 {
@@ -126,6 +149,7 @@ static void decide_hosts(fl_controller *controller, int64_t now_us)
         leave_out(controller, host, now_us);
         fl_host_sight_drop(sight, host);
     }
+    note_own(controller);
     fl_free(without);
 }
 
@@ -237,6 +261,18 @@ void fl_host_pairs_forget(fl_controller *controller)
 {
     fl_host_pairs *pairs = &controller->host_pairs;
     pairs->state = pairs->state == FL_HOST_PAIRS_ASKED ? FL_HOST_PAIRS_IDLE : pairs->state;
+}
+
+const char *fl_host_pairs_cut_worker(const fl_controller *controller, int *who)
+{
+    const char *why = controller->host_pairs.own_why;
+    int last = -1;
+    for (int rank = 0; why[0] != '\0' && rank < controller->options->hosts->host[0].n; rank++) {
+        const fl_worker *w = &controller->workers[rank];
+        last = fl_worker_is_awaited(w) ? rank : last;
+    }
+    *who = last;
+    return last >= 0 ? why : NULL;
 }
 
 bool fl_host_pairs_may_explain(const fl_controller *controller, fl_loss_kind kind, int who)

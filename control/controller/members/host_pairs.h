@@ -1,4 +1,5 @@
-/* Before a loss is guessed at, the hosts try whether they reach each other.
+/* Before a loss is guessed at, the hosts try whether they reach each other; and what workers have
+ * reported of their connections counts, also of those within a host.
  *
  *     all stand still, connections broke, none gets ready ... ──> the hosts are asked ①
  *       ──(all have answered, or their time is over)──> no pair is apart: as before ②
@@ -27,6 +28,10 @@ bool fl_host_pairs_check_early(fl_controller *controller, int64_t now_us);
 
 /* The run makes progress: what the hosts may find now is of no use any more. */
 void fl_host_pairs_forget(fl_controller *controller);
+
+/* Why the workers of the head's host do not reach each other, and the last of them; NULL: they do,
+ * as far as is known. */
+const char *fl_host_pairs_cut_worker(const fl_controller *controller, int *who);
 
 /* Whether a cut between hosts would explain this loss. */
 bool fl_host_pairs_may_explain(const fl_controller *controller, fl_loss_kind kind, int who);

@@ -34,16 +34,30 @@ static bool is_in_run(const fl_controller *controller, int host)
     return host == 0 || state == FL_HOST_STATE_JOINED || state == FL_HOST_STATE_DRAINING;
 }
 
-static void add_pair(int from, int to, const fl_net_unanswered *u, fl_host_sight *sight)
+static void add_pair(int rank, int from, int to, const fl_net_unanswered *u, fl_host_sight *sight)
 {
-    char why[FL_HOST_PAIR_WHY_MAX + 1];
+    char how[FL_HOST_PAIR_WHY_MAX + 1], why[FL_HOST_PAIR_WHY_MAX + 1];
     if (u->error != 0) {
-        snprintf(why, sizeof why, "%s", strerror(u->error));
+        snprintf(how, sizeof how, "%.30s", strerror(u->error));
     } else {
-        snprintf(why, sizeof why, "no %s in %.1f s", u->connected ? "acknowledgement" : "answer",
+        snprintf(how, sizeof how, "no %s in %.1f s", u->connected ? "acknowledgement" : "answer",
                  (double)u->for_ms * 1e-3);
     }
-    fl_host_sight_add(sight, from, to, u->port, why);
+    if (from == to) {
+        snprintf(why, sizeof why, "worker %d tries port %u: %.36s", rank, u->port, how);
+    }
+    fl_host_sight_add(sight, from, to, u->port, from == to ? why : how);
+}
+
+/* A worker that joins disturbs nobody: its attempt fails, and the next one follows later. */
+static bool awaits_worker(const fl_controller *controller, int host)
+{
+    bool joins = false;
+    for (int rank = 0; rank < controller->n_workers; rank++) {
+        joins = joins || (controller->workers[rank].joins &&
+                          fl_hosts_of(controller->options->hosts, rank) == host);
+    }
+    return joins;
 }
 
 bool fl_worker_pairs_add(const fl_controller *controller, int64_t least_ms, int64_t now_us,
@@ -56,12 +70,13 @@ bool fl_worker_pairs_add(const fl_controller *controller, int64_t least_ms, int6
         const fl_net_unanswered *u = &w->unanswered;
         int from = fl_hosts_of(hosts, rank), to = find_host(hosts, u->address);
         bool is_fresh = w->exited_us == 0 && now_us - w->heard_us < FRESH_US;
-        if (u->for_ms < YOUNG_MS || !is_fresh || from < 0 || to < 0 || from == to ||
-            !is_in_run(controller, from) || !is_in_run(controller, to)) {
+        if (u->for_ms < YOUNG_MS || !is_fresh || from < 0 || to < 0 ||
+            !is_in_run(controller, from) || !is_in_run(controller, to) ||
+            (from == to && awaits_worker(controller, from))) {
             continue;
         }
         if (u->for_ms >= least_ms) {
-            add_pair(from, to, u, sight);
+            add_pair(rank, from, to, u, sight);
         } else {
             any = true;
         }
@@ -78,4 +93,12 @@ void fl_worker_pairs_explain(const fl_hosts *hosts, fl_security security, const 
              pair->port, hosts->host[pair->b].name, hosts->host[pair->a].name, pair->why,
              fl_hosts_ports_text(hosts->ports, ports),
              hosts->ports[0] == 0 && security != FL_SECURITY_NONE ? ", or set autodp.ports" : "");
+}
+
+void fl_worker_pairs_explain_own(const fl_host_pair *pair, char text[FL_WORKER_PAIRS_TEXT])
+{
+    snprintf(text, FL_WORKER_PAIRS_TEXT,
+             "do not reach each other over the interface lo: loopback is filtered (%s; `frostline "
+             "doctor` checks it)",
+             pair->why);
 }

@@ -1,5 +1,6 @@
 /* Hosts that reach each other by the trials of their agents, while a connection between their
- * workers has no answer, as behind a firewall that lets other ports through. Workers report such
+ * workers has no answer, as behind a firewall that lets other ports through; and a host whose own
+ * workers do not reach each other, because its loopback is filtered. Workers report such
  * connections in their heartbeats (autodp/net/unanswered.h). */
 #ifndef FL_CONTROL_CONTROLLER_WORKER_PAIRS_H
 #define FL_CONTROL_CONTROLLER_WORKER_PAIRS_H
@@ -21,5 +22,8 @@ bool fl_worker_pairs_add(const fl_controller *controller, int64_t least_ms, int6
 enum { FL_WORKER_PAIRS_TEXT = 320 };
 void fl_worker_pairs_explain(const fl_hosts *hosts, fl_security security, const fl_host_pair *pair,
                              char text[FL_WORKER_PAIRS_TEXT]);
+
+/* The same of a pair of a host with itself: what follows "its workers". Pure. */
+void fl_worker_pairs_explain_own(const fl_host_pair *pair, char text[FL_WORKER_PAIRS_TEXT]);
 
 #endif

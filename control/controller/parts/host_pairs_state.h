@@ -19,6 +19,7 @@ typedef struct fl_host_pairs {
     int64_t progress;   /* of workers that open connections or meet; 0: none does */
     int64_t idle_us;    /* since when it is the same */
     fl_host_sight sight;
+    char own_why[384]; /* the workers of the head do not reach each other; "": they do */
 } fl_host_pairs;
 
 #endif

@@ -10,7 +10,7 @@ void fl_host_sight_add(fl_host_sight *sight, int a, int b, uint16_t port, const 
             return;
         }
     }
-    if (sight->n < FL_HOST_PAIRS_MAX && a != b) {
+    if (sight->n < FL_HOST_PAIRS_MAX) {
         fl_host_pair *p = &sight->pair[sight->n++];
         *p = (fl_host_pair){.a = a, .b = b, .port = port};
         snprintf(p->why, sizeof p->why, "%s", why);

@@ -1,5 +1,6 @@
 /* Which hosts of a run do not reach each other: as their agents have tried it, the answer to one
- * question of the controller; or as their workers have found it. */
+ * question of the controller; or as their workers have found it. A host whose own workers do not
+ * reach each other, because a firewall filters its loopback, is a pair with itself. */
 #ifndef FL_CONTROL_STATE_HOSTS_HOST_SIGHT_H
 #define FL_CONTROL_STATE_HOSTS_HOST_SIGHT_H
 
@@ -8,7 +9,8 @@
 
 enum { FL_HOST_PAIRS_MAX = 256, FL_HOST_PAIR_WHY_MAX = 63 };
 
-/* Two hosts, by their index, that do not reach each other: `a` has tried, and why it failed. */
+/* Two hosts, by their index, that do not reach each other: `a` has tried, and why it failed. With
+ * a == b, `why` names the worker that has tried. */
 typedef struct fl_host_pair {
     int a, b;
     uint16_t port; /* of a worker of b: the agents reach each other, the workers do not; else 0 */

@@ -15,6 +15,7 @@
 #include "launcher/run/joined/host_facts.h"
 #include "launcher/run/joined/joined_open.h"
 #include "launcher/run/model/instantiate.h"
+#include "launcher/run/plan/loopback.h"
 #include "launcher/run/plan/preparation.h"
 #include "launcher/run/plan/room.h"
 #include "launcher/run/plan/run_plan.h"
@@ -202,6 +203,7 @@ static fl_status prepare_host(joined_host *h)
         .model = h->model, .dataset = &h->dataset, .job = &h->job, .joined = &h->welcome->host};
     FL_TRY(fl_preparation_check(&h->p));
     FL_TRY(compare_facts(h));
+    FL_TRY(fl_loopback_check(&h->p));
     const fl_costs_options costs = fl_run_plan_costs(&h->p, NULL);
     fl_costs_find(&costs, h->p.costs);
     take_cores(h);

@@ -19,7 +19,7 @@ enum {
     MEASURE_MS = 180000, /* for a host to open its data and to measure */
 };
 
-static bool links_are_wanted(const fl_preparation *p)
+bool fl_run_survey_measures_links(const fl_preparation *p)
 {
     return p->hosts != NULL && p->cluster != NULL && !p->guesses_costs &&
            p->cluster->link[FL_LINK_HOSTS].bytes_per_us == 0.0 && !fl_resume_goes_back(p);
@@ -27,7 +27,7 @@ static bool links_are_wanted(const fl_preparation *p)
 
 bool fl_run_survey_is_wanted(const fl_preparation *p)
 {
-    return links_are_wanted(p) || fl_found_kinds_are_wanted(p);
+    return fl_run_survey_measures_links(p) || fl_found_kinds_are_wanted(p);
 }
 
 /* ---- kinds ---- */
@@ -98,7 +98,7 @@ static fl_status survey_with(fl_preparation *p, const char *run_dir, const char 
                                             .run_dir = run_dir,
                                             .recorded = true,
                                             .join_ms = FL_AWAITED_JOIN_MS,
-                                            .links = links_are_wanted(p),
+                                            .links = fl_run_survey_measures_links(p),
                                             .measuring = kinds ? &measuring : NULL,
                                             .plain = p->job->autodp.security == FL_SECURITY_NONE};
     FL_TRY(fl_host_survey_run(&options, &s->found, stopped));

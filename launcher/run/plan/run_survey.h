@@ -8,6 +8,9 @@
 /* Whether it has anything to measure: then fl_run_plan_make chooses no plan. */
 bool fl_run_survey_is_wanted(const fl_preparation *p);
 
+/* Whether it measures the links between hosts. */
+bool fl_run_survey_measures_links(const fl_preparation *p);
+
 /* Wait for the hosts, and measure. Of links, p->profile then has the worst of all pairs, p->links
  * all of them; of kinds, p->found has the profiles. The head measures its own costs meanwhile if
  * they are not known (p->own_costs_unknown). run_dir: with the keys, for which others wait. job:

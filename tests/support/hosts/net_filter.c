@@ -10,7 +10,15 @@
 
 #include <cmocka.h>
 
-enum { FIRST = 20000, LAST = 20499, RULE = 20, AGENT_RULE = 10, LOCAL_RULE = 100 };
+enum {
+    FIRST = 20000,
+    LAST = 20499,
+    RULE = 20,
+    AGENT_RULE = 10,
+    LOCAL_RULE = 100,
+    LOOPBACK_RULE = 5,
+    LOOPBACK_TABLE = 99,
+};
 
 static void shell(const char *command)
 {
@@ -73,5 +81,26 @@ void net_filter_open(const net_hosts *h, int from, int to)
     snprintf(command, sizeof command,
              "ip -n %s rule del pref %d && { ip -n %s rule del pref %d 2> /dev/null || true; }",
              space, RULE + from, space, AGENT_RULE + from);
+    shell(command);
+}
+
+/* It goes to an address that no host has. */
+void net_filter_loopback(const net_hosts *h, int i, bool filtered)
+{
+    char command[768];
+    const char *space = h->host[i].space, *address = h->host[i].address;
+    if (filtered) {
+        let_rules_go_first(space);
+        snprintf(command, sizeof command,
+                 "ip -n %s neigh replace 10.213.8.200 lladdr 02:00:00:00:00:99 dev fl0 nud "
+                 "permanent && ip -n %s route replace default via 10.213.8.200 dev fl0 onlink "
+                 "table %d && ip -n %s rule add pref %d iif lo to %s lookup %d && "
+                 "ip -n %s rule add pref %d iif lo to 127.0.0.0/8 lookup %d",
+                 space, space, LOOPBACK_TABLE, space, LOOPBACK_RULE, address, LOOPBACK_TABLE, space,
+                 LOOPBACK_RULE, LOOPBACK_TABLE);
+    } else {
+        snprintf(command, sizeof command, "ip -n %s rule del pref %d && ip -n %s rule del pref %d",
+                 space, LOOPBACK_RULE, space, LOOPBACK_RULE);
+    }
     shell(command);
 }

@@ -20,4 +20,8 @@ void net_filter_block(const net_hosts *h, int from, int to, net_filter_how how, 
 void net_filter_prepare(const net_hosts *h, int to);
 void net_filter_open(const net_hosts *h, int from, int to);
 
+/* What the processes of host i send to addresses of their own host is lost without a word, as
+ * behind a firewall that drops what goes over the interface lo; or it arrives again. */
+void net_filter_loopback(const net_hosts *h, int i, bool filtered);
+
 #endif

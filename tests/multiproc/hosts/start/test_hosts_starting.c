@@ -1,5 +1,6 @@
-/* A host that is lost between its welcome and the start of its workers. Would catch: a run that
- * ends although it may go back. The hosts are loopback addresses. */
+/* A host that is lost between its welcome and the start of its workers, and a worker that is
+ * stopped while it opens its connections. Would catch: a run that ends although it may go back, and
+ * one that waits for that worker for ever. The hosts are loopback addresses. */
 #include "support/hosts/net_hosts.h"
 
 #include <setjmp.h>
@@ -67,6 +68,25 @@ static void test_hosts_starting__a_run_that_may_not_go_back_ends(void **state)
     assert_int_equal(net_hosts_n_events(h, "run.failed", ""), 1);
 }
 
+/* The line is written once its link is open, and before its first group. */
+static void test_hosts_starting__a_worker_that_stops_is_a_loss(void **state)
+{
+    net_hosts *h = *state;
+    int pid = 0;
+    net_hosts_start_head(h, NET_JOB "--set train.max_steps=1000000 --set train.epochs=1000000 "
+                                    "--set fault.detect=2s --set fault.restarts=0 --set pipe.k=2 "
+                                    "--set autodp.r=1");
+    net_hosts_start_agent(h, 1);
+    NET_AWAIT(
+        net_hosts_shell("sed -n 's/.*, process \\([0-9]*\\)$/\\1/p' %s/run/worker-1.log", h->dir) &&
+        (pid = (int)strtol(net_hosts_said(), NULL, 10)) > 0 &&
+        net_hosts_log_has(h, "run/worker-1.log", "worker 1: on processor"));
+    net_hosts_stop(h, pid);
+    net_hosts_expect_codes(h, 3, 3);
+    assert_true(net_hosts_log_has(h, "head.log", "worker 1 (stage "));
+    assert_true(net_hosts_log_has(h, "head.log", "did not answer for"));
+}
+
 #define LOOPBACK(test) cmocka_unit_test_setup_teardown(test, make_loopback, net_hosts_tear_down)
 
 int main(void)
@@ -74,6 +94,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LOOPBACK(test_hosts_starting__a_lost_host_is_a_loss),
         LOOPBACK(test_hosts_starting__a_run_that_may_not_go_back_ends),
+        LOOPBACK(test_hosts_starting__a_worker_that_stops_is_a_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -296,7 +296,6 @@ static void test_agent_wire__refuses_what_is_out_of_range(void **state)
     assert_refused_with(22, FL_AGENT_HEADER_BYTES, 0);        /* a question without a number */
     assert_refused_with(22, FL_AGENT_HEADER_BYTES + 11, 9);   /* a trial of two days */
     assert_refused_with(23, FL_AGENT_HEADER_BYTES + 21, 65);  /* more than an answer names */
-    assert_refused_with(25, FL_AGENT_HEADER_BYTES, 4);        /* apart from itself */
     assert_refused_with(25, FL_AGENT_HEADER_BYTES + 6, 2);    /* neither true nor false */
 }
 

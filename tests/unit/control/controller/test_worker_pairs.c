@@ -32,10 +32,23 @@ static void test_worker_pairs__advise_what_the_job_allows(void **state)
                               "ports 20000 to 20099 between the hosts through");
 }
 
+static void test_worker_pairs__name_loopback_where_it_is_filtered(void **state)
+{
+    (void)state;
+    static const fl_host_pair pair = {
+        .a = 1, .b = 1, .port = 20017, .why = "worker 1 tries port 20017: no answer in 2.0 s"};
+    char text[FL_WORKER_PAIRS_TEXT];
+    fl_worker_pairs_explain_own(&pair, text);
+    assert_string_equal(text, "do not reach each other over the interface lo: loopback is filtered "
+                              "(worker 1 tries port 20017: no answer in 2.0 s; `frostline doctor` "
+                              "checks it)");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_worker_pairs__advise_what_the_job_allows),
+        cmocka_unit_test(test_worker_pairs__name_loopback_where_it_is_filtered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

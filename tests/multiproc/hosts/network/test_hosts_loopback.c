@@ -1,0 +1,192 @@
+/* Hosts whose firewall drops what goes over the interface lo, through which the workers of one host
+ * reach each other. Would catch: a run that hangs at its start or in a change of the plan, a
+ * message that does not say where loopback is filtered, and a host with one worker that is kept
+ * from a run for that. */
+#include "support/hosts/net_filter.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 12, ENDLESS = 1000000, A = 0, B = 1, BAD_INPUT = 2, FAILED = 3, STOPPED = 5 };
+
+static int make_large_b(void **state)
+{
+    return net_hosts_set_up(state, 2, (const int[]){1, 2});
+}
+
+static int make_large_a(void **state)
+{
+    return net_hosts_set_up(state, 2, (const int[]){2, 1});
+}
+
+static int make_small(void **state)
+{
+    return net_hosts_set_up(state, 2, (const int[]){1, 1});
+}
+
+/* Every worker has all layers, unless `more` says otherwise. */
+static void start_head(net_hosts *h, int steps, const char *more)
+{
+    char job[NET_HOSTS_TEXT];
+    snprintf(job, sizeof job,
+             NET_JOB "--set pipe.k=1 --set autodp.r=%d --set pipe.m=1 --set fault.restarts=3 "
+                     "--set train.max_steps=%d --set train.epochs=%d %s",
+             h->host[A].n_devices + h->host[B].n_devices, steps, steps, more);
+    net_hosts_start_head(h, job);
+}
+
+static void assert_said(const net_hosts *h, const char *log, const char *text)
+{
+    if (!net_hosts_log_has(h, log, text)) {
+        net_hosts_show_logs(h);
+        fail_msg("%s does not say: %s", log, text);
+    }
+}
+
+static void test_hosts_loopback__a_filtered_host_is_refused_at_the_start(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    net_filter_loopback(h, B, true);
+    start_head(h, STEPS, "");
+    net_hosts_start_agent(h, B);
+    net_hosts_expect_codes(h, BAD_INPUT, BAD_INPUT);
+    const char *const logs[] = {"head.log", "b.log"};
+    for (int i = 0; i < 2; i++) {
+        assert_said(h, logs[i],
+                    "host b: workers 1 .. 2 cannot reach each other: loopback is filtered: "
+                    "10.213.8.2 over the interface lo, port");
+        assert_said(h, logs[i], "`frostline doctor` on host b");
+    }
+    assert_int_equal(net_hosts_n_events(h, "worker.ready", ""), 0);
+}
+
+static void test_hosts_loopback__a_filtered_head_is_refused(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    net_filter_loopback(h, A, true);
+    start_head(h, STEPS, "");
+    net_hosts_expect_codes(h, BAD_INPUT, BAD_INPUT);
+    assert_said(h, "head.log", "host a: workers 0 .. 1 cannot reach each other: loopback is");
+}
+
+/* The process that measures the links of the head connects to the head. */
+static void test_hosts_loopback__a_filtered_head_measures_no_links(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    net_filter_loopback(h, A, true);
+    assert_true(net_hosts_shell("sed -i '/^links/,$d' %s/hosts.yaml", h->dir));
+    start_head(h, STEPS, "");
+    net_hosts_expect_codes(h, BAD_INPUT, BAD_INPUT);
+    assert_said(h, "head.log", "host a: its links cannot be measured: loopback is filtered");
+}
+
+static void test_hosts_loopback__a_host_with_one_worker_needs_none(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    net_filter_loopback(h, A, true);
+    net_filter_loopback(h, B, true);
+    start_head(h, STEPS, "");
+    net_hosts_start_agent(h, B);
+    net_hosts_expect(h, 0);
+    assert_int_equal(net_hosts_n_steps(h), STEPS);
+}
+
+static void test_hosts_loopback__without_other_hosts_it_is_refused_too(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    net_filter_loopback(h, A, true);
+    h->head = net_hosts_start(h, A, "head.log",
+                              "run " NET_JOB "--set devices.count=2 --run-dir /nowhere/run");
+    assert_int_equal(net_hosts_await_exit(&h->head), BAD_INPUT);
+    assert_said(h, "head.log",
+                "workers 0 .. 1 cannot reach each other: loopback is filtered: 127.0.0.1 over the "
+                "interface lo, port");
+}
+
+/* The filter comes while the run trains; then the plan changes. Whether that change is refused or
+ * ends with the host does not matter here. */
+static void filter_while_training(net_hosts *h, int host, const char *more)
+{
+    start_head(h, ENDLESS, more);
+    net_hosts_start_agent(h, B);
+    NET_AWAIT(net_hosts_n_steps(h) >= STEPS);
+    net_filter_loopback(h, host, true);
+    (void)net_hosts_shell("ip netns exec %s '%s/frostline' ctl %s/run scale k=3 r=1",
+                          h->host[A].space, FL_BINARY_DIR, h->dir);
+}
+
+/* The host is lost, as one that other hosts do not reach; once it asks to join again, it is refused
+ * as at the start. */
+static void lose_filtered_host(net_hosts *h, const char *more, const char *goes_on)
+{
+    filter_while_training(h, B, more);
+    NET_AWAIT(net_hosts_n_events(h, goes_on, "") == 1);
+    assert_int_equal(net_hosts_await_exit(&h->host[B].agent), BAD_INPUT);
+    int n = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) > n + STEPS);
+    kill(h->head, SIGTERM);
+    net_hosts_expect_codes(h, STOPPED, STOPPED); /* that of b has ended */
+    assert_said(h, "head.log",
+                "host b (10.213.8.2): its workers do not reach each other over the interface lo: "
+                "loopback is filtered (worker ");
+    assert_said(h, "b.log", "the run goes on without this host: its workers do not reach each");
+    assert_said(h, "b.log", "host b: workers 1 .. 2 cannot reach each other");
+}
+
+static void test_hosts_loopback__a_filter_while_training_loses_the_host(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    lose_filtered_host(h, "--set fault.detect=2s", "run.recovered");
+}
+
+static void test_hosts_loopback__a_run_goes_back_without_the_filtered_host(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    lose_filtered_host(h,
+                       "--set fault.detect=2s --set pipe.k=3 --set autodp.r=1 --set model.blocks=3",
+                       "run.resumed");
+}
+
+/* A head is never left out: the run ends. */
+static void test_hosts_loopback__a_filter_on_the_head_ends_the_run(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    filter_while_training(h, A, "--set fault.detect=2s");
+    net_hosts_expect_codes(h, FAILED, FAILED);
+    assert_said(h, "head.log",
+                "on host a (10.213.8.1), whose workers do not reach each other over the interface "
+                "lo: loopback is filtered (worker ");
+    assert_said(h, "head.log", "the run cannot go back: host a: workers 0 .. 1 cannot reach");
+}
+
+#define WITH(test, make) cmocka_unit_test_setup_teardown(test, make, net_hosts_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH(test_hosts_loopback__a_filtered_host_is_refused_at_the_start, make_large_b),
+        WITH(test_hosts_loopback__a_filtered_head_is_refused, make_large_a),
+        WITH(test_hosts_loopback__a_filtered_head_measures_no_links, make_small),
+        WITH(test_hosts_loopback__a_host_with_one_worker_needs_none, make_small),
+        WITH(test_hosts_loopback__without_other_hosts_it_is_refused_too, make_small),
+        WITH(test_hosts_loopback__a_filter_while_training_loses_the_host, make_large_b),
+        WITH(test_hosts_loopback__a_run_goes_back_without_the_filtered_host, make_large_b),
+        WITH(test_hosts_loopback__a_filter_on_the_head_ends_the_run, make_large_a),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
