@@ -102,6 +102,11 @@ fl_status fl_job_refuse_host(const fl_job *job, int64_t host) FL_MUST_CHECK;
  * as it is, so locating twice is harmless. */
 fl_status fl_job_locate(const fl_job *job, fl_status status) FL_MUST_CHECK;
 
+/* The same for a message about the job that another host has sent, and that the current one quotes:
+ * where it begins with the path of a field, with the place of that field in this job. */
+fl_status fl_job_locate_quoted(const fl_job *job, const char *quoted,
+                               fl_status status) FL_MUST_CHECK;
+
 /* Fail with the most likely meaning of the unknown `name`. section: of the file, "" for its top;
  * fl_job_unknown_path is for a whole path, as --set has it. */
 fl_status fl_job_unknown(const char *section, const char *name) FL_MUST_CHECK;

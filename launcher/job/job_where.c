@@ -4,6 +4,7 @@
 #include "device/errors/failure.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const char *fl_job_place(const fl_job *job, const char *path, char text[FL_PLACE_MAX])
 {
@@ -52,6 +53,20 @@ fl_status fl_job_locate(const fl_job *job, fl_status status)
         return status;
     }
     return fl_fail(status, "%s%s", fl_job_place(job, field, place), fl_errmsg());
+}
+
+fl_status fl_job_locate_quoted(const fl_job *job, const char *quoted, fl_status status)
+{
+    char path[FL_TEXT_MAX], place[FL_PLACE_MAX];
+    const char *end = strstr(quoted, ": ");
+    size_t n = end == NULL ? 0 : (size_t)(end - quoted);
+    if (status == FL_OK || n == 0 || n >= sizeof path) {
+        return status;
+    }
+    snprintf(path, sizeof path, "%.*s", (int)n, quoted);
+    return fl_schema_find(path) < 0
+               ? status
+               : fl_fail(status, "%s%s", fl_job_place(job, path, place), fl_errmsg());
 }
 
 const char *fl_job_entry_place(const fl_job *job, int64_t entry, char text[FL_PLACE_MAX])

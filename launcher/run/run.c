@@ -206,8 +206,21 @@ static fl_status open_snapshots(const fl_preparation *p)
     return fl_snapshot_open(p->model, n_moments, &p->kept->memory);
 }
 
+/* Where the user wrote what a host cannot do its part with. */
+static fl_status locate_refusals(const fl_job *job, const fl_run_losses *losses, fl_status status)
+{
+    for (int i = 1; losses != NULL && i < losses->lasting.n_hosts; i++) {
+        const fl_host_record *record = &losses->lasting.hosts[i].record;
+        if (status != FL_OK && record->unfit && strstr(fl_errmsg(), record->why) != NULL) {
+            return fl_job_locate_quoted(job, record->why, status);
+        }
+    }
+    return status;
+}
+
 static fl_status run_once(fl_preparation *p, const char *run_dir, fl_run_result *result)
 {
+    const fl_run_losses *losses = p->losses;
     fl__run_init_result(result);
     fl_status status = fl_preparation_check(p);
     if (status == FL_OK) {
@@ -229,7 +242,7 @@ static fl_status run_once(fl_preparation *p, const char *run_dir, fl_run_result 
         status = start_run(p, run_dir, result);
     }
     fl_preparation_fini(p);
-    return fl_job_locate(p->job, status);
+    return locate_refusals(p->job, losses, fl_job_locate(p->job, status));
 }
 
 fl_status fl__run_prepared(fl_preparation *p, const char *run_dir, fl_run_result *result)

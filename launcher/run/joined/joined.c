@@ -78,7 +78,7 @@ static fl_status load_job(joined_host *h, int job_fd, int socket)
 {
     FL_TRY(fl_joined_read_job(job_fd, h->welcome->job_bytes, &h->job));
     FL_TRY(h->job.run.shared ? open_shared(h, socket) : open_own(h));
-    return fl_job_locate(&h->job, fl_instantiate(&h->job, &h->model, &h->dataset));
+    return fl_instantiate(&h->job, &h->model, &h->dataset);
 }
 
 static void take_cores(joined_host *h)
@@ -172,15 +172,17 @@ static bool is_sent_back(int socket, const unsigned char *bytes, size_t n)
     return got > 0;
 }
 
-/* The head learns why, too, and from the exit code whether another start may succeed. The relay
+/* The head learns why, too, and from the exit code whether another start may succeed. It knows
+ * where its user wrote the field; here, the place is that in the job that it has sent. The relay
  * closes the socket where the head may count this host as lost: what is missing here then is that
  * of a run which has gone on without it. */
-static _Noreturn void refuse(int socket, fl_status status)
+static _Noreturn void refuse(const fl_job *job, int socket, fl_status status)
 {
     unsigned char bytes[FL_AGENT_FRAME_MAX];
     fl_agent_frame frame = {.type = FL_AGENT_REFUSE};
     snprintf(frame.text, sizeof frame.text, "%s", fl_errmsg());
     size_t n = fl_agent_wire_put(&frame, bytes);
+    status = job == NULL ? status : fl_job_locate(job, status);
     if (send(socket, bytes, n, MSG_NOSIGNAL) == (ssize_t)n && is_sent_back(socket, bytes, n)) {
         fl_log(FL_LOG_ERROR, "%s", fl_errmsg());
     }
@@ -265,7 +267,7 @@ void fl_joined_serve(void *context, const fl_host_welcome *welcome, int job_fd, 
         status = fl_alloc_array((size_t)h->p.n_ranks, sizeof *children, (void **)&children);
     }
     if (status != FL_OK) {
-        refuse(socket, status);
+        refuse(h == NULL ? NULL : &h->job, socket, status);
     }
     set_worker(h);
     fl_signals_block(&h->signals);

@@ -32,7 +32,7 @@ static fl_status load_job(measurer *m, int job_fd)
     if (m->job.run.shared) {
         FL_TRY(fl_joined_open_shared(o->run_dir, NULL, o->cwd, m->keys, &m->dir_fd));
     }
-    return fl_job_locate(&m->job, fl_instantiate(&m->job, &m->model, &m->dataset));
+    return fl_instantiate(&m->job, &m->model, &m->dataset);
 }
 
 static fl_status measure_costs(measurer *m, int job_fd, char **text, size_t *n)
@@ -80,8 +80,10 @@ void fl_joined_measure(void *context, const fl_host_measure_order *order, int jo
     } else {
         fl_host_message why = {.type = FL_HOST_UNMEASURED, .unmeasured = {.number = order->number}};
         snprintf(why.unmeasured.text, sizeof why.unmeasured.text, "%s", fl_errmsg());
-        fl_log(FL_LOG_ERROR, "what layers cost on this host was not measured: %s", fl_errmsg());
         fl_relay_tell_head(socket, &why);
+        if (m == NULL || fl_job_locate(&m->job, status) != FL_OK) {
+            fl_log(FL_LOG_ERROR, "what layers cost on this host was not measured: %s", fl_errmsg());
+        }
     }
     free(text);
 }

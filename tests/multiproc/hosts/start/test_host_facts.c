@@ -68,6 +68,38 @@ static void test_host_facts__data_that_is_missing_is_refused(void **state)
     assert_true(net_hosts_log_has(h, "head.log", "cannot start worker 1 of 2 on host b"));
 }
 
+/* The user of the head reads where the path is in the file that was given to `run`, or which --set
+ * has it. Would catch: a line of the job that the head has sent, which no user has seen. */
+static void test_host_facts__the_head_names_its_users_file(void **state)
+{
+    net_hosts *h = *state;
+    char job[1024], text[256];
+    NET_NEED(h);
+    assert_true(net_hosts_shell("mkdir %s/empty && printf 'model: {kind: vit}\\ndata:\\n  kind: "
+                                "idx\\n  path: " DATA "\\n' > %s/mine.yaml",
+                                h->dir, h->dir));
+    for (int set = 0; set < 2; set++) {
+        snprintf(job, sizeof job,
+                 "%s/mine.yaml --set train.max_steps=4 --set run.shared=false --set "
+                 "run.dir=%s/logs%s",
+                 h->dir, h->dir, set ? " --set data.path=" DATA : "");
+        net_hosts_start_head(h, job);
+        net_hosts_start_agent_with(h, 1, "empty", DATA);
+        snprintf(text, sizeof text, "cannot start worker 1 of 2 on host b (10.213.8.2): data.path");
+        assert_int_equal(net_hosts_await_exit(&h->host[1].agent), 2);
+        assert_int_equal(net_hosts_await_exit(&h->head), 2);
+        assert_true(net_hosts_log_has(h, "head.log", text));
+        snprintf(text, sizeof text, "%s:4:9: cannot start worker 1 of 2 on host b", "mine.yaml");
+        const char *where = set ? "set data.path=" DATA ": cannot start" : text;
+        if (!net_hosts_log_has(h, "head.log", where)) {
+            net_hosts_show_logs(h);
+            fail_msg("the head does not say: %s", where);
+        }
+        assert_false(net_hosts_log_has(h, "head.log", "job.yaml of the head"));
+        assert_true(net_hosts_shell("rm -r %s/run && rm %s/head.log", h->dir, h->dir));
+    }
+}
+
 static void test_host_facts__other_weights_are_refused(void **state)
 {
     net_hosts *h = *state;
@@ -119,6 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HOSTS(test_host_facts__other_data_is_refused),
         HOSTS(test_host_facts__data_that_is_missing_is_refused),
+        HOSTS(test_host_facts__the_head_names_its_users_file),
         HOSTS(test_host_facts__other_weights_are_refused),
         HOSTS(test_host_facts__another_plugin_is_refused),
     };

@@ -282,6 +282,23 @@ static void test_job__a_failure_is_of_what_was_set_after_the_file(void **state)
     assert_string_equal(fl_errmsg(), "model.heads: found 4, allowed: a divisor of model.dim 63");
 }
 
+/* Would catch: a message of another host without the place that the user knows, and with one that
+ * its words do not name. */
+static void test_job__locates_what_another_host_has_said(void **state)
+{
+    (void)state;
+    static const char quoted[] = "pipe.k: found 40", words[] = "host b: found 40";
+    fl_job job = parsed_job("pipe:\n  k: 40\n");
+    fl_status status = fl_fail(FL_EINVAL, "no start on host b: %s", quoted);
+    assert_int_equal(fl_job_locate_quoted(&job, quoted, status), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "job.yaml:2:6: no start on host b: pipe.k: found 40");
+    status = fl_fail(FL_EINVAL, "no start: %s", words);
+    assert_int_equal(fl_job_locate_quoted(&job, words, status), FL_EINVAL);
+    assert_int_equal(fl_job_locate_quoted(&job, "", status), FL_EINVAL);
+    assert_string_equal(fl_errmsg(), "no start: host b: found 40");
+    assert_int_equal(fl_job_locate_quoted(&job, quoted, FL_OK), FL_OK);
+}
+
 /* Would catch: a place that is parsed out of a message's text, the place of another job, and a
  * place that is added twice. */
 static void test_job__locate_puts_the_place_before_a_failure_about_a_field(void **state)
@@ -347,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_job__a_failed_load_changes_nothing),
         cmocka_unit_test(test_job__a_failure_is_of_what_was_set_after_the_file),
         cmocka_unit_test(test_job__locate_puts_the_place_before_a_failure_about_a_field),
+        cmocka_unit_test(test_job__locates_what_another_host_has_said),
         cmocka_unit_test(test_job__load_reads_files_and_says_why_it_cannot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
