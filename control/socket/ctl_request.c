@@ -118,7 +118,7 @@ const char *fl_ctl_allowed(const fl_ctl_arg *arg, char *text, size_t size_bytes)
         }
         break;
     case FL_CTL_HOST:
-        snprintf(text, size_bytes, "a word of 1 to %d bytes", FL_CTL_TEXT_MAX);
+        snprintf(text, size_bytes, "a name of 1 to %d bytes", FL_CTL_TEXT_MAX);
         break;
     case FL_CTL_FIELD_VALUE:
         snprintf(text, size_bytes, "a number or a word");

@@ -81,6 +81,9 @@ typedef struct fl_cli_command {
      * the help of the command itself is shown. */
     bool (*help)(int argc, char **argv);
     bool (*word_at)(int index, fl_cli_word *out); /* false after the last; NULL: it has no words */
+    /* Those that mean something else here than in fl_cli_exit_codes; meaning NULL after the last.
+     */
+    fl_cli_exit_code exit_codes[FL_CLI_EXIT_CODES + 1];
 } fl_cli_command;
 
 /* The commands of this room. */

@@ -416,5 +416,6 @@ const fl_cli_command fl_cli_command_doctor = {
                 {FL_HOST_JOB_OPTION, 0, NULL,
                  "for doctor itself: compare the job on standard input"},
                 {"--json", 0, NULL, "print JSON, for programs"}},
+    .exit_codes = {{FL_EXIT_BAD_INPUT, "bad input, or an error was found"}},
     .run = run_doctor,
 };

@@ -114,12 +114,22 @@ static void put_option(FILE *out, const fl_cli_option *option)
     put_between(out, "\n", option->doc, "\n");
 }
 
-static void put_exit_codes(FILE *out)
+/* command  NULL: the program itself */
+static const char *meaning_of(const fl_cli_command *command, const fl_cli_exit_code *code)
+{
+    const fl_cli_exit_code *own = command == NULL ? NULL : command->exit_codes;
+    while (own != NULL && own->meaning != NULL && own->code != code->code) {
+        own++;
+    }
+    return own == NULL || own->meaning == NULL ? code->meaning : own->meaning;
+}
+
+static void put_exit_codes(const fl_cli_command *command, FILE *out)
 {
     fputs(".SH EXIT STATUS\n", out);
     for (int i = 0; i < FL_CLI_EXIT_CODES; i++) {
         fprintf(out, ".TP\n\\fB%d\\fR\n", fl_cli_exit_codes[i].code);
-        put_text(out, fl_cli_exit_codes[i].meaning);
+        put_text(out, meaning_of(command, &fl_cli_exit_codes[i]));
         fputc('\n', out);
     }
 }
@@ -173,7 +183,9 @@ void fl_man_page_command(const fl_cli_command *command, FILE *out)
     put_details(out, command->details);
     for (int i = 0; command->word_at != NULL && command->word_at(i, &word); i++) {
         if (i == 0) {
-            fputs(".SH COMMANDS\nArguments are given in this order, or as NAME=VALUE.\n", out);
+            fputs(".SH COMMANDS\nArguments are given in this order, or as NAME=VALUE; optional "
+                  "ones also as NAME VALUE.\n",
+                  out);
         }
         put_word(out, &word);
     }
@@ -182,7 +194,7 @@ void fl_man_page_command(const fl_cli_command *command, FILE *out)
         put_option(out, o);
     }
     put_option(out, &fl_cli_option_help);
-    put_exit_codes(out);
+    put_exit_codes(command, out);
     fputs(".SH SEE ALSO\n\\fBfrostline\\fR(1)\n", out);
 }
 
@@ -201,7 +213,7 @@ void fl_man_page_program(const fl_cli_command *const *commands, FILE *out)
     fputs(".SH OPTIONS\n.TP\n\\fB\\-\\-help\\fR\nshow a summary\n"
           ".TP\n\\fB\\-\\-version\\fR\nshow the version\n",
           out);
-    put_exit_codes(out);
+    put_exit_codes(NULL, out);
     fputs(".SH FILES\n.TP\n\\fIruns/\\fR\n"
           "the directories of runs, unless the field run.dir of a job names another folder\n"
           ".TP\n\\fI/usr/share/doc/frostline/docs/README.md\\fR\n"

@@ -228,6 +228,11 @@ const fl_cli_command fl_cli_command_agent = {
                 {"--grace", 0, "SECONDS", "longest wait to leave after SIGTERM; default: 25"},
                 {"--wait", 0, "SECONDS", "longest wait for the keys and for the head; default: 60"},
                 {"--until-eof", 0, NULL, "end if standard input ends before the agent has joined"}},
+    .exit_codes = {{FL_EXIT_FAILED,
+                    "the run failed, the head has lost this host, or it does not answer"},
+                   {FL_EXIT_TERMINATED,
+                    "SIGTERM ended it before this host was drained, or the run"},
+                   {FL_EXIT_DRAINED, "this host was drained; the run goes on without it"}},
     .run = run_agent,
     .result_is_files = true,
 };

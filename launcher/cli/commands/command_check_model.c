@@ -377,5 +377,6 @@ const fl_cli_command fl_cli_command_check_model = {
                 {"--set", 0, "PATH=VALUE",
                  "override a field, as in --set data.path=DIR; repeatable"},
                 {"--json", 0, NULL, "print JSON, for programs"}},
+    .exit_codes = {{FL_EXIT_FAILED, "a check failed"}},
     .run = run_check_model,
 };

@@ -399,5 +399,6 @@ const fl_cli_command fl_cli_command_diff = {
                "whose weights differ, where the jobs set train.hash_weights. Ends with 0 if the\n"
                "runs are equal, with 1 if they differ or one lacks hashes of weights that the\n"
                "other has or its job asks for, with 2 if a run cannot be read.\n",
+    .exit_codes = {{FL_EXIT_DEFECT, "the runs differ, or one lacks hashes of weights"}},
     .run = run_diff,
 };

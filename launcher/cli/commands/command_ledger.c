@@ -45,5 +45,6 @@ const fl_cli_command fl_cli_command_ledger = {
         "is \"complete\" (exit code 0), \"incomplete record\" (3: the ledger has no end,\n"
         "because its run failed, was killed or could not write), or \"broken\" (3: a sample\n"
         "came twice in an epoch, or not at all in a finished epoch).\n",
+    .exit_codes = {{FL_EXIT_FAILED, "the record is incomplete or broken"}},
     .run = show_ledger,
 };

@@ -89,7 +89,7 @@ static void test_request__says_what_is_wrong(void **state)
          "\"value\": null}}",
          FL_CTL_BAD_ARGUMENT, "a number or a word", "x"},
         {"{\"v\": 1, \"id\": \"x\", \"cmd\": \"drain\", \"args\": {\"host\": 7}}",
-         FL_CTL_BAD_ARGUMENT, "host: allowed: a word of 1 to 64 bytes", "x"},
+         FL_CTL_BAD_ARGUMENT, "host: allowed: a name of 1 to 64 bytes", "x"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         fl_ctl_error error = take(wrong[i].text);

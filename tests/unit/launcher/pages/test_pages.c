@@ -17,6 +17,7 @@ static const fl_cli_command hard = {
     .operand_is_optional = true,
     .summary = "It's a 'hard' one.",
     .details = "First \\n line\n.of two\n\n  frostline hard-one -x\n  ../it\n\nafter [it]: done.\n",
+    .exit_codes = {{FL_EXIT_DEFECT, "they differ"}},
     .options = {{"--key-file", 'k', "FILE", "don't lose it"}, {"--plain", 0, NULL, "as [text]"}},
 };
 static const fl_cli_command *const commands[] = {&hard, NULL};
@@ -48,6 +49,17 @@ static void test_man_page__no_text_becomes_a_request(void **state)
         strstr(page, "\\fB\\-k\\fR, \\fB\\-\\-key\\-file\\fR \\fIFILE\\fR\ndon\\(aqt lose it\n"));
     assert_non_null(strstr(page, "frostline\\-hard\\-one \\- It\\(aqs a \\(aqhard\\(aq one\n"));
     assert_non_null(strstr(page, "[\\fIRUN\\fR] [\\fIOPTION\\fR]..."));
+    free(page);
+}
+
+/* Would catch: a script that takes the 1 of `frostline diff` for a defect of the program. */
+static void test_man_page__has_the_exit_codes_of_its_command(void **state)
+{
+    (void)state;
+    char *page = text_of_page(NULL);
+    assert_non_null(strstr(page, "\\fB1\\fR\nthey differ\n"));
+    assert_null(strstr(page, "internal error"));
+    assert_non_null(strstr(page, "\\fB0\\fR\ndone\n"));
     free(page);
 }
 
@@ -87,6 +99,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_man_page__no_text_becomes_a_request),
+        cmocka_unit_test(test_man_page__has_the_exit_codes_of_its_command),
         cmocka_unit_test(test_completion__quotes_of_documentation_are_escaped),
         cmocka_unit_test(test_completion__an_operand_tells_what_completes_it),
     };
