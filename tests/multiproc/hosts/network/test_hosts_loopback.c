@@ -115,16 +115,21 @@ static void test_hosts_loopback__without_other_hosts_it_is_refused_too(void **st
                 "interface lo, port");
 }
 
-/* The filter comes while the run trains; then the plan changes. Whether that change is refused or
- * ends with the host does not matter here. */
+/* The filter comes now; then the plan is to change. Whether that is refused or ends with the host
+ * does not matter here. */
+static void filter_now(net_hosts *h, int host)
+{
+    net_filter_loopback(h, host, true);
+    (void)net_hosts_shell("ip netns exec %s '%s/frostline' ctl %s/run scale k=3 r=1",
+                          h->host[A].space, FL_BINARY_DIR, h->dir);
+}
+
 static void filter_while_training(net_hosts *h, int host, const char *more)
 {
     start_head(h, ENDLESS, more);
     net_hosts_start_agent(h, B);
     NET_AWAIT(net_hosts_n_steps(h) >= STEPS);
-    net_filter_loopback(h, host, true);
-    (void)net_hosts_shell("ip netns exec %s '%s/frostline' ctl %s/run scale k=3 r=1",
-                          h->host[A].space, FL_BINARY_DIR, h->dir);
+    filter_now(h, host);
 }
 
 /* The host is lost, as one that other hosts do not reach; once it asks to join again, it is refused
@@ -161,17 +166,34 @@ static void test_hosts_loopback__a_run_goes_back_without_the_filtered_host(void 
                        "run.resumed");
 }
 
-/* A head is never left out: the run ends. */
-static void test_hosts_loopback__a_filter_on_the_head_ends_the_run(void **state)
+/* A head is never left out. */
+static void expect_end_by_head(net_hosts *h)
 {
-    net_hosts *h = *state;
-    NET_NEED(h);
-    filter_while_training(h, A, "--set fault.detect=2s");
     net_hosts_expect_codes(h, FAILED, FAILED);
     assert_said(h, "head.log",
                 "on host a (10.213.8.1), whose workers do not reach each other over the interface "
                 "lo: loopback is filtered (worker ");
     assert_said(h, "head.log", "the run cannot go back: host a: workers 0 .. 1 cannot reach");
+}
+
+static void test_hosts_loopback__a_filter_on_the_head_ends_the_run(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    filter_while_training(h, A, "--set fault.detect=2s");
+    expect_end_by_head(h);
+}
+
+/* The head has tried its loopback, and its workers open their connections. */
+static void test_hosts_loopback__a_filter_in_the_start_ends_the_run(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_head(h, ENDLESS, "--set fault.detect=2s");
+    net_hosts_start_agent(h, B);
+    NET_AWAIT(net_hosts_log_has(h, "run/worker-1.log", "worker 1: on processor"));
+    filter_now(h, A);
+    expect_end_by_head(h);
 }
 
 #define WITH(test, make) cmocka_unit_test_setup_teardown(test, make, net_hosts_tear_down)
@@ -187,6 +209,7 @@ int main(void)
         WITH(test_hosts_loopback__a_filter_while_training_loses_the_host, make_large_b),
         WITH(test_hosts_loopback__a_run_goes_back_without_the_filtered_host, make_large_b),
         WITH(test_hosts_loopback__a_filter_on_the_head_ends_the_run, make_large_a),
+        WITH(test_hosts_loopback__a_filter_in_the_start_ends_the_run, make_large_a),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
