@@ -7,6 +7,7 @@
 #include "launcher/doctor/host_job.h"
 #include "launcher/doctor/host_links.h"
 #include "launcher/doctor/shared_runs.h"
+#include "launcher/doctor/stops.h"
 #include "launcher/job/job.h"
 #include "launcher/run/hosts/hosts.h"
 
@@ -285,21 +286,33 @@ static void ask_others(const fl_args *args, const fl_job *job, bool knows_runs, 
     }
 }
 
+/* Each part ends once this process is to end, and the next ones do not begin. */
+static void ask_hosts(const fl_args *args, const fl_job *job, bool knows_runs,
+                      const fl_host_facts *facts, host_look *l)
+{
+    ask_others(args, job, knows_runs, l);
+    if (facts->version[0] != '\0' && !fl_doctor_is_stopped()) {
+        fl_host_job_ask(&l->file, job, facts, l->hosts);
+    }
+    compare_devices(job, l);
+    if (!fl_doctor_is_stopped()) {
+        fl_doctor_look_at_host_links(
+            &l->file, fl_args_has(args, "--hosts") ? "--hosts" : FL_HOSTS_OF_JOB,
+            fl_args_value(args, "--listen"), job, l->hosts, &l->links, &l->of_links);
+    }
+}
+
 /* own: of this host, the first one. */
 static fl_status look_at_hosts(const fl_args *args, const fl_job *job, bool knows_runs,
                                const fl_host_facts *facts, const fl_findings *own, host_look *l,
                                int *code)
 {
+    sigset_t before;
     FL_TRY(load_hosts(args, job, l));
     l->hosts[0].findings = *own;
-    ask_others(args, job, knows_runs, l);
-    if (facts->version[0] != '\0') {
-        fl_host_job_ask(&l->file, job, facts, l->hosts);
-    }
-    compare_devices(job, l);
-    fl_doctor_look_at_host_links(
-        &l->file, fl_args_has(args, "--hosts") ? "--hosts" : FL_HOSTS_OF_JOB,
-        fl_args_value(args, "--listen"), job, l->hosts, &l->links, &l->of_links);
+    fl_doctor_hold_stops(&before);
+    ask_hosts(args, job, knows_runs, facts, l);
+    fl_doctor_release_stops(&before);
     bool bad = exit_of(&l->of_links) != FL_EXIT_DONE;
     for (int i = 0; i < l->n; i++) {
         bad = bad || exit_of(&l->hosts[i].findings) != FL_EXIT_DONE;

@@ -7,11 +7,24 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
+/* Where one goes that has this verdict. */
+static fl_finding *find_room(fl_findings *findings, fl_verdict verdict)
+{
+    if (findings->n < FL_FINDINGS_MAX) {
+        return &findings->of[findings->n++];
+    }
+    for (int i = FL_FINDINGS_MAX - 1; i >= 0; i--) {
+        if (findings->of[i].verdict < verdict) {
+            return &findings->of[i];
+        }
+    }
+    return &findings->dropped;
+}
+
 fl_finding *fl_finding_add(fl_findings *findings, fl_verdict verdict, const char *check,
                            const char *format, ...)
 {
-    findings->n += findings->n < FL_FINDINGS_MAX;
-    fl_finding *finding = &findings->of[findings->n - 1];
+    fl_finding *finding = find_room(findings, verdict);
     *finding = (fl_finding){.verdict = verdict, .check = check};
     va_list args;
     va_start(args, format);

@@ -28,10 +28,12 @@ typedef struct fl_finding {
 typedef struct fl_findings {
     int n;
     fl_finding of[FL_FINDINGS_MAX];
+    fl_finding dropped; /* one that found no room */
 } fl_findings;
 
-/* Add one, and say what was found. `check` is borrowed; after FL_FINDINGS_MAX, the last one is
- * replaced. Returns it, for its advice. */
+/* Add one, and say what was found. `check` is borrowed. After FL_FINDINGS_MAX, it takes the place
+ * of the last one that is not as bad; if there is none, it is dropped. Returns it, for its advice.
+ */
 fl_finding *fl_finding_add(fl_findings *findings, fl_verdict verdict, const char *check,
                            const char *format, ...) FL_PRINTF(4, 5);
 

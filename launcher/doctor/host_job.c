@@ -7,6 +7,7 @@
 #include "launcher/cli/job_context.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/doctor/ssh_ask.h"
+#include "launcher/doctor/stops.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema/schema.h"
 #include "launcher/run/joined/host_facts.h"
@@ -169,6 +170,12 @@ static void take_report(const fl_ssh_ask *ask, fl_doctor_host *host)
     json_decref(answer);
 }
 
+static bool goes_on(void *context)
+{
+    (void)context;
+    return !fl_doctor_is_stopped();
+}
+
 void fl_host_job_ask(const fl_cluster_file *file, const fl_job *job, const fl_host_facts *facts,
                      fl_doctor_host *hosts)
 {
@@ -187,7 +194,7 @@ void fl_host_job_ask(const fl_cluster_file *file, const fl_job *job, const fl_ho
         }
     }
     free(text);
-    fl_ssh_ask_read(asks, n, ASK_MS, NULL, NULL);
+    fl_ssh_ask_read(asks, n, ASK_MS, goes_on, NULL);
     int64_t until_us = fl_deadline_us(FL_SSH_ASK_END_MS);
     for (int i = 1; i < n; i++) {
         if (has_this_version(&hosts[i])) {

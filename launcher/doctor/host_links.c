@@ -5,6 +5,7 @@
 #include "device/text/size_text.h"
 #include "launcher/run/hosts/hosts.h"
 
+#include <signal.h>
 #include <string.h>
 
 enum {
@@ -65,6 +66,9 @@ static fl_status measure_pairs(const fl_cluster_file *file, const fl_hosts_sourc
                                             .quiet = true};
     if (status == FL_OK && leave_out(asked, hosts, findings) > 1) {
         status = fl_host_survey_run(&options, found, &stopped);
+    }
+    if (stopped != 0) {
+        (void)raise(stopped); /* it waits again */
     }
     explicit_bzero(hosts, sizeof *hosts);
     fl_free(hosts);

@@ -9,8 +9,9 @@
 
 /* Start agents by ssh, as a run does, with keys that only they get, and measure every pair. Hosts
  * with an error of ssh are left out. A host that does not reach this one, and a pair that cannot
- * talk, are findings. Waits for half a minute at most, and longer only for pairs that cannot. The
- * caller has no threads.
+ * talk, are findings. Waits for half a minute at most, and longer only for pairs that cannot; no
+ * longer once the process is to end, for which the caller holds the signals
+ * (launcher/doctor/stops.h). The caller has no threads.
  * source, listen   where the hosts come from, for messages; where the agents join, NULL: anywhere
  * hosts            [cluster.n_hosts] with their findings
  * found            out: the pairs; cleared where nothing was measured */

@@ -8,6 +8,7 @@
 #include "launcher/cli/cli.h"
 #include "launcher/doctor/shared_runs.h"
 #include "launcher/doctor/ssh_ask.h"
+#include "launcher/doctor/stops.h"
 
 #include <limits.h>
 #include <math.h>
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { ASK_MS = 60000, READS_MOST = 16 };
+enum { ASK_MS = 60000, NAME_BYTES_MOST = 32 };
 
 #define RUNS_OPTION "--runs"
 #define PROOF_OPTION "--proof"
@@ -31,22 +32,16 @@ static fl_verdict verdict_of(const char *text)
                                           : FL_VERDICT_ERROR;
 }
 
-const char *fl_doctor_text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text == NULL ? "" : text;
-}
-
-/* A word that no terminal obeys. */
+/* A name that no terminal obeys. */
 static const char *name_of(const json_t *check)
 {
     const char *name = fl_doctor_text_of(check, "check");
+    size_t n = strlen(name);
+    bool is_word = n > 0 && n <= NAME_BYTES_MOST;
     for (const char *c = name; *c != '\0'; c++) {
-        if (*c <= 0x20 || *c >= 0x7f) {
-            return "unnamed";
-        }
+        is_word = is_word && *c >= 0x20 && *c < 0x7f;
     }
-    return name;
+    return is_word ? name : "unnamed";
 }
 
 static void compare_version(const char *version, fl_findings *findings)
@@ -73,29 +68,6 @@ static void compare_clock(double there_s, double now_s, fl_findings *findings)
         fl_finding_advise(f, "keep both by one service (chronyd, systemd-timesyncd): log lines of "
                              "the hosts are read together; traces do not need it");
     }
-}
-
-/* A shell that ssh starts may print lines of its own (~/.bashrc, /etc/profile) before the program
- * does. The result is the first object with checks. Each brace may begin it, and objects in
- * objects are read again at each of theirs: so there is a limit on what is read in all. */
-json_t *fl_doctor_find_answer(const char *text, size_t n)
-{
-    size_t left = n * READS_MOST;
-    for (const char *c = text; (c = memchr(c, '{', n - (size_t)(c - text))) != NULL; c++) {
-        json_error_t end;
-        json_t *answer = json_loadb(c, n - (size_t)(c - text),
-                                    JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &end);
-        if (json_is_array(json_object_get(answer, "checks"))) {
-            return answer;
-        }
-        json_decref(answer);
-        size_t size_bytes = end.position > 0 ? (size_t)end.position : 0;
-        if (size_bytes >= left) {
-            return NULL;
-        }
-        left -= size_bytes;
-    }
-    return NULL;
 }
 
 bool fl_doctor_take_answer(const char *text, size_t n, double now_s, fl_doctor_host *host)
@@ -239,8 +211,10 @@ static bool make_command(int i, const fl_doctor_runs *runs, const fl_shared_runs
 
 static bool look_at_shared(void *context)
 {
-    fl_shared_runs_look(context);
-    return !fl_shared_runs_is_stopped();
+    if (context != NULL) {
+        fl_shared_runs_look(context);
+    }
+    return !fl_doctor_is_stopped();
 }
 
 /* wanted [n] in: which hosts; out: those that are older. Returns whether one is. */
@@ -256,7 +230,7 @@ static bool ask_hosts(const fl_doctor_runs *runs, fl_shared_runs *shared, int n,
             fl_ssh_ask_begin(hosts[i].address, command, -1, &asks[i]);
         }
     }
-    fl_ssh_ask_read(asks, n, ASK_MS, shared == NULL ? NULL : look_at_shared, shared);
+    fl_ssh_ask_read(asks, n, ASK_MS, look_at_shared, shared);
     int64_t until_us = fl_deadline_us(FL_SSH_ASK_END_MS);
     for (int i = 1; i < n; i++) {
         wanted[i] = wanted[i] && take_end(&asks[i], until_us, &hosts[i]);

@@ -2,10 +2,10 @@
 #ifndef FL_LAUNCHER_DOCTOR_HOSTS_H
 #define FL_LAUNCHER_DOCTOR_HOSTS_H
 
+#include "launcher/doctor/answer.h"
 #include "launcher/doctor/findings.h"
 #include "launcher/job/cluster_file.h"
 
-#include <jansson.h>
 #include <limits.h>
 #include <stdbool.h>
 
@@ -42,14 +42,6 @@ bool fl_doctor_ask_command(const char *program, const fl_doctor_runs *runs,
 void fl_doctor_look_at_hosts(const fl_cluster_file *file, const fl_doctor_runs *runs,
                              struct fl_shared_runs *shared, fl_doctor_host *hosts);
 void fl_doctor_hosts_fini(fl_doctor_host *hosts, int n);
-
-/* Find the result of `frostline doctor --json` in a text that may hold other lines. NULL if it
- * holds no result, or so many nested objects that the search is given up. The caller frees it by
- * json_decref. Pure but for memory. */
-json_t *fl_doctor_find_answer(const char *text, size_t n);
-
-/* A text of the result; "": it has none of that name. */
-const char *fl_doctor_text_of(const json_t *object, const char *key);
 
 /* Take what `frostline doctor --json` of a host has said, and compare its version and its clock
  * with this host's. Other text before and after the result is skipped. now_s: seconds since 1970,

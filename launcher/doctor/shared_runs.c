@@ -1,7 +1,7 @@
 #include "launcher/doctor/shared_runs.h"
 
-#include "control/agent/process/signals.h"
 #include "launcher/doctor/doctor.h"
+#include "launcher/doctor/stops.h"
 
 #include <errno.h>
 #include <string.h>
@@ -61,18 +61,11 @@ static fl_status begin_folder(const char *path, fl_shared_runs *s)
     return status;
 }
 
-static void hold_signals(sigset_t *before)
-{
-    sigset_t stops;
-    fl_signals_stops(&stops);
-    sigprocmask(SIG_BLOCK, &stops, before);
-}
-
 fl_status fl_shared_runs_begin(const char *path, int n_hosts, fl_shared_runs *s)
 {
     *s = (fl_shared_runs){.folder = {.dir_fd = -1}, .n = n_hosts};
     memset(s->held, -1, sizeof s->held);
-    hold_signals(&s->mask_before);
+    fl_doctor_hold_stops(&s->mask_before);
     fl_status status = begin_folder(path, s);
     if (status != FL_OK) {
         fl_shared_runs_end(s);
@@ -87,18 +80,11 @@ void fl_shared_runs_look(fl_shared_runs *s)
     }
 }
 
-bool fl_shared_runs_is_stopped(void)
-{
-    struct sigaction now;
-    int number = fl_signals_pending_stop();
-    return number != 0 && sigaction(number, NULL, &now) == 0 && now.sa_handler != SIG_IGN;
-}
-
 void fl_shared_runs_end(fl_shared_runs *s)
 {
     remove_proofs(s);
     fl_runs_folder_close(&s->folder);
-    sigprocmask(SIG_SETMASK, &s->mask_before, NULL);
+    fl_doctor_release_stops(&s->mask_before);
 }
 
 /* ---- on the host ---- */
@@ -122,9 +108,9 @@ void fl_shared_runs_answer(const char *path, const char *proof, fl_json *json)
     sigset_t before;
     bool found;
     fl_doctor_absolute(path, full);
-    hold_signals(&before);
+    fl_doctor_hold_stops(&before);
     int error = look_here(full, proof, &found);
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    fl_doctor_release_stops(&before);
     fl_json_object(json, "proof");
     fl_json_bool(json, "found", found);
     fl_json_text(json, "error", error == 0 ? "" : strerror(error));

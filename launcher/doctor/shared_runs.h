@@ -37,9 +37,6 @@ void fl_shared_runs_answer(const char *path, const char *proof, fl_json *json);
 /* ④ Never waits. */
 void fl_shared_runs_look(fl_shared_runs *s);
 
-/* Whether a signal that is to end this process waits. */
-bool fl_shared_runs_is_stopped(void);
-
 /* ⑤ */
 void fl_shared_runs_end(fl_shared_runs *s);
 

@@ -4,6 +4,7 @@
 #include "device/system/alloc.h"
 #include "device/system/child.h"
 #include "device/system/clock.h"
+#include "launcher/doctor/answer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -81,6 +82,13 @@ void fl_ssh_ask_begin(const char *address, const char *command, int input_fd, fl
 
 /* ---- read ---- */
 
+static void end_output(fl_ssh_ask *q)
+{
+    close(q->fd);
+    q->fd = -1;
+    q->now_s = (double)fl_now_wall_ns() * 1e-9;
+}
+
 /* Read what there is; at its end, fd becomes -1. Bytes beyond ANSWER_MAX are dropped. */
 static void read_output(fl_ssh_ask *q)
 {
@@ -90,14 +98,15 @@ static void read_output(fl_ssh_ask *q)
         return;
     }
     if (n <= 0) {
-        close(q->fd);
-        q->fd = -1;
-        q->now_s = (double)fl_now_wall_ns() * 1e-9;
+        end_output(q);
         return;
     }
     size_t room = ANSWER_MAX - q->n, fits = (size_t)n < room ? (size_t)n : room;
     memcpy(q->text + q->n, more, fits);
     q->n += fits;
+    if (fits > 0 && fl_doctor_is_whole_answer(q->text, q->n)) {
+        end_output(q);
+    }
 }
 
 /* The same of its standard error, of which the last line is kept. */
@@ -127,17 +136,31 @@ static void read_ready(fl_ssh_ask *q, int wait_ms)
     }
 }
 
+/* What ssh has printed before its end is there at once, or comes soon. */
+static void end_if_over(fl_ssh_ask *q)
+{
+    if (q->rest_us == 0 && fl_child_has_ended(q->pid, &q->how)) {
+        q->rest_us = fl_deadline_us(FL_SSH_ASK_END_MS);
+    }
+    if (q->rest_us != 0 && fl_left_ms(q->rest_us) <= 0) {
+        end_output(q);
+    }
+}
+
 void fl_ssh_ask_read(fl_ssh_ask *asks, int n, int64_t wait_ms, bool (*goes_on)(void *context),
                      void *context)
 {
     int64_t until_us = fl_deadline_us(wait_ms);
     bool any = true;
-    while (any && fl_left_ms(until_us) > 0 && (goes_on == NULL || goes_on(context))) {
+    while (any && fl_left_ms(until_us) > 0 && goes_on(context)) {
         any = false;
         for (int i = 0; i < n; i++) {
             any = any || asks[i].fd >= 0;
             if (asks[i].fd >= 0 || asks[i].said >= 0) {
                 read_ready(&asks[i], TURN_MS / n);
+            }
+            if (asks[i].fd >= 0) {
+                end_if_over(&asks[i]);
             }
         }
     }

@@ -19,6 +19,7 @@ typedef struct fl_ssh_ask {
     size_t n;
     fl_last_line last; /* of the standard error */
     double now_s;      /* when the output ended, in seconds since 1970 */
+    int64_t rest_us;   /* ssh has ended: until when its output is read; 0: it has not */
     int64_t wait_ms;   /* how long the output was read at most */
     bool late;         /* it had not ended then */
     bool ended;        /* ssh has ended by itself, */
@@ -32,8 +33,10 @@ void fl_ssh_ask_begin(const char *address, const char *command, int input_fd, fl
 /* Nothing is asked. */
 void fl_ssh_ask_none(fl_ssh_ask *out);
 
-/* Read until all outputs [n] have ended, but for wait_ms at most, and while `goes_on`, which is
- * called several times a second, returns true. NULL: there is no such function. */
+/* Read until all outputs [n] have ended, but for wait_ms at most. An output has also ended with a
+ * whole result (launcher/doctor/answer.h), and FL_SSH_ASK_END_MS after the end of ssh: what ssh has
+ * started in the background, as ControlPersist does, may keep it open. goes_on is called several
+ * times a second, and ends the reading if it returns false. */
 void fl_ssh_ask_read(fl_ssh_ask *asks, int n, int64_t wait_ms, bool (*goes_on)(void *context),
                      void *context);
 

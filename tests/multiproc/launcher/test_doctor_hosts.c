@@ -213,6 +213,33 @@ static void test_doctor_hosts__leave_nothing_after_a_signal(void **state)
     cli_must_run("grep -q joining- seen && ! ls -d new 2>/dev/null");
 }
 
+/* Would catch: a doctor that waits on after Ctrl-C, or prints a report of what it has not looked at
+ * and ends as usual, because only one of its parts minds the signal. */
+static void test_doctor_hosts__end_with_a_signal_in_each_part(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"*--proof*", "*--compare*", "*agent*"};
+    cli_must_run("sed 's/192.0.2/127.0.0/' hosts.yaml >near.yaml");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char login[200];
+        snprintf(login, sizeof login,
+                 "case \"$3 $4\" in 127.0.0.2%s) echo $$ >../ssh.pid; kill -INT $PPID; exec sleep "
+                 "600 ;; esac",
+                 parts[i]);
+        setenv("LOGIN", login, 1);
+        run_command(cli_folder,
+                    "( PATH=$PWD/bin:$PATH exec " PROGRAM
+                    " doctor job.yaml --hosts near.yaml --set run.dir=new/runs )",
+                    &cli_result);
+        unsetenv("LOGIN");
+        if (cli_result.exit_code != 128 + SIGINT || cli_result.out[0] != '\0') {
+            fail_msg("%s: %d: %s%s", parts[i], cli_result.exit_code, cli_result.out,
+                     cli_result.err);
+        }
+        cli_must_run("! ls -d new 2>/dev/null && ! kill -0 $(cat ssh.pid) 2>/dev/null");
+    }
+}
+
 /* SIGKILL leaves the files, and the folder. Would catch: files that no command ever removes. */
 static void test_doctor_hosts__a_run_removes_what_a_killed_doctor_left(void **state)
 {
@@ -361,6 +388,23 @@ static void test_doctor_hosts__skip_what_a_shell_prints(void **state)
     unsetenv("LOGIN");
 }
 
+/* As ControlPersist does it: a process that ssh leaves behind has its output. Would catch: a host
+ * that has answered at once, and counts as one without an answer after a minute. */
+static void test_doctor_hosts__an_answer_counts_while_the_output_is_open(void **state)
+{
+    (void)state;
+    setenv("LOGIN", "sleep 600 & echo $! >>../behind", 1);
+    expect_of("", 1, "same", "ok", "the version of this host");
+    expect_of("", 1, "job", "ok", "host b has the model, the data");
+    setenv("LOGIN", "sleep 600 & echo $! >>../behind; echo hello; exit 0", 1);
+    expect_of("", 1, "answer", "error", "no result of frostline doctor --json; ssh ended with");
+    setenv("LOGIN", "sh -c \"$4\"; exec sleep 600", 1);
+    expect_of("", 1, "same", "ok", "the version of this host");
+    expect_of("", 1, "ssh", "warning", "ssh had not ended 2 s after its answer, and was killed");
+    unsetenv("LOGIN");
+    cli_must_run("kill $(cat behind)");
+}
+
 /* Would catch: hosts of a bad job that are left out because its pipe is read again for them. */
 static void test_doctor_hosts__hosts_of_a_bad_job_from_a_pipe(void **state)
 {
@@ -408,6 +452,7 @@ int main(void)
         cmocka_unit_test(test_doctor_hosts__find_a_host_that_does_not_share_it),
         cmocka_unit_test(test_doctor_hosts__name_a_folder_that_is_a_link_to_nothing),
         cmocka_unit_test(test_doctor_hosts__leave_nothing_after_a_signal),
+        cmocka_unit_test(test_doctor_hosts__end_with_a_signal_in_each_part),
         cmocka_unit_test(test_doctor_hosts__a_run_removes_what_a_killed_doctor_left),
         cmocka_unit_test(test_doctor_hosts__a_proof_is_in_the_folder),
         cmocka_unit_test(test_doctor_hosts__have_the_same_data),
@@ -417,6 +462,7 @@ int main(void)
         cmocka_unit_test(test_doctor_hosts__looks_at_the_folder_of_a_host_of_its_own),
         cmocka_unit_test(test_doctor_hosts__asks_another_version_without_the_folder),
         cmocka_unit_test(test_doctor_hosts__skip_what_a_shell_prints),
+        cmocka_unit_test(test_doctor_hosts__an_answer_counts_while_the_output_is_open),
         cmocka_unit_test(test_doctor_hosts__hosts_of_a_bad_job_from_a_pipe),
         cmocka_unit_test(test_doctor_hosts__a_bad_job_still_names_its_folder),
     };

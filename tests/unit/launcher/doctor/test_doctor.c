@@ -225,41 +225,6 @@ static void test_doctor__a_folder_that_cannot_be_made_is_named(void **state)
     assert_int_equal(remove_folder(folder), 0);
 }
 
-/* Messages quote files: no character of theirs reaches the terminal, and JSON stays JSON. */
-static void test_doctor__findings_are_printed(void **state)
-{
-    (void)state;
-    fl_findings findings = {0};
-    char *text = NULL;
-    size_t n = 0;
-    fl_finding_add(&findings, FL_VERDICT_OK, "one", "good");
-    fl_finding *f = fl_finding_add(&findings, FL_VERDICT_ERROR, "two", "bad \x1b[31m \"quoted\"");
-    fl_finding_advise(f, "mend it");
-    FILE *out = open_memstream(&text, &n);
-    fl_findings_print(&findings, out);
-    fclose(out);
-    assert_string_equal(text, "ok       one        good\n"
-                              "error    two        bad \\033[31m \"quoted\"\n"
-                              "                 -> mend it\n"
-                              "1 ok, 0 warnings, 1 error\n");
-    free(text);
-    out = open_memstream(&text, &n);
-    assert_int_equal(fl_findings_print_json(&findings, &(fl_json){0}, out), FL_OK);
-    fclose(out);
-    json_t *root = json_loads(text, 0, NULL);
-    assert_non_null(root);
-    assert_string_equal(json_string_value(json_object_get(root, "verdict")), "error");
-    json_t *two = json_array_get(json_object_get(root, "checks"), 1);
-    assert_string_equal(json_string_value(json_object_get(two, "advice")), "mend it");
-    assert_string_equal(json_string_value(json_object_get(two, "found")), f->found);
-    json_decref(root);
-    free(text);
-    for (int i = 0; i < 2 * FL_FINDINGS_MAX; i++) {
-        fl_finding_add(&findings, FL_VERDICT_OK, "many", "%d", i);
-    }
-    assert_int_equal(findings.n, FL_FINDINGS_MAX);
-}
-
 /* ---- NCCL, beside GPUs for which a plugin stands in ---- */
 
 typedef struct nccl_case {
@@ -372,6 +337,12 @@ static void test_doctor__another_host_is_compared_with_this_one(void **state)
     assert_verdict(&f, "apart", FL_VERDICT_WARNING);
     assert_non_null(strstr(find_check(&f, "apart")->found, "3.00 s ahead of"));
     assert_int_equal(find_check(&f, "unnamed")->verdict, FL_VERDICT_ERROR);
+    f = take("{\"version\": \"0\", \"checks\": [7, {\"check\": \"\"}, {\"check\": "
+             "\"0123456789012345678901234567890123\"}]}");
+    assert_int_equal(f.n, 5);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(f.of[i].check, "unnamed");
+    }
     static const char *const none[] = {"", "{", "[]", "{\"checks\": 7}", "no such command"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         assert_int_equal(take(none[i]).n, 0);
@@ -520,7 +491,6 @@ int main(void)
         cmocka_unit_test(test_doctor__two_workers_of_a_host_need_loopback),
         cmocka_unit_test(test_doctor__folders_are_tried_and_left_empty),
         cmocka_unit_test(test_doctor__a_folder_that_cannot_be_made_is_named),
-        cmocka_unit_test(test_doctor__findings_are_printed),
         cmocka_unit_test(test_doctor__nccl_is_tried_as_a_run_does),
         cmocka_unit_test(test_doctor__hosts_have_the_gpus_of_the_file),
         cmocka_unit_test(test_doctor__another_host_is_compared_with_this_one),

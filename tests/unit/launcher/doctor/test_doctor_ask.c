@@ -1,4 +1,4 @@
-/* What frostline doctor has ssh start on another host. */
+/* What frostline doctor has ssh start on another host, and what comes back. */
 #include "launcher/doctor/hosts.h"
 
 #include <setjmp.h>
@@ -31,10 +31,24 @@ static void test_doctor_ask__a_host_is_asked_for_the_folder_of_runs(void **state
     assert_false(fl_doctor_ask_command("/f", &too_long, command));
 }
 
+/* Would catch: a wait for more after the result, and an answer that is cut off in the middle. */
+static void test_doctor_ask__an_answer_is_whole_with_its_last_line(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "hello\n{\"version\": \"1\", \"checks\": [{\"check\": \"a}\\n\"}]}\n";
+    for (size_t n = 0; n < sizeof text - 1; n++) {
+        assert_false(fl_doctor_is_whole_answer(text, n));
+    }
+    assert_true(fl_doctor_is_whole_answer(text, sizeof text - 1));
+    assert_false(fl_doctor_is_whole_answer("{}\n", 3));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_doctor_ask__a_host_is_asked_for_the_folder_of_runs),
+        cmocka_unit_test(test_doctor_ask__an_answer_is_whole_with_its_last_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
