@@ -255,6 +255,7 @@ static fl_status start_workers(fl_controller *controller)
                                     .n_first_hosts = controller->hosts.n_first,
                                     .host_records = controller->hosts.records,
                                     .starters = o->starters,
+                                    .hosts_measured = o->hosts_measured,
                                     .host_sight = &controller->host_pairs.sight,
                                     .devices = o->devices,
                                     .worker = o->worker,

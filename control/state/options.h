@@ -89,6 +89,7 @@ typedef struct fl_controller_options {
     const char *host_options;  /* that give a run its hosts again, " --hosts FILE"; NULL: none */
     const fl_host_link *links; /* [n_links] between hosts, measured before the start */
     int n_links;
+    bool hosts_measured;                    /* of fl_agent_options */
     struct fl_host_starter *starters;       /* [hosts->n] of fl_agent_options; may be NULL */
     const fl_host_facts *host_facts;        /* that its other hosts must have, too; with hosts */
     const struct fl_device_survey *devices; /* of the machine; NULL: unknown */

@@ -29,8 +29,10 @@ void fl__gate_await_hosts(fl__gate *g)
     }
     if (n > 0) {
         fl_log(FL_LOG_INFO, "%s",
-               fl_host_start_awaited(g->hosts, fl_program_shown(program, sizeof program),
-                                     g->run_dir, limit_ms(g), awaited));
+               fl_host_start_awaited(
+                   g->hosts,
+                   g->o->hosts_measured ? NULL : fl_program_shown(program, sizeof program),
+                   g->run_dir, limit_ms(g), awaited));
     }
 }
 

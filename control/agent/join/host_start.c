@@ -100,6 +100,8 @@ const char *fl_host_start_awaited(const fl_hosts *hosts, const char *program, co
     }
     if (hosts->again) {
         how = " to join again";
+    } else if (program == NULL) {
+        how = ", whose agents have been measured";
     } else if (hosts->meeting[0] != '\0') {
         how = ", the other tasks of this start";
     } else if (!hosts->by_ssh) {

@@ -25,8 +25,8 @@ enum {
 };
 
 /* "waits for 2 other hosts, 600 s at most: " and their names; where nothing else starts their
- * agents, the commands follow, each alone in its line, with `program` as their first word. Returns
- * text. Pure. */
+ * agents, the commands follow, each alone in its line, with `program` as their first word (NULL:
+ * the agents were there to be measured, and join by themselves). Returns text. Pure. */
 const char *fl_host_start_awaited(const fl_hosts *hosts, const char *program, const char *run_dir,
                                   int64_t limit_ms, char text[FL_HOST_AWAITED_TEXT]);
 

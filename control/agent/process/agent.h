@@ -44,6 +44,7 @@ typedef struct fl_agent_options {
     fl_host_record *host_records; /* [n_workers] by host, in the controller: kept true; NULL without
                                      hosts */
     fl_host_sight *host_sight;    /* the same: which of them do not reach each other */
+    bool hosts_measured;          /* their agents were there to be measured, and join next */
     struct fl_host_starter *starters; /* [hosts->n] ssh of agents, which the gate watches; the
                                          caller keeps them. NULL: ssh has started none */
     const fl_device_survey *devices;  /* of this host; NULL: unknown */

@@ -44,6 +44,7 @@ typedef struct fl_preparation {
     bool own_costs_unknown;       /* this host has to measure them, after fl_run_plan_make */
     fl_host_link *links;          /* [n_links] between hosts, measured for this start */
     int n_links;
+    bool hosts_measured;              /* the agents of `hosts` were there, and join the run next */
     struct fl_host_starter *starters; /* [hosts->n] ssh of agents, kept by the caller; NULL: ssh
                                          starts none */
     fl_cluster *islands;     /* this machine's, where its links differ; NULL: they do not */

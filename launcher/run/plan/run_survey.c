@@ -102,6 +102,7 @@ static fl_status survey_with(fl_preparation *p, const char *run_dir, const char 
                                             .measuring = kinds ? &measuring : NULL,
                                             .plain = p->job->autodp.security == FL_SECURITY_NONE};
     FL_TRY(fl_host_survey_run(&options, &s->found, stopped));
+    p->hosts_measured = true;
     FL_TRY(fl_own_costs_take(own, p));
     return keep_links(p, &s->found);
 }

@@ -62,6 +62,8 @@ static void test_pasted__agent_and_summary(void **state)
     cli_must_run(WAYS "paste out 'as a page' && [ -s " QUOTED "/report.html ] && "
                       "paste out 'the proof' && paste out 'the schedule'");
     cli_must_run("[ ! -e X ]");
+    /* An agent that was measured joins by itself: a second one would be refused. */
+    cli_must_run("[ $(grep -c '^frostline agent --join' err) = 1 ]");
 }
 
 /* The longer run has its hosts again. */

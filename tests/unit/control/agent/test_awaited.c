@@ -83,6 +83,10 @@ static void test_awaited__has_the_command_and_the_time(void **state)
     assert_non_null(strstr(
         fl_host_start_awaited(hosts, "'/my tools/frostline'", "/r", FL_AWAITED_JOIN_MS, text),
         "\n'/my tools/frostline' agent --join tcp://10.0.0.1:5570 --key /r/hosts.key --name h2"));
+    /* A second agent by the same command would be refused. */
+    assert_string_equal(
+        fl_host_start_awaited(hosts, NULL, "/r", FL_AWAITED_JOIN_MS, text),
+        "waits for 1 other host, whose agents have been measured, 600 s at most: h2 (10.0.0.3)");
     hosts->again = true;
     assert_string_equal(fl_host_start_awaited(hosts, "frostline", "/r", FL_AWAITED_AGAIN_MS, text),
                         "waits for 1 other host to join again, 20 s at most: h2 (10.0.0.3)");
