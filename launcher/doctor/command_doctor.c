@@ -58,7 +58,9 @@ static bool load_job(const fl_args *args, fl_job *job, bool *knows_runs, fl_find
                  : status;
     *knows_runs = status == FL_OK;
     if (status != FL_OK) {
-        refuse_job("change the job; frostline schema lists its fields", findings);
+        refuse_job(text == NULL ? "name a file with a job, which this user can read"
+                                : "change the job; frostline schema lists its fields",
+                   findings);
     }
     if (status != FL_OK && text != NULL) {
         (void)parse_part(&t, "hosts", job);
@@ -281,7 +283,10 @@ static void ask_others(const fl_args *args, const fl_job *job, bool knows_runs, 
         fl_shared_runs_end(&l->shared);
         fl_shared_runs_judge(&l->shared, l->hosts);
     } else {
-        fl_finding_add(&l->hosts[0].findings, FL_VERDICT_ERROR, "shared", "%s", fl_errmsg());
+        fl_finding *f =
+            fl_finding_add(&l->hosts[0].findings, FL_VERDICT_ERROR, "shared", "%s", fl_errmsg());
+        fl_finding_advise(f, "whether the hosts share it was not checked: a run makes files there, "
+                             "too; make room, or name another folder (run.dir)");
         fl_doctor_look_at_hosts(&l->file, &runs, NULL, l->hosts);
     }
 }

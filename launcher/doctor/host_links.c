@@ -39,9 +39,12 @@ static int leave_out(const fl_doctor_host *asked, fl_hosts *hosts, fl_findings *
         hosts->host[i].absent = !has_ssh(&asked[i]);
         n += !hosts->host[i].absent;
         if (hosts->host[i].absent) {
-            fl_finding_add(findings, FL_VERDICT_ERROR, "pair",
-                           "host %s (%s) was not measured: ssh could not ask it (see above)",
-                           asked[i].name, asked[i].address);
+            fl_finding *f =
+                fl_finding_add(findings, FL_VERDICT_ERROR, "pair",
+                               "host %s (%s) was not measured: ssh could not ask it (see above)",
+                               asked[i].name, asked[i].address);
+            fl_finding_advise(f, "correct what the checks of host %s say of ssh, and check again",
+                              asked[i].name);
         }
     }
     return n;

@@ -48,6 +48,7 @@ expect "a job without its data" 2 '^error +job +--set data.path=none' \
 expect "a job without its data, by a relative path" 2 "; its relative paths begin in $work\$" \
     "$program" doctor "$source_dir/configs/quickstart.yaml" --set data.path=none
 expect "no such job" 2 '^error +job +none.yaml' "$program" doctor none.yaml
+expect "what to do without a job" 2 '-> name a file with a job' "$program" doctor none.yaml
 if unshare -n true 2>/dev/null; then
     expect "no loopback interface" 0 '^warning +sockets +TCP over 127.0.0.1' unshare -n "$program" doctor
     expect "no loopback interface, one worker" 0 '^warning +sockets +TCP over 127.0.0.1' \
@@ -57,6 +58,12 @@ if unshare -n true 2>/dev/null; then
 else
     echo "skipped: no loopback interface (name spaces are not allowed here)"
 fi
+# Whatever is not ok says what to do.
+advised() {
+    awk '/^(warning|error) /{if (bad) print last; bad = 1; last = $0; next} /^ +-> /{bad = 0; next} {if (bad) print last; bad = 0}' output >without
+    [ ! -s without ] || { echo "$1: no advice below:" && cat without && failed=1; }
+    rm without
+}
 # Other hosts: ssh as the program finds it in PATH runs what it gets here; one host is out of reach.
 mkdir bin
 cat >bin/ssh <<'END'
@@ -83,6 +90,7 @@ done
 printf 'links:\n  between_hosts: {latency_us: 50, bandwidth: 1MiB}\n' >>hosts.yaml
 expect "a host out of reach" 2 '^error +ssh +host h3 \(127.0.0.3\): ssh ended with exit code 255: "ssh: connect to host 127.0.0.3 port 22: No route to host"$' \
     env PATH="$work/bin:$PATH" "$program" doctor --hosts hosts.yaml
+advised "a host out of reach"
 for line in '^3 hosts: 2 without an error; h3: ssh; errors between the hosts$' \
     '^error +pair +host h3 \(127.0.0.3\) was not measured: ssh could not ask it'; do
     grep -qE "$line" output || { echo "a host out of reach: no line $line" && cat output && failed=1; }
