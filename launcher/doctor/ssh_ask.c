@@ -38,6 +38,7 @@ static _Noreturn void become_ssh(const char *address, const char *command, int i
         dup2(out, STDOUT_FILENO) >= 0 && dup2(said, STDERR_FILENO) >= 0) {
         execlp("ssh", "ssh", "-o", "BatchMode=yes", address, command, (char *)NULL);
     }
+    dprintf(said, "ssh cannot be started: %s\n", strerror(errno));
     _exit(CANNOT_EXECUTE);
 }
 
@@ -46,15 +47,18 @@ static void fork_ssh(const char *address, const char *command, int input, fl_ssh
     int out[2], said[2];
     pid_t self = getpid();
     if (pipe2(out, O_CLOEXEC) != 0) {
+        q->error = errno;
         return;
     }
     if (pipe2(said, O_CLOEXEC) != 0) {
+        q->error = errno;
         close(out[0]);
         close(out[1]);
         return;
     }
     fflush(NULL);
     q->pid = fork();
+    q->error = q->pid < 0 ? errno : 0;
     if (q->pid == 0) {
         become_ssh(address, command, input, out[1], said[1], self);
     }
@@ -204,7 +208,8 @@ void fl_ssh_ask_describe(const fl_ssh_ask *q, char text[FL_SSH_ASK_TEXT])
     }
     bool says = last.n > 0;
     if (q->pid <= 0) {
-        snprintf(text, FL_SSH_ASK_TEXT, "it was not asked");
+        snprintf(text, FL_SSH_ASK_TEXT, "it was not asked%s%s", q->error == 0 ? "" : ": ",
+                 q->error == 0 ? "" : strerror(q->error));
     } else if (q->late) {
         snprintf(text, FL_SSH_ASK_TEXT, "no answer in %d s; ssh was killed",
                  (int)(q->wait_ms / 1000));

@@ -13,7 +13,8 @@
 enum { FL_SSH_ASK_END_MS = 2000, FL_SSH_ASK_TEXT = 512 };
 
 typedef struct fl_ssh_ask {
-    pid_t pid;    /* 0: nothing was asked */
+    pid_t pid;    /* 0 or less: nothing was asked, */
+    int error;    /* an errno why; 0: the caller did not want it, or there is no memory */
     int fd, said; /* the output and the standard error of ssh; -1: it has ended */
     char *text;   /* [n] the output; beyond 128 KiB it is dropped */
     size_t n;

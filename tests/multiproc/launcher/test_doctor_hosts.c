@@ -388,6 +388,23 @@ static void test_doctor_hosts__skip_what_a_shell_prints(void **state)
     unsetenv("LOGIN");
 }
 
+/* Would catch: a line that names no cause, so that the host is looked at and not this one. */
+static void test_doctor_hosts__tell_why_no_ssh_was_started(void **state)
+{
+    (void)state;
+    run_command(cli_folder, "PATH=/nowhere " PROGRAM " doctor --hosts hosts.yaml", &cli_result);
+    assert_non_null(strstr(cli_result.out, "host b (192.0.2.2): ssh ended with exit code 127: "
+                                           "\"ssh cannot be started: No such file or directory\""));
+    run_command(
+        cli_folder,
+        "{ echo hosts:; for i in $(seq 100); do echo \"  - {name: h$i, devices: 1, address: "
+        "192.0.2.$i}\"; done; } >many.yaml; ulimit -n 100; PATH=/nowhere " PROGRAM
+        " doctor --hosts many.yaml",
+        &cli_result);
+    assert_non_null(strstr(cli_result.out, "host h100 (192.0.2.100): it was not asked: Too many "
+                                           "open files"));
+}
+
 /* As ControlPersist does it: a process that ssh leaves behind has its output. Would catch: a host
  * that has answered at once, and counts as one without an answer after a minute. */
 static void test_doctor_hosts__an_answer_counts_while_the_output_is_open(void **state)
@@ -462,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_doctor_hosts__looks_at_the_folder_of_a_host_of_its_own),
         cmocka_unit_test(test_doctor_hosts__asks_another_version_without_the_folder),
         cmocka_unit_test(test_doctor_hosts__skip_what_a_shell_prints),
+        cmocka_unit_test(test_doctor_hosts__tell_why_no_ssh_was_started),
         cmocka_unit_test(test_doctor_hosts__an_answer_counts_while_the_output_is_open),
         cmocka_unit_test(test_doctor_hosts__hosts_of_a_bad_job_from_a_pipe),
         cmocka_unit_test(test_doctor_hosts__a_bad_job_still_names_its_folder),
