@@ -25,7 +25,7 @@ typedef struct fl_run_result {
     double train_loss;               /* mean of the last epoch's steps that were not skipped */
     double test_loss, test_accuracy; /* of the last evaluation on test samples; NAN: none, or the
                                       * loss has no metric `accuracy`; 0 to 1 */
-    double seconds;                  /* from the first step to the last, without evaluation */
+    double seconds; /* from the first step to the last, without evaluations, pauses and losses */
     double samples_per_s;
     double wall_seconds; /* from the start of the workers to the end of the last one */
     int K, R, M;         /* of the plan that it began with */

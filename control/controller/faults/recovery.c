@@ -223,6 +223,14 @@ static bool all_reported(const fl_controller *controller)
 
 /* ---- ⑤ ---- */
 
+/* The time in training does not have what the time without it has. */
+static void leave_out(fl_run_stats *stats, int64_t lost_us)
+{
+    if (stats->steps > 0) { /* else it begins with the first step */
+        fl_run_stats_idle(stats, (double)lost_us * 1e-3);
+    }
+}
+
 static void end_recovery(fl_controller *controller, int64_t now_us)
 {
     fl_recovery *r = &controller->recovery;
@@ -231,7 +239,10 @@ static void end_recovery(fl_controller *controller, int64_t now_us)
     r->sums.n_losses += r->n_lost;
     r->sums.n_recoveries++;
     r->sums.last_us = now_us - r->fault_us;
-    r->sums.lost_us += r->sums.returns_us != 0 ? 0 : r->sums.last_us; /* else part of the return */
+    if (r->sums.returns_us == 0) { /* else it is part of the return */
+        r->sums.lost_us += r->sums.last_us;
+        leave_out(&controller->stats, r->sums.last_us);
+    }
     const fl_recovered done = {.why = r->text,
                                .step = r->step,
                                .detect_us = r->begun_us - r->fault_us,

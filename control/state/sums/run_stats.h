@@ -46,7 +46,7 @@ typedef struct fl_run_stats {
     int64_t samples, tokens;
     double step_ms;            /* of all steps */
     int64_t first_us, last_us; /* start of the first step, end of the last one */
-    double eval_ms;            /* of evaluations and pauses between steps */
+    double eval_ms;            /* of evaluations, pauses and losses between steps */
     double pending_eval_ms;    /* the part of eval_ms after the last step */
     int64_t n_window;          /* steps ever put into the window */
     int64_t window_from;       /* those before it are not in the window: another process ran them */
@@ -73,7 +73,7 @@ bool fl_run_stats_eval(fl_run_stats *stats, const fl_eval_report *report);
 /* Whether the last evaluation was of all n_test test samples, alone or after validation samples. */
 bool fl_run_stats_is_tested(const fl_run_stats *stats, int64_t n_test);
 
-/* Leave out time during which the run was paused on purpose. */
+/* Leave out time during which the run was paused on purpose, or did not train because of a loss. */
 void fl_run_stats_idle(fl_run_stats *stats, double ms);
 
 /* End the run after n_steps steps, earlier than planned. */

@@ -364,6 +364,39 @@ static void test_regroup__a_standby_worker_leaves_when_those_that_train_are_done
     assert_int_equal(remove_root(NULL), 0);
 }
 
+static double number_of(const json_t *event, const char *key)
+{
+    return json_number_value(json_object_get(event, key));
+}
+
+/* Would catch: a run whose time in training and whose time without it are more than all its time;
+ * and an event with another time than the sum of its parts. */
+static void test_regroup__time_without_training_is_no_time_in_training(void **state)
+{
+    assert_int_equal(make_root(state), 0);
+    scenario s = {.name = "times",
+                  .sets = JOB_SETS(TRAINING, "train.epochs", "4", "devices.count", "2"),
+                  .n_samples = N_SAMPLES,
+                  .at = {{.point = "step", .who = 1, .step = 9, .act = stop_this_worker}}};
+    scenario_start(&s);
+    expect_end(&s, FL_OK);
+    json_t *recovered = lines_with(s.dir, "events.jsonl", "\"run.recovered\"");
+    json_t *finished = lines_with(s.dir, "events.jsonl", "\"run.finished\"");
+    assert_int_equal(length(recovered), 1);
+    assert_int_equal(length(finished), 1);
+    const json_t *loss = json_array_get(recovered, 0), *end = json_array_get(finished, 0);
+    double ms = number_of(loss, "without_training_ms"), all_ms = 1e3 * number_of(end, "time");
+    double parts_ms =
+        number_of(loss, "detect_ms") + number_of(loss, "collect_ms") + number_of(loss, "move_ms");
+    assert_true(ms > 0.0 && parts_ms - ms < 0.01 && ms - parts_ms < 0.01);
+    assert_true(number_of(end, "all_without_training_ms") == ms);
+    assert_true(1e3 * number_of(end, "seconds") + ms < all_ms);
+    json_decref(recovered);
+    json_decref(finished);
+    scenario_forget(&s);
+    assert_int_equal(remove_root(NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_regroup__nobody_is_left_to_report),
         cmocka_unit_test(test_regroup__the_last_evaluation_follows_a_loss_during_it),
         cmocka_unit_test(test_regroup__a_standby_worker_leaves_when_those_that_train_are_done),
+        cmocka_unit_test(test_regroup__time_without_training_is_no_time_in_training),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
