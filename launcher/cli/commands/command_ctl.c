@@ -110,6 +110,13 @@ static bool is_misspelled(const fl_ctl_command *c, const fl_ctl_arg *next, const
     return true;
 }
 
+static void complain_of_word(const char *command, const char *word)
+{
+    char shown[FL_SHOWN_MAX];
+    fl_complain("frostline ctl: %s does not take %s; see frostline ctl %s --help", command,
+                fl_shown(word, strlen(word), shown), command);
+}
+
 /* NULL after a message. */
 static json_t *args_of(const fl_ctl_command *c, const char *const *words, int n)
 {
@@ -132,9 +139,7 @@ static json_t *args_of(const fl_ctl_command *c, const char *const *words, int n)
             arg = next++;
         }
         if (arg == NULL) {
-            char shown[FL_SHOWN_MAX];
-            fl_complain("frostline ctl: %s does not take %s; see frostline ctl %s --help", c->name,
-                        fl_shown(words[i], strlen(words[i]), shown), c->name);
+            complain_of_word(c->name, words[i]);
             json_decref(args);
             return NULL;
         }
@@ -330,6 +335,10 @@ static int run_words(target *t, const char *const *words, int n)
     t->at_once = strcmp(words[0], "status") == 0;
     t->stops = strcmp(words[0], "stop") == 0;
     json_t *args = c == NULL ? NULL : args_of(c, words + 1, n - 1);
+    if (c == NULL && n > 1) {
+        complain_of_word(words[0], words[1]);
+        return FL_EXIT_BAD_INPUT;
+    }
     if (c == NULL) {
         return watch_events(t);
     }

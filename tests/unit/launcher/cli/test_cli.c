@@ -66,6 +66,7 @@ static const refused refusals[] = {
     {"validate good.yaml --set pipe.k=many", "--set pipe.k=many: pipe.k: found 'many', allowed: "
                                              "auto, or an integer from 1 to 128 (stages)\n"},
     {"ledger nowhere", "nowhere: not a run directory, nor the name of one of the 0 runs in runs\n"},
+    {"ctl watch x", "frostline ctl: watch does not take 'x'; see frostline ctl watch --help\n"},
     {"ctl stauts",
      "frostline ctl: unknown command 'stauts', nearest is status; see frostline ctl --help\n"},
     {"ctl frobnicate", "frostline ctl: unknown command 'frobnicate'; see frostline ctl --help\n"},
