@@ -56,7 +56,7 @@ static fl_status bind_far(const fl_router *router, const fl_router_far *far)
     let_go(far->held_fd);
     return fl_zap_auth_bind_own(router->guard, router->zmq, router->socket, far->endpoint,
                                 "where the workers of other hosts connect (PORT + 1 of --listen)",
-                                fl_deadline_us(FL_OWN_PORT_MS));
+                                FL_OWN_PORT_MS);
 }
 
 fl_status fl_router_open(fl_router *router, int dir_fd, const char *run_dir, int n_workers,

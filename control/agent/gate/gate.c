@@ -290,7 +290,7 @@ _Noreturn void fl__gate_run(const fl_agent_options *options, int socket, fl_agen
         _exit(1);
     }
     fl__gate_take_starters(&g);
-    if (fl_host_socket_open(g.hosts, fl_deadline_us(FL_OWN_PORT_MS), &g.socket) != FL_OK) {
+    if (fl_host_socket_open(g.hosts, FL_OWN_PORT_MS, &g.socket) != FL_OK) {
         fl_log(FL_LOG_ERROR, "%s", fl_errmsg());
         _exit(1);
     }

@@ -70,7 +70,7 @@ void fl_hosts_dismiss(const fl_hosts *hosts, fl_agent_ending ending, const char 
     int n_left = most_ms > 0 ? count_expected(hosts) : 0;
     int64_t until_us = fl_deadline_us(most_ms);
     fl_host_socket s;
-    if (n_left == 0 || fl_host_socket_open(hosts, until_us, &s) != FL_OK) {
+    if (n_left == 0 || fl_host_socket_open(hosts, most_ms, &s) != FL_OK) {
         if (n_left > 0) {
             fl_host_socket_close(&s);
         }

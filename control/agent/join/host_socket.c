@@ -22,7 +22,7 @@ static bool set_options(const fl_host_socket *s)
            fl_zmq_limit_messages(s->socket, FL_HOST_MESSAGE_MAX);
 }
 
-fl_status fl_host_socket_open(const fl_hosts *hosts, int64_t until_us, fl_host_socket *out)
+fl_status fl_host_socket_open(const fl_hosts *hosts, int64_t wait_ms, fl_host_socket *out)
 {
     *out = (fl_host_socket){.zmq = zmq_ctx_new()};
     out->socket = out->zmq == NULL ? NULL : zmq_socket(out->zmq, ZMQ_ROUTER);
@@ -33,7 +33,7 @@ fl_status fl_host_socket_open(const fl_hosts *hosts, int64_t until_us, fl_host_s
     FL_TRY(fl_zap_auth_open(out->guard, out->zmq));
     return set_options(out)
                ? fl_zap_auth_bind_own(out->guard, out->zmq, out->socket, hosts->agents,
-                                      "where agents join (PORT of --listen)", until_us)
+                                      "where agents join (PORT of --listen)", wait_ms)
                : fl_fail(FL_EIO, "cannot wait for hosts: %s", zmq_strerror(zmq_errno()));
 }
 

@@ -22,9 +22,9 @@ typedef struct fl_host_peer {
 
 bool fl_host_peer_is(const fl_host_peer *a, const fl_host_peer *b);
 
-/* Bind hosts->agents; another process may have the port until until_us. FL_EBUSY: it has it
- * still. Close the socket also after a failure. */
-fl_status fl_host_socket_open(const fl_hosts *hosts, int64_t until_us,
+/* Bind hosts->agents; another process may have the port for wait_ms. FL_EBUSY: it has it still.
+ * Close the socket also after a failure. */
+fl_status fl_host_socket_open(const fl_hosts *hosts, int64_t wait_ms,
                               fl_host_socket *out) FL_MUST_CHECK;
 
 /* Waits until the last messages are sent, a fifth of a second at most. */

@@ -150,9 +150,8 @@ static fl_status start_agents(fl__survey *s)
 
 static fl_status open_ports(fl__survey *s)
 {
-    int64_t until_us = fl_deadline_us(FL_OWN_PORT_MS);
     fl_held_ports_close(s->o->held_ports);
-    FL_TRY(fl_host_socket_open(s->o->hosts, until_us, &s->socket));
+    FL_TRY(fl_host_socket_open(s->o->hosts, FL_OWN_PORT_MS, &s->socket));
     s->links = zmq_socket(s->socket.zmq, ZMQ_ROUTER);
     bool good = s->links != NULL && fl_zmq_set(s->links, ZMQ_LINGER, 0) &&
                 fl_zmq_limit_messages(s->links, FL_HOST_MESSAGE_MAX) &&
@@ -160,7 +159,7 @@ static fl_status open_ports(fl__survey *s)
     return good ? fl_zap_auth_bind_own(s->socket.guard, s->socket.zmq, s->links, s->o->hosts->links,
                                        "where hosts that measure find each other (PORT + 1 of "
                                        "--listen)",
-                                       until_us)
+                                       FL_OWN_PORT_MS)
                 : fl_fail(FL_EIO, "cannot wait for hosts: %s", zmq_strerror(zmq_errno()));
 }
 

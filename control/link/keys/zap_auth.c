@@ -278,10 +278,10 @@ fl_status fl_zap_auth_bind(fl_zap_auth *guard, void *zmq, void *socket, const ch
 }
 
 fl_status fl_zap_auth_bind_own(fl_zap_auth *guard, void *zmq, void *socket, const char *endpoint,
-                               const char *use, int64_t until_us)
+                               const char *use, int64_t wait_ms)
 {
     fl_status status = fl_zap_auth_bind(guard, zmq, socket, endpoint);
-    while (status != FL_OK && zmq_errno() == EADDRINUSE && fl_left_ms(until_us) > 0) {
+    for (; status != FL_OK && zmq_errno() == EADDRINUSE && wait_ms > 0; wait_ms -= TRY_MS) {
         poll(NULL, 0, TRY_MS);
         status = fl_zap_auth_bind(guard, zmq, socket, endpoint);
     }
