@@ -1,8 +1,10 @@
 #include "launcher/doctor/host_links.h"
 
+#include "control/agent/measure/own_reach.h"
 #include "device/system/alloc.h"
 #include "device/text/plural.h"
 #include "device/text/size_text.h"
+#include "launcher/job/job.h"
 #include "launcher/run/hosts/hosts.h"
 
 #include <signal.h>
@@ -50,6 +52,33 @@ static int leave_out(const fl_doctor_host *asked, fl_hosts *hosts, fl_findings *
     return n;
 }
 
+/* The process that measures the links of this host connects to it over the interface lo. A run with
+ * stated links needs none. */
+static bool reaches_itself(const fl_cluster_file *file, const fl_host *own, const fl_job *job,
+                           fl_findings *findings)
+{
+    char why[FL_REACH_WHY_MAX + 1];
+    uint16_t ports[2];
+    bool stated = file->cluster.link[FL_LINK_HOSTS].bytes_per_us > 0.0;
+    fl_job_ports(job, ports);
+    if (fl_own_reach(own->address, ports, why)) {
+        return true;
+    }
+    fl_finding *f =
+        fl_finding_add(findings, stated ? FL_VERDICT_WARNING : FL_VERDICT_ERROR, "links",
+                       "not measured: loopback is filtered on host %s: %s over the interface lo, "
+                       "%s",
+                       own->name, own->address, why);
+    fl_finding_advise(f,
+                      "the firewall of host %s must accept what goes over lo%s: iptables -I INPUT "
+                      "-i lo -j ACCEPT, and OUTPUT -o lo in the same way",
+                      own->name,
+                      stated ? ""
+                             : ", or state links.between_hosts in a file of hosts, and a run "
+                               "measures none");
+    return false;
+}
+
 static fl_status measure_pairs(const fl_cluster_file *file, const fl_hosts_source *source,
                                const fl_job *job, const fl_doctor_host *asked,
                                fl_host_survey *found, fl_findings *findings)
@@ -67,7 +96,8 @@ static fl_status measure_pairs(const fl_cluster_file *file, const fl_hosts_sourc
                                             .partial = true,
                                             .dismiss = true,
                                             .quiet = true};
-    if (status == FL_OK && leave_out(asked, hosts, findings) > 1) {
+    if (status == FL_OK && leave_out(asked, hosts, findings) > 1 &&
+        reaches_itself(file, &hosts->host[0], job, findings)) {
         status = fl_host_survey_run(&options, found, &stopped);
     }
     if (stopped != 0) {

@@ -2,6 +2,7 @@
  * a plan for links that nobody has measured, a pair of hosts that cannot talk and is found out by a
  * loss in the middle of the run, agents that the measuring keeps from joining, and a slow link that
  * is taken for a fast one. */
+#include "support/hosts/net_filter.h"
 #include "support/hosts/net_hosts.h"
 #include "support/lines.h"
 
@@ -318,6 +319,34 @@ static void test_host_links__the_doctor_measures_every_pair(void **state)
     assert_non_null(strstr(net_hosts_said(), "which leads other hosts to themselves"));
 }
 
+/* Returns the exit code: 0, 1: another one. What it prints is in net_hosts_said. */
+static int ask_doctor(const net_hosts *h)
+{
+    return net_hosts_shell("PATH=%s/bin:$PATH ip netns exec %s '%s/frostline' doctor --hosts "
+                           "%s/hosts.yaml",
+                           h->dir, h->host[0].space, FL_BINARY_DIR, h->dir)
+               ? 0
+               : 1;
+}
+
+/* The process that measures the links of the head connects to the head. Would catch: a doctor that
+ * calls the head good where a run measures its links, or bad where a run need not; and one that
+ * blames the other host of each pair. */
+static void test_host_links__the_doctor_names_a_head_whose_loopback_is_filtered(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    make_ssh(h);
+    net_filter_loopback(h, 0, true);
+    assert_int_equal(ask_doctor(h), 0);
+    assert_non_null(strstr(net_hosts_said(), "warning  links      not measured: loopback is "
+                                             "filtered on host a: "));
+    assert_true(net_hosts_shell("sed -i '/^links/,$d' %s/hosts.yaml", h->dir));
+    assert_int_equal(ask_doctor(h), 1);
+    assert_non_null(strstr(net_hosts_said(), "error    links      not measured: loopback is "));
+    assert_null(strstr(net_hosts_said(), "error    pair"));
+}
+
 #define HOSTS(test) cmocka_unit_test_setup_teardown(test, make_three, net_hosts_tear_down)
 
 int main(void)
@@ -331,6 +360,7 @@ int main(void)
         HOSTS(test_host_links__a_stop_while_hosts_are_awaited_leaves_no_run),
         HOSTS(test_host_links__a_standstill_of_all_hosts_is_excused),
         HOSTS(test_host_links__the_doctor_measures_every_pair),
+        HOSTS(test_host_links__the_doctor_names_a_head_whose_loopback_is_filtered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
