@@ -44,30 +44,11 @@ try_the_sanitizer() {
 
 # ---- a job and its runs ----
 
-# byte N: the byte of this value.
-byte() {
-    # shellcheck disable=SC2059
-    printf "\\$(printf %o "$1")"
-}
-
-# cut FILE MAGIC BYTES DIMENSIONS: the first $n_samples of an idx file, as an idx file; an item has
-# BYTES bytes, and DIMENSIONS are its dimensions, each of four bytes.
-cut_file() {
-    local from=/usr/share/datasets/fashion-mnist/$1.gz
-    {
-        printf '\0\0\10%b\0\0\0' "$2"
-        byte $n_samples
-        printf "%b" "$4"
-        zcat "$from" 2>/dev/null | tail -c +$((9 + 4 * ($3 > 1 ? 2 : 0))) | head -c $((n_samples * $3))
-    } >"$work/data/$1"
-}
-
 cut_dataset() {
-    local split
+    local name
     mkdir "$work/data"
-    for split in train t10k; do
-        cut_file $split-images-idx3-ubyte '\3' 784 '\0\0\0\034\0\0\0\034'
-        cut_file $split-labels-idx1-ubyte '\1' 1 ''
+    for name in {train,t10k}-{images-idx3,labels-idx1}-ubyte; do
+        tests/support/data/first_samples.sh "/usr/share/datasets/fashion-mnist/$name.gz" "$work/data/$name" $n_samples
     done
 }
 

@@ -25,7 +25,7 @@ static int set_up(void **state)
     folder = fresh_folder(FL_BINARY_DIR);
     snprintf(command, sizeof command,
              "cp -r '%s/configs' configs; "
-             "sed -i 's|/usr/share/datasets/fashion-mnist|" FL_TEST_FASHION
+             "sed -i 's|/usr/share/datasets/fashion-mnist|" FL_TEST_FASHION_WHOLE
              "|' configs/*.yaml; ln -s '%s/tests/reference/tokenizer/bert' minilm; "
              "printf 'Is it cold?\\nThe ice freezes.\\n' >sentences.txt",
              FL_SOURCE_DIR, FL_SOURCE_DIR);
@@ -47,7 +47,7 @@ static int tear_down(void **state)
 
 static void run_page(const char *name, int n_least)
 {
-    if (access(FL_TEST_FASHION "/train-images-idx3-ubyte", R_OK) != 0) {
+    if (access(FL_TEST_FASHION_WHOLE "/train-images-idx3-ubyte", R_OK) != 0) {
         skip();
     }
     assert_true(page_run(name, folder) >= n_least);

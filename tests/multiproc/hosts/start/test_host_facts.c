@@ -43,12 +43,12 @@ static void test_host_facts__other_data_is_refused(void **state)
     NET_NEED(h);
     assert_true(net_hosts_shell("cp -r " DATA " %s/data && cd %s/data && "
                                 "for value in 1 2; do printf \"\\\\00$value\" | dd bs=1 "
-                                "of=t10k-labels-idx1-ubyte seek=400$value conv=notrunc; done",
+                                "of=t10k-labels-idx1-ubyte seek=100$value conv=notrunc; done",
                                 h->dir, h->dir));
     net_hosts_start_head(h, NET_JOB "--set train.max_steps=4");
     net_hosts_start_agent_with(h, 1, "data", DATA);
     expect_refusal(h, "host b: data.path " DATA ": found other data, of fingerprint ");
-    snprintf(text, sizeof text, "with 60000 and 10000 samples, the head has ");
+    snprintf(text, sizeof text, "with 12000 and 2000 samples, the head has ");
     assert_true(net_hosts_log_has(h, "b.log", text));
 }
 

@@ -24,12 +24,12 @@ static void test_cli_jobs__validate_points_at_the_job_for_what_other_folders_fin
     cli_validate("name: small\nmodel: {blocks: 2, dim: 32}\n", 0,
                  "job.yaml: good\n"
                  "  model  vit, 6 layers in 2 blocks, 27978 parameters\n"
-                 "  data   idx, 60000 samples to train on, 10000 to test on\n",
+                 "  data   idx, 12000 samples to train on, 2000 to test on\n",
                  "");
     cli_validate("name: few\nmodel: {blocks: 2, dim: 32}\ndata: {samples: 2000}\n", 0,
                  "job.yaml: good\n"
                  "  model  vit, 6 layers in 2 blocks, 27978 parameters\n"
-                 "  data   idx, 2000 samples (of 60000) to train on, 10000 to test on\n",
+                 "  data   idx, 2000 samples (of 12000) to train on, 2000 to test on\n",
                  "");
     cli_validate("data:\n  path: ./nowhere\n", 2, "",
                  "job.yaml:2:9: data.path: ./nowhere: neither train-images-idx3-ubyte nor "
@@ -109,20 +109,20 @@ static void test_cli_jobs__validate_counts_the_samples_of_each_split(void **stat
     cli_run("validate good.yaml" FASHION " --set data.validation=13%");
     assert_string_equal(cli_result.err, "");
     assert_non_null(strstr(cli_result.out,
-                           " 52200 samples (of 60000) to train on, 7800 to validate on, "
-                           "10000 to test on\n"));
-    cli_run("validate good.yaml" FASHION " --set train.evaluate_samples=10000");
+                           " 10440 samples (of 12000) to train on, 1560 to validate on, "
+                           "2000 to test on\n"));
+    cli_run("validate good.yaml" FASHION " --set train.evaluate_samples=2000");
     assert_int_equal(cli_result.exit_code, 0);
-    cli_run("validate good.yaml" FASHION " --set train.evaluate_samples=10001");
+    cli_run("validate good.yaml" FASHION " --set train.evaluate_samples=2001");
     assert_string_equal(cli_result.err,
-                        "--set train.evaluate_samples=10001: train.evaluate_samples: "
-                        "10001, but there are 10000 test samples; allowed: all, or 1 "
-                        ".. 10000\n");
+                        "--set train.evaluate_samples=2001: train.evaluate_samples: "
+                        "2001, but there are 2000 test samples; allowed: all, or 1 "
+                        ".. 2000\n");
     assert_int_equal(cli_result.exit_code, 2);
     cli_run("validate good.yaml" FASHION
-            " --set data.validation=13% --set train.evaluate_samples=7801");
+            " --set data.validation=13% --set train.evaluate_samples=1561");
     assert_non_null(
-        strstr(cli_result.err, "7801, but there are 7800 validation samples; allowed: "));
+        strstr(cli_result.err, "1561, but there are 1560 validation samples; allowed: "));
     cli_run("validate good.yaml" FASHION " --set data.samples=3000 --set data.validation=100%");
     assert_string_equal(cli_result.err,
                         "--set data.validation=100%: data.validation: found 100%, which leaves no "
@@ -146,7 +146,7 @@ static void test_cli_jobs__a_plugin_brings_a_model_and_its_failures_are_told(voi
     cli_validate("model: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 0,
                  "job.yaml: good\n"
                  "  model  toy, 3 layers in 1 block, 12762 parameters\n"
-                 "  data   idx, 60000 samples to train on, 10000 to test on\n",
+                 "  data   idx, 12000 samples to train on, 2000 to test on\n",
                  "");
     cli_validate("name: fails\nmodel: {kind: plugin, plugin: " PLUGIN "toy.so}\n", 2, "",
                  "job.yaml:2:31: model.plugin: " PLUGIN
