@@ -26,9 +26,10 @@ static const char *evaluated_text(const fl_run_result *result, const fl_progress
                                   char text[FL_COUNT_BYTES + 16])
 {
     char n[FL_COUNT_BYTES];
-    bool earlier = end->evaluated > 0 && end->evaluated < result->steps;
-    snprintf(text, FL_COUNT_BYTES + 16, earlier ? " (after %s)" : "",
-             fl_count(end->evaluated, "step", n));
+    text[0] = '\0';
+    if (end->evaluated > 0 && end->evaluated < result->steps) {
+        snprintf(text, FL_COUNT_BYTES + 16, " (after %s)", fl_count(end->evaluated, "step", n));
+    }
     return text;
 }
 
