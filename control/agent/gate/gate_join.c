@@ -215,7 +215,8 @@ void fl__gate_refuse_version(fl__gate *g, const fl_host_peer *from, const char *
     int i = fl_hosts_find(g->hosts, name);
     fl__remote_host *r = i <= 0 ? NULL : &g->remote[i];
     refuse_host(g, from, name, why);
-    if (r != NULL && r->state == FL__HOST_AWAITED && r->starter.pid == 0 && !g->hosts->again) {
+    if (r != NULL && r->state == FL__HOST_AWAITED && r->starter.pid == 0 && !g->hosts->again &&
+        fl_join_speaks_for(g->hosts, i, from)) {
         r->unfit = true;
         fl__gate_lose_host(g, i, why);
     }

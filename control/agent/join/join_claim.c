@@ -20,6 +20,19 @@ void fl_join_other_version(char why[FL_HOST_TEXT_MAX + 1])
     snprintf(why, FL_HOST_TEXT_MAX + 1, "it has another version of frostline: %.150s", fl_errmsg());
 }
 
+bool fl_join_speaks_for(const fl_hosts *hosts, int i, const fl_host_peer *from)
+{
+    bool is_others = false;
+    for (int k = 0; k < hosts->n; k++) {
+        bool same = strcmp(hosts->host[k].address, from->address) == 0;
+        if (same && k == i) {
+            return true;
+        }
+        is_others = is_others || same;
+    }
+    return !is_others;
+}
+
 bool fl_join_rival_is_refused(fl_join_rival *rival, const fl_host_peer *from, int64_t heard_us,
                               int64_t now_us)
 {

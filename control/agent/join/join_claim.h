@@ -11,6 +11,10 @@ bool fl_join_has_version(const fl_host_join *join, char why[FL_HOST_TEXT_MAX + 1
  * another version. */
 void fl_join_other_version(char why[FL_HOST_TEXT_MAX + 1]);
 
+/* Whether what an agent that is refused has asked holds for host i, whose name it gave: it does not
+ * come from the address of another host, as after a mistyped name. Pure. */
+bool fl_join_speaks_for(const fl_hosts *hosts, int i, const fl_host_peer *from);
+
 /* The agents with the name of a host that has joined, which ask to take its place. One of them at a
  * time has its turn, and waits for a sign of life of the agent that has joined: if each one that
  * asks began that wait anew, agents that ask in turns would get no answer. */

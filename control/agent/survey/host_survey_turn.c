@@ -111,7 +111,7 @@ static void refuse_version(fl__survey *s, const fl_host_peer *from, const char *
     int i = fl_hosts_find(s->o->hosts, name);
     bool awaited = i > 0 && !s->o->hosts->host[i].absent && !s->host[i].joined;
     refuse_host(s, from, name, why);
-    if (awaited && s->host[i].starter.pid == 0) {
+    if (awaited && s->host[i].starter.pid == 0 && fl_join_speaks_for(s->o->hosts, i, from)) {
         fl__survey_note_gone(s, i, true, why);
     }
 }

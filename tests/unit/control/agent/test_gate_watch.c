@@ -114,11 +114,13 @@ static void test_gate_watch__another_version_ends_the_wait(void **state)
 }
 
 /* The version of the messages is another one: the frame of a JOIN of today with another number. */
-static fl__host_state hear_other_wire(gate_with_host *w, const char *name, pid_t ssh)
+static fl__host_state hear_other_wire(gate_with_host *w, const char *name, const char *from_address,
+                                      pid_t ssh)
 {
     unsigned char bytes[FL_HOST_MESSAGE_MAX];
     fl_host_message join = {.type = FL_HOST_JOIN, .join = {.n_devices = 1}};
-    const fl_host_peer from = {.n = 1};
+    fl_host_peer from = {.n = 1};
+    snprintf(from.address, sizeof from.address, "%s", from_address);
     snprintf(join.join.name, sizeof join.join.name, "%s", name);
     size_t n = fl_host_wire_put(&join, bytes);
     bytes[4]++; /* of the version, after the magic number */
@@ -130,14 +132,16 @@ static fl__host_state hear_other_wire(gate_with_host *w, const char *name, pid_t
 }
 
 /* The same, where it is the version of the messages. Another agent of the host may be on its way,
- * by ssh. */
+ * by ssh, or one of another host may have its name by mistake. */
 static void test_gate_watch__another_version_of_messages_does_too(void **state)
 {
     (void)state;
     gate_with_host *w = look(5000, 0, 0);
-    assert_int_equal(hear_other_wire(w, "c", 0), FL__HOST_AWAITED);
-    assert_int_equal(hear_other_wire(w, "b", 1), FL__HOST_AWAITED);
-    assert_int_equal(hear_other_wire(w, "b", 0), FL__HOST_GONE);
+    assert_int_equal(hear_other_wire(w, "c", "10.0.0.2", 0), FL__HOST_AWAITED);
+    assert_int_equal(hear_other_wire(w, "b", "10.0.0.2", 1), FL__HOST_AWAITED);
+    snprintf(w->hosts.host[0].address, FL_HOST_TEXT, "10.0.0.1");
+    assert_int_equal(hear_other_wire(w, "b", "10.0.0.1", 0), FL__HOST_AWAITED);
+    assert_int_equal(hear_other_wire(w, "b", "10.0.0.2", 0), FL__HOST_GONE);
     assert_true(w->remote[1].unfit);
     assert_non_null(strstr(w->remote[1].why, "it has another version of frostline"));
     free(w);

@@ -1,5 +1,6 @@
 /* Agents with the name of a host that has joined. Would catch: agents that ask in turns and are
- * never answered, and one that is refused although the agent before it may be dead. */
+ * never answered, one that is refused although the agent before it may be dead, and a start that
+ * ends because an agent gave the name of another host. */
 #include "control/agent/join/join_claim.h"
 
 #include <setjmp.h>
@@ -62,6 +63,22 @@ static void test_join_claim__one_that_asks_no_more_has_no_turn(void **state)
     assert_int_equal(n_refused, 1);
 }
 
+static void test_join_claim__an_agent_of_another_host_does_not_speak_for_this_one(void **state)
+{
+    (void)state;
+    const fl_hosts hosts = {
+        .n = 3,
+        .host = {{.address = "10.0.0.1"}, {.address = "10.0.0.2"}, {.address = "10.0.0.3"}}};
+    assert_true(fl_join_speaks_for(&hosts, 1, &(fl_host_peer){.address = "10.0.0.2"}));
+    assert_true(fl_join_speaks_for(&hosts, 1, &(fl_host_peer){.address = "10.9.0.2"}));
+    assert_true(fl_join_speaks_for(&hosts, 1, &(fl_host_peer){.address = ""}));
+    assert_false(fl_join_speaks_for(&hosts, 1, &(fl_host_peer){.address = "10.0.0.1"}));
+    assert_false(fl_join_speaks_for(&hosts, 1, &(fl_host_peer){.address = "10.0.0.3"}));
+    const fl_hosts one_machine = {.n = 2,
+                                  .host = {{.address = "127.0.0.1"}, {.address = "127.0.0.1"}}};
+    assert_true(fl_join_speaks_for(&one_machine, 1, &(fl_host_peer){.address = "127.0.0.1"}));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -69,6 +86,7 @@ int main(void)
         cmocka_unit_test(test_join_claim__two_that_ask_in_turns_are_refused),
         cmocka_unit_test(test_join_claim__one_is_not_refused_for_what_came_before_its_turn),
         cmocka_unit_test(test_join_claim__one_that_asks_no_more_has_no_turn),
+        cmocka_unit_test(test_join_claim__an_agent_of_another_host_does_not_speak_for_this_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
