@@ -36,6 +36,8 @@ enum {
     MESSAGES_A_TURN = 64,
     TURN_MS = 50,      /* between two looks at the clock */
     STILL_US = 500000, /* a turn that takes so much longer than it waits */
+    LONG_US = 2000000, /* such a turn that is told each time; of shorter ones, the first few */
+    SHORT_TOLD = 3,
     LOCAL_MS = 500,    /* from the end of the local agent's socket to that of the agent */
     END_MS = 1000,     /* for the hosts to end, after END */
     LATE_US = 2000000, /* and for one that was left out to ask to join, so that it is told, too; */
@@ -179,6 +181,19 @@ static bool has_ended(const fl__gate *g)
            ((g->local < 0 && !joined && !late) || fl_left_ms(g->end_us + more_us) == 0);
 }
 
+static void tell_still(fl__gate *g, int64_t still_us)
+{
+    static const char text[] =
+        "this machine was overloaded, or stopped: the process that speaks with the other hosts "
+        "(the gate) did not run for %.1f s";
+    double s = (double)still_us * 1e-6;
+    if (still_us >= LONG_US) {
+        fl_log(FL_LOG_WARN, text, s);
+    } else {
+        fl_log_counted(&g->n_still, SHORT_TOLD, text, s);
+    }
+}
+
 /* The time since the turn before, in which nobody read the hosts' messages: the controller took
  * none, or this process did not run, as one that was stopped, or whose machine slept. */
 static void excuse_hosts(fl__gate *g, bool takes)
@@ -188,7 +203,7 @@ static void excuse_hosts(fl__gate *g, bool takes)
         fl__gate_excuse_hosts(g, now_us - g->turned_us);
     } else if (still_us > STILL_US) {
         fl__gate_excuse_hosts(g, still_us);
-        fl_log(FL_LOG_WARN, "the gate stood still for %.1f s", (double)still_us * 1e-6);
+        tell_still(g, still_us);
     }
     g->turned_us = now_us;
 }

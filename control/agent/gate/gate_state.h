@@ -83,6 +83,7 @@ typedef struct fl__gate {
     int64_t looked_us;        /* at the tasks of an engine that are to join */
     int64_t alive_us;         /* when the hosts heard of the head last */
     int64_t n_dropped[FL__GATE_DROPS];
+    int64_t n_still; /* turns that took too long, though not LONG_US */
     fl_refusals refusals;
     int64_t end_us;    /* until when the gate waits for the others to end; 0: the run goes on */
     fl_host_type last; /* with end_us: what the hosts are told, */
