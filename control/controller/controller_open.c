@@ -223,7 +223,7 @@ static void release_listeners(void *context)
     if (controller->options->metrics != NULL) {
         fl_metrics_listener_close(controller->options->metrics);
     }
-    fl_held_ports_close(controller->options->held_ports);
+    fl_held_ports_drop_copies(controller->options->held_ports);
 }
 
 /* Agents of other hosts open that checkpoint's folder. */

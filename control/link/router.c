@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define SOCKET_NAME "link"
@@ -46,6 +47,7 @@ static bool open_socket(fl_router *router)
 static void let_go(int *held_fd)
 {
     if (held_fd != NULL && *held_fd >= 0) {
+        shutdown(*held_fd, SHUT_RDWR); /* as fl_held_port_close (held_port.h) */
         close(*held_fd);
         *held_fd = -1;
     }

@@ -60,12 +60,29 @@ void fl_held_port_close(int *fd)
 {
     int error = errno;
     if (fd != NULL && *fd >= 0) {
+        shutdown(*fd, SHUT_RDWR); /* of all copies: a process may stand still with one */
         close(*fd);
     }
     if (fd != NULL) {
         *fd = -1;
     }
     errno = error;
+}
+
+static void drop_copy(int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+    }
+    *fd = -1;
+}
+
+void fl_held_ports_drop_copies(fl_held_ports *ports)
+{
+    if (ports != NULL) {
+        drop_copy(&ports->agents);
+        drop_copy(&ports->links);
+    }
 }
 
 void fl_held_ports_close(fl_held_ports *ports)

@@ -13,17 +13,22 @@ typedef struct fl_held_ports {
 } fl_held_ports;
 
 /* Listen at "tcp://ADDRESS:PORT". A descriptor; -1, with errno: the port is not held. The caller
- * closes it before it forks a process that binds the port, which would inherit it; a process that
- * inherits one and lives longer than the port is held closes its copy. */
+ * closes it before it forks a process that binds the port; a process that inherits one drops its
+ * copy. */
 int fl_held_port_open(const char *endpoint);
 
 /* The same for *fd, unless a port is held there; one that cannot be held is logged. */
 void fl_held_port_hold(const char *endpoint, int *fd);
 
-/* *fd: -1 afterwards, and allowed; fd may be NULL. */
+/* Give the port up. It can be bound at once, even if other processes have copies of *fd: nothing
+ * listens at these any more. *fd: -1 afterwards, and allowed; fd may be NULL. */
 void fl_held_port_close(int *fd);
 
 /* The same for both. */
 void fl_held_ports_close(fl_held_ports *ports);
+
+/* In a process that has inherited them: the ports stay held by the one that opened them. Both are
+ * -1 afterwards; ports may be NULL. */
+void fl_held_ports_drop_copies(fl_held_ports *ports);
 
 #endif

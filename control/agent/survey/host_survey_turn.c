@@ -57,7 +57,7 @@ bool fl__survey_fork(fl__survey *s)
     s->pid = fork();
     if (s->pid == 0) {
         close(ends[0]);
-        fl_held_ports_close(s->o->held_ports);
+        fl_held_ports_drop_copies(s->o->held_ports);
         become_probe(s, ends[1], self);
     }
     close(ends[1]);

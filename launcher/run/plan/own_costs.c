@@ -67,7 +67,7 @@ fl_status fl_own_costs_start(const fl_preparation *p, fl_own_costs *out)
     out->pid = fork();
     if (out->pid == 0) {
         close(ends[0]);
-        fl_held_ports_close(p->held_ports); /* the copy of a process that outlives it */
+        fl_held_ports_drop_copies(p->held_ports);
         measure_own(p, out->shared, self);
     }
     int error = errno;

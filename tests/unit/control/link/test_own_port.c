@@ -1,10 +1,12 @@
 /* A port of the head that another process has for a moment. Would catch: a start that ends because
- * the head and a process with a copy of its port have stood still together, as all of a machine. */
+ * the head and a process that has its port have stood still together, as all of a machine; one that
+ * ends because a process with a copy of what held the port stands still. */
 #include "control/agent/join/held_port.h"
 #include "control/link/keys/zap_auth.h"
 #include "support/nap.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -86,9 +88,49 @@ static void test_own_port__a_standstill_is_no_wait(void **state)
     port p = {.held = -1};
     open_port(&p);
     pid_t pid = fork_stopper(&p);
-    fl_held_port_close(&p.held);
+    close(p.held); /* the other process still listens */
     assert_int_equal(bind_port(&p), FL_OK);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
+    close_port(&p);
+}
+
+static void test_own_port__a_copy_that_stands_still_is_no_owner(void **state)
+{
+    (void)state;
+    port p = {.held = -1};
+    open_port(&p);
+    pid_t pid = fork();
+    if (pid == 0) {
+        pause(); /* until it is killed */
+        _exit(0);
+    }
+    assert_true(pid > 0);
+    fl_held_port_close(&p.held);
+    fl_status status = bind_port(&p);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(status, FL_OK);
+    close_port(&p);
+}
+
+static void test_own_port__a_copy_that_is_dropped_stays_held(void **state)
+{
+    (void)state;
+    port p = {.held = -1};
+    open_port(&p);
+    pid_t pid = fork();
+    if (pid == 0) {
+        fl_held_ports copies = {.agents = p.held, .links = -1};
+        fl_held_ports_drop_copies(&copies);
+        _exit(copies.agents == -1 ? 0 : 1);
+    }
+    int how = -1;
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    assert_int_equal(how, 0);
+    assert_int_equal(fl_held_port_open(p.endpoint), -1);
+    assert_int_equal(errno, EADDRINUSE);
+    fl_held_port_close(&p.held);
+    assert_int_equal(bind_port(&p), FL_OK);
     close_port(&p);
 }
 
@@ -107,6 +149,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_port__a_standstill_is_no_wait),
+        cmocka_unit_test(test_own_port__a_copy_that_stands_still_is_no_owner),
+        cmocka_unit_test(test_own_port__a_copy_that_is_dropped_stays_held),
         cmocka_unit_test(test_own_port__one_that_stays_taken_is_busy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
