@@ -125,6 +125,17 @@ static fl_status fail_elsewhere(const fl_run_entry *entry, const char *name)
         fl_text_shown(entry->hostname, host, sizeof host));
 }
 
+static fl_status fail_lost(const fl_run_entry *entry, const char *name)
+{
+    char shown[FL_SHOWN_PATH_BYTES], word[FL_SHELL_PATH_BYTES];
+    return fl_fail(FL_EINVAL,
+                   "%s: the run is lost: its process ended before the run did; `frostline run "
+                   "--resume %s` continues it "
+                   "from its newest checkpoint, if it has one",
+                   fl_text_shown(name, shown, sizeof shown),
+                   fl_shell_shown(entry->path, word, sizeof word));
+}
+
 static fl_status check_live(const fl_run_entry *entry, const char *name)
 {
     char shown[FL_SHOWN_PATH_BYTES];
@@ -139,6 +150,9 @@ static fl_status check_live(const fl_run_entry *entry, const char *name)
     }
     if (entry->untrained) {
         return fl_run_fail_untrained(entry->path, name);
+    }
+    if (entry->state == FL_RUN_LOST) {
+        return fail_lost(entry, name);
     }
     return entry->state == FL_RUN_LIVE
                ? FL_OK

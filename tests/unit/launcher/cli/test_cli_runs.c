@@ -193,7 +193,10 @@ static void test_cli_runs__a_run_of_another_machine_is_elsewhere(void **state)
         "the same command on that host; or give the job control.listen, to reach it "
         "over the network\n");
     cli_run("ctl before status");
-    assert_string_equal(cli_result.err, "before: the run is over (lost)\n");
+    assert_string_equal(
+        cli_result.err,
+        "before: the run is lost: its process ended before the run did; `frostline run --resume "
+        "runs/before` continues it from its newest checkpoint, if it has one\n");
     run_command(cli_folder, "rm -r runs", &cli_result);
 }
 
