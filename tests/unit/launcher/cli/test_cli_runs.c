@@ -193,10 +193,11 @@ static void test_cli_runs__a_run_of_another_machine_is_elsewhere(void **state)
         "the same command on that host; or give the job control.listen, to reach it "
         "over the network\n");
     cli_run("ctl before status");
-    assert_string_equal(
-        cli_result.err,
-        "before: the run is lost: its process ended before the run did; `frostline run --resume "
-        "runs/before` continues it from its newest checkpoint, if it has one\n");
+    assert_non_null(strstr(cli_result.err,
+                           "before: the run is lost: its process ended before the run did; "
+                           "`frostline run --resume /"));
+    assert_non_null(
+        strstr(cli_result.err, "/runs/before` continues it from its newest checkpoint"));
     run_command(cli_folder, "rm -r runs", &cli_result);
 }
 
