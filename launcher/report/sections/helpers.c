@@ -14,6 +14,11 @@ void fl_page_section_end(fl_html *html)
     fl_html_add(html, "</section>\n");
 }
 
+bool fl_page_is_return(const json_t *event)
+{
+    return fl_report_is(event, "run.resumed") && json_object_get(event, "why") != NULL;
+}
+
 static void open_figure(fl_html *html, const char *title, const char *note)
 {
     fl_html_add(html, "<figure>\n<figcaption>%s<span>%s</span></figcaption>\n", title, note);

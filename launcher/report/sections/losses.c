@@ -6,16 +6,10 @@
 
 enum { ROWS_MAX = 200 };
 
-/* A run that was resumed after it had ended names no loss. */
-static bool is_return(const json_t *event)
-{
-    return fl_report_is(event, "run.resumed") && json_object_get(event, "why") != NULL;
-}
-
 static bool is_row(const json_t *event)
 {
     return fl_report_is(event, "worker.lost") || fl_report_is(event, "run.recovered") ||
-           fl_report_is(event, "worker.restarted") || is_return(event);
+           fl_report_is(event, "worker.restarted") || fl_page_is_return(event);
 }
 
 /* Where the files lack steps, as after a full disk, fewer lines were cut than steps are repeated.
@@ -46,14 +40,15 @@ static double step_of(const json_t *event)
 {
     return fl_report_is(event, "worker.lost")
                ? fl_line_real(event, "steps")
-               : fl_line_real(event, "step") + (is_return(event) ? repeated_steps(event) : 0.0);
+               : fl_line_real(event, "step") +
+                     (fl_page_is_return(event) ? repeated_steps(event) : 0.0);
 }
 
 /* The end of the return that begins with event[i]; NULL: the run has not trained since, or went
  * back once more before. */
 static const json_t *returned(const fl_report *report, int64_t i)
 {
-    for (i++; i < report->n_events && !is_return(report->event[i]); i++) {
+    for (i++; i < report->n_events && !fl_page_is_return(report->event[i]); i++) {
         if (fl_report_is(report->event[i], "run.returned")) {
             return report->event[i];
         }
@@ -65,7 +60,8 @@ static const json_t *returned(const fl_report *report, int64_t i)
 static double without_training_ms(const fl_report *report, int64_t i)
 {
     const json_t *event = report->event[i];
-    double ms = fl_line_real(is_return(event) ? returned(report, i) : event, "without_training_ms");
+    double ms =
+        fl_line_real(fl_page_is_return(event) ? returned(report, i) : event, "without_training_ms");
     return isfinite(ms) ? ms
                         : fl_line_real(event, "detect_ms") + fl_line_real(event, "collect_ms") +
                               fl_line_real(event, "move_ms");
@@ -82,7 +78,7 @@ static void row(fl_html *html, const fl_report *report, int64_t i)
         lost_text(html, event);
     } else if (fl_report_is(event, "run.recovered")) {
         recovered_text(html, event);
-    } else if (is_return(event)) {
+    } else if (fl_page_is_return(event)) {
         fl_html_add(html, "the run goes back to %s (step %.0f): %s",
                     fl_line_text(event, "checkpoint"), fl_line_real(event, "step"),
                     fl_line_text(event, "why"));
@@ -92,7 +88,7 @@ static void row(fl_html *html, const fl_report *report, int64_t i)
     }
     fl_html_add(html, "</td>");
     fl_page_number(html, without_training_ms(report, i), 1);
-    fl_page_number(html, is_return(event) ? repeated_steps(event) : (double)NAN, 0);
+    fl_page_number(html, fl_page_is_return(event) ? repeated_steps(event) : (double)NAN, 0);
     fl_html_add(html, "</tr>\n");
 }
 

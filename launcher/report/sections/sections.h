@@ -47,6 +47,10 @@ void fl_page_keys(fl_html *html, const fl_page_key *keys, int n);
 void fl_page_cell(fl_html *html, const char *text);
 void fl_page_number(fl_html *html, double value, int digits);
 
+/* Whether the run goes back with this event because of a loss. A run that was resumed after it had
+ * ended names no loss. */
+bool fl_page_is_return(const json_t *event);
+
 /* "F=2, K=1 × R=2 × M=6" */
 enum { FL_PLAN_BYTES = 80 };
 const char *fl_page_plan(fl_grid plan, char text[FL_PLAN_BYTES]);
