@@ -281,6 +281,39 @@ static void list_resumes(fl_html *html, const fl_report *report)
     }
 }
 
+/* A worker of a lost host stays in the list; it has no process. */
+static bool has_process(const json_t *worker)
+{
+    return fl_line_whole(worker, "pid", 0, INT64_C(1) << 40, 1) > 0;
+}
+
+/* The workers with which the run was started or resumed; of one host, or of all (NULL). */
+static int64_t count_workers(const json_t *start, const char *host)
+{
+    const json_t *worker;
+    int64_t n = 0;
+    size_t i;
+    json_array_foreach(json_object_get(start, "workers"), i, worker)
+    {
+        n += has_process(worker) &&
+             (host == NULL || strcmp(fl_line_text(worker, "host"), host) == 0);
+    }
+    return n;
+}
+
+/* The hosts of these workers: a lost host stays in the list, too. */
+static int64_t count_hosts(const json_t *start)
+{
+    const json_t *host;
+    int64_t n = 0;
+    size_t i;
+    json_array_foreach(json_object_get(start, "hosts"), i, host)
+    {
+        n += count_workers(start, fl_line_text(host, "host")) > 0;
+    }
+    return n;
+}
+
 static void describe_run(fl_html *html, const fl_report *report)
 {
     const json_t *started = fl_report_first(report, "run.started");
@@ -290,8 +323,8 @@ static void describe_run(fl_html *html, const fl_report *report)
     if (started == NULL) {
         return;
     }
-    size_t n_workers = json_array_size(json_object_get(newest, "workers"));
-    size_t n_hosts = json_array_size(json_object_get(newest, "hosts"));
+    int64_t n_workers = count_workers(newest, NULL);
+    int64_t n_hosts = count_hosts(newest);
     char workers[FL_COUNT_BYTES], hosts[FL_COUNT_BYTES];
     fl_html_add(html, "<p>");
     if (report->has_job) {
@@ -304,9 +337,9 @@ static void describe_run(fl_html *html, const fl_report *report)
     double epochs = fl_line_real(newest, "epochs");
     fl_html_add(html, ", for %s", fl_html_number(epochs, 0, n));
     fl_html_add(html, " epoch%s at most, with %s", fl_plural_ending(epochs == 1 ? 1 : 2, "epoch"),
-                fl_count((int64_t)n_workers, "worker", workers));
+                fl_count(n_workers, "worker", workers));
     if (n_hosts > 0) {
-        fl_html_add(html, " on %s at %s", fl_count((int64_t)n_hosts, "host", hosts),
+        fl_html_add(html, " on %s at %s", fl_count(n_hosts, "host", hosts),
                     resumed == NULL ? "its start" : "its newest start");
     }
     fl_html_add(html, ". ");

@@ -6,9 +6,36 @@
 
 enum { ROWS_MAX = 200 };
 
-static bool is_row(const json_t *event)
+static bool is_same(const json_t *a, const json_t *b)
 {
-    return strncmp(fl_line_text(event, "event"), "host.", strlen("host.")) == 0;
+    return strcmp(fl_line_text(a, "host"), fl_line_text(b, "host")) == 0 &&
+           strcmp(fl_line_text(a, "address"), fl_line_text(b, "address")) == 0;
+}
+
+/* Whether the host of event[i] was with the run before it. The agents of all hosts connect again
+ * when a run goes back for a loss; a run that had ended begins without them. */
+static bool is_member(const fl_report *report, int64_t i)
+{
+    const json_t *host = report->event[i];
+    for (i--; i >= 0; i--) {
+        const json_t *event = report->event[i];
+        if (fl_report_is(event, "run.resumed") && !fl_page_is_return(event)) {
+            return false;
+        }
+        bool joined = fl_report_is(event, "host.joined");
+        bool left = fl_report_is(event, "host.lost") || fl_report_is(event, "host.drained");
+        if ((joined || left) && is_same(event, host)) {
+            return joined;
+        }
+    }
+    return false;
+}
+
+static bool is_row(const fl_report *report, int64_t i)
+{
+    const json_t *event = report->event[i];
+    return strncmp(fl_line_text(event, "event"), "host.", strlen("host.")) == 0 &&
+           !(fl_report_is(event, "host.joined") && is_member(report, i));
 }
 
 static void host_cells(fl_html *html, const json_t *host)
@@ -44,8 +71,7 @@ typedef struct host_rows {
 static bool is_listed(const host_rows *rows, const json_t *host)
 {
     for (int i = 0; i < rows->n; i++) {
-        if (strcmp(fl_line_text(rows->row[i], "host"), fl_line_text(host, "host")) == 0 &&
-            strcmp(fl_line_text(rows->row[i], "address"), fl_line_text(host, "address")) == 0) {
+        if (is_same(rows->row[i], host)) {
             return true;
         }
     }
@@ -99,7 +125,7 @@ static void list_events(fl_html *html, const fl_report *report)
                       "\"text\">host</th><th class=\"text\">address</th><th>workers</th><th class="
                       "\"text\">event</th><th class=\"text\">reason</th></tr>\n");
     for (int64_t i = 0; i < report->n_events; i++) {
-        if (is_row(report->event[i]) && n++ < ROWS_MAX) {
+        if (is_row(report, i) && n++ < ROWS_MAX) {
             event_row(html, report->event[i]);
         }
     }

@@ -1,4 +1,4 @@
-/* The page of a run that was resumed, went back or regrouped: its plans. */
+/* The page of a run that was resumed, went back or regrouped: its plans, hosts and workers. */
 #include "support/formats/report_page.h"
 #include "support/runs/runs.h"
 
@@ -140,6 +140,61 @@ static void test_report__a_regroup_is_one_change(void **state)
     free(page);
 }
 
+#define HOSTS                                                                                      \
+    "\"hosts\":[{\"host\":\"a\",\"address\":\"10.0.0.1\",\"first_worker\":0,\"workers\":1},"       \
+    "{\"host\":\"b\",\"address\":\"10.0.0.2\",\"first_worker\":1,\"workers\":1},{\"host\":\"c\","  \
+    "\"address\":\"10.0.0.3\",\"first_worker\":2,\"workers\":1}]"
+#define JOINED(host, ip, time)                                                                     \
+    "{\"time\":" time ",\"event\":\"host.joined\",\"host\":\"" host "\",\"address\":\"10.0.0." ip  \
+    "\",\"first_worker\":1,\"workers\":1,\"step\":0}\n"
+
+/* Would catch: a lost host among those of the newest start, and a host that joins again with each
+ * return though it never left. */
+static void test_report__a_return_keeps_the_hosts_that_did_not_leave(void **state)
+{
+    (void)state;
+    static const char joined[] = "<td class=\"text\">joined</td>";
+    char *page = page_of(
+        "{\"time\":0,\"event\":\"run.started\",\"workers\":[]," HOSTS "}\n" JOINED("b", "2", "1")
+            JOINED(
+                "c", "3",
+                "1") "{\"time\":2,\"event\":\"host.lost\",\"host\":\"b\",\"address\":\"10.0.0.2\","
+                     "\"first_worker\":1,\"workers\":1,\"step\":9,\"why\":\"silent\"}\n"
+                     "{\"time\":3,\"event\":\"run.resumed\",\"why\":\"host b was lost\",\"step\":5,"
+                     "\"workers\":[{\"rank\":0,\"host\":\"a\",\"pid\":7},{\"rank\":1,\"host\":"
+                     "\"b\",\"pid\":0},"
+                     "{\"rank\":2,\"host\":\"c\",\"pid\":8}]," HOSTS "}\n" JOINED("c", "3", "3"));
+    report_expect(page, "with 2 workers on 2 hosts at its newest start");
+    assert_int_equal(count_of(page, joined), 2);
+    free(page);
+    page = page_of("{\"time\":0,\"event\":\"run.started\",\"workers\":[]," HOSTS "}\n" JOINED(
+        "b", "2", "1") "{\"time\":2,\"event\":\"host.lost\",\"host\":\"b\",\"address\":\"10.0.0."
+                       "2\"}\n" JOINED("b", "2", "3") "{\"time\":4,\"event\":\"run.resumed\","
+                                                      "\"step\":5,\"workers\":[]," HOSTS
+                                                      "}\n" JOINED("b", "2", "5"));
+    assert_int_equal(count_of(page, joined), 3); /* it left; the run had ended */
+    free(page);
+}
+
+/* Would catch: a lost worker that computes "as the others again" in 0.00 ms. */
+static void test_report__a_lost_straggler_does_not_recover(void **state)
+{
+    (void)state;
+    static const char again[] = "<td class=\"text\">as the others again</td>";
+    char *page = page_of(
+        STARTED "{\"time\":1,\"event\":\"run.running\"}\n"
+                "{\"time\":2,\"event\":\"worker.slow\",\"rank\":0,\"slowness\":2,\"own_ms\":4,"
+                "\"expected_ms\":2}\n"
+                "{\"time\":3,\"event\":\"worker.recovered\",\"rank\":0,\"slowness\":1,\"own_ms\":2,"
+                "\"expected_ms\":2}\n"
+                "{\"time\":4,\"event\":\"worker.slow\",\"rank\":1,\"slowness\":2,\"own_ms\":4,"
+                "\"expected_ms\":2}\n"
+                "{\"time\":9,\"event\":\"worker.recovered\",\"rank\":1,\"slowness\":0,\"own_ms\":0,"
+                "\"expected_ms\":0}\n");
+    assert_int_equal(count_of(page, again), 1);
+    free(page);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +205,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_report__a_transition_that_never_finished_is_no_change,
                                         make_root, remove_root),
         cmocka_unit_test_setup_teardown(test_report__a_regroup_is_one_change, make_root,
+                                        remove_root),
+        cmocka_unit_test_setup_teardown(test_report__a_return_keeps_the_hosts_that_did_not_leave,
+                                        make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_report__a_lost_straggler_does_not_recover, make_root,
                                         remove_root),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
