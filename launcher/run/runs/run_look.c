@@ -75,11 +75,13 @@ static off_t find_last(int fd, const char *needle, char *buffer)
     return found;
 }
 
-/* The newest event run.resumed; NULL: the run was never resumed. */
-static json_t *read_resumed(int fd, char *buffer)
+/* The newest event of this name; NULL: there is none. */
+static json_t *read_newest(int fd, const char *wanted, char *buffer)
 {
     enum { BEFORE = 256 }; /* an event begins with its time and its name */
-    off_t at = find_last(fd, "\"event\": \"run.resumed\"", buffer);
+    char needle[64];
+    snprintf(needle, sizeof needle, "\"event\": \"%s\"", wanted);
+    off_t at = find_last(fd, needle, buffer);
     off_t from = at > BEFORE ? at - BEFORE : 0;
     ssize_t n = at < 0 ? 0 : pread(fd, buffer, LINE_MAX_BYTES, from);
     if (at < 0 || n <= at - from) {
@@ -90,7 +92,7 @@ static json_t *read_resumed(int fd, char *buffer)
     char *end = memchr(begin, '\n', (size_t)(buffer + n - begin));
     json_t *event = end == NULL ? NULL : json_loadb(begin, (size_t)(end - begin), 0, NULL);
     const char *name = json_string_value(json_object_get(event, "event"));
-    if (name == NULL || strcmp(name, "run.resumed") != 0) {
+    if (name == NULL || strcmp(name, wanted) != 0) {
         json_decref(event); /* the text of another event */
         return NULL;
     }
@@ -111,7 +113,14 @@ static double real_of(const json_t *object, const char *key)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
-static void read_metrics(const json_t *first, const json_t *last, fl_run_entry *entry)
+static double either(double value, double otherwise)
+{
+    return isnan(value) ? otherwise : value;
+}
+
+/* epoch: the newest event epoch.finished, for a run whose last event has no results; may be NULL */
+static void read_metrics(const json_t *first, const json_t *last, const json_t *epoch,
+                         fl_run_entry *entry)
 {
     const json_t *model = json_object_get(first, "model"), *metric;
     size_t i;
@@ -123,7 +132,7 @@ static void read_metrics(const json_t *first, const json_t *last, fl_run_entry *
         char key[sizeof to.name + 8];
         copy_text(metric, "name", to.name, sizeof to.name);
         snprintf(key, sizeof key, "test_%s", to.name);
-        to.test = real_of(last, key);
+        to.test = either(real_of(last, key), real_of(epoch, key));
         if (fl_metric_name_is_valid(to.name) && entry->n_metrics < FL_METRICS_MAX) {
             entry->metrics[entry->n_metrics++] = to;
         }
@@ -149,14 +158,18 @@ static void read_last(const json_t *last, fl_run_entry *entry)
     }
 }
 
-/* For a run without an end event: the newest step that it wrote. */
+/* For a run without an end event: the newest step that it wrote. Its loss is that of the run if
+ * this may train, or has finished no epoch. */
 static void read_steps(int dir, char *buffer, fl_run_entry *entry)
 {
+    bool is_over = entry->state == FL_RUN_LOST || entry->state == FL_RUN_FAILED;
     int fd = fl_regular_file_open(dir, "steps.jsonl", NULL);
     json_t *line = fd < 0 ? NULL : read_line(fd, true, buffer);
     const json_t *step = json_object_get(line, "step");
-    entry->steps = json_is_integer(step) ? (int64_t)json_integer_value(step) + 1 : 0;
-    entry->loss = real_of(line, "loss");
+    if (entry->state != FL_RUN_FAILED) {
+        entry->steps = json_is_integer(step) ? (int64_t)json_integer_value(step) + 1 : 0;
+    }
+    entry->loss = is_over ? either(entry->loss, real_of(line, "loss")) : real_of(line, "loss");
     json_decref(line);
     if (fd >= 0) {
         close(fd);
@@ -166,7 +179,7 @@ static void read_steps(int dir, char *buffer, fl_run_entry *entry)
 /* A run that was resumed may have become longer. */
 static void read_length(int fd, const json_t *first, char *buffer, fl_run_entry *entry)
 {
-    json_t *resumed = read_resumed(fd, buffer);
+    json_t *resumed = read_newest(fd, "run.resumed", buffer);
     const json_t *steps = json_object_get(resumed == NULL ? first : resumed, "steps");
     entry->n_steps = (int64_t)json_integer_value(steps);
     json_decref(resumed);
@@ -184,8 +197,12 @@ static bool read_events(int dir, char *buffer, fl_run_entry *entry)
     read_length(fd, first, buffer, entry);
     json_t *last = read_line(fd, true, buffer);
     read_last(last, entry);
+    json_t *epoch = read_newest(fd, "epoch.finished", buffer);
+    entry->loss = either(entry->loss, real_of(epoch, "train_loss"));
+    entry->test_accuracy = either(entry->test_accuracy, real_of(epoch, "test_accuracy"));
     entry->n_metrics = 0;
-    read_metrics(first, last, entry);
+    read_metrics(first, last, epoch, entry);
+    json_decref(epoch);
     json_decref(first);
     json_decref(last);
     close(fd);
@@ -195,7 +212,7 @@ static bool read_events(int dir, char *buffer, fl_run_entry *entry)
 /* Whether this process wrote the events. */
 static bool is_writer(int fd, pid_t holder, char *buffer)
 {
-    json_t *resumed = read_resumed(fd, buffer);
+    json_t *resumed = read_newest(fd, "run.resumed", buffer);
     json_t *start = resumed == NULL ? read_line(fd, false, buffer) : resumed;
     const json_t *pid = json_object_get(start, "controller_pid");
     bool same = holder > 0 && json_integer_value(pid) == fl__run_own_pid(holder);
@@ -227,7 +244,7 @@ static bool is_elsewhere(int dir, pid_t holder, char *buffer, fl_run_entry *entr
     if (fd < 0) {
         return false;
     }
-    json_t *resumed = read_resumed(fd, buffer);
+    json_t *resumed = read_newest(fd, "run.resumed", buffer);
     json_t *start = resumed == NULL ? read_line(fd, false, buffer) : resumed;
     copy_text(start, "hostname", entry->hostname, sizeof entry->hostname);
     copy_text(start, "boot_id", its_boot, sizeof its_boot);
@@ -310,6 +327,9 @@ fl_status fl_run_look(const char *path, fl_run_entry *entry)
         status = look_without_end(path, dir, buffer, entry);
     } else if (status == FL_OK) {
         look_after_end(path, dir, buffer, entry);
+        if (entry->state == FL_RUN_FAILED) {
+            read_steps(dir, buffer, entry);
+        }
     }
     fl_free(buffer);
     close(dir);

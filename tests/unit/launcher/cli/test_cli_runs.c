@@ -129,6 +129,27 @@ static void test_cli_runs__list_and_report_show_skipped_steps(void **state)
     run_command(cli_folder, "rm -r runs", &cli_result);
 }
 
+static void test_cli_runs__list_shows_the_last_epoch_of_an_interrupted_run(void **state)
+{
+    (void)state;
+    run_command(cli_folder,
+                "mkdir -p runs/lost runs/failed runs/short && for run in lost failed short; do "
+                "echo '{\"event\": \"run.started\", \"job\": \"j\", \"steps\": 9, \"model\": "
+                "{\"metrics\": [{\"name\": \"mae\"}]}}' >runs/$run/events.jsonl && "
+                "[ $run = short ] || echo '{\"event\": \"epoch.finished\", \"train_loss\": 1.9353, "
+                "\"test_accuracy\": 0.605, \"test_mae\": 0.25}' >>runs/$run/events.jsonl && "
+                "echo '{\"step\":4,\"loss\":1.0478}' >runs/$run/steps.jsonl; done && "
+                "for run in failed short; do echo '{\"event\": \"run.failed\", \"steps\": 6}' "
+                ">>runs/$run/events.jsonl; done",
+                &cli_result);
+    cli_run("list");
+    assert_non_null(strstr(cli_result.out, "\nlost                  5/9   1.9353   0.6050 "));
+    assert_non_null(strstr(cli_result.out, "  lost (mae 0.25)\n"));
+    assert_non_null(strstr(cli_result.out, "\nfailed                6/9   1.9353   0.6050 "));
+    assert_non_null(strstr(cli_result.out, "\nfailed                6/9   1.0478        - "));
+    run_command(cli_folder, "rm -r runs", &cli_result);
+}
+
 /* A folder may have any name. Would catch: a name that begins a line of its own, or colours the
  * terminal. */
 static void test_cli_runs__names_do_not_control_a_terminal(void **state)
@@ -248,6 +269,7 @@ int main(void)
         cmocka_unit_test(test_cli_runs__a_run_of_another_machine_is_elsewhere),
         cmocka_unit_test(test_cli_runs__replies_do_not_control_a_terminal),
         cmocka_unit_test(test_cli_runs__list_and_report_show_skipped_steps),
+        cmocka_unit_test(test_cli_runs__list_shows_the_last_epoch_of_an_interrupted_run),
         cmocka_unit_test(test_cli_runs__a_long_reason_has_a_line_of_its_own),
     };
     return cmocka_run_group_tests(tests, cli_make_folder, cli_remove_folder);
