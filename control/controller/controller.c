@@ -256,6 +256,7 @@ static void connect_parts(fl_controller *controller, const fl_controller_options
                                        .plan = &controller->elastic.plan,
                                        .phase = &controller->shutdown.phase,
                                        .stats = &controller->stats,
+                                       .losses = &controller->recovery.sums,
                                        .n_workers = controller->n_workers,
                                        .n_started = count_started(options->plan)};
     if (options->recovered != NULL) {

@@ -171,7 +171,7 @@ static void continue_from(fl_controller *controller, const fl_checkpoint *resume
     fl_run_stats *stats = &controller->stats;
     int64_t start_us = fl_now_us() - resume->controller.elapsed_us; /* without what is repeated */
     fl_controller_state_restore(&resume->controller, resume->step, start_us, &controller->elastic,
-                                stats);
+                                stats, &controller->recovery.sums);
     fl_run_stats_end(stats, fl_checkpoint_end_step(resume, controller->options->n_steps));
     controller->reports.next_step = resume->step;
     if (fl_early_stop_holds(&stats->stop, &stats->stop_rule, resume->step)) {

@@ -15,6 +15,7 @@ typedef struct fl_run_facts {
     const fl_plan *plan; /* of the generation that runs */
     const fl_phase *phase;
     const fl_run_stats *stats;
+    const fl_recovery_sums *losses;
     int n_workers;                      /* ranks: the workers that the run may have */
     int n_started;                      /* ranks below this have had a process */
     const fl_worker *workers;           /* [n_workers] */

@@ -83,7 +83,7 @@ static bool has_lost_host(const fl_run_losses *l)
 bool fl_returns_may_follow(const void *context)
 {
     const fl_run_losses *l = context;
-    return l->back.returns || (l->sums.n_returns > 0 && has_lost_host(l));
+    return l->back.returns || (l->n > 0 && has_lost_host(l));
 }
 
 bool fl_returns_is_begun(const fl_run_losses *l)

@@ -130,6 +130,11 @@ static const fl_member transition_sums[] = {
     FL_M_COUNT(fl_transition_sums, stall_us),    FL_M_COUNT(fl_transition_sums, last_stall_us),
     FL_M_COUNT(fl_transition_sums, moved_bytes), {0}};
 
+static const fl_member losses[] = {
+    FL_M_SUM(fl_recovery_sums, n_losses),  FL_M_SUM(fl_recovery_sums, n_recoveries),
+    FL_M_SUM(fl_recovery_sums, n_returns), FL_M_SUM(fl_recovery_sums, n_repeated),
+    FL_M_SUM(fl_recovery_sums, lost_us),   {0}};
+
 /* ---- tuning ---- */
 
 static const fl_member tuner_visit[] = {FL_M_REAL(fl_tuner_visit, step_us),
@@ -250,6 +255,7 @@ const fl_member fl_controller_state_members[] = {
     FL_M_INT(fl_controller_state, n_started, 0, FL_MAX_WORKERS),
     FL_M_NATURAL(fl_controller_state, last_asked),
     FL_M_OBJECT(fl_controller_state, transitions, transition_sums),
+    FL_M_OBJECT(fl_controller_state, losses, losses),
     FL_M_OBJECT(fl_controller_state, tune, tune),
     FL_M_OBJECT(fl_controller_state, tune_sums, tune_sums),
     FL_M_INT(fl_controller_state, n_tuned, 0, FL_MAX_TUNED),

@@ -67,6 +67,15 @@ static void capture_stats(const fl_run_stats *stats, int64_t start_us, fl_run_st
     out->last_us -= stats->steps > 0 ? start_us : 0;
 }
 
+static void capture_losses(const fl_recovery_sums *sums, fl_recovery_sums *out)
+{
+    *out = (fl_recovery_sums){.n_losses = sums->n_losses,
+                              .n_recoveries = sums->n_recoveries,
+                              .n_returns = sums->n_returns,
+                              .n_repeated = sums->n_repeated,
+                              .lost_us = sums->lost_us};
+}
+
 void fl_controller_state_capture(const fl_elastic *elastic, int64_t start_us, int64_t now_us,
                                  fl_controller_state *out)
 {
@@ -85,6 +94,7 @@ void fl_controller_state_capture(const fl_elastic *elastic, int64_t start_us, in
     capture_decisions(elastic, out);
     capture_tuning(elastic, out);
     capture_stats(elastic->run->stats, start_us, &out->stats);
+    capture_losses(elastic->run->losses, &out->losses);
 }
 
 /* ---- check ---- */
@@ -213,13 +223,28 @@ static void restore_stats(const fl_controller_state *state, int64_t start_us, fl
     stats->last_us += stats->steps > 0 ? start_us : 0;
 }
 
+static void raise_to(int64_t *sum, int64_t least)
+{
+    *sum = *sum < least ? least : *sum;
+}
+
+static void restore_losses(const fl_recovery_sums *before, fl_recovery_sums *sums)
+{
+    raise_to(&sums->n_losses, before->n_losses);
+    raise_to(&sums->n_recoveries, before->n_recoveries);
+    raise_to(&sums->n_returns, before->n_returns);
+    raise_to(&sums->n_repeated, before->n_repeated);
+    raise_to(&sums->lost_us, before->lost_us);
+}
+
 void fl_controller_state_restore(const fl_controller_state *state, int64_t step, int64_t start_us,
-                                 fl_elastic *elastic, fl_run_stats *stats)
+                                 fl_elastic *elastic, fl_run_stats *stats, fl_recovery_sums *losses)
 {
     restore_stats(state, start_us, stats);
     restore_decisions(state, step, elastic);
     restore_transitions(state, step, elastic);
     restore_tuning(state, elastic);
+    restore_losses(&state->losses, losses);
     elastic->job->train.lr = state->lr;
     elastic->job->freeze.alpha = state->alpha;
     elastic->job->pipe.m = state->m;

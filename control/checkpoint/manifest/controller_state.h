@@ -30,6 +30,7 @@ typedef struct fl_controller_state {
     int n_started;       /* ranks below it have had a worker since the run began; 0: unknown */
     uint32_t last_asked; /* the highest number of a generation that was asked for */
     fl_transition_sums transitions;
+    fl_recovery_sums losses; /* n_losses to lost_us alone; the rest is 0 */
 
     /* tuning */
     fl_tune tune;
@@ -58,11 +59,13 @@ fl_status fl_controller_state_check(const fl_controller_state *state,
 void fl_controller_state_capture(const fl_elastic *elastic, int64_t start_us, int64_t now_us,
                                  fl_controller_state *out);
 
-/* Set the opened parts of a controller to the state after `step` steps. The plan stays that of the
- * options, and n_steps that of the run: the caller has chosen them. state->parked and
- * state->usable.drained name workers of that plan.
- * start_us  as above: the run then began state->elapsed_us ago */
+/* Set the opened parts of a controller to the state after `step` steps. *losses knows more than the
+ * state does if the run went back to it: each sum becomes at least that of the state. The plan
+ * stays that of the options, and n_steps that of the run: the caller has chosen them. state->parked
+ * and state->usable.drained name workers of that plan. start_us  as above: the run then began
+ * state->elapsed_us ago */
 void fl_controller_state_restore(const fl_controller_state *state, int64_t step, int64_t start_us,
-                                 fl_elastic *elastic, fl_run_stats *stats);
+                                 fl_elastic *elastic, fl_run_stats *stats,
+                                 fl_recovery_sums *losses);
 
 #endif

@@ -22,7 +22,7 @@
 #define FL_CHECKPOINT_INDEX "model.safetensors.index.json"
 
 enum {
-    FL_CHECKPOINT_VERSION = 3,
+    FL_CHECKPOINT_VERSION = 4,
     FL_CHECKPOINT_VERSION_OLDEST = 2, /* that is still read */
     FL_CHECKPOINT_OWN_FILES = 2,      /* of the controller: the index, config.json */
     FL_CHECKPOINT_FILES_MAX = FL_CHECKPOINT_PARTS * FL_MAX_LAYERS + FL_CHECKPOINT_OWN_FILES

@@ -1,6 +1,6 @@
 /* From the bytes of a manifest to a checkpoint:
  *   ① the file, its length and its hash     read_manifest, check_hash
- *   ② format and version                     check_version, complete_version_2
+ *   ② format and version                     check_version, complete
  *   ③ each member: its type and its range    fl_struct_json_read
  *   ④ what members say of each other         check_files, check_agreement */
 #include "control/checkpoint/manifest/manifest.h"
@@ -115,17 +115,31 @@ static fl_status check_version(const char *where, const json_t *object)
 }
 
 /* Version 2 has neither the K and R that the run is to have, nor how many workers it had. */
-static fl_status complete_version_2(json_t *object)
+static bool complete_version_2(json_t *controller)
+{
+    return json_object_set_new(controller, "wanted_k", json_integer(-1)) == 0 &&
+           json_object_set_new(controller, "wanted_r", json_integer(-1)) == 0 &&
+           json_object_set_new(controller, "n_started", json_integer(0)) == 0;
+}
+
+/* Version 3 does not have what losses have cost. */
+static bool complete_version_3(json_t *controller)
+{
+    json_t *none = json_pack("{si si si si si}", "n_losses", 0, "n_recoveries", 0, "n_returns", 0,
+                             "n_repeated", 0, "lost_us", 0);
+    return json_object_set_new(controller, "losses", none) == 0;
+}
+
+static fl_status complete(json_t *object)
 {
     json_t *controller = json_object_get(object, "controller");
-    if (json_integer_value(json_object_get(object, "version")) > 2 || !json_is_object(controller)) {
+    json_int_t version = json_integer_value(json_object_get(object, "version"));
+    if (!json_is_object(controller)) {
         return FL_OK;
     }
-    return json_object_set_new(controller, "wanted_k", json_integer(-1)) == 0 &&
-                   json_object_set_new(controller, "wanted_r", json_integer(-1)) == 0 &&
-                   json_object_set_new(controller, "n_started", json_integer(0)) == 0
-               ? FL_OK
-               : fl_fail(FL_ENOMEM, "no memory to read a manifest");
+    bool done = (version > 2 || complete_version_2(controller)) &&
+                (version > 3 || complete_version_3(controller));
+    return done ? FL_OK : fl_fail(FL_ENOMEM, "no memory to read a manifest");
 }
 
 /* ---- ④ ---- */
@@ -195,7 +209,7 @@ static fl_status read_members(const char *where, json_t *object, fl_checkpoint *
 {
     char prefix[PATH_MAX + 8];
     FL_TRY(check_version(where, object));
-    FL_TRY(complete_version_2(object));
+    FL_TRY(complete(object));
     json_object_del(object, "format");
     json_object_del(object, "version");
     json_object_del(object, "xxh64");

@@ -6,6 +6,7 @@
 #include "support/lines.h"
 #include "support/nap.h"
 #include "support/runs/live_run.h"
+#include "support/runs/restart.h"
 #include "support/runs/runs.h"
 
 #include <setjmp.h>
@@ -250,7 +251,8 @@ static void test_replan__two_replicas_again_after_going_back(void **state)
 }
 
 /* A lost worker is not started again, and the run is stopped. Would catch: a run that continues
- * from a checkpoint with the plan of the loss, although all devices are there. */
+ * from a checkpoint with the plan of the loss, although all devices are there, or forgets the loss.
+ */
 static void test_replan__two_replicas_again_after_a_resume(void **state)
 {
     (void)state;
@@ -270,6 +272,8 @@ static void test_replan__two_replicas_again_after_a_resume(void **state)
     run = live_start_again(&s);
     live_await_event(&run, "transition.done", 2); /* the loss is the first */
     assert_int_equal(count_events(run.dir, "transition.done", "as before workers left the run"), 1);
+    assert_int_equal(restart_recovery_number(&run, "losses"), 1);
+    assert_int_equal(restart_recovery_number(&run, "recoveries"), 1);
     check_run(&run, 1, 2, false);
 }
 

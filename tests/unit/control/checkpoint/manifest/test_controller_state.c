@@ -26,6 +26,7 @@ typedef struct parts {
     fl_profile learned;
     fl_controller_options options;
     fl_run_stats stats;
+    fl_recovery_sums losses;
     fl_phase phase;
     fl_run_facts facts;
     fl_elastic elastic;
@@ -57,6 +58,7 @@ static parts *make_parts(void)
                               .plan = &p->elastic.plan,
                               .phase = &p->phase,
                               .stats = &p->stats,
+                              .losses = &p->losses,
                               .n_workers = WORKERS,
                               .n_started = WORKERS};
     fl_run_stats_init(&p->stats, 1000, 10, STEPS, 10, true);
@@ -125,7 +127,9 @@ static void test_state__what_is_restored_is_captured_again(void **state)
         first->stats.n_epochs = 10;
         first->stats.steps_per_epoch = PER_EPOCH;
         first->stats.stop.end_step = 0;
-        fl_controller_state_restore(first, 480, START_US, &before->elastic, &before->stats);
+        before->losses = (fl_recovery_sums){0};
+        fl_controller_state_restore(first, 480, START_US, &before->elastic, &before->stats,
+                                    &before->losses);
         fl_controller_state_capture(&before->elastic, START_US, START_US + first->elapsed_us,
                                     saved);
         json_t *a = fl_struct_json_write(fl_controller_state_members, first);
@@ -167,7 +171,8 @@ static void test_state__a_decision_that_has_not_taken_effect_is_made_again(void 
         capture(before, c->steps);
         print_message("after %lld steps\n", (long long)c->steps);
         assert_int_equal(saved->due_at, c->origin);
-        fl_controller_state_restore(saved, c->steps, START_US, &after->elastic, &after->stats);
+        fl_controller_state_restore(saved, c->steps, START_US, &after->elastic, &after->stats,
+                                    &after->losses);
         assert_int_equal(after->elastic.transition.n_scripted, c->n_scripted);
         assert_int_equal(after->elastic.decide.due_at, c->origin);
         assert_int_equal(after->elastic.transition.first_step, c->steps);
@@ -202,7 +207,8 @@ static void test_state__the_speed_is_that_of_the_new_process(void **state)
         assert_true(fl_run_stats_step(&before->stats, &report, START_US + 9000 * report.step));
     }
     capture(before, 30);
-    fl_controller_state_restore(saved, 30, START_US + 100, &after->elastic, &after->stats);
+    fl_controller_state_restore(saved, 30, START_US + 100, &after->elastic, &after->stats,
+                                &after->losses);
     assert_int_equal(after->stats.last_us - before->stats.last_us, 100);
     fl_run_stats_rate(&after->stats, 10000, &step_ms);
     assert_true(step_ms == 0.0);
@@ -230,10 +236,12 @@ static void test_state__an_epoch_that_was_cut_goes_on(void **state)
     assert_true(fl_run_stats_epoch_over(&before->stats, false));
     capture(before, report.step);
     after->stats.n_steps = report.step; /* no step follows: it is not reported again */
-    fl_controller_state_restore(saved, report.step, START_US, &after->elastic, &after->stats);
+    fl_controller_state_restore(saved, report.step, START_US, &after->elastic, &after->stats,
+                                &after->losses);
     assert_int_equal(after->stats.now.steps, 0);
     after->stats.n_steps = STEPS;
-    fl_controller_state_restore(saved, report.step, START_US, &after->elastic, &after->stats);
+    fl_controller_state_restore(saved, report.step, START_US, &after->elastic, &after->stats,
+                                &after->losses);
     report.loss = 1.0;
     for (int i = 20; i < PER_EPOCH; i++, report.step++) {
         assert_false(fl_run_stats_epoch_over(&after->stats, false));
@@ -257,7 +265,8 @@ static void test_state__settings_come_back(void **state)
     before->elastic.r = 3;
     before->elastic.pinned[3] = true;
     capture(before, 10);
-    fl_controller_state_restore(saved, 10, START_US, &after->elastic, &after->stats);
+    fl_controller_state_restore(saved, 10, START_US, &after->elastic, &after->stats,
+                                &after->losses);
     assert_true(after->job.train.lr == 0.25 && after->job.freeze.alpha == 0.75);
     assert_int_equal(after->job.pipe.m, 8);
     assert_int_equal(after->elastic.usable.limit, 2);
@@ -265,9 +274,39 @@ static void test_state__settings_come_back(void **state)
     assert_int_equal(after->elastic.r, 3);
     saved->wanted_k = saved->wanted_r = -1; /* as the job has them */
     after->elastic.k = 1;
-    fl_controller_state_restore(saved, 10, START_US, &after->elastic, &after->stats);
+    fl_controller_state_restore(saved, 10, START_US, &after->elastic, &after->stats,
+                                &after->losses);
     assert_int_equal(after->elastic.k, 1);
     assert_true(after->elastic.pinned[3]);
+}
+
+/* Would catch: a resumed run that reports the losses since its last start alone, and one that went
+ * back to a checkpoint and forgot the loss for which it did. */
+static void test_state__losses_before_the_checkpoint_count(void **state)
+{
+    (void)state;
+    before->losses = (fl_recovery_sums){.n_losses = 2,
+                                        .n_recoveries = 1,
+                                        .n_returns = 1,
+                                        .n_repeated = 74,
+                                        .lost_us = 942200,
+                                        .last_us = 42,
+                                        .returns_us = START_US};
+    capture(before, 300);
+    fl_controller_state_restore(saved, 300, START_US, &after->elastic, &after->stats,
+                                &after->losses);
+    assert_int_equal(after->losses.n_losses, 2);
+    assert_int_equal(after->losses.n_recoveries, 1);
+    assert_int_equal(after->losses.n_returns, 1);
+    assert_int_equal(after->losses.n_repeated, 74);
+    assert_int_equal(after->losses.lost_us, 942200);
+    assert_int_equal(after->losses.returns_us, 0); /* this run has lost nobody since */
+    after->losses.n_losses = 3;
+    after->losses.n_repeated = 80;
+    fl_controller_state_restore(saved, 300, START_US, &after->elastic, &after->stats,
+                                &after->losses);
+    assert_int_equal(after->losses.n_losses, 3);
+    assert_int_equal(after->losses.n_repeated, 80);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(test_state__##name, set_up, clean)
@@ -281,6 +320,7 @@ int main(void)
         TEST(the_speed_is_that_of_the_new_process),
         TEST(an_epoch_that_was_cut_goes_on),
         TEST(settings_come_back),
+        TEST(losses_before_the_checkpoint_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-enum { STEP = 500, TRAILER = 31 };
+enum { STEP = 500, STEP_OF_3 = 12, TRAILER = 31 };
 
 static char folder[FOLDER_SIZE];
 static fl_checkpoint *read_back;
@@ -159,6 +159,20 @@ static void test_manifest__version_2_is_read(void **state)
     assert_int_equal(read_back->controller.wanted_k, -1);
     assert_int_equal(read_back->controller.wanted_r, -1);
     assert_int_equal(read_back->controller.n_started, 0);
+    assert_int_equal(read_back->controller.losses.n_losses, 0);
+    free(text);
+}
+
+/* As above, before version 4. */
+static void test_manifest__version_3_is_read_without_losses(void **state)
+{
+    (void)state;
+    static const fl_recovery_sums none;
+    char *text = NULL;
+    read_seed(FL_SOURCE_DIR "/tests/fuzz/corpus/fuzz_manifest/checkpoint-3", &text);
+    assert_non_null(strstr(text, "\"version\": 3,"));
+    assert_int_equal(read_back->step, STEP_OF_3);
+    assert_memory_equal(&read_back->controller.losses, &none, sizeof none);
     free(text);
 }
 
@@ -230,13 +244,13 @@ typedef struct change {
 } change;
 
 static const change changes[] = {
-    {"\"version\": 3,", "\"version\": 1,", FL_ENOTSUP,
+    {"\"version\": 4,", "\"version\": 1,", FL_ENOTSUP,
      "m.json: version 1 of the format; this program (frostline " FL_VERSION
-     ") reads versions 2 to 3"},
-    {"\"version\": 3,", "\"version\": 4,", FL_ENOTSUP,
-     "m.json: version 4 of the format; this program (frostline " FL_VERSION
-     ") reads versions 2 to 3"},
-    {"\"version\": 3,", "\"version\": \"3\",", FL_EFORMAT, "m.json: version: found no integer"},
+     ") reads versions 2 to 4"},
+    {"\"version\": 4,", "\"version\": 5,", FL_ENOTSUP,
+     "m.json: version 5 of the format; this program (frostline " FL_VERSION
+     ") reads versions 2 to 4"},
+    {"\"version\": 4,", "\"version\": \"3\",", FL_EFORMAT, "m.json: version: found no integer"},
     {"frostline-checkpoint", "frozen-checkpoint", FL_EFORMAT,
      "m.json: format: found frozen-checkpoint, allowed: frostline-checkpoint"},
     {"\"step\": 500,", "\"step\": -1,", FL_EFORMAT,
@@ -483,6 +497,7 @@ int main(void)
         TEST(is_what_the_fuzz_target_starts_from),
         TEST(the_seeds_that_runs_wrote_have_this_version),
         TEST(version_2_is_read),
+        TEST(version_3_is_read_without_losses),
         TEST(numbers_that_json_cannot_express_come_back),
         TEST(any_changed_or_missing_byte_is_found),
         TEST(contents_that_no_run_has_are_refused_with_the_place),
