@@ -8,6 +8,7 @@
 #include "device/machine/host_limits.h"
 #include "launcher/cli/hosts/planned_hosts.h"
 #include "launcher/doctor/findings.h"
+#include "launcher/run/plan/preparation.h"
 
 #include <frostline/job.h>
 #include <frostline/model.h>
@@ -25,7 +26,10 @@ void fl_doctor_look_at_machine(fl_findings *findings);
 /* The clocks; takes a few milliseconds. */
 void fl_doctor_look_at_clock(fl_findings *findings);
 
-/* Sockets of the addresses that workers use; whether processes can share memory. */
+/* The check of what workers of one host speak over. */
+#define FL_DOCTOR_SOCKETS "sockets"
+
+/* Sockets of loopback addresses; whether processes can share memory. */
 void fl_doctor_look_at_links(fl_findings *findings);
 
 /* Folders that runs write to, and how much fits there.
@@ -62,6 +66,12 @@ void fl_doctor_look_at_gpus(const fl_job *job, fl_nccl_trial *nccl, fl_findings 
 void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
                            const fl_planned_hosts *planned, const fl_nccl_trial *nccl,
                            fl_host_facts *facts, fl_findings *findings);
+
+/* The address of this host, of several, where a run tries it before a worker starts
+ * (launcher/run/plan/loopback.h). p: after fl_preparation_check. address: as the file of hosts has
+ * it; nothing is tried if it is not of this host. A finding only where it fails. */
+void fl_doctor_look_at_loopback(const fl_preparation *p, const char *address,
+                                fl_findings *findings);
 
 /* ---- judgements: pure ---- */
 

@@ -101,6 +101,7 @@ static void put_question(fl_json *json, const fl_cluster_file *file, int host, c
     char cwd[PATH_MAX];
     fl_json_object(json, NULL);
     fl_json_text(json, "host", file->name[host]);
+    fl_json_text(json, "address", file->address[host]);
     fl_json_text(json, "head", file->name[0]);
     fl_json_text(json, "head_dir", getcwd(cwd, sizeof cwd) == NULL ? "" : cwd);
     put_ranks(json, &file->cluster, host);
@@ -148,20 +149,29 @@ static bool make_command(char text[FL_DOCTOR_COMMAND_MAX])
     return fl_shell_text_end(&w);
 }
 
+static void take_check(const json_t *check, fl_doctor_host *host)
+{
+    bool good = strcmp(fl_doctor_text_of(check, "verdict"), "ok") == 0;
+    bool of_job = strcmp(fl_doctor_text_of(check, "check"), CHECK) == 0;
+    fl_finding *f =
+        fl_finding_add(&host->findings, good ? FL_VERDICT_OK : FL_VERDICT_ERROR,
+                       of_job ? CHECK : FL_DOCTOR_SOCKETS, "%s", fl_doctor_text_of(check, "found"));
+    fl_finding_advise(f, "%s", fl_doctor_text_of(check, "advice"));
+}
+
 static void take_report(const fl_ssh_ask *ask, fl_doctor_host *host)
 {
     json_t *answer = fl_doctor_find_answer(ask->text, ask->n);
-    const json_t *check = json_array_get(json_object_get(answer, "checks"), 0);
+    const json_t *checks = json_object_get(answer, "checks");
     char text[FL_SSH_ASK_TEXT];
-    fl_finding *f;
-    if (!ask->late && check != NULL) {
-        bool good = strcmp(fl_doctor_text_of(check, "verdict"), "ok") == 0;
-        f = fl_finding_add(&host->findings, good ? FL_VERDICT_OK : FL_VERDICT_ERROR, CHECK, "%s",
-                           fl_doctor_text_of(check, "found"));
-        fl_finding_advise(f, "%s", fl_doctor_text_of(check, "advice"));
+    if (!ask->late && json_array_size(checks) > 0) {
+        for (size_t i = 0; i < json_array_size(checks); i++) {
+            take_check(json_array_get(checks, i), host);
+        }
     } else {
         fl_ssh_ask_describe(ask, text);
-        f = fl_finding_add(&host->findings, FL_VERDICT_ERROR, CHECK,
+        fl_finding *f =
+            fl_finding_add(&host->findings, FL_VERDICT_ERROR, CHECK,
                            "host %s (%s) does not say whether it has the job's model and data: %s",
                            host->name, host->address, text);
         fl_finding_advise(f, "frostline doctor JOB.yaml shows on host %s what it says of them",
@@ -222,7 +232,7 @@ static fl_status prepare_job(fl_preparation *p, fl_host_facts *found)
     return fl_host_facts_make(p, found);
 }
 
-static fl_status compare_job(const json_t *question, fl_job_context *w)
+static fl_status compare_job(const json_t *question, fl_job_context *w, fl_findings *findings)
 {
     const char *text = fl_doctor_text_of(question, "job"),
                *dir = fl_doctor_text_of(question, "head_dir");
@@ -238,6 +248,9 @@ static fl_status compare_job(const json_t *question, fl_job_context *w)
     }
     fl_preparation p = {.model = w->model, .dataset = &w->dataset, .job = &w->job, .joined = &host};
     status = prepare_job(&p, &found);
+    if (status == FL_OK) {
+        fl_doctor_look_at_loopback(&p, fl_doctor_text_of(question, "address"), findings);
+    }
     fl_preparation_fini(&p);
     FL_TRY(status);
     return fl_host_facts_compare(&w->job, host.name, dir, &found, &head);
@@ -249,7 +262,7 @@ void fl_host_job_answer(FILE *in, fl_findings *findings)
     json_t *question = json_loadf(in, JSON_REJECT_DUPLICATES, NULL);
     fl_status status =
         json_is_string(json_object_get(question, "job"))
-            ? compare_job(question, &w)
+            ? compare_job(question, &w, findings)
             : fl_fail(FL_EINVAL, "the standard input is no question of another host's doctor");
     if (status == FL_OK) {
         fl_finding_add(findings, FL_VERDICT_OK, CHECK,

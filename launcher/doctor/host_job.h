@@ -1,7 +1,7 @@
 /* Whether another host can take part in a job: it makes the checks that its agent makes before a
  * worker starts. The head sends it one object of JSON: the job, the head's fingerprints, and the
- * ranks of the host. `frostline doctor --compare` reads it from the standard input, and reports one
- * finding. */
+ * ranks and the address of the host. `frostline doctor --compare` reads it from the standard input,
+ * and reports one finding of the job, and one more if its workers cannot reach each other. */
 #ifndef FL_LAUNCHER_DOCTOR_HOST_JOB_H
 #define FL_LAUNCHER_DOCTOR_HOST_JOB_H
 

@@ -57,24 +57,18 @@ static int leave_out(const fl_doctor_host *asked, fl_hosts *hosts, fl_findings *
 static bool reaches_itself(const fl_cluster_file *file, const fl_host *own, const fl_job *job,
                            fl_findings *findings)
 {
-    char why[FL_REACH_WHY_MAX + 1];
+    fl_own_reach_fault fault;
     uint16_t ports[2];
     bool stated = file->cluster.link[FL_LINK_HOSTS].bytes_per_us > 0.0;
     fl_job_ports(job, ports);
-    if (fl_own_reach(own->address, ports, why)) {
+    if (fl_own_reach(own->address, ports, &fault)) {
         return true;
     }
-    fl_finding *f =
-        fl_finding_add(findings, stated ? FL_VERDICT_WARNING : FL_VERDICT_ERROR, "links",
-                       "not measured: loopback is filtered on host %s: %s over the interface lo, "
-                       "%s",
-                       own->name, own->address, why);
-    fl_finding_advise(f,
-                      "the firewall of host %s must accept what goes over lo%s: iptables -I INPUT "
-                      "-i lo -j ACCEPT, and OUTPUT -o lo in the same way",
-                      own->name,
+    fl_finding *f = fl_finding_add(findings, stated ? FL_VERDICT_WARNING : FL_VERDICT_ERROR,
+                                   "links", "not measured: host %s: %s", own->name, fault.found);
+    fl_finding_advise(f, "on host %s: %s%s", own->name, fault.mend,
                       stated ? ""
-                             : ", or state links.between_hosts in a file of hosts, and a run "
+                             : "; or state links.between_hosts in a file of hosts, and a run "
                                "measures none");
     return false;
 }

@@ -5,9 +5,11 @@
 #include "device/text/plural.h"
 #include "device/text/size_text.h"
 #include "launcher/job/job.h"
+#include "launcher/run/hosts/host_address.h"
 #include "launcher/run/joined/host_facts.h"
 #include "launcher/run/machine/job_demand.h"
 #include "launcher/run/plan/kinds.h"
+#include "launcher/run/plan/loopback.h"
 #include "launcher/run/plan/preparation.h"
 #include "launcher/run/plan/run_plan.h"
 #include "pipe/cost/plan.h"
@@ -125,6 +127,21 @@ static void look_at_metrics(const fl_job *job, fl_findings *findings)
     }
 }
 
+void fl_doctor_look_at_loopback(const fl_preparation *p, const char *address, fl_findings *findings)
+{
+    fl_host own = *fl_preparation_own_host(p);
+    fl_preparation placed = *p;
+    fl_loopback_fault fault;
+    placed.joined = &own;
+    if (fl_host_address(address, own.address) != FL_OK || !fl_host_address_is_own(own.address) ||
+        fl_loopback_works(&placed, &fault)) {
+        return;
+    }
+    fl_finding *f =
+        fl_finding_add(findings, FL_VERDICT_ERROR, FL_DOCTOR_SOCKETS, "%s", fault.found);
+    fl_finding_advise(f, "a run refuses this host: %s", fault.mend);
+}
+
 void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, const fl_job *job,
                            const fl_planned_hosts *planned, const fl_nccl_trial *nccl,
                            fl_host_facts *facts, fl_findings *findings)
@@ -163,6 +180,9 @@ void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, con
         *facts = own;
         fl_finding_add(findings, FL_VERDICT_OK, "job", "model, data and devices fit each other");
         compare_demand(&p, &machine, findings);
+        if (planned != NULL) {
+            fl_doctor_look_at_loopback(&p, planned->file.address[0], findings);
+        }
     }
     fl_doctor_compare_sockets(NULL, count_workers(&p), findings);
     fl_preparation_fini(&p);

@@ -14,8 +14,6 @@
 
 enum { CONNECT_MS = 2000, CHILD_MS = 10000, SHARED_BYTES = 4096, SHARED_MARK = 0x5A };
 
-#define SOCKETS "sockets"
-
 /* The ends of one connection; -1: not open. */
 typedef struct connection {
     int server, client, peer;
@@ -96,7 +94,7 @@ static void look_at_sockets(fl_findings *findings)
     int error;
     const char *what = try_address("127.0.0.1", &error);
     if (what != NULL && is_late(error)) {
-        fl_finding *f = fl_finding_add(findings, FL_VERDICT_WARNING, SOCKETS,
+        fl_finding *f = fl_finding_add(findings, FL_VERDICT_WARNING, FL_DOCTOR_SOCKETS,
                                        "connections to 127.0.0.1 do not get through: %s has not "
                                        "ended in %d s",
                                        what, CONNECT_MS / 1000);
@@ -107,7 +105,7 @@ static void look_at_sockets(fl_findings *findings)
         return;
     }
     if (what != NULL) {
-        fl_finding *f = fl_finding_add(findings, FL_VERDICT_WARNING, SOCKETS,
+        fl_finding *f = fl_finding_add(findings, FL_VERDICT_WARNING, FL_DOCTOR_SOCKETS,
                                        "TCP over 127.0.0.1: %s: %s", what, strerror(error));
         fl_finding_advise(f, ONE_WORKER
                           "bring up the loopback interface (ip link set lo up), or allow sockets "
@@ -115,7 +113,7 @@ static void look_at_sockets(fl_findings *findings)
         return;
     }
     bool own = try_address("127.1.0.1", &error) == NULL;
-    fl_finding_add(findings, FL_VERDICT_OK, SOCKETS, "TCP over 127.0.0.1%s",
+    fl_finding_add(findings, FL_VERDICT_OK, FL_DOCTOR_SOCKETS, "TCP over 127.0.0.1%s",
                    own ? " and an address of each worker's own" : "; all workers use this address");
 }
 
@@ -123,7 +121,8 @@ void fl_doctor_compare_sockets(const char *host, int n_workers, fl_findings *fin
 {
     for (int i = 0; i < findings->n; i++) {
         fl_finding *f = &findings->of[i];
-        if (n_workers > 1 && strcmp(f->check, SOCKETS) == 0 && f->verdict == FL_VERDICT_WARNING) {
+        if (n_workers > 1 && strcmp(f->check, FL_DOCTOR_SOCKETS) == 0 &&
+            f->verdict == FL_VERDICT_WARNING) {
             size_t n = strlen(f->found);
             f->verdict = FL_VERDICT_ERROR;
             snprintf(f->found + n, sizeof f->found - n, "; the %d workers of %s%s need it",

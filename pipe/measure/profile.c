@@ -93,6 +93,20 @@ static void choose_pairs(fl__profiler *p)
     }
 }
 
+static void choose_processes(fl__profiler *p, int n_at_once)
+{
+    p->n_cpus = fl_processors_list(p->cpus);
+    choose_children(p, n_at_once);
+    choose_pairs(p);
+}
+
+bool fl_profile_has_link(const fl_job *job, const fl_device_survey *devices, int n_at_once)
+{
+    fl__profiler p = {.job = job, .devices = devices};
+    choose_processes(&p, n_at_once);
+    return p.n_children > 1;
+}
+
 /* ---- 2: in the child ---- */
 
 /* NULL: not pinned. */
@@ -292,9 +306,7 @@ fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, c
                        FL_MAX_LAYERS);
     }
     memset(p.end, -1, sizeof p.end);
-    p.n_cpus = fl_processors_list(p.cpus);
-    choose_children(&p, n_at_once);
-    choose_pairs(&p);
+    choose_processes(&p, n_at_once);
     p.segment =
         mmap(NULL, sizeof *p.segment, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (p.segment == MAP_FAILED) {

@@ -22,4 +22,8 @@ fl_status fl_profile_measure(const fl_model *model, const fl_dataset *dataset, c
                              const fl_device_survey *devices, int n_at_once, fl_nccl_trial *nccl,
                              int64_t timeout_ms, fl_profile *out) FL_MUST_CHECK;
 
+/* Whether it measures a link between two children, for which they connect to each other at
+ * 127.0.0.1. */
+bool fl_profile_has_link(const fl_job *job, const fl_device_survey *devices, int n_at_once);
+
 #endif

@@ -99,8 +99,12 @@ static fl_status reap(fl__profiler *p, int index)
 static fl_status too_slow(const fl__profiler *p, int index)
 {
     char text[FL_LAYER_TEXT_MAX];
-    return fl_fail(FL_EDEADLINE, "profile: still measuring %s after %.3g s",
-                   phase_text(p, &p->segment->probe[index], text), (double)p->timeout_ms * 1e-3);
+    bool is_link = p->segment->probe[index].phase == FL_PROBE_LINK;
+    return fl_fail(FL_EDEADLINE, "profile: still measuring %s after %.3g s%s",
+                   phase_text(p, &p->segment->probe[index], text), (double)p->timeout_ms * 1e-3,
+                   is_link ? "; loopback may be filtered: a firewall must accept packets of every "
+                             "size over the interface lo (`frostline doctor` tries small ones)"
+                           : "");
 }
 
 /* Note whether it was stopped or goes on; its end is the business of reap. */

@@ -1,5 +1,6 @@
 #include "launcher/run/costs/costs.h"
 
+#include "control/agent/measure/own_reach.h"
 #include "device/errors/log.h"
 #include "device/system/files/folders.h"
 #include "pipe/measure/profile.h"
@@ -158,9 +159,26 @@ bool fl_costs_look(const fl_costs_options *o, fl_costs *costs, fl_profile *profi
     return known;
 }
 
+/* Two processes of this host measure their link at this address, also where workers have another.
+ */
+static fl_status check_loopback(const fl_costs_options *o)
+{
+    const uint16_t any[2] = {0, 0};
+    fl_own_reach_fault fault;
+    if (!fl_profile_has_link(o->job, o->devices, o->n_workers) ||
+        fl_own_reach("127.0.0.1", any, &fault)) {
+        return FL_OK;
+    }
+    return fl_fail(FL_ENOTSUP,
+                   "the link between two workers of this host cannot be measured: %s; allowed: %s "
+                   "(`frostline doctor` checks it)",
+                   fault.found, fault.allowed);
+}
+
 fl_status fl_costs_measure(const fl_costs_options *o, fl_costs *costs, fl_profile *profile)
 {
     costs->origin.from = "measured";
+    FL_TRY(check_loopback(o));
     FL_TRY(fl_profile_measure(o->model, o->dataset, o->job, o->devices, o->n_workers, &costs->nccl,
                               PROFILE_TIMEOUT_MS, profile));
     fl_costs_tell_time(&costs->about);

@@ -42,12 +42,13 @@ void fl_costs_find(const fl_costs_options *options, fl_costs *costs);
 
 /* Read the known costs; otherwise measure and keep them. A file that is broken, of another model or
  * device, or not writable causes a warning. The caller must not have threads yet.
- * Returns FL_EINVAL when `only` cannot be used, and what fl_profile_measure returns. */
+ * Returns FL_EINVAL when `only` cannot be used, and what fl_costs_measure returns. */
 fl_status fl_costs_get(const fl_costs_options *options, fl_costs *costs,
                        fl_profile *profile) FL_MUST_CHECK;
 
 /* The parts of it. look: whether they are known; then they are read. measure: after find or look;
- * nothing is kept. take: keep what was measured. */
+ * nothing is kept; FL_ENOTSUP if the link between workers goes over 127.0.0.1 and that does not get
+ * through. take: keep what was measured. */
 bool fl_costs_look(const fl_costs_options *options, fl_costs *costs, fl_profile *profile);
 fl_status fl_costs_measure(const fl_costs_options *options, fl_costs *costs,
                            fl_profile *profile) FL_MUST_CHECK;

@@ -21,23 +21,33 @@ static const char *find_need(const fl_preparation *p, const fl_host *host,
     return fl_run_survey_measures_links(p) ? "its links cannot be measured" : NULL;
 }
 
-fl_status fl_loopback_check(const fl_preparation *p)
+bool fl_loopback_works(const fl_preparation *p, fl_loopback_fault *fault)
 {
     const fl_host *host = fl_preparation_own_host(p);
-    const char *address = host == NULL ? "127.0.0.1" : host->address;
-    char text[2 * FL_COUNT_BYTES], why[FL_REACH_WHY_MAX + 1];
+    char text[2 * FL_COUNT_BYTES];
     const char *need = find_need(p, host, text);
+    fl_own_reach_fault reach;
     uint16_t ports[2] = {0, 0};
     if (host != NULL) {
         fl_job_ports(p->job, ports);
     }
-    if (need == NULL || fl_own_reach(address, ports, why)) {
+    if (need == NULL || fl_own_reach(host == NULL ? "127.0.0.1" : host->address, ports, &reach)) {
+        return true;
+    }
+    fault->allowed = reach.allowed;
+    fault->mend = reach.mend;
+    snprintf(fault->found, sizeof fault->found, "%s%s%s%s: %s", host == NULL ? "" : "host ",
+             host == NULL ? "" : host->name, host == NULL ? "" : ": ", need, reach.found);
+    return false;
+}
+
+fl_status fl_loopback_check(const fl_preparation *p)
+{
+    const fl_host *host = fl_preparation_own_host(p);
+    fl_loopback_fault fault;
+    if (fl_loopback_works(p, &fault)) {
         return FL_OK;
     }
-    return fl_fail(FL_ENOTSUP,
-                   "%s%s%s%s: loopback is filtered: %s over the interface lo, %s; allowed: a "
-                   "firewall that accepts what goes over lo (`frostline doctor`%s%s checks it)",
-                   host == NULL ? "" : "host ", host == NULL ? "" : host->name,
-                   host == NULL ? "" : ": ", need, address, why, host == NULL ? "" : " on host ",
-                   host == NULL ? "" : host->name);
+    return fl_fail(FL_ENOTSUP, "%s; allowed: %s (`frostline doctor`%s%s checks it)", fault.found,
+                   fault.allowed, host == NULL ? "" : " on host ", host == NULL ? "" : host->name);
 }

@@ -350,6 +350,32 @@ static void test_doctor_hosts__find_a_host_that_filters_loopback(void **state)
     unsetenv("SPACES");
 }
 
+#define FILTER                                                                                     \
+    "ip link set lo up && ip addr add 192.0.2.2/32 dev lo && ip rule add pref 100 lookup local "   \
+    "&& "                                                                                          \
+    "ip rule del pref 0 && ip rule add pref 5 iif lo to 192.0.2.2 blackhole"
+
+/* Would catch: a doctor that tries 127.0.0.1 alone, where workers use the host's address. */
+static void test_doctor_hosts__try_the_address_of_each_host(void **state)
+{
+    (void)state;
+    if (system("unshare -m -n sh -c '" FILTER "' 2>/dev/null") != 0) {
+        print_message("skipped: no right to make network name spaces\n");
+        skip();
+    }
+    setenv("SPACES", "-n", 1);
+    setenv("BEFORE", FILTER, 1);
+    expect_of("", 1, "job", "ok", "host b has the model");
+    assert_null(strstr(cli_result.out, "loopback is filtered")); /* it has one worker */
+    cli_must_run("sed -i '/name: b/s/devices: 1/devices: 2/' hosts.yaml");
+    expect_of("--set devices.count=4", 1, "sockets", "ok", "TCP over 127.0.0.1");
+    expect_of("--set devices.count=4", 1, "sockets", "error",
+              "host b: workers 1 .. 2 cannot reach each other: loopback is filtered: 192.0.2.2");
+    cli_must_run("sed -i '/name: b/s/devices: 2/devices: 1/' hosts.yaml");
+    unsetenv("BEFORE");
+    unsetenv("SPACES");
+}
+
 /* ---- other hosts ---- */
 
 /* They share no files: the agent of b begins in the head's folder, which it has, too. */
@@ -476,6 +502,7 @@ int main(void)
         cmocka_unit_test(test_doctor_hosts__find_a_host_with_other_data),
         cmocka_unit_test(test_doctor_hosts__name_a_host_that_does_not_say),
         cmocka_unit_test(test_doctor_hosts__find_a_host_that_filters_loopback),
+        cmocka_unit_test(test_doctor_hosts__try_the_address_of_each_host),
         cmocka_unit_test(test_doctor_hosts__looks_at_the_folder_of_a_host_of_its_own),
         cmocka_unit_test(test_doctor_hosts__asks_another_version_without_the_folder),
         cmocka_unit_test(test_doctor_hosts__skip_what_a_shell_prints),

@@ -85,22 +85,29 @@ void net_filter_open(const net_hosts *h, int from, int to)
 }
 
 /* It goes to an address that no host has. */
-void net_filter_loopback(const net_hosts *h, int i, bool filtered)
+void net_filter_loopback_to(const net_hosts *h, int i, const char *addresses)
 {
     char command[768];
-    const char *space = h->host[i].space, *address = h->host[i].address;
+    const char *space = h->host[i].space;
+    let_rules_go_first(space);
+    snprintf(command, sizeof command,
+             "ip -n %s neigh replace 10.213.8.200 lladdr 02:00:00:00:00:99 dev fl0 nud "
+             "permanent && ip -n %s route replace default via 10.213.8.200 dev fl0 onlink "
+             "table %d && ip -n %s rule add pref %d iif lo to %s lookup %d",
+             space, space, LOOPBACK_TABLE, space, LOOPBACK_RULE, addresses, LOOPBACK_TABLE);
+    shell(command);
+}
+
+void net_filter_loopback(const net_hosts *h, int i, bool filtered)
+{
+    char command[256];
+    const char *space = h->host[i].space;
     if (filtered) {
-        let_rules_go_first(space);
-        snprintf(command, sizeof command,
-                 "ip -n %s neigh replace 10.213.8.200 lladdr 02:00:00:00:00:99 dev fl0 nud "
-                 "permanent && ip -n %s route replace default via 10.213.8.200 dev fl0 onlink "
-                 "table %d && ip -n %s rule add pref %d iif lo to %s lookup %d && "
-                 "ip -n %s rule add pref %d iif lo to 127.0.0.0/8 lookup %d",
-                 space, space, LOOPBACK_TABLE, space, LOOPBACK_RULE, address, LOOPBACK_TABLE, space,
-                 LOOPBACK_RULE, LOOPBACK_TABLE);
+        net_filter_loopback_to(h, i, h->host[i].address);
+        net_filter_loopback_to(h, i, "127.0.0.0/8");
     } else {
         snprintf(command, sizeof command, "ip -n %s rule del pref %d && ip -n %s rule del pref %d",
                  space, LOOPBACK_RULE, space, LOOPBACK_RULE);
+        shell(command);
     }
-    shell(command);
 }

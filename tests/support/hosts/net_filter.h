@@ -24,4 +24,7 @@ void net_filter_open(const net_hosts *h, int from, int to);
  * behind a firewall that drops what goes over the interface lo; or it arrives again. */
 void net_filter_loopback(const net_hosts *h, int i, bool filtered);
 
+/* Only what goes to these addresses is lost: "127.0.0.0/8", or the host's own one. */
+void net_filter_loopback_to(const net_hosts *h, int i, const char *addresses);
+
 #endif

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -88,6 +89,50 @@ static void test_hosts_loopback__a_filtered_head_measures_no_links(void **state)
     start_head(h, STEPS, "");
     net_hosts_expect_codes(h, BAD_INPUT, BAD_INPUT);
     assert_said(h, "head.log", "host a: its links cannot be measured: loopback is filtered");
+}
+
+/* Two processes of the head measure the link between its workers at 127.0.0.1, which is no address
+ * of its workers. Would catch: a start that ends when the time for the whole profile is over. */
+static void test_hosts_loopback__a_head_that_filters_127_measures_no_costs(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    net_filter_loopback_to(h, A, "127.0.0.0/8");
+    start_head(h, STEPS, "--set pipe.profile=none");
+    net_hosts_expect_codes(h, BAD_INPUT, BAD_INPUT);
+    assert_said(h, "head.log",
+                "the link between two workers of this host cannot be measured: loopback is "
+                "filtered: 127.0.0.1 over the interface lo, port");
+    h->head = net_hosts_start(h, A, "plan.log",
+                              "plan " NET_JOB "--set devices.count=2 --set pipe.profile=none");
+    assert_int_equal(net_hosts_await_exit(&h->head), BAD_INPUT);
+    assert_said(h, "plan.log", "the link between two workers of this host cannot be measured: ");
+}
+
+/* Would catch: a doctor to which a run refers, and which tries 127.0.0.1 alone. */
+static void test_hosts_loopback__the_doctor_tries_the_address_of_the_head(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    net_filter_loopback_to(h, A, h->host[A].address);
+    assert_false(net_hosts_shell("ip netns exec %s '%s/frostline' doctor " NET_JOB
+                                 "--hosts %s/hosts.yaml",
+                                 h->host[A].space, FL_BINARY_DIR, h->dir));
+    assert_non_null(strstr(net_hosts_said(), "ok       sockets    TCP over 127.0.0.1"));
+    assert_non_null(strstr(net_hosts_said(), "error    sockets    host a: workers 0 .. 1 cannot "
+                                             "reach each other: loopback is filtered: "));
+}
+
+static void test_hosts_loopback__an_interface_that_is_down_is_named(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    assert_true(net_hosts_shell("ip -n %s link set lo down", h->host[A].space));
+    start_head(h, STEPS, "");
+    net_hosts_expect_codes(h, BAD_INPUT, BAD_INPUT);
+    assert_said(h, "head.log",
+                "host a: workers 0 .. 1 cannot reach each other: the interface lo is down; "
+                "allowed: one that is up, by `ip link set lo up` (");
 }
 
 static void test_hosts_loopback__a_host_with_one_worker_needs_none(void **state)
@@ -204,6 +249,9 @@ int main(void)
         WITH(test_hosts_loopback__a_filtered_host_is_refused_at_the_start, make_large_b),
         WITH(test_hosts_loopback__a_filtered_head_is_refused, make_large_a),
         WITH(test_hosts_loopback__a_filtered_head_measures_no_links, make_small),
+        WITH(test_hosts_loopback__a_head_that_filters_127_measures_no_costs, make_large_a),
+        WITH(test_hosts_loopback__the_doctor_tries_the_address_of_the_head, make_large_a),
+        WITH(test_hosts_loopback__an_interface_that_is_down_is_named, make_large_a),
         WITH(test_hosts_loopback__a_host_with_one_worker_needs_none, make_small),
         WITH(test_hosts_loopback__without_other_hosts_it_is_refused_too, make_small),
         WITH(test_hosts_loopback__a_filter_while_training_loses_the_host, make_large_b),
