@@ -1,5 +1,6 @@
 #include "control/events/resume_files.h"
 
+#include "device/errors/failure.h"
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
@@ -251,21 +252,55 @@ fl_status fl_runfiles_cut_hashes(int dir_fd, int64_t step)
 
 /* ---- a run that cannot go back ---- */
 
-void fl_runfiles_append_failed(int dir_fd, double elapsed_s, int64_t steps, const char *message)
+/* The steps that the record has; -1: that cannot be read. */
+static int64_t recorded_steps(int dir_fd)
 {
+    int fd = -1;
+    struct stat what = {.st_size = 0};
+    int64_t last = -2;
+    if (open_file(dir_fd, FL_RUNFILE_STEPS, O_RDONLY, &fd) == FL_OK && fstat(fd, &what) == 0) {
+        last = what.st_size == 0 ? -1 : last_step(fd, what.st_size);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return what.st_size > 0 && last < 0 ? -1 : last + 1;
+}
+
+static void write_message(fl_runfiles *files, const char *message)
+{
+    char text[FL_MESSAGE_MAX + 2];
+    int n = snprintf(text, sizeof text, "%s\n", message);
+    fl_runfiles_summary(files, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+}
+
+static int open_to_add(int dir_fd, fl_runfile file, int how)
+{
+    return openat(dir_fd, fl_runfile_name(file), O_WRONLY | how | O_CLOEXEC | O_NOFOLLOW);
+}
+
+void fl_runfiles_append_failed(int dir_fd, double elapsed_s, const char *message)
+{
+    int64_t steps = recorded_steps(dir_fd);
     fl_runfiles files;
     fl_runfiles_init(&files);
     fl_runfiles_set_clock(&files, elapsed_s);
-    files.fd[FL_RUNFILE_EVENTS] = openat(dir_fd, fl_runfile_name(FL_RUNFILE_EVENTS),
-                                         O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    files.fd[FL_RUNFILE_EVENTS] = open_to_add(dir_fd, FL_RUNFILE_EVENTS, O_APPEND);
+    files.fd[FL_RUNFILE_SUMMARY] = open_to_add(dir_fd, FL_RUNFILE_SUMMARY, 0);
     if (files.fd[FL_RUNFILE_EVENTS] < 0) {
         fl_log(FL_LOG_WARN, "%s: %s", fl_runfile_name(FL_RUNFILE_EVENTS), strerror(errno));
+        fl_runfiles_close(&files);
         return;
     }
     fl_json *j = fl_runfiles_event(&files, "run.failed", 0);
     fl_json_text(j, "status", fl_status_text(FL_EFAILED));
     fl_json_text(j, "message", message);
-    fl_json_integer(j, "steps", steps);
+    if (steps >= 0) {
+        fl_json_integer(j, "steps", steps);
+    }
     fl_runfiles_event_end(&files);
+    if (files.fd[FL_RUNFILE_SUMMARY] >= 0) {
+        write_message(&files, message);
+    }
     fl_runfiles_close(&files);
 }

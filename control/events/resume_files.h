@@ -43,7 +43,8 @@ fl_status fl_runfiles_resume(fl_runfiles *files, int dir_fd,
 fl_status fl_runfiles_cut_hashes(int dir_fd, int64_t step) FL_MUST_CHECK;
 
 /* A run of which events.jsonl says that it goes back cannot: add the event run.failed, after
- * elapsed_s seconds and `steps` steps. Failures are logged. */
-void fl_runfiles_append_failed(int dir_fd, double elapsed_s, int64_t steps, const char *message);
+ * elapsed_s seconds and the steps that steps.jsonl has, and make the message the summary. Failures
+ * are logged. */
+void fl_runfiles_append_failed(int dir_fd, double elapsed_s, const char *message);
 
 #endif

@@ -272,12 +272,12 @@ static bool may_try_again(const fl_run_losses *l, bool began)
 }
 
 /* In place of the controller, which has announced that the run goes back. */
-static void tell_failed(const fl_run_losses *l, const fl_run_result *before, const char *message)
+static void tell_failed(const fl_run_losses *l, const char *run_dir, const char *message)
 {
     double elapsed_s = (double)(fl_now_us() - l->lasting.start_us) * 1e-6;
-    int dir_fd = open(before->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int dir_fd = open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd >= 0) {
-        fl_runfiles_append_failed(dir_fd, elapsed_s, before->steps, message);
+        fl_runfiles_append_failed(dir_fd, elapsed_s, message);
         close(dir_fd);
     }
 }
@@ -306,6 +306,21 @@ static fl_status stop_waiting(fl_run_losses *l, const fl_preparation *p,
     dismiss_hosts(l, terminated ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_OVER, why,
                   l->lasting.awaited_ms);
     return fl_fail(FL_ESTOPPED, "%s", why);
+}
+
+/* The run was to go back after the loss, and cannot (fl_errmsg). */
+static fl_status give_up(fl_run_losses *l, const fl_preparation *p, const fl_failure *loss,
+                         const fl_run_result *before)
+{
+    char text[FL_MESSAGE_MAX];
+    snprintf(text, sizeof text, "%s; the run could not go back: %s", loss->text, fl_errmsg());
+    fl_log(FL_LOG_WARN, "the run cannot go back: %s", fl_errmsg());
+    fl_return_end_keep(l, p, before->run_dir, "the run has not gone back");
+    if (fl_returns_is_begun(l)) {
+        tell_failed(l, before->run_dir, text);
+    }
+    dismiss_hosts(l, FL_AGENT_ENDS_FAILED, text, 0); /* all were told to join again */
+    return fl_fail(loss->status, "%s", text);
 }
 
 fl_status fl_returns_run_once(fl_preparation *p, const char *run_dir, fl_run_result *result,
@@ -366,15 +381,8 @@ fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *
             break;
         }
         if (!began) {
-            fl_log(FL_LOG_WARN, "the run cannot go back: %s", fl_errmsg());
-            fl_return_end_keep(l, &again, before.run_dir, "the run has not gone back");
-            if (fl_returns_is_begun(l)) {
-                tell_failed(l, &before, failure.text);
-            }
-            dismiss_hosts(l, FL_AGENT_ENDS_FAILED, failure.text,
-                          0); /* all were told to join again */
+            status = give_up(l, &again, &failure, &before);
             *result = before;
-            status = fl_failure_raise(&failure);
             break;
         }
     }

@@ -73,8 +73,8 @@ fl_status fl_returns_run_once(fl_preparation *p, const char *run_dir, fl_run_res
                               fl_run_losses *losses, fl_returns_train train) FL_MUST_CHECK;
 
 /* Train, and go back as often as losses demand and `losses` allows. p, run_dir and result as
- * `train` takes them; p->resume is closed if the run goes back. Returns as `train`; the failure of
- * the last controller if the run cannot go back although that was announced. */
+ * `train` takes them; p->resume is closed if the run goes back. Returns as `train`; the loss, and
+ * why, if the run cannot go back although that was announced. */
 fl_status fl_returns_run(fl_preparation *p, const char *run_dir, fl_run_result *result,
                          fl_run_losses *losses, fl_returns_train train) FL_MUST_CHECK;
 

@@ -54,6 +54,9 @@ bool fl_agent_is_lost(const fl_agent *agent, char *text, size_t size_bytes)
     }
     if (!agent->awaits_hosts) {
         describe_end(how, "the agent, the parent of the workers,", "the workers", text, size_bytes);
+    } else if (code == FL_GATE_PORT_TAKEN) {
+        snprintf(text, size_bytes, "another process has taken %s, where agents join",
+                 agent->hosts->agents);
     } else if (code > FL_GATE_AGENT_KILLED) {
         describe_end(code - FL_GATE_AGENT_KILLED,
                      "the agent of the head, the parent of its workers,",

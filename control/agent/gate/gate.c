@@ -305,9 +305,10 @@ _Noreturn void fl__gate_run(const fl_agent_options *options, int socket, fl_agen
         _exit(1);
     }
     fl__gate_take_starters(&g);
-    if (fl_host_socket_open(g.hosts, FL_OWN_PORT_MS, &g.socket) != FL_OK) {
+    fl_status status = fl_host_socket_open(g.hosts, FL_OWN_PORT_MS, &g.socket);
+    if (status != FL_OK) {
         fl_log(FL_LOG_ERROR, "%s", fl_errmsg());
-        _exit(1);
+        _exit(status == FL_EBUSY ? FL_GATE_PORT_TAKEN : 1);
     }
     fl_run_proof_sweep(options->dir_fd);
     fl__gate_reach_open(&g);

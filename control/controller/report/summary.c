@@ -37,6 +37,13 @@ bool fl_summary_begins_again(const fl_controller *controller, fl_status status)
            o->begins_again(o->find_context);
 }
 
+/* Its process tells the failure, together with the loss. One that is stopped is told here. */
+static bool goes_back(const fl_controller *controller)
+{
+    const fl_resume_origin *origin = controller->options->origin;
+    return origin != NULL && origin->why != NULL;
+}
+
 fl_status fl_summary_no_start(fl_controller *controller, fl_status status)
 {
     fl_event_log *log = &controller->log;
@@ -47,7 +54,8 @@ fl_status fl_summary_no_start(fl_controller *controller, fl_status status)
     if (fl_summary_begins_again(controller, status)) { /* that is no end of the run */
         return fl_failure_raise(&failure);
     }
-    if (log->plan != NULL && log->files.fd[FL_RUNFILE_EVENTS] >= 0) {
+    bool tells = status == FL_ESTOPPED || !goes_back(controller);
+    if (tells && log->plan != NULL && log->files.fd[FL_RUNFILE_EVENTS] >= 0) {
         fl_run_stats_result(&controller->stats, &none);
         fl_event_log_over(log, status, failure.text, &none, &controller->recovery.sums, "", "");
         int n = snprintf(text, sizeof text, "%s\n", failure.text);

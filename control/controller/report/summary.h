@@ -13,7 +13,8 @@ void fl_summary_result(const fl_controller *controller, fl_run_result *result);
 bool fl_summary_begins_again(const fl_controller *controller, fl_status status);
 
 /* The same (fl_errmsg; status). The files of a run that goes back have been cut: give them an end,
- * or it would look as if its controller had been killed; not if it begins again.
+ * or it would look as if its controller had been killed; not if it begins again. The end of a run
+ * that cannot go back is for the caller to tell (fl_runfiles_append_failed).
  * Returns the failure. */
 fl_status fl_summary_no_start(fl_controller *controller, fl_status status) FL_MUST_CHECK;
 

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -274,6 +275,46 @@ static void test_restart_again__a_return_that_fails_ends_the_run(void **state)
     scenario_forget(&s);
 }
 
+/* A directory where the next controller wants its socket, once steps follow the snapshot. */
+static void kill_once_shut(fl_worker_state *w)
+{
+    char path[256];
+    while (count_events(scenario_here()->dir, "\"snapshot.taken\"", "") == 0) {
+        nap(500);
+    }
+    snprintf(path, sizeof path, "%s/link", scenario_here()->dir);
+    (void)mkdir(path, 0700);
+    kill_this_worker(w);
+}
+
+/* The record has been cut when the start fails. Would catch: two ends of a run in its record, with
+ * other steps than it has, and a message that has the loss alone. */
+static void test_restart_again__a_start_that_fails_is_told_once(void **state)
+{
+    (void)state;
+    scenario s;
+    char path[256], message[4096];
+    restart_start(&s, "shut",
+                  JOB_SETS(RESTART_STAGES, "checkpoint.every", "none", "fault.snapshot", "4 steps"),
+                  kill_once_shut);
+    expect_end(&s, FL_EFAILED);
+    json_t *failed = lines_with(s.dir, "events.jsonl", "\"run.failed\"");
+    json_t *steps = lines_with(s.dir, "steps.jsonl", "");
+    assert_int_equal(length(failed), 1);
+    const json_t *end = json_array_get(failed, 0);
+    snprintf(message, sizeof message, "%s", json_string_value(json_object_get(end, "message")));
+    assert_string_equal(s.outcome->message, message);
+    assert_non_null(strstr(message, "worker 1 (stage 1 of replica 0) was killed"));
+    assert_non_null(strstr(message, "; the run could not go back: "));
+    assert_true(length(steps) > 0);
+    assert_int_equal(json_integer_value(json_object_get(end, "steps")), length(steps));
+    json_decref(failed);
+    json_decref(steps);
+    snprintf(path, sizeof path, "%s/link", s.dir);
+    assert_int_equal(rmdir(path), 0);
+    scenario_forget(&s);
+}
+
 static void die_during_recovery(fl_worker_state *w)
 {
     while (count_events(scenario_here()->dir, "\"worker.lost\"", "\"rank\": 1") == 0) {
@@ -336,6 +377,7 @@ int main(void)
         cmocka_unit_test(test_restart_again__a_loss_in_a_switch_is_logged_once),
         cmocka_unit_test(test_restart_again__the_message_begins_with_the_first_loss),
         cmocka_unit_test(test_restart_again__a_return_that_fails_ends_the_run),
+        cmocka_unit_test(test_restart_again__a_start_that_fails_is_told_once),
         cmocka_unit_test(test_restart_again__gives_up_after_fault_restarts),
         cmocka_unit_test(test_restart_again__counts_all_that_are_lost_at_once),
         cmocka_unit_test(test_restart_again__its_clock_goes_on),
