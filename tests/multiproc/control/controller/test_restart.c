@@ -267,7 +267,7 @@ static void test_restart__tells_everything_once(void **state)
     expect_one_line("mine is no file of a checkpoint: it stays");
     expect_one_line("trace.start: step 1000 is not one of the run");
     expect_one_line("no trace: ");
-    expect_one_line("devices.memory: 2 x 1e+03 GiB, ");
+    expect_one_line("devices.memory: 2 x 1.0 TiB, ");
     scenario_forget(&s);
 }
 
