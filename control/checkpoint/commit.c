@@ -60,9 +60,10 @@ fl_status fl_checkpoint_remove(int dir_fd, int64_t step)
     fl_checkpoint_folder_name(step, name);
     int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) {
-        return errno == ENOENT
-                   ? FL_OK
-                   : fl_fail(FL_EFAILED, "%s is not a folder of this run: it stays", name);
+        bool is_foreign = errno == ENOTDIR || errno == ELOOP;
+        return errno == ENOENT ? FL_OK
+               : is_foreign ? fl_fail(FL_EFAILED, "%s is not a folder of this run: it stays", name)
+                            : fl_fail(FL_EFAILED, "%s stays: %s", name, strerror(errno));
     }
     empty_folder(fd, left, sizeof left);
     if (unlinkat(dir_fd, name, AT_REMOVEDIR) == 0 || errno == ENOENT) {

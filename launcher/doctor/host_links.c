@@ -6,6 +6,7 @@
 #include "device/text/size_text.h"
 #include "launcher/job/job.h"
 #include "launcher/run/hosts/hosts.h"
+#include "launcher/run/machine/open_files.h"
 
 #include <signal.h>
 #include <string.h>
@@ -90,6 +91,10 @@ static fl_status measure_pairs(const fl_cluster_file *file, const fl_hosts_sourc
                                             .partial = true,
                                             .dismiss = true,
                                             .quiet = true};
+    if (status == FL_OK) {
+        const fl_open_files_use use = {.n_workers = hosts->n, .ports = true};
+        status = fl_open_files_allow(&use);
+    }
     if (status == FL_OK && leave_out(asked, hosts, findings) > 1 &&
         reaches_itself(file, &hosts->host[0], job, findings)) {
         status = fl_host_survey_run(&options, found, &stopped);

@@ -31,9 +31,10 @@ void fl_doctor_judge_limits(const fl_doctor_limits *l, fl_findings *findings)
 {
     char one[32], two[32], locked[FL_SIZE_TEXT_MAX];
     /* A run raises its own limit as far as the hard one; below this, even two workers fail. */
-    fl_verdict verdict = l->files < fl_open_files_least(2) ? FL_VERDICT_ERROR
-                         : l->files < FILES_WANTED         ? FL_VERDICT_WARNING
-                                                           : FL_VERDICT_OK;
+    const fl_open_files_use two_workers = {.n_workers = 2};
+    fl_verdict verdict = l->files < fl_open_files_least(&two_workers) ? FL_VERDICT_ERROR
+                         : l->files < FILES_WANTED                    ? FL_VERDICT_WARNING
+                                                                      : FL_VERDICT_OK;
     fl_finding *f =
         fl_finding_add(findings, verdict, "files", "%s open files (ulimit -n), at most %s",
                        limit_text(l->files, one), limit_text(l->files_most, two));

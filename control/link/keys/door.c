@@ -4,6 +4,7 @@
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
+#include "device/system/files/count_files.h"
 #include "device/system/tcp_retry.h"
 #include "device/system/thread.h"
 #include "device/system/thread_priority.h"
@@ -26,7 +27,7 @@ enum {
     SPARE_MIN = 64,
     BACKLOG_MIN = 8,
     BACKLOG_MAX = 128, /* workers that start at once are not sent away for a second */
-    PORTS_OF_A_RUN = 6,
+    PORTS_OF_A_RUN = 4,
     TURN_MS = 100,
     TELL_EVERY_US = 10000000
 };
@@ -44,26 +45,21 @@ int fl_door_most(uint64_t limit, int open)
 {
     int most = limit < INT32_MAX ? (int)limit : INT32_MAX;
     int spare = most / 4 > SPARE_MIN ? most / 4 : SPARE_MIN;
-    most -= spare;
-    most = most < open + CONNECTIONS_MAX ? most : open + CONNECTIONS_MAX;
-    return most > open + SPARE_MIN ? most : open + SPARE_MIN; /* else nobody could come in */
+    most = most > spare ? most - spare : 0;
+    return most < open + CONNECTIONS_MAX ? most : open + CONNECTIONS_MAX;
+}
+
+uint64_t fl_door_limit(uint64_t most)
+{
+    uint64_t spare = most / 3; /* a quarter of the sum */
+    return most + (spare > SPARE_MIN ? spare : SPARE_MIN);
 }
 
 int fl_door_backlog(uint64_t limit, int most)
 {
-    uint64_t fair = limit > (uint64_t)most ? (limit - (uint64_t)most) / PORTS_OF_A_RUN : 0;
+    uint64_t half = limit > (uint64_t)most ? (limit - (uint64_t)most) / 2 : 0;
+    uint64_t fair = half / PORTS_OF_A_RUN;
     return fair < BACKLOG_MIN ? BACKLOG_MIN : fair > BACKLOG_MAX ? BACKLOG_MAX : (int)fair;
-}
-
-/* The lowest number that is free; INT32_MAX: none is. */
-static int lowest_free(int fd)
-{
-    int lowest = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (lowest < 0) {
-        return INT32_MAX;
-    }
-    close(lowest);
-    return lowest;
 }
 
 /* ---- the thread ---- */
@@ -87,7 +83,7 @@ static void set_shut(fl_door *d, bool shut)
 
 static void look_at_files(fl_door *d)
 {
-    bool full = lowest_free(d->end) >= d->most;
+    bool full = fl_count_files() >= d->most;
     if (full == d->shut) {
         return;
     }
@@ -129,7 +125,7 @@ static fl_status start_thread(fl_door *d)
     if (d->epoll < 0 || !watch_descriptor(d, d->end) || getrlimit(RLIMIT_NOFILE, &limit) != 0) {
         return fl_fail(FL_EIO, "cannot watch ports: %s", strerror(errno));
     }
-    d->most = fl_door_most(limit.rlim_cur, lowest_free(d->end));
+    d->most = fl_door_most(limit.rlim_cur, fl_count_files());
     d->backlog = fl_door_backlog(limit.rlim_cur, d->most);
     return fl_thread_start(&d->thread, watch_ports, d, "the thread that watches ports");
 }

@@ -1,11 +1,10 @@
 /* Keeps a flood of connections from taking the descriptors that the run needs.
  *
  * ZeroMQ accepts every connection that comes, and ends the process where it finds no descriptor.
- * One thread watches the ports. New descriptors get the lowest free number, so that number shows
- * how many there are. Where it reaches a limit, the thread has the kernel drop whatever arrives at
- * the ports for new connections; those that exist go on. A client whose first packet was dropped
- * sends it again, after 1 s, 2 s, 4 s, and so comes in once strangers have been closed
- * (ZMQ_HANDSHAKE_IVL). */
+ * One thread watches the ports and counts the descriptors of the process. Where they reach a limit,
+ * it has the kernel drop whatever arrives at the ports for new connections; those that exist go on.
+ * A client whose first packet was dropped sends it again, after 1 s, 2 s, 4 s, and so comes in once
+ * strangers have been closed (ZMQ_HANDSHAKE_IVL). */
 #ifndef FL_CONTROL_LINK_KEYS_DOOR_H
 #define FL_CONTROL_LINK_KEYS_DOOR_H
 
@@ -26,14 +25,18 @@ void fl_door_close(fl_door **door);
  * context. False, with zmq_errno. */
 bool fl_door_bind(fl_door *door, void *zmq, void *socket, const char *endpoint);
 
-/* The number of descriptors at which ports are shut.
+/* The number of descriptors at which ports are shut: whatever comes, a quarter of the limit, and 64
+ * at least, stay the run's.
  * limit  RLIMIT_NOFILE
  * open   descriptors that the process had before its ports
  * Pure. */
 int fl_door_most(uint64_t limit, int open);
 
+/* The lowest RLIMIT_NOFILE at which ports are not shut below `most` descriptors. Pure. */
+uint64_t fl_door_limit(uint64_t most);
+
 /* How many connections may wait for accept at each port. Those still come in when ports are shut,
- * so they share the descriptors that are left then.
+ * so at all ports together they have half of the descriptors that are left then.
  * most  of fl_door_most
  * Pure. */
 int fl_door_backlog(uint64_t limit, int most);

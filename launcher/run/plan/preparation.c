@@ -426,6 +426,17 @@ static void warn_of_no_decision(const fl_preparation *p)
     }
 }
 
+/* Only the head listens. */
+static fl_status allow_files(const fl_preparation *p)
+{
+    bool control = p->joined == NULL && p->job->control.listen[0] != '\0';
+    bool metrics = p->joined == NULL && p->job->control.metrics[0] != '\0';
+    const fl_open_files_use use = {.n_workers = p->n_ranks,
+                                   .ports = p->hosts != NULL || control,
+                                   .n_servers = control + metrics};
+    return fl_open_files_allow(&use);
+}
+
 fl_status fl_preparation_check(fl_preparation *p)
 {
     fl_sample_shape sample;
@@ -435,7 +446,7 @@ fl_status fl_preparation_check(fl_preparation *p)
     FL_TRY(fl_device_cpu_check_kernels());
     FL_TRY(survey_devices(p));
     FL_TRY(try_nccl(p));
-    FL_TRY(fl_open_files_allow(p->n_ranks));
+    FL_TRY(allow_files(p));
     FL_TRY(check_data(p, &sample));
     size_t n_layers = (size_t)fl_model_n_layers(p->model);
     FL_TRY(fl_alloc_array(n_layers, sizeof *p->memory_one, (void **)&p->memory_one));

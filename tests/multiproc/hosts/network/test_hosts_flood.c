@@ -3,7 +3,8 @@
  * socket, and that of metrics. It keeps them open, in silence, with junk, with half a greeting, or
  * with a request of HTTP that never ends, and opens each anew as soon as it is closed. Would catch:
  * a head that ends, that cannot open a file, that stops training, or that nobody reaches
- * afterwards: a worker that is started anew, a client of the control socket, one of the metrics. */
+ * afterwards: a worker that is started anew, a client of the control socket, one of the metrics.
+ * And one that says it can do with a limit and cannot. */
 #include "support/hosts/net_hosts.h"
 
 #include <arpa/inet.h>
@@ -30,6 +31,8 @@ enum {
     FILES = 192,   /* that each process of the head may have */
     HELD = 2500,   /* connections of the stranger */
     FURTHER = 200, /* steps */
+    LEAST = 128,   /* that a head of two workers accepts */
+    WATCHERS = 4,
     PORT = 5570,
     CONTROL_PORT = 5580,
     METRICS_PORT = 5590
@@ -106,6 +109,9 @@ static pid_t start_stranger(const net_hosts *h)
 }
 
 /* ---- the run ---- */
+
+#define SHORT_CHECKPOINTS                                                                          \
+    "--set train.max_steps=1000000 --set train.epochs=10000 --set checkpoint.every='50 steps' "
 
 /* NET_AWAIT, and what the programs said where that never comes. */
 #define AWAIT(h, condition)                                                                        \
@@ -233,11 +239,69 @@ static void test_hosts_flood__leaves_room_for_the_hosts_that_are_awaited(void **
     net_hosts_expect(h, 0);
 }
 
+static pid_t start_watcher(const net_hosts *h)
+{
+    char arguments[FOLDER_SIZE + 32];
+    snprintf(arguments, sizeof arguments, "ctl %s/run watch", h->dir);
+    return net_hosts_start(h, 0, "watch.log", arguments);
+}
+
+static bool ask_near(const net_hosts *h)
+{
+    return net_hosts_shell("timeout 20 '%s/frostline' ctl %s/run status", FL_BINARY_DIR, h->dir);
+}
+
+/* With the least limit that a run accepts, and clients of the control socket in the run directory,
+ * which no port keeps away. */
+static void test_hosts_flood__leaves_room_at_the_least_limit(void **state)
+{
+    net_hosts *h = *state;
+    const struct rlimit few = {LEAST, LEAST};
+    char command[NET_HOSTS_TEXT], refused[96];
+    pid_t watcher[WATCHERS];
+    NET_NEED(h);
+    net_hosts_write_file(h, "ab");
+    snprintf(refused, sizeof refused, "a limit of %d .ulimit -n.; .*needs at least %d: ulimit",
+             LEAST - 1, LEAST);
+    snprintf(command, sizeof command, "cd %s && ulimit -n %d && ip netns exec %s '%s/frostline' ",
+             h->dir, LEAST - 1, h->host[0].space, FL_BINARY_DIR);
+    assert_true(net_hosts_shell("%s run " NET_JOB SHORT_CHECKPOINTS
+                                " --run-dir %s/run --hosts hosts.yaml --listen tcp://%s:%d 2>err; "
+                                "[ $? = 2 ] && grep '%s' err && [ ! -e run ]",
+                                command, h->dir, h->host[0].address, PORT, refused));
+    net_hosts_start_head(h, NET_JOB SHORT_CHECKPOINTS);
+    assert_int_equal(prlimit(h->head, RLIMIT_NOFILE, &few, NULL), 0);
+    net_hosts_start_agent(h, 1);
+    AWAIT(h, net_hosts_n_steps(h) > 0);
+    pid_t stranger = start_stranger(h);
+    AWAIT(h, net_hosts_log_has(h, "head.log", "64 descriptors are in use: new connections wait"));
+    for (int i = 0; i < WATCHERS; i++) {
+        watcher[i] = start_watcher(h);
+        assert_true(ask_near(h));
+    }
+    int checkpoints = net_hosts_n_events(h, "checkpoint.written", "");
+    AWAIT(h, net_hosts_n_events(h, "checkpoint.written", "") > checkpoints + 4);
+    int files = net_hosts_n_files(h->head);
+    print_message("%d descriptors of %d\n", files, LEAST);
+    assert_true(files < LEAST);
+    expect_no(h, "checkpoint.failed");
+    assert_false(net_hosts_log_has(h, "head.log", "could not be removed"));
+    kill(stranger, SIGKILL);
+    waitpid(stranger, NULL, 0);
+    kill(h->head, SIGINT);
+    assert_int_equal(net_hosts_await_exit(&h->head), 130);
+    for (int i = 0; i < WATCHERS; i++) {
+        waitpid(watcher[i], NULL, 0); /* the run has ended */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_hosts_flood__leaves_room_for_the_run, make_three,
                                         net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_hosts_flood__leaves_room_at_the_least_limit,
+                                        make_three, net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(
             test_hosts_flood__leaves_room_for_the_hosts_that_are_awaited, make_three,
             net_hosts_tear_down),

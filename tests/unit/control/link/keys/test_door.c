@@ -1,11 +1,14 @@
-/* How many descriptors a process may have before its ports are shut. Would catch: a limit that
- * leaves the run none, and one at which nobody can come in. */
+/* How many descriptors a process may have before its ports are shut. Would catch: a limit of which
+ * strangers take what is the run's, and one that is said to suffice and does not. */
 #include "control/link/keys/door.h"
+#include "device/system/files/count_files.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -16,7 +19,35 @@ static void test_door__keeps_descriptors_for_the_run(void **state)
     assert_int_equal(fl_door_most(192, 40), 128);
     assert_int_equal(fl_door_most(1000000, 40), 40 + 1024); /* memory is bounded, too */
     assert_int_equal(fl_door_most(UINT64_MAX, 0), 1024);
-    assert_int_equal(fl_door_most(1024, 900), 964); /* the program has opened most of them itself */
+    assert_int_equal(fl_door_most(1024, 900), 768); /* whoever has opened the others */
+    assert_int_equal(fl_door_most(128, 40), 64);
+    assert_int_equal(fl_door_most(90, 40), 26); /* shut from the start */
+    assert_int_equal(fl_door_most(64, 40), 0);
+    assert_int_equal(fl_door_most(28, 10), 0);
+}
+
+static void test_door__tells_the_limit_that_suffices(void **state)
+{
+    (void)state;
+    assert_int_equal(fl_door_limit(64), 128);
+    assert_int_equal(fl_door_limit(768), 1024);
+    for (int most = 1; most < 1000; most++) {
+        int least = (int)fl_door_limit((uint64_t)most);
+        assert_true(fl_door_most((uint64_t)least, 0) >= most);
+        assert_true(fl_door_most((uint64_t)least - 2, 0) < most);
+    }
+}
+
+/* Would catch: strangers with high numbers that are not counted once a low number is free. */
+static void test_door__counts_descriptors_of_any_number(void **state)
+{
+    (void)state;
+    int before = fl_count_files();
+    int high = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, before + 100);
+    assert_true(high >= before + 100);
+    assert_int_equal(fl_count_files(), before + 1);
+    close(high);
+    assert_int_equal(fl_count_files(), before);
 }
 
 /* Would catch: workers that wait for a second because more of them start at once than a port lets
@@ -24,8 +55,8 @@ static void test_door__keeps_descriptors_for_the_run(void **state)
 static void test_door__lets_some_wait(void **state)
 {
     (void)state;
-    assert_int_equal(fl_door_backlog(192, 128), 10);
-    assert_int_equal(fl_door_backlog(1024, 768), 42);
+    assert_int_equal(fl_door_backlog(192, 128), 8);
+    assert_int_equal(fl_door_backlog(1024, 768), 32);
     assert_int_equal(fl_door_backlog(1000000, 1064), 128);
     assert_int_equal(fl_door_backlog(64, 64), 8);
 }
@@ -34,6 +65,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_door__keeps_descriptors_for_the_run),
+        cmocka_unit_test(test_door__tells_the_limit_that_suffices),
+        cmocka_unit_test(test_door__counts_descriptors_of_any_number),
         cmocka_unit_test(test_door__lets_some_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
