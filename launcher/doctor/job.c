@@ -137,8 +137,8 @@ void fl_doctor_look_at_loopback(const fl_preparation *p, const char *address, fl
         fl_loopback_works(&placed, &fault)) {
         return;
     }
-    fl_finding *f =
-        fl_finding_add(findings, FL_VERDICT_ERROR, FL_DOCTOR_SOCKETS, "%s", fault.found);
+    fl_finding *f = fl_finding_add(findings, FL_VERDICT_ERROR, FL_DOCTOR_SOCKETS, "host %s: %s",
+                                   own.name, fault.found);
     fl_finding_advise(f, "a run refuses this host: %s", fault.mend);
 }
 

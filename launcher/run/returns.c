@@ -91,13 +91,14 @@ bool fl_returns_is_begun(const fl_run_losses *l)
     return l != NULL && (l->trained || !l->resumed);
 }
 
-/* The host that this one does not reach, and was left out for; -1: none, or that one is gone for
- * another reason, so that it keeps nobody out any more. */
+/* The host that this one does not reach, and was left out for, itself where its loopback is
+ * filtered; -1: none, or another one that is gone for another reason, so that it keeps nobody out
+ * any more. */
 static int keeps_out(const fl_run_losses *l, int i)
 {
     const fl_lasting_host *host = fl_lasting_host_of(&l->lasting, i);
     int other = host == NULL ? -1 : host->record.apart_from - 1;
-    return other > 0 && fl_lasting_is_gone(&l->lasting, other) ? -1 : other;
+    return other > 0 && other != i && fl_lasting_is_gone(&l->lasting, other) ? -1 : other;
 }
 
 static void leave_out_host(const fl_run_losses *l, int i, fl_lasting_host *known, fl_host *host)

@@ -62,9 +62,13 @@ void fl__gate_lose_worker(fl__gate *g, int rank)
     c->lives = false;
 }
 
+/* The run that has not begun ends if a host cannot take part, and says then why. */
 static void say_lost(const fl_host *host, const fl__remote_host *r)
 {
     char workers[FL_COUNT_BYTES];
+    if (r->unfit && !r->late) {
+        return;
+    }
     if (r->unfit) {
         fl_log(FL_LOG_WARN, "host %s (%s) cannot take part: %s", host->name, host->address, r->why);
     } else {

@@ -5,7 +5,8 @@
  *     controller ── APART ──> gate ── APART ──> the host that the run does without: ends its
  *                                               workers, and asks to join again
  *     that host waits ── REACH, once a second: what had failed ──> its agent, or the other host
- *       until that has succeeded often enough in a row, or the other host is gone as well */
+ *       until that has succeeded often enough in a row, or the other host is gone as well
+ * A host whose loopback is filtered is its own other host. */
 #include "control/agent/gate/gate_state.h"
 
 #include "device/errors/log.h"
@@ -171,11 +172,21 @@ static void try_again(fl__gate *g, int i, int other)
     r->tried = can && begin_trial(g, i, other, &order) ? order.number : 0;
 }
 
+static void say_held(const fl_hosts *hosts, int i, int other)
+{
+    if (other == i) {
+        fl_log(FL_LOG_INFO, "host %s may join once its loopback works", hosts->host[i].name);
+    } else {
+        fl_log(FL_LOG_INFO, "host %s may join once it reaches host %s", hosts->host[i].name,
+               hosts->host[other].name);
+    }
+}
+
 bool fl__gate_holds_host(fl__gate *g, int i, const fl_host_peer *from)
 {
     fl__remote_host *r = &g->remote[i];
     int other = r->apart_from - 1;
-    bool is_gone = other > 0 && g->remote[other].state == FL__HOST_GONE;
+    bool is_gone = other > 0 && other != i && g->remote[other].state == FL__HOST_GONE;
     if (other < 0 || is_gone || r->n_reached >= trials_of(r)) {
         r->held.n = 0;
         return false;
@@ -185,11 +196,10 @@ bool fl__gate_holds_host(fl__gate *g, int i, const fl_host_peer *from)
     (void)fl__gate_send_to_host(g, from, &alive);
     r->held = *from;
     if (is_new) {
-        fl_log(FL_LOG_INFO, "host %s may join once it reaches host %s", g->hosts->host[i].name,
-               g->hosts->host[other].name);
+        say_held(g->hosts, i, other);
         r->tried_us = 0;
     }
-    bool is_there = other == 0 || g->remote[other].state == FL__HOST_JOINED;
+    bool is_there = other == 0 || other == i || g->remote[other].state == FL__HOST_JOINED;
     bool is_asked = g->ask.number != 0; /* the hosts try something else */
     if (is_there && !is_asked && fl_now_us() - r->tried_us > TRY_MS * INT64_C(1000)) {
         try_again(g, i, other);

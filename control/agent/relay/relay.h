@@ -63,6 +63,7 @@ typedef struct fl_relay_end {
     bool failed;       /* the run has failed on the head */
     bool drained;      /* the run goes on without this host, and has lost nothing */
     bool joined;       /* this host has joined the run */
+    bool told;         /* the agent's process has told the user why */
 } fl_relay_end;
 
 /* Join the run, and serve it until it is over, or until the run has drained this host (*end):

@@ -172,6 +172,7 @@ fl_status fl__relay_note_agent_end(fl__relay *r, fl_relay_end *end)
         snprintf(text, sizeof text, "its agent ended with exit code %d; its terminal says why",
                  end->exit_code);
     }
+    end->told = r->why[0] != '\0' && !r->doubted;
     bool is_unfit = r->why[0] != '\0' && end->exit_code == FL_HOST_EXIT_UNFIT;
     fl__relay_send_text(r, is_unfit ? FL_HOST_UNFIT : FL_HOST_LEAVE, text);
     return fl_fail(FL_EFAILED, "%s", text);

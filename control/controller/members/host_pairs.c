@@ -103,7 +103,8 @@ static void leave_out(fl_controller *controller, int host, int64_t now_us)
     fl_host_pairs *pairs = &controller->host_pairs;
     const fl_host_pair *p = find_pair(&pairs->sight, host);
     int other = p->a == host ? p->b : p->a;
-    const fl_host_trial trial = {.port = p->port, .by_other = p->a == other};
+    bool own = other == host; /* its agent tries its own door: a port of a worker is gone */
+    const fl_host_trial trial = {.port = own ? 0 : p->port, .by_other = !own && p->a == other};
     fl_host_record *r = &controller->hosts.records[host];
     char why[FL_HOST_WHY_MAX + 1];
     explain_pair(controller->options, p, host, why);

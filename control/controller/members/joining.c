@@ -162,6 +162,15 @@ static void ask_for_it(fl_controller *controller, int rank, int64_t now_us)
     }
 }
 
+/* Whether its host has said, while it joined, that it cannot take part: that is no loss of a
+ * worker, and the event of the host says why. */
+static bool is_refused_with_host(const fl_controller *controller, int rank)
+{
+    const fl_host_watch *h = &controller->hosts;
+    int i = h->records == NULL ? -1 : fl_hosts_of(h->table, rank);
+    return i > 0 && h->records[i].state == FL_HOST_STATE_LOST && h->records[i].unfit;
+}
+
 /* It ended before it had joined the run. */
 static void log_early_end(fl_controller *controller, int rank, int64_t now_us)
 {
@@ -175,6 +184,9 @@ static void log_early_end(fl_controller *controller, int rank, int64_t now_us)
                                                       : FL_LOSS_EXITED;
     j->late = FL_LOSS_NONE;
     w->lost_outside = true;
+    if (is_refused_with_host(controller, rank)) {
+        return;
+    }
     fl_watch_text(w, kind, now_us, text, sizeof text);
     controller->recovery.sums.n_losses++;
     fl_event_log_survived(&controller->log, w, kind, fl_watch_kind_text(kind), text);

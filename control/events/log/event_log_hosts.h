@@ -1,4 +1,5 @@
-/* The events of hosts: hosts.measured, host.joined, host.draining, host.drained, host.lost. */
+/* The events of hosts: hosts.measured, host.joined, host.draining, host.drained, host.lost,
+ * host.refused. */
 #ifndef FL_CONTROL_EVENTS_LOG_EVENT_LOG_HOSTS_H
 #define FL_CONTROL_EVENTS_LOG_EVENT_LOG_HOSTS_H
 

@@ -200,7 +200,7 @@ static int run_agent(const fl_args *args)
     fl_relay_end end = {.exit_code = 0};
     fl_status status = join_run(args, &keys, &end);
     explicit_bzero(&keys, sizeof keys);
-    if (status != FL_OK) {
+    if (status != FL_OK && !end.told) {
         fl_complain("%s", fl_errmsg());
     }
     return exit_of(status, &end);

@@ -217,7 +217,9 @@ static int exit_of_task(const fl_run_hosts *hosts, fl_status status, const fl_re
     if (status == FL_OK) {
         return end->joined ? FL_EXIT_DONE : fl_meeting_last_word(&hosts->meeting);
     }
-    fl_complain("%s", fl_errmsg());
+    if (!end->told) {
+        fl_complain("%s", fl_errmsg());
+    }
     if (status == FL_ESTOPPED) {
         return end->joined                     ? FL_EXIT_DONE
                : end->signal_number == SIGTERM ? FL_EXIT_TERMINATED

@@ -36,8 +36,7 @@ bool fl_loopback_works(const fl_preparation *p, fl_loopback_fault *fault)
     }
     fault->allowed = reach.allowed;
     fault->mend = reach.mend;
-    snprintf(fault->found, sizeof fault->found, "%s%s%s%s: %s", host == NULL ? "" : "host ",
-             host == NULL ? "" : host->name, host == NULL ? "" : ": ", need, reach.found);
+    snprintf(fault->found, sizeof fault->found, "%s: %s", need, reach.found);
     return false;
 }
 
@@ -48,6 +47,8 @@ fl_status fl_loopback_check(const fl_preparation *p)
     if (fl_loopback_works(p, &fault)) {
         return FL_OK;
     }
-    return fl_fail(FL_ENOTSUP, "%s; allowed: %s (`frostline doctor`%s%s checks it)", fault.found,
+    bool named = host != NULL && p->joined == NULL; /* the head names a host that joins */
+    return fl_fail(FL_ENOTSUP, "%s%s%s%s; allowed: %s (`frostline doctor`%s%s checks it)",
+                   named ? "host " : "", named ? host->name : "", named ? ": " : "", fault.found,
                    fault.allowed, host == NULL ? "" : " on host ", host == NULL ? "" : host->name);
 }

@@ -6,8 +6,7 @@
 #include "launcher/run/plan/preparation.h"
 
 typedef struct fl_loopback_fault {
-    char found[512]; /* "host b: workers 1 .. 2 cannot reach each other: loopback is filtered: ..."
-                      */
+    char found[512]; /* "workers 1 .. 2 cannot reach each other: loopback is filtered: ..." */
     const char *allowed, *mend; /* as in control/agent/measure/own_reach.h */
 } fl_loopback_fault;
 

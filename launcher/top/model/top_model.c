@@ -371,17 +371,10 @@ static void end_by(fl_top_model *m, const char *name, const json_t *event)
 
 void fl_top_model_event(fl_top_model *m, const char *line)
 {
-    static const char *const warnings[] = {"run.stalled",
-                                           "run.failed",
-                                           "worker.lost",
-                                           "worker.slow",
-                                           "agent.lost",
-                                           "host.lost",
-                                           "trace.failed",
-                                           "transition.cancelled",
-                                           "checkpoint.failed",
-                                           "step.nonfinite",
-                                           NULL};
+    static const char *const warnings[] = {
+        "run.stalled",          "run.failed",        "worker.lost",    "worker.slow",
+        "agent.lost",           "host.lost",         "host.refused",   "trace.failed",
+        "transition.cancelled", "checkpoint.failed", "step.nonfinite", NULL};
     json_t *event = json_loads(line, 0, NULL);
     const char *name = json_string_value(json_object_get(event, "event"));
     if (name != NULL) {

@@ -39,6 +39,7 @@ static const struct {
     {"host.draining", "host {host} is to leave ({why})"},
     {"host.drained", "host {host} has left the run, after {seconds} s"},
     {"host.lost", "host {host} is lost: {why}"},
+    {"host.refused", "host {host} cannot take part: {why}"},
     {"worker.slow", "worker {rank} computes slowly: {own_ms} ms, {expected_ms} expected"},
     {"worker.recovered", "worker {rank} computes at its usual speed again"},
     {"evaluation", "evaluated after step {step+}: validation loss {validation_loss}, accuracy "

@@ -1,7 +1,8 @@
 /* Hosts whose firewall drops what goes over the interface lo, through which the workers of one host
  * reach each other. Would catch: a run that hangs at its start or in a change of the plan, a
  * message that does not say where loopback is filtered, and a host with one worker that is kept
- * from a run for that. */
+ * from a run for that; a host that is refused and counts as lost, or that is left out and does not
+ * join again once its loopback works. */
 #include "support/hosts/net_filter.h"
 
 #include <setjmp.h>
@@ -51,6 +52,14 @@ static void assert_said(const net_hosts *h, const char *log, const char *text)
     }
 }
 
+static void assert_said_once(const net_hosts *h, const char *log, const char *text)
+{
+    if (!net_hosts_shell("[ $(grep -c '%s' %s/%s) = 1 ]", text, h->dir, log)) {
+        net_hosts_show_logs(h);
+        fail_msg("%s does not say once: %s", log, text);
+    }
+}
+
 static void test_hosts_loopback__a_filtered_host_is_refused_at_the_start(void **state)
 {
     net_hosts *h = *state;
@@ -62,10 +71,12 @@ static void test_hosts_loopback__a_filtered_host_is_refused_at_the_start(void **
     const char *const logs[] = {"head.log", "b.log"};
     for (int i = 0; i < 2; i++) {
         assert_said(h, logs[i],
-                    "host b: workers 1 .. 2 cannot reach each other: loopback is filtered: "
+                    ": workers 1 .. 2 cannot reach each other: loopback is filtered: "
                     "10.213.8.2 over the interface lo, port");
         assert_said(h, logs[i], "`frostline doctor` on host b");
+        assert_said_once(h, logs[i], "loopback is filtered");
     }
+    assert_said(h, "head.log", "on host b (10.213.8.2): workers 1 .. 2");
     assert_int_equal(net_hosts_n_events(h, "worker.ready", ""), 0);
 }
 
@@ -177,38 +188,70 @@ static void filter_while_training(net_hosts *h, int host, const char *more)
     filter_now(h, host);
 }
 
-/* The host is lost, as one that other hosts do not reach; once it asks to join again, it is refused
- * as at the start. */
-static void lose_filtered_host(net_hosts *h, const char *more, const char *goes_on)
+/* The host is left out, as one that other hosts do not reach, and joins again once its loopback
+ * works. */
+static void leave_out_filtered_host(net_hosts *h, const char *more, const char *goes_on)
 {
+    const char *const b = "\"host\": \"b\"";
     filter_while_training(h, B, more);
     NET_AWAIT(net_hosts_n_events(h, goes_on, "") == 1);
-    assert_int_equal(net_hosts_await_exit(&h->host[B].agent), BAD_INPUT);
-    int n = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "host b may join once its loopback works"));
+    int n = net_hosts_n_steps(h), n_joined = net_hosts_n_events(h, "host.joined", b);
     NET_AWAIT(net_hosts_n_steps(h) > n + STEPS);
+    net_filter_loopback(h, B, false);
+    NET_AWAIT(net_hosts_n_events(h, "host.joined", b) == n_joined + 1);
+    NET_AWAIT(net_hosts_n_events(h, "worker.joined", b) == 2);
     kill(h->head, SIGTERM);
-    net_hosts_expect_codes(h, STOPPED, STOPPED); /* that of b has ended */
+    net_hosts_expect_codes(h, STOPPED, STOPPED);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", "\"apart_from\": \"b\""), 1);
+    assert_int_equal(net_hosts_n_events(h, "host.lost", ""), 1);
     assert_said(h, "head.log",
                 "host b (10.213.8.2): its workers do not reach each other over the interface lo: "
                 "loopback is filtered (worker ");
     assert_said(h, "b.log", "the run goes on without this host: its workers do not reach each");
-    assert_said(h, "b.log", "host b: workers 1 .. 2 cannot reach each other");
+    assert_said(h, "b.log", "it joins again when they do");
 }
 
-static void test_hosts_loopback__a_filter_while_training_loses_the_host(void **state)
+static void test_hosts_loopback__a_filter_while_training_leaves_the_host_out(void **state)
 {
     net_hosts *h = *state;
     NET_NEED(h);
-    lose_filtered_host(h, "--set fault.detect=2s", "run.recovered");
+    leave_out_filtered_host(h, "--set fault.detect=2s", "run.recovered");
 }
 
 static void test_hosts_loopback__a_run_goes_back_without_the_filtered_host(void **state)
 {
     net_hosts *h = *state;
     NET_NEED(h);
-    lose_filtered_host(h,
-                       "--set fault.detect=2s --set pipe.k=3 --set autodp.r=1 --set model.blocks=3",
-                       "run.resumed");
+    leave_out_filtered_host(
+        h, "--set fault.detect=2s --set pipe.k=3 --set autodp.r=1 --set model.blocks=3",
+        "run.resumed");
+}
+
+/* Nothing is lost by that. */
+static void test_hosts_loopback__a_filtered_host_is_refused_when_it_joins(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_head(h, ENDLESS, "");
+    net_hosts_start_agent(h, B);
+    NET_AWAIT(net_hosts_n_steps(h) >= STEPS);
+    kill(h->host[B].agent, SIGKILL);
+    (void)net_hosts_await_exit(&h->host[B].agent);
+    NET_AWAIT(net_hosts_n_events(h, "worker.lost", "") == 2);
+    net_filter_loopback(h, B, true);
+    net_hosts_start_agent(h, B);
+    assert_int_equal(net_hosts_await_exit(&h->host[B].agent), BAD_INPUT);
+    NET_AWAIT(net_hosts_n_events(h, "host.refused", "workers 1 .. 2 cannot reach each other") == 1);
+    int n = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) > n + STEPS);
+    kill(h->head, SIGTERM);
+    net_hosts_expect_codes(h, STOPPED, STOPPED); /* that of b has ended */
+    assert_int_equal(net_hosts_n_events(h, "host.lost", ""), 1);
+    assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), 2);
+    assert_said(h, "head.log", "workers lost 2 times");
+    assert_said(h, "head.log", "host b (10.213.8.2) cannot take part: workers 1 .. 2 cannot");
+    assert_said_once(h, "b.log", "loopback is filtered");
 }
 
 /* A head is never left out. */
@@ -254,8 +297,9 @@ int main(void)
         WITH(test_hosts_loopback__an_interface_that_is_down_is_named, make_large_a),
         WITH(test_hosts_loopback__a_host_with_one_worker_needs_none, make_small),
         WITH(test_hosts_loopback__without_other_hosts_it_is_refused_too, make_small),
-        WITH(test_hosts_loopback__a_filter_while_training_loses_the_host, make_large_b),
+        WITH(test_hosts_loopback__a_filter_while_training_leaves_the_host_out, make_large_b),
         WITH(test_hosts_loopback__a_run_goes_back_without_the_filtered_host, make_large_b),
+        WITH(test_hosts_loopback__a_filtered_host_is_refused_when_it_joins, make_large_b),
         WITH(test_hosts_loopback__a_filter_on_the_head_ends_the_run, make_large_a),
         WITH(test_hosts_loopback__a_filter_in_the_start_ends_the_run, make_large_a),
     };

@@ -38,6 +38,8 @@ static void test_words__are_for_people(void **state)
     check("{\"time\": 3, \"event\": \"worker.lost\", \"rank\": 3, \"host\": \"b\", \"how\": "
           "\"killed\", \"message\": \"gone\"}",
           "    3.0 s  worker 3 of host b lost (killed): gone");
+    check("{\"time\": 3, \"event\": \"host.refused\", \"host\": \"b\", \"why\": \"no lo\"}",
+          "    3.0 s  host b cannot take part: no lo");
     check("{\"time\": 3, \"event\": \"host.lost\", \"host\": \"b\", \"why\": \"silent\"}",
           "    3.0 s  host b is lost: silent");
     check("{\"time\": 0, \"event\": \"run.failed\", \"message\": \"one\\u001b[31m\\ntwo\"}",
