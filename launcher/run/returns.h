@@ -30,7 +30,7 @@ typedef struct fl_run_losses {
     bool trained;            /* all workers were ready once: its directory is this process's */
     int n;                   /* returns in a row to a state before the loss that came before */
     int most;                /* fault.restarts */
-    char why[600];           /* of the last loss */
+    char why[1024];          /* of the last loss */
     char dir[PATH_MAX];      /* of the run */
     fl_return_choice back;   /* what the controller was told last */
     fl_hosts *hosts;         /* of several: those that it has lost are absent; NULL: it has one */

@@ -17,6 +17,7 @@
 #include "control/events/worker_log.h"
 #include "device/errors/log.h"
 #include "device/text/shell_text.h"
+#include "device/text/utf8.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -24,7 +25,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { TAIL_BYTES = 1024 };
+enum { TAIL_BYTES = 1024, FIRST_BYTES = 512, OTHERS_BYTES = 304 };
 
 /* The step from which on ledger.bin or steps.jsonl lacks steps, as after a full disk; INT64_MAX:
  * none. A run cannot continue from a later state. */
@@ -144,8 +145,10 @@ void fl_losses_explain(fl_controller *controller)
     sums->fails_again =
         controller->shutdown.loss == FL_LOSS_REPORTED && !fl_status_is_regroup(lost->failure);
     bool opens = controller->shutdown.loss == FL_LOSS_NEVER_READY && waits[0] != 0;
-    snprintf(sums->why, sizeof sums->why, "%.300s%s%.300s%s%s", what, opens ? "; " : "",
-             opens ? waits : "", stop[0] == 0 ? "" : ", and ", stop);
+    char first[FIRST_BYTES], others[OTHERS_BYTES];
+    snprintf(sums->why, sizeof sums->why, "%s%s%s%s%s", fl_text_fit(what, first, sizeof first),
+             opens ? "; " : "", fl_text_fit(opens ? waits : "", others, sizeof others),
+             stop[0] == 0 ? "" : ", and ", stop);
     if (stop[0] != 0) {
         size_t n = strlen(what);
         snprintf(what + n, sizeof what - n, "; the run cannot go on: %s", stop);

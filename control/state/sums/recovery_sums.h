@@ -17,7 +17,7 @@ typedef struct fl_recovery_sums {
     int k, r;             /* that the run is to have (control/elastic/elastic.h) */
     int n_started;        /* ranks below it have had a worker since the run began */
     bool fails_again;     /* the last lost worker reported a failure of its own */
-    char why[600];        /* the last loss that none could make good, and why; "": none */
+    char why[1024];       /* the last loss that none could make good, and why; "": none */
 } fl_recovery_sums;
 
 #endif

@@ -270,6 +270,8 @@ static void test_hosts_loopback__a_filter_on_the_head_ends_the_run(void **state)
     NET_NEED(h);
     filter_while_training(h, A, "--set fault.detect=2s");
     expect_end_by_head(h);
+    assert_said(h, "head.log", "`frostline doctor` checks it); "); /* and where the run goes back */
+    assert_int_equal(net_hosts_n_events(h, "run.returning", "`frostline doctor` checks it)"), 1);
 }
 
 /* The head has tried its loopback, and its workers open their connections. */
