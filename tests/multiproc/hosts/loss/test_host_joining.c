@@ -170,7 +170,7 @@ static void test_host_joining__one_without_the_data_changes_nothing(void **state
     net_hosts_start_agent_with(h, 2, "empty", DATA);
     assert_int_equal(net_hosts_await_exit(&h->host[2].agent), 2);
     assert_true(net_hosts_log_has(h, "c.log", DATA));
-    NET_AWAIT(net_hosts_n_events(h, "host.lost", "\"host\": \"c\"") == 1);
+    NET_AWAIT(net_hosts_n_events(h, "host.refused", "\"host\": \"c\"") == 1);
     int n_steps = net_hosts_n_steps(h);
     NET_AWAIT(net_hosts_n_steps(h) > n_steps + COMPARED);
     check_end(h);
