@@ -263,15 +263,13 @@ const fl_cli_command fl_cli_command_list = {
     .operand = "DIR",
     .operand_is_optional = true,
     .summary = "List the runs of a directory, newest first.",
-    .details =
-        "The default for DIR is runs/. A run is live while its controller answers,\n"
-        "starting or recovering while it does not answer yet, lost if its controller\n"
-        "vanished, and elsewhere if another machine has started it and it has recorded no\n"
-        "end. The loss is the mean of the last epoch; for a run that may be training, or has\n"
-        "finished no epoch, it is that of the newest step. checkpoint: finished steps at the "
-        "newest one that is whole; age:\n"
-        "since it was written; kept: how many there are. \"record incomplete\": a file of\n"
-        "the run could not be written.\n",
+    .details = "The default for DIR is runs/. A run is live while its controller answers,\n"
+               "starting or recovering while it does not answer yet, lost if its controller\n"
+               "vanished, and elsewhere if another machine has started it and it has recorded no\n"
+               "end. The loss is the mean of the last epoch; for a run that may be training, or\n"
+               "has finished no epoch, it is that of the newest step. checkpoint: finished steps\n"
+               "at the newest one that is whole; age: since it was written; kept: how many there\n"
+               "are. \"record incomplete\": a file of the run could not be written.\n",
     .options = {{"--json", 0, NULL, "print JSON, for programs"}},
     .run = list_command,
 };
