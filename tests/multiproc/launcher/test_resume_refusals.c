@@ -118,7 +118,7 @@ static const refusal refusals[] = {
     {"truncate -s 100 checkpoints/*/manifest.json", RUN, "manifest.json: damaged", NULL, NULL},
     {"for f in checkpoints/*/weights-003*; do printf x | dd of=$f bs=1 seek=600 conv=notrunc; done",
      RUN, "damaged: its hash is ", NULL, NULL},
-    {KEEP_NEWEST, RUN, "version 7 of the format; this program (frostline", "\"version\": 3",
+    {KEEP_NEWEST, RUN, "version 7 of the format; this program (frostline", "\"version\": 4",
      "\"version\": 7"},
     {NULL, RUN, "another model: ", "\"fingerprint\": \"", NULL},
     {NULL, RUN, " samples to train on", "\"n_samples\": 200", "\"n_samples\": 201"},

@@ -45,7 +45,7 @@ static void measure_links(const net_hosts *h)
 
 /* ---- the member ---- */
 
-static member open_member(net_hosts *h)
+static member open_member_at(net_hosts *h, const char *endpoint)
 {
     char path[FOLDER_SIZE + 32];
     fl_curve_keys keys;
@@ -58,8 +58,13 @@ static member open_member(net_hosts *h)
     assert_true(m.socket != NULL && fl_curve_client(&keys, m.socket));
     assert_int_equal(zmq_setsockopt(m.socket, ZMQ_SNDTIMEO, &send_ms, sizeof send_ms), 0);
     assert_int_equal(zmq_setsockopt(m.socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms), 0);
-    assert_int_equal(zmq_connect(m.socket, "tcp://127.0.0.1:5570"), 0);
+    assert_int_equal(zmq_connect(m.socket, endpoint), 0);
     return m;
+}
+
+static member open_member(net_hosts *h)
+{
+    return open_member_at(h, "tcp://127.0.0.1:5570");
 }
 
 static void close_member(member *m)
@@ -262,16 +267,16 @@ static void test_hosts_members__a_host_that_measures_ends_no_head(void **state)
     expect_failure(*state, FL_HOST_PROBE);
 }
 
-/* Once the agent of another version has asked for host b. */
+/* Once the agent of another version has asked for host b, from its address. */
 static void expect_other_version(net_hosts *h)
 {
     net_hosts_start_head(h, PLAN);
-    member m = open_member(h);
+    member m = open_member_at(h, "tcp://127.0.0.2:0;127.0.0.1:5570");
     ask_to_join(&m, "b", 1);
     assert_int_equal(net_hosts_await_exit(&h->head), 2);
     close_member(&m);
     assert_true(net_hosts_log_has(h, "head.log",
-                                  "refused an agent for host b from 127.0.0.1: it has another "
+                                  "refused an agent for host b from 127.0.0.2: it has another "
                                   "version of frostline"));
 }
 

@@ -29,6 +29,7 @@ enum { STEPS = 60, COMPARED = 10, PODS = 3, TEXT = 64 * 1024 };
 #define SIXTY "--set train.max_steps=60 "
 #define APART "--set run.shared=false "
 #define CLAIM "--claim disk "
+#define ALONE "--set train.max_steps=10 --set data.path='" FL_TEST_FASHION_WHOLE "'" /* as pods */
 
 static int make_three(void **state)
 {
@@ -327,7 +328,7 @@ static void run_pods(net_hosts *h, json_t *documents, json_t *spec, const char *
     NET_AWAIT((answered = probe(h, spec)) || has_ended(h->head));
     net_hosts_expect(h, 0);
     assert_true(answered);
-    net_hosts_run_alone(h, "--set train.max_steps=10");
+    net_hosts_run_alone(h, ALONE);
     net_hosts_check(h, STEPS, COMPARED);
 }
 
@@ -417,7 +418,7 @@ static void test_manifest__an_evicted_pod_comes_back(void **state)
     assert_int_equal(net_hosts_n_events(h, "host.joined", "10.213.8.33"), 1);
     kill(h->head, SIGTERM); /* its pod is evicted: all pods are made again */
     net_hosts_expect_codes(h, 5, 5);
-    net_hosts_run_alone(h, "--set train.max_steps=10");
+    net_hosts_run_alone(h, ALONE);
     net_hosts_check(h, net_hosts_n_steps(h), COMPARED);
     json_decref(documents);
 }
