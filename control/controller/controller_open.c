@@ -3,7 +3,6 @@
 #include "control/controller/controller_open.h"
 
 #include "autodp/sampler.h"
-#include "control/agent/join/held_port.h"
 #include "control/checkpoint/manifest/record_place.h"
 #include "control/controller/course/callbacks.h"
 #include "control/controller/course/record_begin.h"
@@ -18,6 +17,7 @@
 #include "control/controller/report/lasting.h"
 #include "control/controller/report/summary.h"
 #include "control/controller/report/view.h"
+#include "control/link/held_port.h"
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
 #include "device/system/clock.h"

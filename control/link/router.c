@@ -1,5 +1,6 @@
 #include "control/link/router.h"
 
+#include "control/link/held_port.h"
 #include "control/link/keys/zmq_socket.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"
@@ -8,7 +9,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define SOCKET_NAME "link"
@@ -44,18 +44,9 @@ static bool open_socket(fl_router *router)
            fl_zmq_limit_messages(router->socket, FL_WIRE_BODY_MAX + 1024 * 1024);
 }
 
-static void let_go(int *held_fd)
-{
-    if (held_fd != NULL && *held_fd >= 0) {
-        shutdown(*held_fd, SHUT_RDWR); /* as fl_held_port_close (held_port.h) */
-        close(*held_fd);
-        *held_fd = -1;
-    }
-}
-
 static fl_status bind_far(const fl_router *router, const fl_router_far *far)
 {
-    let_go(far->held_fd);
+    fl_held_port_close(far->held_fd);
     return fl_zap_auth_bind_own(router->guard, router->zmq, router->socket, far->endpoint,
                                 "where the workers of other hosts connect (PORT + 1 of --listen)",
                                 FL_OWN_PORT_MS);

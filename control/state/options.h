@@ -80,7 +80,7 @@ typedef struct fl_controller_options {
                                                        failed; NULL: it does not */
     void *find_context;
     struct fl_held_ports *held_ports; /* in and out: from a survey to the controller, and from one
-                                         controller to the next (control/agent/join/held_port.h);
+                                         controller to the next (control/link/held_port.h);
                                          NULL: nothing holds them */
     struct fl_model_file *model_file; /* that the workers fill; NULL: the weights are not kept */
     const struct fl_recording *recording; /* of the run to repeat; NULL: none */

@@ -135,8 +135,7 @@ static fl_status take_hosts(fl_run_losses *l, const fl_preparation *p)
     }
     FL_TRY(fl_alloc(sizeof *l->hosts, (void **)&l->hosts));
     *l->hosts = *p->hosts;
-    fl_held_port_hold(l->hosts->agents, &l->held_ports.agents);
-    fl_held_port_hold(l->hosts->links, &l->held_ports.links);
+    fl_held_ports_hold(l->hosts->agents, l->hosts->links, &l->held_ports);
     return !p->hosts->by_ssh
                ? FL_OK
                : fl_alloc_array((size_t)p->hosts->n, sizeof *l->starters, (void **)&l->starters);

@@ -9,8 +9,8 @@
 #ifndef FL_LAUNCHER_RUN_RETURNS_H
 #define FL_LAUNCHER_RUN_RETURNS_H
 
-#include "control/agent/join/held_port.h"
 #include "control/checkpoint/snapshots.h"
+#include "control/link/held_port.h"
 #include "control/state/lasting.h"
 #include "launcher/run/plan/preparation.h"
 

@@ -13,7 +13,7 @@
  * A run that continues takes its checkpoint between ① and ② (fl_resume_choose). */
 #include "launcher/run/run.h"
 
-#include "control/agent/join/held_port.h"
+#include "control/link/held_port.h"
 #include "device/errors/failure.h"
 #include "device/errors/log.h"
 #include "device/machine/host_limits.h"

@@ -1,8 +1,8 @@
 #include "launcher/run/start_stop.h"
 
-#include "control/agent/join/held_port.h"
 #include "control/agent/join/host_dismiss.h"
 #include "control/agent/process/signals.h"
+#include "control/link/held_port.h"
 #include "device/errors/log.h"
 #include "launcher/run/plan/resume.h"
 

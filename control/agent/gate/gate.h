@@ -5,13 +5,10 @@
 
 #include "control/agent/process/agent.h"
 
-/* Exit codes of the gate: 0, 1 if it failed or the agent of this host ended by itself, and these.
- */
-enum {
-    FL_GATE_PORT_TAKEN = 2, /* another process has the port where agents join */
-    FL_GATE_AGENT_KILLED =
-        128 /* plus the number of the signal that killed the agent of this host */
-};
+/* Exit codes of the gate: 0, 1 if it failed or the agent of this host ended by itself, 2 if another
+ * process has the port where agents join, and 128 plus the number of the signal that killed the
+ * agent of this host. */
+enum { FL_GATE_PORT_TAKEN = 2, FL_GATE_AGENT_KILLED = 128 };
 
 /* The body of the gate: forks the agent of this host, waits for those of the others, and returns
  * only by _exit. The caller has forked this process and set what it does when its parent dies.

@@ -13,7 +13,8 @@ static bool is_due(int64_t told_us, int64_t now_us)
     return told_us == 0 || now_us - told_us >= EVERY_US;
 }
 
-/* The place of this address, or one that another address needs no more; -1: there is none. */
+/* The place of this address, or else one that is free, or whose minute is over; -1: all are in use.
+ */
 static int find_place(const fl_refusals *r, const char *address, int64_t now_us)
 {
     int place = -1;

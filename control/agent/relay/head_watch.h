@@ -1,5 +1,5 @@
 /* Whether the head lives, as the connection of an agent shows it that waits for the head to answer:
- * the kernel of a head that lives takes the connection (control/agent/join/held_port.h). */
+ * the kernel of a head that lives takes the connection (control/link/held_port.h). */
 #ifndef FL_CONTROL_AGENT_RELAY_HEAD_WATCH_H
 #define FL_CONTROL_AGENT_RELAY_HEAD_WATCH_H
 

@@ -1,7 +1,7 @@
 #include "control/agent/join/awaited.h"
-#include "control/agent/join/held_port.h"
 #include "control/agent/process/signals.h"
 #include "control/agent/survey/host_survey_parts.h"
+#include "control/link/held_port.h"
 #include "control/link/keys/zmq_socket.h"
 #include "device/errors/failure.h"
 #include "device/errors/log.h"
@@ -205,8 +205,7 @@ static void dismiss_agents(fl__survey *s, const char *why)
     }
     fl_host_socket_close(&s->socket);
     if (!ends && s->o->held_ports != NULL) {
-        fl_held_port_hold(s->o->hosts->agents, &s->o->held_ports->agents);
-        fl_held_port_hold(s->o->hosts->links, &s->o->held_ports->links);
+        fl_held_ports_hold(s->o->hosts->agents, s->o->hosts->links, s->o->held_ports);
     }
     for (int i = 1; s->host != NULL && i < s->out->n; i++) {
         if (ends) {

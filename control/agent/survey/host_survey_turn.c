@@ -1,7 +1,7 @@
 #include "control/agent/join/awaited.h"
-#include "control/agent/join/held_port.h"
 #include "control/agent/join/join_address.h"
 #include "control/agent/survey/host_survey_parts.h"
+#include "control/link/held_port.h"
 #include "device/errors/log.h"
 #include "device/system/child.h"
 #include "device/system/clock.h"

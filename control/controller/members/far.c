@@ -1,6 +1,6 @@
 #include "control/controller/members/far.h"
 
-#include "control/agent/join/held_port.h"
+#include "control/link/held_port.h"
 #include "pipe/state/weights/model_file.h"
 
 fl_status fl_far_open_router(fl_controller *controller)

@@ -43,8 +43,8 @@ fl_status fl_zap_auth_bind(fl_zap_auth *guard, void *zmq, void *socket,
 
 /* The same for a port of the head of a run, which was free when the command began: another process
  * may have it for a moment, as one that has inherited a socket of ZeroMQ, or one with a connection
- * for which the kernel has chosen this port. Tries for wait_ms, in which this process
- * runs: the other one may have stood still together with it. Then FL_EBUSY.
+ * for which the kernel has chosen this port. Tries for wait_ms, which count only while this process
+ * runs, since the other one may have stood still together with it. Then FL_EBUSY.
  * use   what the port is for, in messages: "where agents join (PORT of --listen)" */
 fl_status fl_zap_auth_bind_own(fl_zap_auth *guard, void *zmq, void *socket, const char *endpoint,
                                const char *use, int64_t wait_ms) FL_MUST_CHECK;

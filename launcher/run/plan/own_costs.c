@@ -1,6 +1,6 @@
 #include "launcher/run/plan/own_costs.h"
 
-#include "control/agent/join/held_port.h"
+#include "control/link/held_port.h"
 #include "device/errors/failure.h"
 #include "device/system/child.h"
 #include "launcher/run/plan/run_plan.h"

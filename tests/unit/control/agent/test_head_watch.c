@@ -1,8 +1,8 @@
 /* Whether the head lives while the run goes back. Would catch: an agent that waits for a head which
  * is dead, one that gives a head up which takes connections and does not answer yet, and a port
  * that the next gate cannot have. */
-#include "control/agent/join/held_port.h"
 #include "control/agent/relay/head_watch.h"
+#include "control/link/held_port.h"
 
 #include "device/system/clock.h"
 #include "support/nap.h"

@@ -2,8 +2,8 @@
  * a start of a run on several hosts that hangs with it, and one that does not heed SIGTERM there.
  * And its ports: agents that find none take their head for dead, a run whose port another process
  * takes meanwhile does not begin, and a port that is taken is no mistake of the user. */
-#include "control/agent/join/held_port.h"
 #include "control/agent/survey/host_survey.h"
+#include "control/link/held_port.h"
 #include "device/system/clock.h"
 
 #include <arpa/inet.h>

@@ -1,7 +1,7 @@
 /* A port of the head that another process has for a moment. Would catch: a start that ends because
  * the head and a process that has its port have stood still together, as all of a machine; one that
  * ends because a process with a copy of what held the port stands still. */
-#include "control/agent/join/held_port.h"
+#include "control/link/held_port.h"
 #include "control/link/keys/zap_auth.h"
 #include "support/nap.h"
 

@@ -2,7 +2,7 @@
  * began, and is held while the plan is made. Would catch: a start that ends, as if the user had
  * named a port that is taken, because another process has the port for a moment, or has taken it
  * since. */
-#include "control/agent/join/held_port.h"
+#include "control/link/held_port.h"
 #include "control/link/router.h"
 #include "support/folder.h"
 #include "support/nap.h"

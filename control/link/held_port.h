@@ -3,8 +3,8 @@
  * connections all the same, so that agents see that the head lives; when it dies, they are refused
  * (control/agent/relay/head_watch.h). No other process gets the ports meanwhile, not even for a
  * connection to somewhere else, for which the kernel chooses a port. */
-#ifndef FL_CONTROL_AGENT_JOIN_HELD_PORT_H
-#define FL_CONTROL_AGENT_JOIN_HELD_PORT_H
+#ifndef FL_CONTROL_LINK_HELD_PORT_H
+#define FL_CONTROL_LINK_HELD_PORT_H
 
 /* Descriptors that hold the ports; -1: the port is not held. */
 typedef struct fl_held_ports {
@@ -19,6 +19,9 @@ int fl_held_port_open(const char *endpoint);
 
 /* The same for *fd, unless a port is held there; one that cannot be held is logged. */
 void fl_held_port_hold(const char *endpoint, int *fd);
+
+/* The same for both. */
+void fl_held_ports_hold(const char *agents, const char *links, fl_held_ports *ports);
 
 /* Give the port up. It can be bound at once, even if other processes have copies of *fd: nothing
  * listens at these any more. *fd: -1 afterwards, and allowed; fd may be NULL. */

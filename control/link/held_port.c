@@ -1,4 +1,4 @@
-#include "control/agent/join/held_port.h"
+#include "control/link/held_port.h"
 
 #include "device/errors/log.h"
 
@@ -54,6 +54,12 @@ void fl_held_port_hold(const char *endpoint, int *fd)
     if (*fd < 0) {
         fl_log(FL_LOG_DEBUG, "cannot hold the port of %s: %s", endpoint, strerror(errno));
     }
+}
+
+void fl_held_ports_hold(const char *agents, const char *links, fl_held_ports *ports)
+{
+    fl_held_port_hold(agents, &ports->agents);
+    fl_held_port_hold(links, &ports->links);
 }
 
 void fl_held_port_close(int *fd)
