@@ -4,7 +4,7 @@
 #include "control/controller/run.h"
 #include "device/errors/failure.h"
 #include "launcher/job/job.h"
-#include "launcher/run/plan/loopback.h"
+#include "launcher/run/checks/loopback.h"
 #include "launcher/run/plan/run_plan.h"
 
 #include "nn/model.h"

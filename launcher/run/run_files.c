@@ -4,10 +4,10 @@
 #include "control/events/runfiles.h"
 #include "device/system/alloc.h"
 #include "launcher/hf/hf_files.h"
+#include "launcher/run/checks/room.h"
 #include "launcher/run/costs/costs.h"
 #include "launcher/run/hosts/hosts.h"
 #include "launcher/run/model/model_config.h"
-#include "launcher/run/plan/room.h"
 #include "launcher/run/plan/run_dir.h"
 #include "launcher/run/runs/run_hold.h"
 

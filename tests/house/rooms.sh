@@ -96,8 +96,9 @@ launcher/run/runs: device nn data freeze cache autodp pipe control launcher/job 
 launcher/run/hosts: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/hosts
 launcher/run/saved: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/model launcher/run/runs launcher/run/saved
 launcher/run/plan: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/machine launcher/run/costs launcher/run/runs launcher/run/saved launcher/run/plan
-launcher/run/joined: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/model launcher/run/costs launcher/run/hosts launcher/run/plan launcher/run/joined
-launcher/run/.: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/model launcher/run/costs launcher/run/runs launcher/run/hosts launcher/run/saved launcher/run/plan launcher/run/joined launcher/run/.
+launcher/run/checks: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/machine launcher/run/costs launcher/run/runs launcher/run/saved launcher/run/plan launcher/run/checks
+launcher/run/joined: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/model launcher/run/costs launcher/run/hosts launcher/run/plan launcher/run/checks launcher/run/joined
+launcher/run/.: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/worker launcher/engine launcher/run/model launcher/run/costs launcher/run/runs launcher/run/hosts launcher/run/saved launcher/run/plan launcher/run/checks launcher/run/joined launcher/run/.
 launcher/report/read: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/report/read
 launcher/report/draw: device launcher/job launcher/report/draw
 launcher/report/sections: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/report/read launcher/report/draw launcher/report/sections
@@ -113,7 +114,9 @@ launcher/top/draw: device nn data freeze cache autodp pipe control launcher/job 
 launcher/top/feed: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/cli launcher/top/model launcher/top/feed
 launcher/top/.: device nn data freeze cache autodp pipe control launcher/job launcher/hf launcher/run launcher/cli launcher/top/model launcher/top/draw launcher/top/feed launcher/top/.
 launcher/pages: device launcher/cli launcher/pages
-launcher/doctor: device nn data freeze cache autodp pipe control launcher/job launcher/run launcher/cli launcher/doctor
+launcher/doctor/checks: device nn data freeze cache autodp pipe control launcher/job launcher/run launcher/cli launcher/doctor/checks
+launcher/doctor/hosts: device nn data freeze cache autodp pipe control launcher/job launcher/run launcher/cli launcher/doctor/checks launcher/doctor/hosts
+launcher/doctor/.: device nn data freeze cache autodp pipe control launcher/job launcher/run launcher/cli launcher/doctor/checks launcher/doctor/hosts launcher/doctor/.
 launcher/main: device launcher/cli launcher/top launcher/pages launcher/doctor launcher/main
 '
 

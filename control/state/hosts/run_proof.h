@@ -54,7 +54,7 @@ void fl_run_proof_remove(int dir_fd, char name[FL_RUN_PROOF_TEXT]);
 void fl_run_proof_sweep(int dir_fd);
 
 /* A lock that shows others that the process that has made the file lives, until the descriptor is
- * closed. -1: there is none, as on a file system that has no locks. */
+ * closed. -1: it is not held, as on a file system that has no locks. */
 int fl_run_proof_hold(int dir_fd, const char *name);
 
 /* In the directory of all runs, where several may be at work: remove the files whose process was

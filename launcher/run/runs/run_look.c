@@ -75,7 +75,7 @@ static off_t find_last(int fd, const char *needle, char *buffer)
     return found;
 }
 
-/* The newest event of this name; NULL: there is none. */
+/* The newest event of this name; NULL: the run has written no such event. */
 static json_t *read_newest(int fd, const char *wanted, char *buffer)
 {
     enum { BEFORE = 256 }; /* an event begins with its time and its name */

@@ -1,7 +1,7 @@
 /* frostline doctor: what is judged from which facts, and what is printed. */
-#include "launcher/doctor/doctor.h"
-#include "launcher/doctor/host_links.h"
-#include "launcher/doctor/hosts.h"
+#include "launcher/doctor/checks/doctor.h"
+#include "launcher/doctor/hosts/host_links.h"
+#include "launcher/doctor/hosts/hosts.h"
 #include "support/folder.h"
 
 #include <setjmp.h>

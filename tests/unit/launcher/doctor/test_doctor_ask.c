@@ -1,5 +1,5 @@
 /* What frostline doctor has ssh start on another host, and what comes back. */
-#include "launcher/doctor/hosts.h"
+#include "launcher/doctor/hosts/hosts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* What a check found: how it is printed, and what is kept of many. */
-#include "launcher/doctor/findings.h"
+#include "launcher/doctor/checks/findings.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* The directory of runs while doctors have files in it. Would catch: a directory that doctors leave
  * behind, one of the user's that they remove, and files of a doctor that was killed. */
-#include "launcher/doctor/shared_runs.h"
+#include "launcher/doctor/hosts/shared_runs.h"
 
 #include "support/folder.h"
 

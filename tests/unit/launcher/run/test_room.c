@@ -1,7 +1,7 @@
 /* Whether what a run writes fits where it is written. Would catch: a nearly full file system that
  * nobody hears of before the run, and a warning about one with enough room. */
 #include "launcher/job/job.h"
-#include "launcher/run/plan/room.h"
+#include "launcher/run/checks/room.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
-#include "launcher/doctor/runs_folder.h"
+#include "launcher/doctor/hosts/runs_folder.h"
 
 #include "control/state/hosts/run_proof.h"
 #include "device/system/files/folders.h"
-#include "launcher/doctor/doctor.h"
+#include "launcher/doctor/checks/doctor.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* The links between the hosts of a file: whether each pair can talk, and how fast. */
-#ifndef FL_LAUNCHER_DOCTOR_HOST_LINKS_H
-#define FL_LAUNCHER_DOCTOR_HOST_LINKS_H
+#ifndef FL_LAUNCHER_DOCTOR_HOSTS_HOST_LINKS_H
+#define FL_LAUNCHER_DOCTOR_HOSTS_HOST_LINKS_H
 
 #include "control/agent/survey/host_survey.h"
-#include "launcher/doctor/hosts.h"
+#include "launcher/doctor/hosts/hosts.h"
 
 #include <frostline/job.h>
 
@@ -11,7 +11,7 @@
  * with an error of ssh are left out. A host that does not reach this one, and a pair that cannot
  * talk, are findings. Waits for half a minute at most, and longer only for pairs that cannot; no
  * longer once the process is to end, for which the caller holds the signals
- * (launcher/doctor/stops.h). The caller has no threads.
+ * (launcher/doctor/hosts/stops.h). The caller has no threads.
  * source, listen   where the hosts come from, for messages; where the agents join, NULL: anywhere
  * hosts            [cluster.n_hosts] with their findings
  * found            out: the pairs; cleared where nothing was measured */

@@ -1,5 +1,5 @@
 /* Folders that a run writes to. */
-#include "launcher/doctor/doctor.h"
+#include "launcher/doctor/checks/doctor.h"
 
 #include "device/system/files/folders.h"
 #include "device/text/size_text.h"

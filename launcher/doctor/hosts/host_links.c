@@ -1,4 +1,4 @@
-#include "launcher/doctor/host_links.h"
+#include "launcher/doctor/hosts/host_links.h"
 
 #include "control/agent/measure/own_reach.h"
 #include "device/system/alloc.h"

@@ -1,7 +1,7 @@
 /* Questions to other hosts: each is a command that ssh starts there, and what it prints is the
  * answer. A caller begins those of all hosts, reads until they have ended, and ends each. */
-#ifndef FL_LAUNCHER_DOCTOR_SSH_ASK_H
-#define FL_LAUNCHER_DOCTOR_SSH_ASK_H
+#ifndef FL_LAUNCHER_DOCTOR_HOSTS_SSH_ASK_H
+#define FL_LAUNCHER_DOCTOR_HOSTS_SSH_ASK_H
 
 #include "device/text/last_line.h"
 
@@ -35,9 +35,9 @@ void fl_ssh_ask_begin(const char *address, const char *command, int input_fd, fl
 void fl_ssh_ask_none(fl_ssh_ask *out);
 
 /* Read until all outputs [n] have ended, but for wait_ms at most. An output has also ended with a
- * whole result (launcher/doctor/answer.h), and FL_SSH_ASK_END_MS after the end of ssh: what ssh has
- * started in the background, as ControlPersist does, may keep it open. goes_on is called several
- * times a second, and ends the reading if it returns false. */
+ * whole result (launcher/doctor/hosts/answer.h), and FL_SSH_ASK_END_MS after the end of ssh: what
+ * ssh has started in the background, as ControlPersist does, may keep it open. goes_on is called
+ * several times a second, and ends the reading if it returns false. */
 void fl_ssh_ask_read(fl_ssh_ask *asks, int n, int64_t wait_ms, bool (*goes_on)(void *context),
                      void *context);
 

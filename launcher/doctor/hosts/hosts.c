@@ -1,4 +1,4 @@
-#include "launcher/doctor/hosts.h"
+#include "launcher/doctor/hosts/hosts.h"
 
 #include "control/events/json.h"
 #include "device/system/clock.h"
@@ -6,9 +6,9 @@
 #include "device/text/plural.h"
 #include "device/text/shell_text.h"
 #include "launcher/cli/cli.h"
-#include "launcher/doctor/shared_runs.h"
-#include "launcher/doctor/ssh_ask.h"
-#include "launcher/doctor/stops.h"
+#include "launcher/doctor/hosts/shared_runs.h"
+#include "launcher/doctor/hosts/ssh_ask.h"
+#include "launcher/doctor/hosts/stops.h"
 
 #include <limits.h>
 #include <math.h>

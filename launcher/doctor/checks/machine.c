@@ -1,10 +1,10 @@
 /* Processors, memory and limits of this process. */
-#include "launcher/doctor/doctor.h"
+#include "launcher/doctor/checks/doctor.h"
 
 #include "device/device.h"
 #include "device/text/size_text.h"
+#include "launcher/run/checks/room.h"
 #include "launcher/run/machine/open_files.h"
-#include "launcher/run/plan/room.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "launcher/run/plan/room.h"
+#include "launcher/run/checks/room.h"
 
 #include "device/errors/log.h"
 #include "device/text/size_text.h"

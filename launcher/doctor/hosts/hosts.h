@@ -1,9 +1,9 @@
 /* The hosts of a file, each checked by its own `frostline doctor`, which ssh starts. */
-#ifndef FL_LAUNCHER_DOCTOR_HOSTS_H
-#define FL_LAUNCHER_DOCTOR_HOSTS_H
+#ifndef FL_LAUNCHER_DOCTOR_HOSTS_HOSTS_H
+#define FL_LAUNCHER_DOCTOR_HOSTS_HOSTS_H
 
-#include "launcher/doctor/answer.h"
-#include "launcher/doctor/findings.h"
+#include "launcher/doctor/checks/findings.h"
+#include "launcher/doctor/hosts/answer.h"
 #include "launcher/job/cluster_file.h"
 
 #include <limits.h>
@@ -20,7 +20,7 @@ typedef struct fl_doctor_runs {
     const char *path;
     const char
         *cwd; /* to which it is relative, where a host has that folder; NULL: it is absolute */
-    const char *proof; /* of launcher/doctor/shared_runs.h; NULL: the hosts share no folder */
+    const char *proof; /* of launcher/doctor/hosts/shared_runs.h; NULL: the hosts share no folder */
 } fl_doctor_runs;
 
 struct fl_shared_runs;

@@ -1,7 +1,7 @@
 /* Whether the processes of this host reach each other: a firewall may filter the interface lo, or
  * it may be down. */
-#ifndef FL_LAUNCHER_RUN_PLAN_LOOPBACK_H
-#define FL_LAUNCHER_RUN_PLAN_LOOPBACK_H
+#ifndef FL_LAUNCHER_RUN_CHECKS_LOOPBACK_H
+#define FL_LAUNCHER_RUN_CHECKS_LOOPBACK_H
 
 #include "launcher/run/plan/preparation.h"
 

@@ -1,7 +1,7 @@
 /* The directory of all runs, while a doctor has files in it. A doctor makes it where it is missing,
  * and the last one of those that are at work there removes it. */
-#ifndef FL_LAUNCHER_DOCTOR_RUNS_FOLDER_H
-#define FL_LAUNCHER_DOCTOR_RUNS_FOLDER_H
+#ifndef FL_LAUNCHER_DOCTOR_HOSTS_RUNS_FOLDER_H
+#define FL_LAUNCHER_DOCTOR_HOSTS_RUNS_FOLDER_H
 
 #include <frostline/status.h>
 

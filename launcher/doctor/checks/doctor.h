@@ -1,13 +1,13 @@
 /* What a run needs of a host, checked one thing after the other. Each function adds its findings;
  * none fails. Threads: the process must have no others, since some checks fork. */
-#ifndef FL_LAUNCHER_DOCTOR_DOCTOR_H
-#define FL_LAUNCHER_DOCTOR_DOCTOR_H
+#ifndef FL_LAUNCHER_DOCTOR_CHECKS_DOCTOR_H
+#define FL_LAUNCHER_DOCTOR_CHECKS_DOCTOR_H
 
 #include "autodp/nccl/trial.h"
 #include "control/state/hosts/host_facts.h"
 #include "device/machine/host_limits.h"
 #include "launcher/cli/hosts/planned_hosts.h"
-#include "launcher/doctor/findings.h"
+#include "launcher/doctor/checks/findings.h"
 #include "launcher/run/plan/preparation.h"
 
 #include <frostline/job.h>
@@ -68,8 +68,8 @@ void fl_doctor_look_at_job(const fl_model *model, const fl_dataset *dataset, con
                            fl_host_facts *facts, fl_findings *findings);
 
 /* The address of this host, of several, where a run tries it before a worker starts
- * (launcher/run/plan/loopback.h). p: after fl_preparation_check. address: as the file of hosts has
- * it; nothing is tried if it is not of this host. A finding only where it fails. */
+ * (launcher/run/checks/loopback.h). p: after fl_preparation_check. address: as the file of hosts
+ * has it; nothing is tried if it is not of this host. A finding only where it fails. */
 void fl_doctor_look_at_loopback(const fl_preparation *p, const char *address,
                                 fl_findings *findings);
 

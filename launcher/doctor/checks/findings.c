@@ -1,4 +1,4 @@
-#include "launcher/doctor/findings.h"
+#include "launcher/doctor/checks/findings.h"
 
 #include "device/system/clock.h"
 #include "device/text/plural.h"

@@ -1,4 +1,4 @@
-#include "launcher/run/plan/loopback.h"
+#include "launcher/run/checks/loopback.h"
 
 #include "control/agent/measure/own_reach.h"
 #include "device/text/plural.h"

@@ -1,13 +1,13 @@
-#include "launcher/doctor/host_job.h"
+#include "launcher/doctor/hosts/host_job.h"
 
 #include "device/system/alloc.h"
 #include "device/system/clock.h"
 #include "device/system/program.h"
 #include "device/text/shell_text.h"
 #include "launcher/cli/job_context.h"
-#include "launcher/doctor/doctor.h"
-#include "launcher/doctor/ssh_ask.h"
-#include "launcher/doctor/stops.h"
+#include "launcher/doctor/checks/doctor.h"
+#include "launcher/doctor/hosts/ssh_ask.h"
+#include "launcher/doctor/hosts/stops.h"
 #include "launcher/job/job.h"
 #include "launcher/job/schema/schema.h"
 #include "launcher/run/joined/host_facts.h"
@@ -111,8 +111,8 @@ static void put_question(fl_json *json, const fl_cluster_file *file, int host, c
     fl_json_newline(json);
 }
 
-/* Returns the descriptor of a file in memory with the question, to be read from its begin; -1: it
- * could not be made. */
+/* Returns the descriptor of a file in memory with the question, to be read from its beginning; -1:
+ * it could not be made. */
 static int make_question(const fl_cluster_file *file, int host, const char *job,
                          const fl_host_facts *facts)
 {

@@ -1,15 +1,15 @@
 /* What one job needs of this host. */
-#include "launcher/doctor/doctor.h"
+#include "launcher/doctor/checks/doctor.h"
 
 #include "control/observe/metrics/metrics_http.h"
 #include "device/text/plural.h"
 #include "device/text/size_text.h"
 #include "launcher/job/job.h"
+#include "launcher/run/checks/loopback.h"
 #include "launcher/run/hosts/host_address.h"
 #include "launcher/run/joined/host_facts.h"
 #include "launcher/run/machine/job_demand.h"
 #include "launcher/run/plan/kinds.h"
-#include "launcher/run/plan/loopback.h"
 #include "launcher/run/plan/preparation.h"
 #include "launcher/run/plan/run_plan.h"
 #include "pipe/cost/plan.h"

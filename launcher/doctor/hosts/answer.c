@@ -1,4 +1,4 @@
-#include "launcher/doctor/answer.h"
+#include "launcher/doctor/hosts/answer.h"
 
 #include <string.h>
 

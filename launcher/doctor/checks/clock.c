@@ -1,6 +1,6 @@
 /* The clocks. Deadlines and profiles use the monotonic clock, names of runs and log lines the clock
  * of the day. */
-#include "launcher/doctor/doctor.h"
+#include "launcher/doctor/checks/doctor.h"
 
 #include "device/system/clock.h"
 #include "device/text/plural.h"

@@ -1,6 +1,6 @@
 /* What workers of one host speak over: sockets of loopback addresses, and memory that one shows
  * the others. */
-#include "launcher/doctor/doctor.h"
+#include "launcher/doctor/checks/doctor.h"
 
 #include "device/system/child.h"
 #include "device/system/shared.h"

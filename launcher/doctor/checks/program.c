@@ -1,5 +1,5 @@
 /* The program itself. The libraries are linked, so a missing one ended the process before this. */
-#include "launcher/doctor/doctor.h"
+#include "launcher/doctor/checks/doctor.h"
 
 #include <jansson.h>
 #include <microhttpd.h>

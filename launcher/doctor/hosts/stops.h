@@ -1,7 +1,7 @@
 /* The signals that ask this process to end, while it has files and processes elsewhere: they wait
  * until these are gone. */
-#ifndef FL_LAUNCHER_DOCTOR_STOPS_H
-#define FL_LAUNCHER_DOCTOR_STOPS_H
+#ifndef FL_LAUNCHER_DOCTOR_HOSTS_STOPS_H
+#define FL_LAUNCHER_DOCTOR_HOSTS_STOPS_H
 
 #include <signal.h>
 #include <stdbool.h>

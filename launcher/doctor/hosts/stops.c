@@ -1,4 +1,4 @@
-#include "launcher/doctor/stops.h"
+#include "launcher/doctor/hosts/stops.h"
 
 #include "control/agent/process/signals.h"
 

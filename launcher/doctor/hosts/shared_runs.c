@@ -1,7 +1,7 @@
-#include "launcher/doctor/shared_runs.h"
+#include "launcher/doctor/hosts/shared_runs.h"
 
-#include "launcher/doctor/doctor.h"
-#include "launcher/doctor/stops.h"
+#include "launcher/doctor/checks/doctor.h"
+#include "launcher/doctor/hosts/stops.h"
 
 #include <errno.h>
 #include <string.h>

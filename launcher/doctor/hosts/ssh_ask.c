@@ -1,10 +1,10 @@
-#include "launcher/doctor/ssh_ask.h"
+#include "launcher/doctor/hosts/ssh_ask.h"
 
 #include "control/agent/process/signals.h"
 #include "device/system/alloc.h"
 #include "device/system/child.h"
 #include "device/system/clock.h"
-#include "launcher/doctor/answer.h"
+#include "launcher/doctor/hosts/answer.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* Warns before a run of file systems on which what it writes may not fit. A run is not refused: the
  * files of earlier runs may be removed while it trains, and a full disk ends no run
  * (docs/runs.md). */
-#ifndef FL_LAUNCHER_RUN_PLAN_ROOM_H
-#define FL_LAUNCHER_RUN_PLAN_ROOM_H
+#ifndef FL_LAUNCHER_RUN_CHECKS_ROOM_H
+#define FL_LAUNCHER_RUN_CHECKS_ROOM_H
 
 #include "launcher/run/plan/preparation.h"
 

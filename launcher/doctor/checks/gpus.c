@@ -1,5 +1,5 @@
 /* GPUs and NCCL, which child processes look at. */
-#include "launcher/doctor/doctor.h"
+#include "launcher/doctor/checks/doctor.h"
 
 #include "autodp/nccl/library.h"
 #include "device/cuda/cuda.h"

@@ -2,11 +2,11 @@
  * worker starts. The head sends it one object of JSON: the job, the head's fingerprints, and the
  * ranks and the address of the host. `frostline doctor --compare` reads it from the standard input,
  * and reports one finding of the job, and one more if its workers cannot reach each other. */
-#ifndef FL_LAUNCHER_DOCTOR_HOST_JOB_H
-#define FL_LAUNCHER_DOCTOR_HOST_JOB_H
+#ifndef FL_LAUNCHER_DOCTOR_HOSTS_HOST_JOB_H
+#define FL_LAUNCHER_DOCTOR_HOSTS_HOST_JOB_H
 
 #include "control/state/hosts/host_facts.h"
-#include "launcher/doctor/hosts.h"
+#include "launcher/doctor/hosts/hosts.h"
 
 #include <frostline/job.h>
 

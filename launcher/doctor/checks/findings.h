@@ -1,6 +1,6 @@
 /* What a check of a host found, for people and programs. */
-#ifndef FL_LAUNCHER_DOCTOR_FINDINGS_H
-#define FL_LAUNCHER_DOCTOR_FINDINGS_H
+#ifndef FL_LAUNCHER_DOCTOR_CHECKS_FINDINGS_H
+#define FL_LAUNCHER_DOCTOR_CHECKS_FINDINGS_H
 
 #include "control/events/json.h"
 
@@ -31,9 +31,9 @@ typedef struct fl_findings {
     fl_finding dropped; /* one that found no room */
 } fl_findings;
 
-/* Add one, and say what was found. `check` is borrowed. After FL_FINDINGS_MAX, it takes the place
- * of the last one that is not as bad; if there is none, it is dropped. Returns it, for its advice.
- */
+/* Add one, and say what was found. `check` is borrowed. Where FL_FINDINGS_MAX are
+ * there, it replaces the last one that is less bad, or is dropped if all are as bad. Returns it,
+ * for its advice. */
 fl_finding *fl_finding_add(fl_findings *findings, fl_verdict verdict, const char *check,
                            const char *format, ...) FL_PRINTF(4, 5);
 
