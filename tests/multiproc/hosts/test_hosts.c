@@ -18,9 +18,9 @@
 enum {
     STEPS = 12,
     COMPARED = 12,
-    LONGER = 100,
-    MANY = 1000, /* it lasts until a host is lost */
-    STOPPED_US = 3000000
+    ENDLESS = 1000000, /* it lasts until it is stopped, however fast its steps are */
+    STOPPED = 5,
+    STOPPED_US = 5000000
 };
 
 static int make_two(void **state)
@@ -146,6 +146,15 @@ static void test_hosts__so_does_one_that_ends_with_a_loss(void **state)
     train_by_ssh(*state, "--set fault.on_loss=stop");
 }
 
+/* The run trains, and then ends by a request. Returns the exit code of the head. */
+static int stop_run(net_hosts *h)
+{
+    int before = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) > before + COMPARED);
+    kill(h->head, SIGTERM);
+    return net_hosts_await_exit(&h->head);
+}
+
 /* Would catch: a run that goes back and ends the ssh of agents which are to join it again; and an
  * agent that dies of what it says where nobody reads it. ssh is two processes here, as sshd makes
  * them: that of the agent lives on when the other one ends. */
@@ -159,20 +168,21 @@ static void go_back_with_ssh(net_hosts *h, bool ssh_ends)
     snprintf(job, sizeof job,
              NET_JOB "--ssh --set train.max_steps=%d --set train.epochs=%d --set pipe.k=2 "
                      "--set autodp.r=1 --set pipe.m=2 --set elastic.enabled=false",
-             LONGER, LONGER);
+             ENDLESS, ENDLESS);
     net_hosts_start_head(h, job);
     NET_AWAIT(net_hosts_n_steps(h) > COMPARED);
     if (ssh_ends) {
         assert_true(net_hosts_shell("kill -KILL $(cat %s/ssh.pid)", h->dir));
     }
     kill(net_hosts_worker_pid(h, 1), SIGKILL);
-    int code = net_hosts_await_exit(&h->head);
+    NET_AWAIT(net_hosts_n_events(h, "run.resumed", "") > 0);
+    int code = stop_run(h);
     setenv("PATH", before, 1);
     int n_lost = net_hosts_n_events(h, "host.lost", "");
     int n_resumed = net_hosts_n_events(h, "run.resumed", "");
     assert_true(net_hosts_shell("grep -c 'joined the run' %s/head.log", h->dir));
     long n_joined = strtol(net_hosts_said(), NULL, 10);
-    bool good = code == 0 && n_lost == 0 && n_joined == 2 && n_resumed == 1;
+    bool good = code == STOPPED && n_lost == 0 && n_joined == 2 && n_resumed == 1;
     if (!good) {
         net_hosts_show_logs(h);
         fail_msg("head %d, lost %d, joined %ld, resumed %d", code, n_lost, n_joined, n_resumed);
@@ -211,8 +221,8 @@ static void test_hosts__agents_without_ssh_wait_for_a_head_that_goes_back(void *
     snprintf(job, sizeof job,
              NET_JOB "--ssh --set train.max_steps=%d --set train.epochs=%d --set pipe.k=2 "
                      "--set autodp.r=1 --set pipe.m=2 --set elastic.enabled=false "
-                     "--set fault.detect=1s",
-             MANY, MANY);
+                     "--set fault.detect=2s",
+             ENDLESS, ENDLESS);
     net_hosts_start_head(h, job);
     NET_AWAIT(net_hosts_n_steps(h) > COMPARED);
     assert_true(net_hosts_shell("kill -KILL $(cat %s/ssh.pid)", h->dir));
@@ -223,11 +233,12 @@ static void test_hosts__agents_without_ssh_wait_for_a_head_that_goes_back(void *
     NET_AWAIT(net_hosts_log_has(h, "b.log", "which chooses where the run goes back to"));
     nap(STOPPED_US);
     kill(h->head, SIGCONT);
-    int code = net_hosts_await_exit(&h->head);
+    NET_AWAIT(net_hosts_n_events(h, "run.resumed", "") > 0);
+    int code = stop_run(h);
     setenv("PATH", before, 1);
     int n_lost = net_hosts_n_events(h, "host.lost", "");
     int n_resumed = net_hosts_n_events(h, "run.resumed", "");
-    if (code != 0 || n_lost != 0 || n_resumed != 1) {
+    if (code != STOPPED || n_lost != 0 || n_resumed != 1) {
         net_hosts_show_logs(h);
         fail_msg("head %d, lost %d, resumed %d", code, n_lost, n_resumed);
     }
@@ -247,14 +258,15 @@ static void test_hosts__the_ssh_of_a_lost_host_is_ended(void **state)
     snprintf(job, sizeof job,
              NET_JOB "--ssh --set train.max_steps=%d --set train.epochs=%d --set pipe.k=1 "
                      "--set autodp.r=2 --set pipe.m=1 --set elastic.enabled=false",
-             MANY, MANY);
+             ENDLESS, ENDLESS);
     net_hosts_start_head(h, job);
     NET_AWAIT(net_hosts_n_steps(h) > 0);
     assert_true(net_hosts_shell("kill -KILL $(ps -o ppid= -p $(ps -o ppid= -p %d))",
                                 (int)net_hosts_worker_pid(h, 1)));
-    int code = net_hosts_await_exit(&h->head);
+    NET_AWAIT(net_hosts_n_events(h, "host.lost", "") > 0);
+    int code = stop_run(h);
     setenv("PATH", before, 1);
-    bool good = code == 0 && net_hosts_n_events(h, "host.lost", "") == 1 &&
+    bool good = code == STOPPED && net_hosts_n_events(h, "host.lost", "") == 1 &&
                 net_hosts_log_has(h, "head.log", "ends the ssh of host b, which is lost") &&
                 !net_hosts_log_has(h, "head.log", "did not end in time");
     if (!good) {
