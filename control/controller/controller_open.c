@@ -338,7 +338,7 @@ static fl_agent_ending ending_of(const fl_controller *controller, fl_status stat
     }
     if (status == FL_ESTOPPED) {
         return fl__controller_is_terminated(&controller->shutdown) ? FL_AGENT_ENDS_STOPPED
-                                                                   : FL_AGENT_ENDS_OVER;
+                                                                   : FL_AGENT_ENDS_QUIT;
     }
     if (!controller->opened && fl_summary_begins_again(controller, status)) {
         return FL_AGENT_ENDS_AGAIN;

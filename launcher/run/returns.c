@@ -303,7 +303,7 @@ static fl_status stop_waiting(fl_run_losses *l, const fl_preparation *p,
     *result = *before;
     result->worker_lost = false;
     result->terminated = terminated;
-    dismiss_hosts(l, terminated ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_OVER, why,
+    dismiss_hosts(l, terminated ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_QUIT, why,
                   l->lasting.awaited_ms);
     return fl_fail(FL_ESTOPPED, "%s", why);
 }

@@ -22,7 +22,7 @@ fl_status fl_start_stop_look(const fl_preparation *p, bool has_met, fl_run_resul
     result->terminated = number == SIGTERM;
     if (has_met) {
         fl_held_ports_close(p->held_ports);
-        fl_hosts_dismiss(p->hosts, result->terminated ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_OVER,
+        fl_hosts_dismiss(p->hosts, result->terminated ? FL_AGENT_ENDS_STOPPED : FL_AGENT_ENDS_QUIT,
                          why, 0);
     }
     return fl_fail(FL_ESTOPPED, "%s", why);

@@ -86,9 +86,8 @@ static void pass_frame(fl__gate *g, const void *bytes, size_t n)
     bool is_of_all = frame.type == FL_AGENT_END || frame.type == FL_AGENT_HIDE;
     if (frame.type == FL_AGENT_END) {
         static const fl_host_type last[FL_AGENT_ENDINGS] = {
-            [FL_AGENT_ENDS_OVER] = FL_HOST_LEAVE,
-            [FL_AGENT_ENDS_AGAIN] = FL_HOST_AGAIN,
-            [FL_AGENT_ENDS_STOPPED] = FL_HOST_STOP,
+            [FL_AGENT_ENDS_OVER] = FL_HOST_LEAVE,    [FL_AGENT_ENDS_AGAIN] = FL_HOST_AGAIN,
+            [FL_AGENT_ENDS_STOPPED] = FL_HOST_STOP,  [FL_AGENT_ENDS_QUIT] = FL_HOST_QUIT,
             [FL_AGENT_ENDS_FAILED] = FL_HOST_FAILED,
         };
         begin_end(g, last[frame.ending], "");

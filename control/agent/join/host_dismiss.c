@@ -48,7 +48,9 @@ static int count_expected(const fl_hosts *hosts)
 /* Only a failure is told with its reason. */
 static fl_host_message last_message(fl_agent_ending ending, const char *why)
 {
-    fl_host_message m = {.type = ending == FL_AGENT_ENDS_STOPPED ? FL_HOST_STOP : FL_HOST_LEAVE};
+    fl_host_message m = {.type = ending == FL_AGENT_ENDS_STOPPED ? FL_HOST_STOP
+                                 : ending == FL_AGENT_ENDS_QUIT  ? FL_HOST_QUIT
+                                                                 : FL_HOST_LEAVE};
     if (ending == FL_AGENT_ENDS_FAILED) {
         snprintf(m.text, sizeof m.text, "%s", why[0] == '\0' ? "it cannot go back" : why);
     }

@@ -64,6 +64,16 @@ void fl__relay_begin_end(fl__relay *r)
     (void)fl_agent_socket_send(r->socket, &(fl_agent_frame){.type = FL_AGENT_END});
 }
 
+/* The same, with a line for the user. A head that goes back may say so to each JOIN. */
+static void end_with(fl__relay *r, fl_log_level level, const char *why)
+{
+    if (!r->over || r->again) {
+        fl_log(level, "%s", why);
+    }
+    r->again = false;
+    fl__relay_begin_end(r);
+}
+
 /* ⑦ */
 static void begin_again(fl__relay *r, const char *why)
 {
@@ -175,20 +185,18 @@ static fl_status take_message(fl__relay *r, const unsigned char *bytes, size_t n
         if (m.text[0] != '\0') {
             return fl_fail(FL_EPEER, "the run has ended: %s", m.text);
         }
-        r->again = false;
-        fl__relay_begin_end(r);
+        end_with(r, FL_LOG_INFO, "the run is over: this agent ends");
         break;
     case FL_HOST_STOP:
-        fl_log(FL_LOG_INFO, "SIGTERM has ended the run");
         r->stopped = true;
-        r->again = false;
-        fl__relay_begin_end(r);
+        end_with(r, FL_LOG_INFO, "SIGTERM has ended the run");
+        break;
+    case FL_HOST_QUIT:
+        end_with(r, FL_LOG_INFO, "the run was stopped on the head: this agent ends");
         break;
     case FL_HOST_FAILED:
-        fl_log(FL_LOG_ERROR, "the run has failed: the head says why");
         r->failed = true;
-        r->again = false;
-        fl__relay_begin_end(r);
+        end_with(r, FL_LOG_ERROR, "the run has failed: the head says why");
         break;
     case FL_HOST_LOST:
         return fail_lost(r, m.text);

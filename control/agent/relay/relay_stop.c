@@ -67,7 +67,8 @@ fl_status fl__relay_take_release(fl__relay *r, const char *why)
     if (why[0] != '\0') {
         return r->asked_us == 0 ? FL_OK : hold_end(r, r->asked_number, why, r->asked_us);
     }
-    fl_log(FL_LOG_INFO, "drained: the run goes on without this host");
+    fl_log(FL_LOG_INFO, "drained%s: the run goes on without this host, and this agent ends",
+           r->asked_us == 0 ? " by a request to the head (frostline ctl drain host)" : "");
     r->drained = true;
     fl__relay_begin_end(r);
     return FL_OK;

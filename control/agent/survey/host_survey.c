@@ -181,11 +181,14 @@ static bool has_agent(const fl__survey *s, int i)
 /* An agent that has not joined cannot be told: it ends with its ssh. */
 static void tell_agents(fl__survey *s, bool ends, const char *why)
 {
-    fl_host_type type = s->stopped == SIGTERM ? FL_HOST_STOP : ends ? FL_HOST_LEAVE : FL_HOST_NEXT;
+    fl_host_type type = s->stopped == SIGTERM ? FL_HOST_STOP
+                        : s->stopped != 0     ? FL_HOST_QUIT
+                        : ends                ? FL_HOST_LEAVE
+                                              : FL_HOST_NEXT;
     for (int i = 1; i < s->out->n; i++) {
         if (s->socket.socket != NULL &&
             has_agent(s, i)) { /* Ctrl-C ends the agents as it ends the head: no failure */
-            fl__survey_send_text(s, &s->host[i].peer, type, s->stopped == 0 ? why : "");
+            fl__survey_send_text(s, &s->host[i].peer, type, why);
         } else if (ends) {
             fl_host_starter_cut(&s->host[i].starter);
         }

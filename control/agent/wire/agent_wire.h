@@ -55,6 +55,7 @@ typedef enum fl_agent_ending {
     FL_AGENT_ENDS_OVER,
     FL_AGENT_ENDS_AGAIN,   /* the run goes back, and they are to join again */
     FL_AGENT_ENDS_STOPPED, /* by SIGTERM: they are to be started again together with the run */
+    FL_AGENT_ENDS_QUIT,    /* stopped otherwise, as by a user */
     FL_AGENT_ENDS_FAILED,  /* it has failed, and they end with exit code 3 */
     FL_AGENT_ENDINGS
 } fl_agent_ending;

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 17 };
+enum { MAGIC = 0x4f484c46 /* "FLHO" */, VERSION = 18 };
 
 _Static_assert(2 * PATH_MAX + 2 * FL_HOST_TEXT + FL_HOSTS_ENDPOINT_MAX + 4 * FL_MAX_WORKERS + 64 <
                    FL_HOST_MESSAGE_MAX,
@@ -319,6 +319,7 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
     case FL_HOST_ALIVE:
     case FL_HOST_AGAIN:
     case FL_HOST_STOP:
+    case FL_HOST_QUIT:
     case FL_HOST_FAILED:
     case FL_HOST_NEXT:
         break;
@@ -392,6 +393,7 @@ static bool get_body(fl_reader *r, fl_host_message *m)
     case FL_HOST_ALIVE:
     case FL_HOST_AGAIN:
     case FL_HOST_STOP:
+    case FL_HOST_QUIT:
     case FL_HOST_FAILED:
     case FL_HOST_NEXT:
         return true;

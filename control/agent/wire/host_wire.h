@@ -54,6 +54,7 @@ typedef enum fl_host_type {
     FL_HOST_AGAIN = 67,   /* end your workers, and join again: the run goes back */
     FL_HOST_PING = 69,    /* what is the time there? In place of ALIVE */
     FL_HOST_STOP = 70,    /* as LEAVE: SIGTERM has ended the run before it was over */
+    FL_HOST_QUIT = 78,    /* as LEAVE: the run was stopped otherwise, as by a user */
     FL_HOST_FAILED = 73,  /* as LEAVE: the run has failed */
     FL_HOST_LOST = 74,    /* the head counts this host as lost, and why */
     FL_HOST_NEXT = 75,    /* all is measured: ask to join the run, which answers later */

@@ -1,6 +1,7 @@
 /* What a user sees of the hosts of a run, and what a request does to them. Would catch: a drain on
  * request that goes another way than that of a notice, that answers before the host has left or
- * takes the head; and views of a run that know nothing of its hosts. Hosts are network name spaces;
+ * takes the head; an agent that does not say why it ends; and views of a run that know nothing of
+ * its hosts. Hosts are network name spaces;
  * without the right to make them, the tests are skipped. */
 #include "support/formats/json_schema.h"
 #include "support/hosts/net_hosts.h"
@@ -200,6 +201,7 @@ static void test_host_control__drains_a_host(void **state)
     assert_int_equal(number(reply, "r"), 1);
     json_decref(reply);
     assert_int_equal(net_hosts_await_exit(&h->host[1].agent), 6);
+    assert_true(net_hosts_log_has(h, "b.log", "drained by a request to the head (frostline ctl "));
     expect_ctl(h, "pause", 0, "paused");
     check_views_after(h);
     expect_offered(h, "");
@@ -218,12 +220,27 @@ static void test_host_control__drains_a_host(void **state)
                                 FL_BINARY_DIR, h->dir, h->dir, h->dir));
 }
 
+/* Would catch: an agent that ends without a word. */
+static void test_host_control__a_stop_is_told_to_agents(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    net_hosts_start_head(h, JOB);
+    net_hosts_start_agent(h, 1);
+    NET_AWAIT(net_hosts_n_steps(h) > 0);
+    expect_ctl(h, "stop", 0, "last_step");
+    net_hosts_expect(h, 130);
+    assert_true(net_hosts_log_has(h, "b.log", "the run was stopped on the head: this agent ends"));
+    assert_true(net_hosts_shell("[ $(wc -l < %s/b.log) = 2 ]", h->dir));
+}
+
 #define TWO(test) cmocka_unit_test_setup_teardown(test, make_two, net_hosts_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TWO(test_host_control__drains_a_host),
+        TWO(test_host_control__a_stop_is_told_to_agents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,6 +61,7 @@ static void run_on_two(net_hosts *h, const char *more)
     net_hosts_start_head(h, job);
     net_hosts_start_agent(h, 1);
     net_hosts_expect_codes(h, 0, 0);
+    assert_true(net_hosts_log_has(h, "b.log", "the run is over: this agent ends"));
     check(h);
     long sent = bytes_sent(h) - before;
     print_message("%ld bytes from host a to host b\n", sent);

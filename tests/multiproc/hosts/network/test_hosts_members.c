@@ -141,6 +141,7 @@ static const fl_host_message messages[] = {
     {.type = FL_HOST_ALIVE},
     {.type = FL_HOST_AGAIN},
     {.type = FL_HOST_STOP},
+    {.type = FL_HOST_QUIT},
     {.type = FL_HOST_FAILED},
     {.type = FL_HOST_NEXT},
     {.type = FL_HOST_DRAIN, .grace_ms = 1},

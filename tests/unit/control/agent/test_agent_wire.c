@@ -120,6 +120,7 @@ static const fl_agent_frame frames[] = {
     {.type = FL_AGENT_APART,
      .rank = 4,
      .apart = {.from = 2, .trial = {.port = 20017, .by_other = true}, .text = "it and host b"}},
+    {.type = FL_AGENT_END, .ending = FL_AGENT_ENDS_QUIT},
     {.type = FL_AGENT_SHARES, .rank = 4},
     {.type = FL_AGENT_SPAWNED,
      .rank = 3,

@@ -86,7 +86,8 @@ static void test_host_wire__keeps_every_field(void **state)
     m = (fl_host_message){.type = FL_HOST_ALIVE};
     assert_int_equal(host_message_get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_int_equal(read.type, FL_HOST_ALIVE);
-    static const fl_host_type plain[] = {FL_HOST_AGAIN, FL_HOST_STOP, FL_HOST_FAILED, FL_HOST_NEXT};
+    static const fl_host_type plain[] = {FL_HOST_AGAIN, FL_HOST_STOP, FL_HOST_QUIT, FL_HOST_FAILED,
+                                         FL_HOST_NEXT};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
         m = (fl_host_message){.type = plain[i]};
         assert_int_equal(host_message_get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
