@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-enum { SCRIPT_STEP = 1000, LATE_US = 300000, JOIN_MS = 30000, SPOILED_STEP = 20 };
+enum { SCRIPT_STEP = 1000, LATE_US = 300000, JOIN_MS = 30000, SPOILED_STEP = 20, SLOW_US = 10000 };
 
 #define TRAINING                                                                                   \
     "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "9000",    \
@@ -30,6 +30,7 @@ enum { SCRIPT_STEP = 1000, LATE_US = 300000, JOIN_MS = 30000, SPOILED_STEP = 20 
 static struct {
     atomic_llong step;      /* the steps that worker 0 has done */
     atomic_bool joins_late; /* worker 1 opens its next generation once SCRIPT_STEP is reached */
+    atomic_bool is_slow;    /* steps are, until worker 1 has begun with that */
     atomic_int late_rank;   /* whose link is late; -1: none */
 } * shared;
 
@@ -37,8 +38,10 @@ static void join_late(const char *point, fl_worker_state *w)
 {
     if (strcmp(point, "step") == 0 && w->rank == 0) {
         atomic_store(&shared->step, w->step);
+        nap(atomic_load(&shared->is_slow) ? SLOW_US : 0);
     } else if (strcmp(point, "prepare") == 0 && w->rank == 1 && atomic_load(&shared->joins_late)) {
         int64_t deadline_us = fl_deadline_us(JOIN_MS);
+        atomic_store(&shared->is_slow, false);
         while (atomic_load(&shared->step) < SCRIPT_STEP && fl_left_ms(deadline_us) > 0) {
             nap(1000);
         }
@@ -57,6 +60,7 @@ static int reset(void **state)
     (void)state;
     atomic_store(&shared->step, 0);
     atomic_store(&shared->joins_late, false);
+    atomic_store(&shared->is_slow, false);
     atomic_store(&shared->late_rank, -1);
     return 0;
 }
@@ -93,10 +97,11 @@ static void stop(live_run *run)
 static void test_control_points__a_worker_that_joins_at_a_scripted_step_waits_there(void **state)
 {
     (void)state;
-    live_run run =
-        live_start_with((const char *const[]){TRAINING, "elastic.script", "[{step: 1000, m: 2}]",
-                                              "train.max_steps", "1200", NULL},
-                        (scenario_deed){.point = NULL}, join_late);
+    atomic_store(&shared->is_slow, true);
+    live_run run = live_start_with((const char *const[]){TRAINING, "elastic.script",
+                                                         "[{step: 1000, m: 2}]", "train.max_steps",
+                                                         "1200", "fault.deadline", "60s", NULL},
+                                   (scenario_deed){.point = NULL}, join_late);
     live_await_step(&run, 10);
     ask(&run, "scale", "{\"k\": 1, \"r\": 1}");
     atomic_store(&shared->joins_late, true);

@@ -1,11 +1,13 @@
 /* Requests that are in flight when a run ends. Would catch: frostline ctl status or stop that waits
  * for its whole --timeout, of a minute, for a run that is gone. */
 #include "device/system/clock.h"
+#include "support/nap.h"
 #include "support/runs/live_run.h"
 
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,6 +27,9 @@ enum { ASK_MS = LIVE_WAIT_MS, ALL_MS = 5 * ASK_MS }; /* to wait longer is to han
         "pipe.k", "2", "autodp.r", "1", "pipe.m", "2"
 #define ENDLESS BASE, "train.epochs", "9000", "train.decay", "constant", "train.warmup", "0"
 
+/* Shared with the workers: a request was answered. */
+static atomic_bool *is_answered;
+
 /* Ask again and again, until the run does not answer, because it has ended. Returns how many were
  * carried out. */
 static int ask_to_the_end(const char *dir, const char *cmd)
@@ -39,6 +44,9 @@ static int ask_to_the_end(const char *dir, const char *cmd)
         snprintf(request, sizeof request, REQUEST, n, cmd);
         status = fl_ctl_client_ask(link, request, ASK_MS, &reply);
         n += status == FL_OK && strstr(reply, "\"ok\": true") != NULL;
+        if (is_answered != NULL) {
+            atomic_store(is_answered, n > 0);
+        }
         assert_true(fl_left_ms(deadline_us) > 0);
     }
     assert_int_equal(status, FL_EPEER);
@@ -46,11 +54,24 @@ static int ask_to_the_end(const char *dir, const char *cmd)
     return n;
 }
 
+static void hold_until_answered(fl_worker_state *w)
+{
+    (void)w;
+    while (!atomic_load(is_answered)) {
+        nap(1000);
+    }
+}
+
+/* The run does not end before a request was answered. */
 static void test_ctl_end__status_until_a_run_is_over(void **state)
 {
     (void)state;
-    live_run run = live_start((const char *const[]){BASE, "train.epochs", "40", NULL});
+    is_answered = shared_memory(sizeof *is_answered);
+    live_run run = live_start_with(
+        (const char *const[]){BASE, "train.epochs", "40", NULL},
+        (scenario_deed){.point = "step", .who = 0, .step = 1, .act = hold_until_answered}, NULL);
     assert_true(ask_to_the_end(run.dir, "status") > 0);
+    is_answered = NULL;
     assert_int_equal(live_finish(&run), FL_OK);
     live_clean(&run);
 }
