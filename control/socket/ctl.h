@@ -21,6 +21,7 @@
 #ifndef FL_CONTROL_SOCKET_CTL_H
 #define FL_CONTROL_SOCKET_CTL_H
 
+#include "control/link/keys/door.h"
 #include "control/link/keys/zap_auth.h"
 #include "control/socket/ctl_names.h"
 #include "control/socket/ctl_replies.h"
@@ -82,6 +83,7 @@ struct fl_ctl {
 
     void *zmq;
     void *requests, *events; /* the sockets in the run directory */
+    fl_door *door;           /* keeps their clients from taking descriptors that the run needs */
     fl_zap_auth *guard;      /* access check of network clients; NULL: no network socket */
     void *far_requests, *far_events;
     fl_ctl_replies *replies;

@@ -17,7 +17,6 @@ enum {
     QUEUE_EVENTS = 1024,     /* messages a subscriber */
     MESSAGE_MAX = 32 * 1024, /* bytes; a client that sends more is disconnected */
     LINGER_MS = 200,         /* for the last replies and events */
-    LONGEST_PATH = 64,
 };
 
 static void *close_unless(bool good, void *socket)
@@ -26,13 +25,6 @@ static void *close_unless(bool good, void *socket)
         zmq_close(socket);
     }
     return good ? socket : NULL;
-}
-
-static bool bind_in_dir(void *socket, int dir_fd, const char *name)
-{
-    char endpoint[LONGEST_PATH];
-    snprintf(endpoint, sizeof endpoint, "ipc:///proc/self/fd/%d/%s", dir_fd, name);
-    return fl_zmq_bind_private(socket, endpoint);
 }
 
 static void *open_requests(const fl_ctl *ctl)
@@ -61,8 +53,8 @@ static bool open_near(fl_ctl *ctl, int dir_fd)
     ctl->requests = open_requests(ctl);
     ctl->events = open_events(ctl);
     return ctl->requests != NULL && ctl->events != NULL &&
-           bind_in_dir(ctl->events, dir_fd, FL_CTL_EVENTS_SOCKET) &&
-           bind_in_dir(ctl->requests, dir_fd, FL_CTL_SOCKET);
+           fl_door_bind_file(ctl->door, ctl->zmq, ctl->events, dir_fd, FL_CTL_EVENTS_SOCKET) &&
+           fl_door_bind_file(ctl->door, ctl->zmq, ctl->requests, dir_fd, FL_CTL_SOCKET);
 }
 
 static bool bind_far(fl_zap_auth *guard, void *zmq, void *socket, const char *listen, int plus)
@@ -125,6 +117,7 @@ fl_status fl_ctl_open(const fl_ctl_uses *uses, fl_ctl **out)
     take_over(ctl);
     FL_TRY(fl_ctl_replies_create(&ctl->replies));
     FL_TRY(fl_zap_auth_create(ctl->run->options->job, &ctl->guard));
+    FL_TRY(fl_door_open(FL_DOOR_FOLDER, &ctl->door));
     ctl->zmq = zmq_ctx_new();
     if (ctl->zmq != NULL) {
         /* The sockets' thread gets a lower priority, so that computing threads keep the processor.
@@ -153,6 +146,7 @@ void fl_ctl_close(fl_ctl **out)
     for (int i = 0; i < 4; i++) {
         (void)close_unless(false, sockets[i]);
     }
+    fl_door_close(&ctl->door);
     if (ctl->guard != NULL) {
         fl_zap_auth_close(ctl->guard);
     }

@@ -1,5 +1,6 @@
 #include "control/link/keys/door.h"
 
+#include "control/link/keys/waiting_room.h"
 #include "control/link/keys/zmq_socket.h"
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
@@ -25,28 +26,50 @@
 enum {
     CONNECTIONS_MAX = 1024,
     SPARE_MIN = 64,
-    BACKLOG_MIN = 8,
+    BACKLOG_MIN = 4,
     BACKLOG_MAX = 128, /* workers that start at once are not sent away for a second */
     PORTS_OF_A_RUN = 4,
+    FILES_OF_A_RUN = 2,
+    ENDPOINT_BYTES = 64,
     TURN_MS = 100,
     TELL_EVERY_US = 10000000
 };
 
+/* A socket that listens. */
+typedef struct listener {
+    int fd;
+    int dir_fd; /* of a file */
+    const char *name;
+    int room; /* where clients wait while it is shut; -1 */
+} listener;
+
 struct fl_door {
+    fl_door_kind kind;
     pthread_t thread;
     int epoll, end, most, backlog;
     _Atomic int n;
-    int listener[FL_DOOR_PORTS_MAX];
+    listener listener[FL_DOOR_SOCKETS_MAX];
     bool shut;
     int64_t told_us;
 };
 
+/* All but a part of the descriptors that no stranger gets. */
+static int most_but(uint64_t limit, int part)
+{
+    int all = limit < INT32_MAX ? (int)limit : INT32_MAX;
+    int spare = (all / 4 > SPARE_MIN ? all / 4 : SPARE_MIN) / part;
+    return all > spare ? all - spare : 0;
+}
+
 int fl_door_most(uint64_t limit, int open)
 {
-    int most = limit < INT32_MAX ? (int)limit : INT32_MAX;
-    int spare = most / 4 > SPARE_MIN ? most / 4 : SPARE_MIN;
-    most = most > spare ? most - spare : 0;
+    int most = most_but(limit, 1);
     return most < open + CONNECTIONS_MAX ? most : open + CONNECTIONS_MAX;
+}
+
+int fl_door_most_near(uint64_t limit)
+{
+    return most_but(limit, 4);
 }
 
 uint64_t fl_door_limit(uint64_t most)
@@ -55,27 +78,43 @@ uint64_t fl_door_limit(uint64_t most)
     return most + (spare > SPARE_MIN ? spare : SPARE_MIN);
 }
 
-int fl_door_backlog(uint64_t limit, int most)
+int fl_door_backlog(uint64_t limit, int most, int n_sockets)
 {
     uint64_t half = limit > (uint64_t)most ? (limit - (uint64_t)most) / 2 : 0;
-    uint64_t fair = half / PORTS_OF_A_RUN;
+    uint64_t fair = half / (uint64_t)n_sockets;
     return fair < BACKLOG_MIN ? BACKLOG_MIN : fair > BACKLOG_MAX ? BACKLOG_MAX : (int)fair;
 }
 
 /* ---- the thread ---- */
 
-static void set_shut(fl_door *d, bool shut)
+static bool set_port(const listener *l, bool shut)
 {
     struct sock_filter nothing = {.code = BPF_RET | BPF_K};
     const struct sock_fprog drop = {.len = 1, .filter = &nothing};
     const int zero = 0;
+    int failed = shut ? setsockopt(l->fd, SOL_SOCKET, SO_ATTACH_FILTER, &drop, sizeof drop)
+                      : setsockopt(l->fd, SOL_SOCKET, SO_DETACH_FILTER, &zero, sizeof zero);
+    return failed == 0 || errno == ENOENT;
+}
+
+static bool set_file(listener *l, bool shut)
+{
+    if (shut) {
+        l->room = fl_waiting_room_shut(l->dir_fd, l->name);
+        return l->room >= 0;
+    }
+    return l->room < 0 || fl_waiting_room_open(l->dir_fd, l->name, &l->room);
+}
+
+static void set_shut(fl_door *d, bool shut)
+{
     int n = d->n;
     for (int i = 0; i < n; i++) {
-        int failed =
-            shut ? setsockopt(d->listener[i], SOL_SOCKET, SO_ATTACH_FILTER, &drop, sizeof drop)
-                 : setsockopt(d->listener[i], SOL_SOCKET, SO_DETACH_FILTER, &zero, sizeof zero);
-        if (failed != 0 && errno != ENOENT) {
-            fl_log(FL_LOG_WARN, "cannot %s a port: %s", shut ? "shut" : "open", strerror(errno));
+        listener *l = &d->listener[i];
+        bool port = d->kind == FL_DOOR_PORTS;
+        if (!(port ? set_port(l, shut) : set_file(l, shut))) {
+            fl_log(FL_LOG_WARN, "cannot %s %s: %s", shut ? "shut" : "open",
+                   port ? "a port" : l->name, strerror(errno));
         }
     }
     d->shut = shut;
@@ -91,17 +130,17 @@ static void look_at_files(fl_door *d)
     int64_t now_us = fl_now_us();
     if (full && now_us >= d->told_us) {
         d->told_us = now_us + TELL_EVERY_US;
-        fl_log(FL_LOG_WARN,
-               "%d descriptors are in use: new connections wait until others are closed", d->most);
+        fl_log(FL_LOG_WARN, "%d descriptors are in use: new %s wait until others are closed",
+               d->most, d->kind == FL_DOOR_PORTS ? "connections" : "clients in the run directory");
     }
 }
 
-static void *watch_ports(void *door)
+static void *watch_sockets(void *door)
 {
     fl_door *d = door;
     struct epoll_event event;
     uint64_t ends = 0;
-    fl_thread_run_first(); /* ZeroMQ accepts without a pause until the ports are shut */
+    fl_thread_run_first(); /* ZeroMQ accepts without a pause until the sockets are shut */
     while (read(d->end, &ends, sizeof ends) < 0) {
         (void)epoll_wait(d->epoll, &event, 1, d->shut ? TURN_MS : -1);
         look_at_files(d);
@@ -123,17 +162,21 @@ static fl_status start_thread(fl_door *d)
     d->epoll = epoll_create1(EPOLL_CLOEXEC);
     d->end = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (d->epoll < 0 || !watch_descriptor(d, d->end) || getrlimit(RLIMIT_NOFILE, &limit) != 0) {
-        return fl_fail(FL_EIO, "cannot watch ports: %s", strerror(errno));
+        return fl_fail(FL_EIO, "cannot watch sockets: %s", strerror(errno));
     }
-    d->most = fl_door_most(limit.rlim_cur, fl_count_files());
-    d->backlog = fl_door_backlog(limit.rlim_cur, d->most);
-    return fl_thread_start(&d->thread, watch_ports, d, "the thread that watches ports");
+    bool ports = d->kind == FL_DOOR_PORTS;
+    d->most =
+        ports ? fl_door_most(limit.rlim_cur, fl_count_files()) : fl_door_most_near(limit.rlim_cur);
+    d->backlog = fl_door_backlog(limit.rlim_cur, d->most, ports ? PORTS_OF_A_RUN : FILES_OF_A_RUN);
+    return fl_thread_start(&d->thread, watch_sockets, d, "the thread that watches sockets");
 }
 
 static void give_back(fl_door *d)
 {
     for (int i = 0; i < d->n; i++) {
-        close(d->listener[i]);
+        listener *l = &d->listener[i];
+        fl_waiting_room_remove(l->dir_fd, l->name, &l->room);
+        close(l->fd);
     }
     if (d->epoll >= 0) {
         close(d->epoll);
@@ -144,10 +187,11 @@ static void give_back(fl_door *d)
     fl_free(d);
 }
 
-fl_status fl_door_open(fl_door **out)
+fl_status fl_door_open(fl_door_kind kind, fl_door **out)
 {
     fl_door *d = NULL;
     FL_TRY(fl_alloc(sizeof *d, (void **)&d));
+    d->kind = kind;
     d->epoll = d->end = -1;
     fl_status status = start_thread(d);
     if (status != FL_OK) {
@@ -170,7 +214,7 @@ void fl_door_close(fl_door **door)
     }
 }
 
-/* ---- ports ---- */
+/* ---- sockets ---- */
 
 /* The event of ZeroMQ that tells the descriptor with which it listens: number and value in its
  * first part. */
@@ -184,33 +228,40 @@ static int read_listener(void *monitor)
     return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
 }
 
-static bool bind_and_watch(fl_door *d, void *socket, void *monitor, const char *endpoint)
+static bool bind_and_watch(fl_door *d, void *socket, void *monitor, const char *endpoint,
+                           const listener *what)
 {
-    if (zmq_bind(socket, endpoint) != 0) {
+    bool port = d->kind == FL_DOOR_PORTS;
+    if (port ? zmq_bind(socket, endpoint) != 0 : !fl_zmq_bind_private(socket, endpoint)) {
         return false;
     }
-    int fd = read_listener(monitor);
-    if (!watch_descriptor(d, fd)) {
-        if (fd >= 0) {
-            close(fd);
+    listener *l = &d->listener[d->n];
+    *l = *what;
+    l->fd = read_listener(monitor);
+    if (!watch_descriptor(d, l->fd)) {
+        if (l->fd >= 0) {
+            close(l->fd);
         }
         return false;
     }
-    fl_tcp_retry_evenly(fd);
-    d->listener[d->n] = fd;
+    if (port) {
+        fl_tcp_retry_evenly(l->fd);
+    }
     d->n++; /* the thread reads it */
     return true;
 }
 
-bool fl_door_bind(fl_door *d, void *zmq, void *socket, const char *endpoint)
+static bool bind_listener(fl_door *d, void *zmq, void *socket, const char *endpoint,
+                          const listener *what)
 {
     char name[48];
     snprintf(name, sizeof name, "inproc://door-%p", socket);
-    void *monitor = d->n == FL_DOOR_PORTS_MAX ? NULL : zmq_socket(zmq, ZMQ_PAIR);
+    void *monitor = d->n == FL_DOOR_SOCKETS_MAX ? NULL : zmq_socket(zmq, ZMQ_PAIR);
     bool bound = monitor != NULL && fl_zmq_set(monitor, ZMQ_LINGER, 0) &&
                  fl_zmq_set(socket, ZMQ_BACKLOG, d->backlog) &&
                  zmq_socket_monitor(socket, name, ZMQ_EVENT_LISTENING) == 0 &&
-                 zmq_connect(monitor, name) == 0 && bind_and_watch(d, socket, monitor, endpoint);
+                 zmq_connect(monitor, name) == 0 &&
+                 bind_and_watch(d, socket, monitor, endpoint, what);
     int error = zmq_errno();
     if (monitor != NULL) {
         (void)zmq_socket_monitor(socket, NULL, 0);
@@ -218,4 +269,18 @@ bool fl_door_bind(fl_door *d, void *zmq, void *socket, const char *endpoint)
     }
     errno = error;
     return bound;
+}
+
+bool fl_door_bind(fl_door *d, void *zmq, void *socket, const char *endpoint)
+{
+    return bind_listener(d, zmq, socket, endpoint, &(listener){.room = -1});
+}
+
+bool fl_door_bind_file(fl_door *d, void *zmq, void *socket, int dir_fd, const char *name)
+{
+    char endpoint[ENDPOINT_BYTES];
+    snprintf(endpoint, sizeof endpoint, "ipc:///proc/self/fd/%d/%s", dir_fd, name);
+    fl_waiting_room_forget(dir_fd, name);
+    return bind_listener(d, zmq, socket, endpoint,
+                         &(listener){.dir_fd = dir_fd, .name = name, .room = -1});
 }

@@ -270,7 +270,7 @@ bool fl_zap_auth_protect(const fl_zap_auth *guard, void *socket)
 fl_status fl_zap_auth_bind(fl_zap_auth *guard, void *zmq, void *socket, const char *endpoint)
 {
     if (guard->door == NULL) {
-        FL_TRY(fl_door_open(&guard->door));
+        FL_TRY(fl_door_open(FL_DOOR_PORTS, &guard->door));
     }
     return fl_door_bind(guard->door, zmq, socket, endpoint)
                ? FL_OK

@@ -292,16 +292,32 @@ static bool show_event(const char *line, bool as_json)
     return last;
 }
 
+/* The next event, however late. *told: whether a line has said that this client has to wait. */
+static fl_status await_event(fl_ctl_client_link *link, bool *told, const char **line,
+                             int64_t *sequence)
+{
+    fl_status status = FL_EDEADLINE;
+    while (status == FL_EDEADLINE) {
+        status = fl_ctl_client_event(link, *told ? FOREVER_MS : LOOK_MS, line, sequence);
+        if (status == FL_EDEADLINE && !*told && fl_ctl_client_waits_outside(link)) {
+            *told = true;
+            fl_complain("the run has no descriptor left for another client (its ulimit -n): waits "
+                        "until other clients have ended");
+        }
+    }
+    return status;
+}
+
 static int watch_events(const target *t)
 {
     fl_ctl_place place;
     fl_ctl_client_link *link = NULL;
     const char *line = NULL;
     int64_t sequence = 0, before = 0;
-    bool last = false, ended;
+    bool last = false, told = false, ended;
     fl_status status = open_link(t, true, fl_deadline_us(t->timeout_ms), &place, &ended, &link);
     while (status == FL_OK && !last) {
-        status = fl_ctl_client_event(link, FOREVER_MS, &line, &sequence);
+        status = await_event(link, &told, &line, &sequence);
         if (status == FL_OK) {
             if (before > 0 && sequence > before + 1) {
                 char events[FL_COUNT_BYTES];

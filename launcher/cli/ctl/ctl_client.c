@@ -1,5 +1,6 @@
 #include "launcher/cli/ctl/ctl_client.h"
 
+#include "control/link/keys/waiting_room.h"
 #include "control/link/keys/zap_auth.h"
 #include "control/link/keys/zmq_socket.h"
 #include "control/socket/ctl_names.h"
@@ -35,6 +36,7 @@ struct fl_ctl_client_link {
     void *zmq, *socket;
     void *monitor;     /* of a far link: what becomes of its connection; NULL: none */
     bool reached;      /* somebody accepted the connection once */
+    bool taken;        /* the run itself has the connection */
     bool refused;      /* the keys did not fit */
     bool was_cut;      /* the connection broke: the run goes back after a loss, or has ended */
     bool is_back;      /* it was made again after that */
@@ -91,6 +93,7 @@ static void read_connection(fl_ctl_client_link *link)
         memcpy(&number, event, sizeof number);
         bool shaken = number == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
         link->reached = true;
+        link->taken = shaken || (link->taken && number != ZMQ_EVENT_DISCONNECTED);
         link->is_back = link->is_back || (shaken && link->was_cut);
         link->was_cut = (link->was_cut || number == ZMQ_EVENT_DISCONNECTED) && !shaken;
         if (number != ZMQ_EVENT_CONNECTED && number != ZMQ_EVENT_DISCONNECTED) {
@@ -109,6 +112,12 @@ static void read_connection(fl_ctl_client_link *link)
 static fl_status fail_late(fl_ctl_client_link *link)
 {
     read_connection(link);
+    if (fl_ctl_client_waits_outside(link)) {
+        return fl_fail(FL_EDEADLINE,
+                       "%s: no answer in time: the run has no descriptor left for another client "
+                       "(its ulimit -n); it answers once other clients have ended",
+                       link->path);
+    }
     const char *waits = link->dir_fd >= 0 ? "" : WAITS;
     if (link->dir_fd >= 0 || (link->reached && !link->refused)) {
         return fl_fail(FL_EDEADLINE, "%s: connected, but no answer in time%s", link->path, waits);
@@ -121,6 +130,12 @@ static fl_status fail_late(fl_ctl_client_link *link)
                    "%s: the keys do not fit: --server is not the run's public key, or the run's "
                    "control.allow does not name the public key of --key",
                    link->path);
+}
+
+bool fl_ctl_client_waits_outside(const fl_ctl_client_link *link)
+{
+    return link->dir_fd >= 0 && !link->taken &&
+           fl_waiting_room_is_shut(link->dir_fd, FL_CTL_SOCKET);
 }
 
 static fl_status connect_near(fl_ctl_client_link *link, bool events)

@@ -35,6 +35,10 @@ fl_status fl_ctl_client_insist(fl_ctl_client_link *link, const char *request, in
  * back after a loss. A far run has no record here: FL_OK. */
 fl_status fl_ctl_client_check_recovering(const fl_ctl_client_link *link) FL_MUST_CHECK;
 
+/* Whether the run has no descriptor left for this client, which gets its connection once other
+ * clients have ended (waiting_room.h). As far as the calls above have seen. */
+bool fl_ctl_client_waits_outside(const fl_ctl_client_link *link);
+
 /* The two halves of fl_ctl_client_ask: for a caller that does other work meanwhile, or that has
  * several requests pending. Replies come in any order; each bears its request's id. timeout_ms 0
  * only looks. */

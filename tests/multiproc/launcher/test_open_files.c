@@ -56,15 +56,15 @@ static void test_open_files__a_limit_that_is_too_low_is_refused(void **state)
                 &result);
     assert_int_equal(result.exit_code, 2);
     assert_non_null(strstr(result.err, "open files: found a limit of 28 (ulimit -n); a run of 2 "
-                                       "workers needs at least 64: ulimit -n 64, after "
+                                       "workers needs at least 80: ulimit -n 80, after "
                                        "the hard limit was raised in"));
     assert_ptr_equal(strchr(result.err, '\n'), result.err + strlen(result.err) - 1);
     run_command(root,
-                "ulimit -n 83; exec " FL_BINARY_DIR "/frostline run job.yaml --run-dir refused "
+                "ulimit -n 99; exec " FL_BINARY_DIR "/frostline run job.yaml --run-dir refused "
                 "--set control.metrics=127.0.0.1:1",
                 &result);
     assert_int_equal(result.exit_code, 2);
-    assert_non_null(strstr(result.err, "a run of 2 workers needs at least 84: ulimit -n 84"));
+    assert_non_null(strstr(result.err, "a run of 2 workers needs at least 100: ulimit -n 100"));
     run_command(root, "test -e refused", &result);
     assert_int_equal(result.exit_code, 1);
 }

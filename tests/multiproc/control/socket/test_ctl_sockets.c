@@ -1,11 +1,13 @@
 /* The sockets of a run, from before they are there until its head is killed. Would catch: sockets
- * that others may use or that a run leaves behind, and a run that is called live, lost or over when
- * it is not. */
+ * that others may use or that a run leaves behind, clients that take the descriptors of the run,
+ * and a run that is called live, lost or over when it is not. */
+#include "control/link/keys/waiting_room.h"
 #include "device/system/clock.h"
 #include "launcher/cli/ctl/ctl_place.h"
 #include "launcher/run/runs/run_hold.h"
 #include "launcher/run/runs/runs.h"
 #include "support/folder.h"
+#include "support/nap.h"
 #include "support/runs/live_run.h"
 
 #include <fcntl.h>
@@ -14,6 +16,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -133,12 +137,78 @@ static void test_ctl__a_run_that_does_not_answer_yet_is_starting(void **state)
     remove_folder(dir);
 }
 
+/* ---- clients ---- */
+
+enum { FILES = 80, CLIENTS = 60 };
+
+static pid_t start_client(const char *dir)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        int nowhere = open("/dev/null", O_WRONLY);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(nowhere, STDOUT_FILENO);
+        dup2(nowhere, STDERR_FILENO);
+        execl(FL_BINARY_DIR "/frostline", "frostline", "ctl", dir, "watch", (char *)NULL);
+        _exit(127);
+    }
+    assert_true(pid > 0);
+    return pid;
+}
+
+static fl_status ask_for_status(fl_ctl_client_link *client, int timeout_ms)
+{
+    const char *reply = NULL;
+    return fl_ctl_client_ask(client, "{\"v\": 1, \"id\": \"1\", \"cmd\": \"status\"}", timeout_ms,
+                             &reply);
+}
+
+/* Would catch: a run that ends because its own user looks at it too often at once. The last test:
+ * the limit of this process is low from then on. */
+static void test_ctl__clients_leave_the_run_its_descriptors(void **state)
+{
+    (void)state;
+    const struct rlimit few = {FILES, FILES};
+    fl_ctl_client_link *late = NULL;
+    pid_t client[CLIENTS];
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    live_run run = live_start((const char *const[]){ENDLESS, NULL});
+    int dir = open(run.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    live_await_step(&run, 1);
+    for (int i = 0; i < CLIENTS; i++) {
+        client[i] = start_client(run.dir);
+    }
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
+    while (!fl_waiting_room_is_shut(dir, "control.sock")) {
+        assert_true(fl_left_ms(deadline_us) > 0);
+        assert_int_equal(waitpid(run.controller, NULL, WNOHANG), 0);
+        nap(2000);
+    }
+    assert_int_equal(fl_ctl_client_open(run.dir, false, &late), FL_OK);
+    assert_int_equal(ask_for_status(late, 500), FL_EDEADLINE);
+    assert_non_null(strstr(fl_errmsg(), "the run has no descriptor left for another client"));
+    assert_true(fl_run_is_live(run.dir));
+    live_await_step(&run, live_status(&run, "step") + 100); /* who has a connection keeps it */
+    for (int i = 0; i < CLIENTS; i++) {
+        kill(client[i], SIGKILL);
+        waitpid(client[i], NULL, 0);
+    }
+    assert_int_equal(ask_for_status(late, LIVE_WAIT_MS), FL_OK);
+    fl_ctl_client_close(&late);
+    assert_false(fl_waiting_room_is_shut(dir, "control.sock"));
+    json_decref(live_ask(&run, "stop", "{}"));
+    assert_int_equal(live_finish(&run), FL_ESTOPPED);
+    close(dir);
+    live_clean(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ctl__the_sockets_are_this_users_and_go_with_the_run),
         cmocka_unit_test(test_ctl__a_run_whose_head_was_killed_is_lost),
         cmocka_unit_test(test_ctl__a_run_that_does_not_answer_yet_is_starting),
+        cmocka_unit_test(test_ctl__clients_leave_the_run_its_descriptors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

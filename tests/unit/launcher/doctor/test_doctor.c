@@ -57,8 +57,8 @@ static void test_doctor__limits_that_are_too_low_are_named(void **state)
     } table[] = {
         {1024, 4096, 100, false, FL_VERDICT_OK, FL_VERDICT_OK},
         {1023, 4096, 100, false, FL_VERDICT_WARNING, FL_VERDICT_OK},
-        {64, 4096, 100, false, FL_VERDICT_WARNING, FL_VERDICT_OK},
-        {63, 4096, 100, false, FL_VERDICT_ERROR, FL_VERDICT_OK},
+        {80, 4096, 100, false, FL_VERDICT_WARNING, FL_VERDICT_OK},
+        {79, 4096, 100, false, FL_VERDICT_ERROR, FL_VERDICT_OK},
         {UINT64_MAX, UINT64_MAX, 100, false, FL_VERDICT_OK, FL_VERDICT_OK},
         {1024, 256, 100, false, FL_VERDICT_OK, FL_VERDICT_WARNING},
         {1024, 50, 100, false, FL_VERDICT_OK, FL_VERDICT_WARNING},

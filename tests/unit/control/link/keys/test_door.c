@@ -26,6 +26,24 @@ static void test_door__keeps_descriptors_for_the_run(void **state)
     assert_int_equal(fl_door_most(28, 10), 0);
 }
 
+/* Would catch: strangers at ports after whom no client of the user has a descriptor, and clients
+ * who leave the run none. */
+static void test_door__keeps_descriptors_for_clients_and_from_them(void **state)
+{
+    (void)state;
+    assert_int_equal(fl_door_most_near(1024), 960);
+    assert_int_equal(fl_door_most_near(128), 112);
+    assert_int_equal(fl_door_most_near(64), 48);
+    assert_int_equal(fl_door_most_near(10), 0);
+    for (uint64_t limit = 128; limit < 3000; limit++) {
+        int ports = fl_door_most(limit, 0), near = fl_door_most_near(limit);
+        int at_ports = 4 * fl_door_backlog(limit, ports, 4);
+        int at_files = 2 * (fl_door_backlog(limit, near, 2) + 1);
+        assert_true(ports + at_ports < near);
+        assert_true(near + at_files < (int)limit);
+    }
+}
+
 static void test_door__tells_the_limit_that_suffices(void **state)
 {
     (void)state;
@@ -55,16 +73,18 @@ static void test_door__counts_descriptors_of_any_number(void **state)
 static void test_door__lets_some_wait(void **state)
 {
     (void)state;
-    assert_int_equal(fl_door_backlog(192, 128), 8);
-    assert_int_equal(fl_door_backlog(1024, 768), 32);
-    assert_int_equal(fl_door_backlog(1000000, 1064), 128);
-    assert_int_equal(fl_door_backlog(64, 64), 8);
+    assert_int_equal(fl_door_backlog(192, 128, 4), 8);
+    assert_int_equal(fl_door_backlog(1024, 768, 4), 32);
+    assert_int_equal(fl_door_backlog(1000000, 1064, 4), 128);
+    assert_int_equal(fl_door_backlog(128, 112, 2), 4);
+    assert_int_equal(fl_door_backlog(64, 64, 4), 4);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_door__keeps_descriptors_for_the_run),
+        cmocka_unit_test(test_door__keeps_descriptors_for_clients_and_from_them),
         cmocka_unit_test(test_door__tells_the_limit_that_suffices),
         cmocka_unit_test(test_door__counts_descriptors_of_any_number),
         cmocka_unit_test(test_door__lets_some_wait),
