@@ -216,10 +216,9 @@ static void test_controller_losses__ends_the_run_without_its_agent(void **state)
 static void test_controller_losses__goes_on_while_its_agent_is_stopped(void **state)
 {
     (void)state;
-    enum { STOPPED_MS = 3000, DETECT_MS = 2000 /* less, but long enough to wake the agent in */ };
+    enum { STOPPED_MS = 4000 }; /* longer than fault.detect */
     pid_t pids[FAKE_WORKERS_MAX];
     fake_run run = fake_run_of(FAKE_NOTHING, -1, 0);
-    run.detect_ms = DETECT_MS;
     pid_t agent = start_and_find_agent(&run, pids);
     kill(agent, SIGSTOP);
     int64_t step = atomic_load(&run.shared->done[0]);

@@ -24,7 +24,7 @@ enum { AT_STEP = 5 };
 /* Replicas of one stage, which go on without one that hangs. */
 #define ALONE                                                                                      \
     "pipe.k", "1", "pipe.m", "2", "train.batch", "12", "train.epochs", "2", "train.evaluate",      \
-        "false", "fault.detect", "1s", "fault.deadline", "600s", "fault.on_loss", "continue",      \
+        "false", "fault.detect", "3s", "fault.deadline", "600s", "fault.on_loss", "continue",      \
         "fault.restarts", "0"
 
 /* A worker that stops, or hangs, when it begins an operation of this kind. */
@@ -87,6 +87,15 @@ static void expect_hung(const char *dir, int nth, int who)
     assert_string_equal(json_string_value(json_object_get(event, "how")), "hung");
     assert_true(json_is_true(json_object_get(event, "goes_on")));
     json_decref(lines);
+}
+
+/* The run has gone on without it. Runs that wait for their losses take that time beside each other.
+ */
+static void finish_hung(scenario *s, int nth, int who)
+{
+    expect_end(s, FL_OK);
+    expect_hung(s->dir, nth, who);
+    scenario_forget(s);
 }
 
 /* flight.json shows the worker in that very operation. */
@@ -217,17 +226,20 @@ static void test_standstill__a_worker_that_hangs_in_standby_is_found(void **stat
         const char *name, *r, *count;
         int who;
     } cases[] = {{"one-trains", "1", "2", 1}, {"two-train", "2", "3", 2}};
+    scenario s[2];
     for (int i = 0; i < 2; i++) {
-        scenario s = {.name = cases[i].name,
-                      .sets =
-                          JOB_SETS(ALONE, "devices.count", cases[i].count, "autodp.r", cases[i].r),
-                      .script = &freezes,
-                      .n_script = 1,
-                      .n_samples = 204,
-                      .at_operation = hang_in_standby,
-                      .context = &cases[i].who};
-        scenario_run(&s);
-        expect_hung(s.dir, 0, cases[i].who);
+        s[i] = (scenario){
+            .name = cases[i].name,
+            .sets = JOB_SETS(ALONE, "devices.count", cases[i].count, "autodp.r", cases[i].r),
+            .script = &freezes,
+            .n_script = 1,
+            .n_samples = 204,
+            .at_operation = hang_in_standby,
+            .context = &cases[i].who};
+        scenario_start(&s[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        finish_hung(&s[i], 0, cases[i].who);
     }
 }
 
@@ -321,24 +333,25 @@ static void test_standstill__a_cut_worker_that_hangs_in_standby_is_found(void **
     (void)state;
     const fl_script_entry freezes[] = {{.step = 8, .f = 1, .k = -1, .r = -1, .m = -1},
                                        {.step = 20, .f = 2, .k = -1, .r = -1, .m = -1}};
-    const cut cuts[] = {
-        {.name = "cut-in-standby", .kind = FL_FLIGHT_STANDBY, .nth = 3},
-        {.name = "cut-in-the-vote", .kind = FL_FLIGHT_RECEIVE_COMMAND, .nth = 3},
-        {.name = "cut-in-a-receive", .kind = FL_FLIGHT_RECEIVE_COMMAND, .nth = 4},
-        {.name = "cut-late", .kind = FL_FLIGHT_RECEIVE_COMMAND, .nth = 4, .late = true}};
+    cut cuts[] = {{.name = "cut-in-standby", .kind = FL_FLIGHT_STANDBY, .nth = 3},
+                  {.name = "cut-in-the-vote", .kind = FL_FLIGHT_RECEIVE_COMMAND, .nth = 3},
+                  {.name = "cut-in-a-receive", .kind = FL_FLIGHT_RECEIVE_COMMAND, .nth = 4},
+                  {.name = "cut-late", .kind = FL_FLIGHT_RECEIVE_COMMAND, .nth = 4, .late = true}};
+    scenario s[4];
     for (int i = 0; i < 4; i++) {
-        cut c = cuts[i];
-        c.n_sends = shared_memory(sizeof *c.n_sends);
-        scenario s = {.name = c.name,
-                      .sets = JOB_SETS(ALONE, "devices.count", "3", "autodp.r", "2"),
-                      .script = freezes,
-                      .n_script = 2,
-                      .n_samples = 204,
-                      .at_operation = hang_without_connections,
-                      .context = &c};
-        scenario_run(&s);
-        munmap(c.n_sends, sizeof *c.n_sends);
-        expect_hung(s.dir, 0, 2);
+        cuts[i].n_sends = shared_memory(sizeof *cuts[i].n_sends);
+        s[i] = (scenario){.name = cuts[i].name,
+                          .sets = JOB_SETS(ALONE, "devices.count", "3", "autodp.r", "2"),
+                          .script = freezes,
+                          .n_script = 2,
+                          .n_samples = 204,
+                          .at_operation = hang_without_connections,
+                          .context = &cuts[i]};
+        scenario_start(&s[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        finish_hung(&s[i], 0, 2);
+        munmap(cuts[i].n_sends, sizeof *cuts[i].n_sends);
     }
 }
 
@@ -365,16 +378,16 @@ static void test_standstill__a_worker_that_hangs_in_its_wait_for_a_command_is_fo
                   .n_samples = 204,
                   .at_operation = hang_in_a_wait_for_a_command,
                   .context = &leader};
-    scenario_run(&s);
-    expect_hung(s.dir, 0, leader);
+    scenario_start(&s);
     scenario t = {.name = "regroup",
                   .sets = JOB_SETS(ALONE, "devices.count", "3", "autodp.r", "3"),
                   .n_samples = 204,
                   .at = {{.point = "step", .who = 1, .step = AT_STEP, .act = kill_this_worker}},
                   .at_operation = hang_in_a_wait_for_a_command,
                   .context = &other};
-    scenario_run(&t);
-    expect_hung(t.dir, 1, other);
+    scenario_start(&t);
+    finish_hung(&s, 0, leader);
+    finish_hung(&t, 1, other);
 }
 
 /* No worker stands still in an operation of its own, but all wait. */

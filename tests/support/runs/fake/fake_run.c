@@ -128,7 +128,8 @@ fake_run fake_run_of(fake_deed deed, int who, int64_t at_step)
                       .n_samples = 50,
                       .batch = 10,
                       .epochs = 2,
-                      .detect_ms = 1000,
+                      .detect_ms =
+                          3000, /* on a busy machine, a process may stand still for a second */
                       .deadline_ms = 10000,
                       .evaluate = true,
                       .step_us = 1000,

@@ -67,7 +67,7 @@ typedef struct fake_outcome {
     fl_run_result result;
 } fake_outcome;
 
-/* Two workers, one pipeline of two stages, 2 epochs of 5 steps, a detect of one second. */
+/* Two workers, one pipeline of two stages, 2 epochs of 5 steps, a detect of three seconds. */
 fake_run fake_run_of(fake_deed deed, int who, int64_t at_step);
 
 /* Make the run directory below `parent` (NULL: a fresh one) and fork the controller. */
