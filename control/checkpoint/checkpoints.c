@@ -211,8 +211,16 @@ static void renew_newest(fl_checkpoints *c)
     }
 }
 
+/* The signal came before any worker had reported a part of the last checkpoint. */
+static bool lacks_the_last(const fl_checkpoints *c)
+{
+    int64_t newest = c->newest == NULL ? 0 : c->newest->step;
+    return fl__checkpoints_wants_last(c) && c->hurried(c->context) && c->run->stats->steps > newest;
+}
+
 void fl_checkpoints_finish(fl_checkpoints *c)
 {
+    int64_t n_failed = c->sums.n_failed;
     if (c->store == NULL) {
         return;
     }
@@ -233,6 +241,8 @@ void fl_checkpoints_finish(fl_checkpoints *c)
     }
     if (c->ticket_wanted >= c->ticket) {
         fl__checkpoints_fail_ticket(c, -1, "the run ended before it could be written");
+    } else if (c->sums.n_failed == n_failed && lacks_the_last(c)) {
+        fl__checkpoints_fail_ticket(c, -1, second_signal);
     }
     if (lacks_the_end(c) && !c->hurried(c->context)) {
         renew_newest(c);

@@ -10,6 +10,9 @@
  * which is good or lacks its reason. */
 fl_checkpoint_outcome *fl__checkpoints_end_ticket(fl_checkpoints *c, bool good, int64_t step);
 void fl__checkpoints_fail_ticket(fl_checkpoints *c, int64_t step, const char *why);
+
+/* Whether the workers write a checkpoint when the run ends: checkpoint.every is not `none`. */
+bool fl__checkpoints_wants_last(const fl_checkpoints *c);
 void fl__checkpoints_note_written(fl_checkpoints *c, const fl_collection *settled);
 
 /* ---- ask.c ---- */

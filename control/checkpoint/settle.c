@@ -379,11 +379,15 @@ bool fl_checkpoints_regroup(fl_checkpoints *c, int64_t step, const char *why)
     return saved;
 }
 
-bool fl_checkpoints_has_last(const fl_checkpoints *c, int64_t step)
+bool fl__checkpoints_wants_last(const fl_checkpoints *c)
 {
     const fl_interval *every = &c->schedule.every;
-    bool wanted = c->store != NULL && (every->ms > 0 || every->steps > 0 || every->epochs > 0);
-    return !wanted || has_all_parts(c, step);
+    return c->store != NULL && (every->ms > 0 || every->steps > 0 || every->epochs > 0);
+}
+
+bool fl_checkpoints_has_last(const fl_checkpoints *c, int64_t step)
+{
+    return !fl__checkpoints_wants_last(c) || has_all_parts(c, step);
 }
 
 static const char *name_awaited(const fl_checkpoints *c, int64_t now_us, char *text, size_t size)

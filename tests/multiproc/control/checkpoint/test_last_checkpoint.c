@@ -242,6 +242,34 @@ static void test_last_checkpoint__a_second_signal_ends_the_run_without_it(void *
     scenario_forget(&s);
 }
 
+static void interrupt_and_stay(fl_worker_state *w)
+{
+    (void)w;
+    kill(controller_here(), SIGINT);
+    for (;;) {
+        nap(10000); /* until it is killed */
+    }
+}
+
+/* Would catch: a run that ends without its last checkpoint and does not say so, because no worker
+ * had begun its part. */
+static void test_last_checkpoint__a_second_signal_before_any_part_is_told(void **state)
+{
+    (void)state;
+    scenario s = {
+        .name = "early",
+        .sets = JOB_SETS(REPLICAS, "devices.count", "2", "autodp.r", "2"),
+        .n_samples = N_SAMPLES,
+        .at = {{.point = "end", .who = EVERYBODY, .act = interrupt_and_stay},
+               {.point = "step", .who = EVERYBODY, .step = STOP, .act = interrupt_after_step}}};
+    scenario_start(&s);
+    expect_end(&s, FL_ESTOPPED);
+    assert_int_equal(count_events(s.dir, "\"checkpoint.written\"", ""), 0);
+    assert_int_equal(count_events(s.dir, "\"checkpoint.failed\"", ""), 1);
+    assert_int_equal(count_events(s.dir, "\"checkpoint.failed\"", "a second signal"), 1);
+    scenario_forget(&s);
+}
+
 static int set_up(void **state)
 {
     if (make_root(state) != 0) {
@@ -265,6 +293,7 @@ int main(void)
         cmocka_unit_test(test_last_checkpoint__without_an_owner_the_run_goes_back),
         cmocka_unit_test(test_last_checkpoint__a_complete_run_does_not_go_back),
         cmocka_unit_test(test_last_checkpoint__a_second_signal_ends_the_run_without_it),
+        cmocka_unit_test(test_last_checkpoint__a_second_signal_before_any_part_is_told),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
