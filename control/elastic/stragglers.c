@@ -105,9 +105,13 @@ static void judge_workers(fl_elastic *elastic, const double *own, const double *
     double slowness[FL_MAX_WORKERS];
     int slowest = fl_slow_find(own, expected, elastic->run->n_workers, slowness);
     int before = s->named;
-    if (before >= 0 && slowest != before && slowness[before] < RECOVERED) {
+    bool is_known = before >= 0 && slowness[before] > 0.0;
+    if (is_known && slowest != before && slowness[before] < RECOVERED) {
         report_worker(elastic, "worker.recovered", before, slowness[before], own[before],
                       expected[before]);
+    }
+    /* Unknown: it does not train any more, or nobody is left to compare it with. */
+    if (!is_known || slowness[before] < RECOVERED) {
         s->named = -1;
     }
     if (slowest >= 0 && slowest != before) {

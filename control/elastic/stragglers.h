@@ -12,7 +12,8 @@ fl_status fl_stragglers_open(fl_elastic *elastic) FL_MUST_CHECK;
 void fl_stragglers_close(fl_elastic *elastic);
 
 /* Add one worker's times of a step. Every 50 steps all workers are compared; the event worker.slow
- * names one that is slow by its own computing, worker.recovered one that is no longer slow. */
+ * names one that is slow by its own computing, worker.recovered one that is no longer slow. One
+ * that does not train any more has not recovered. */
 void fl_stragglers_add(fl_elastic *elastic, int rank, const fl_time_report *report);
 
 /* The training is over: say how often each worker was named. */

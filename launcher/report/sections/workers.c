@@ -93,13 +93,8 @@ static void slow_rows(fl_html *html, const fl_report *report, const char *name)
     const json_t *event;
     int64_t at = 0;
     int n = 0;
-    while (n < ROWS_MAX && (event = fl_report_next(report, name, &at)) != NULL) {
-        bool slow = name[7] == 's';
-        /* 0: it no longer trains, so nothing of it was measured */
-        if (slow || fl_line_real(event, "expected_ms") != 0) {
-            slow_row(html, event, slow);
-            n++;
-        }
+    while (n++ < ROWS_MAX && (event = fl_report_next(report, name, &at)) != NULL) {
+        slow_row(html, event, name[7] == 's');
     }
 }
 

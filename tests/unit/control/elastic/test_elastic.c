@@ -383,65 +383,11 @@ static void test_elastic__prints_a_transition_in_two_lines(void **state)
     assert_string_equal(text, "");
 }
 
-enum { SLOW_WINDOW = 50, N_SLOW = 3 };
-
-/* Each of two replicas reports that many steps; worker 1 takes `slowness` times as long. */
-static void report_times(rig *r, int slowness)
-{
-    for (int i = 0; i < SLOW_WINDOW; i++) {
-        for (int rank = 0; rank < 2; rank++) {
-            fl_time_report report = {.step = i, .compute_us = rank == 1 ? 100 * slowness : 100};
-            fl_stragglers_add(&r->elastic, rank, &report);
-        }
-    }
-}
-
-static int count_text(const char *text, const char *part)
-{
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, part)) != NULL; at++) {
-        n++;
-    }
-    return n;
-}
-
-/* Would catch: a line on the terminal each time that the same worker is slow again. */
-static void test_elastic__the_terminal_names_a_slow_worker_once(void **state)
-{
-    rig *r = *state;
-    char *text = NULL;
-    size_t size_bytes = 0;
-    FILE *terminal = open_memstream(&text, &size_bytes);
-    assert_int_equal(fl_toy_model(2, 0.0f, &r->model), FL_OK);
-    fl_profile profile = {.n_layers = RIG_LAYERS};
-    fl_plan_input input = {.model = r->model, .profile = &profile};
-    for (int i = 0; i < RIG_LAYERS; i++) {
-        profile.layer[i] = (fl_layer_cost){.fwd_us = 10, .bwd_us = 20};
-    }
-    r->options.plan_input = &input;
-    r->elastic.plan = rig_plan(1, 2);
-    r->log.progress.out = terminal;
-    assert_int_equal(fl_stragglers_open(&r->elastic), FL_OK);
-    for (int i = 0; i < N_SLOW; i++) {
-        report_times(r, 4);
-        report_times(r, 1);
-    }
-    fl_stragglers_end(&r->elastic);
-    assert_int_equal(fl_stragglers_count(&r->elastic), N_SLOW);
-    fl_stragglers_close(&r->elastic);
-    r->log.progress.out = r->out;
-    fclose(terminal);
-    assert_int_equal(count_text(text, "worker 1 computes slowly"), 1);
-    assert_int_equal(count_text(text, "worker 1 computed slowly 3 times"), 1);
-    free(text);
-}
-
 int main(void)
 {
 #define IN_A_RIG(test) cmocka_unit_test_setup_teardown(test, rig_set_up, rig_tear_down)
     const struct CMUnitTest tests[] = {
         IN_A_RIG(test_elastic__one_that_was_asked_for_is_committed),
-        IN_A_RIG(test_elastic__the_terminal_names_a_slow_worker_once),
         IN_A_RIG(test_elastic__is_not_committed_before_its_step),
         IN_A_RIG(test_elastic__a_commit_waits_until_the_step_that_is_saved_is_counted),
         IN_A_RIG(test_elastic__refuses_what_cannot_be),
