@@ -231,13 +231,11 @@ bool fl_tune_next_plan(fl_elastic *elastic, fl_plan *next, char *why, size_t siz
         visit(elastic);
     }
     int M = fl_tuner_m(&t->tuner);
+    char reason[FL_TUNER_WHY_MAX];
     if (t->tuner.end != FL_TUNER_RUNS) {
         finish_race(elastic);
-        snprintf(why, size_bytes, "M = %d won the comparison", M);
-    } else {
-        snprintf(why, size_bytes, "comparing M = %d with M = %d, round %d", M,
-                 fl_tune_own_m(elastic), t->tuner.round + 1);
     }
+    snprintf(why, size_bytes, "%s", fl_tuner_reason(&t->tuner, reason));
     *next = with_m(elastic, M);
     return M != p->M;
 }

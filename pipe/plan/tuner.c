@@ -335,6 +335,34 @@ const char *fl_tuner_end_text(fl_tuner_end end)
     return text[end];
 }
 
+static const char *explain_visit(const fl_tuner *t, char *text)
+{
+    int M = t->of[t->at].M, leader = t->of[t->leader].M;
+    if (M == leader) {
+        snprintf(text, FL_TUNER_WHY_MAX, "comparing M = %d once more, round %d", M, t->round + 1);
+    } else {
+        snprintf(text, FL_TUNER_WHY_MAX, "comparing M = %d with M = %d, round %d", M, leader,
+                 t->round + 1);
+    }
+    return text;
+}
+
+const char *fl_tuner_reason(const fl_tuner *t, char *text)
+{
+    int M = t->of[t->leader].M;
+    if (t->end == FL_TUNER_RUNS) {
+        return explain_visit(t, text);
+    }
+    if (t->end == FL_TUNER_SETTLED) {
+        snprintf(text, FL_TUNER_WHY_MAX, "M = %d won the comparison", M);
+    } else {
+        snprintf(text, FL_TUNER_WHY_MAX, "M = %d %s; %s", M,
+                 t->round < FEW_ROUNDS ? "as before the comparison" : "was the fastest so far",
+                 fl_tuner_end_text(t->end));
+    }
+    return text;
+}
+
 const char *fl_tuner_explain(const fl_tuner *t, char *text)
 {
     double slower, error;

@@ -122,6 +122,10 @@ double fl_tuner_cost_us(const fl_tuner *tuner);
 /* "no other M is more than 2 % faster": for people. */
 const char *fl_tuner_end_text(fl_tuner_end end);
 
+/* Why the plan gets fl_tuner_m, in words: its visit is due, or the race is over. Only a settled
+ * race has a winner. text [FL_TUNER_WHY_MAX]. Returns text. */
+const char *fl_tuner_reason(const fl_tuner *tuner, char *text);
+
 /* How it ended, in words: text [FL_TUNER_WHY_MAX]. The own M is compared with the leader by how
  * much longer its step takes, and within which limits, m - e to m + e. Returns text. */
 const char *fl_tuner_explain(const fl_tuner *tuner, char *text);

@@ -151,9 +151,14 @@ static void test_tuner__says_how_certain_it_is(void **state)
     fl_tuner t;
     double slower, error;
     char why[FL_TUNER_WHY_MAX];
+    static const char *const reasons[] = {
+        "comparing M = 1 once more, round 1",  "comparing M = 2 with M = 1, round 1",
+        "comparing M = 2 with M = 1, round 2", "comparing M = 1 once more, round 2",
+        "comparing M = 1 with M = 2, round 3", "comparing M = 2 once more, round 3"};
     fl_tuner_init(&t, 1, rungs, 2, PLENTY_US);
     for (int i = 0; i < 6; i++) {
         assert_int_equal(t.end, FL_TUNER_RUNS);
+        assert_string_equal(fl_tuner_reason(&t, why), reasons[i]);
         assert_int_equal(fl_tuner_m(&t), i == 1 || i == 2 || i == 5 ? 2 : 1);
         fl_tuner_add(&t, &(fl_tuner_visit){us[i] * 1e3, 20, us[i] * 20e3, 1e3});
     }
@@ -165,6 +170,7 @@ static void test_tuner__says_how_certain_it_is(void **state)
     /* 6 visits of 20 steps and 1 ms; beside M = 1, M = 2 took 10, 9 and 9 ms a step less. */
     assert_true(fabs(fl_tuner_lost_us(&t) - (6e3 - 20 * 28e3)) < 1e-6);
     assert_true(fl_tuner_cost_us(&t) == 0.0); /* a gain is not a negative cost */
+    assert_string_equal(fl_tuner_reason(&t, why), "M = 2 won the comparison");
     assert_string_equal(fl_tuner_explain(&t, why),
                         "M = 2 takes 91 ms a step; M = 1 takes 9.9 % longer "
                         "(8.2 % to 11.6 %, two standard errors); no "
@@ -303,6 +309,29 @@ static void test_tuner__goes_on_without_what_is_refused(void **state)
     assert_int_equal(t.end, FL_TUNER_STEPS);
 }
 
+/* A worker that joins ends the race. Would catch: an M that "won the comparison" then. */
+static void test_tuner__that_ends_early_has_no_winner(void **state)
+{
+    (void)state;
+    machine m = {.step_us = {0, 1e5, 9.8e4, 9.6e4, 9.4e4, 9.2e4}};
+    char why[FL_TUNER_WHY_MAX];
+    fl_tuner t = begin(1, PLENTY_US);
+    while (t.round < 2) {
+        fl_tuner early = t;
+        fl_tuner_stop(&early);
+        assert_string_equal(fl_tuner_reason(&early, why),
+                            "M = 1 as before the comparison; another M may be faster: the "
+                            "comparison had to end early");
+        fl_tuner_visit v = visit(&m, fl_tuner_m(&t));
+        fl_tuner_add(&t, &v);
+    }
+    assert_int_equal(t.end, FL_TUNER_RUNS);
+    fl_tuner_stop(&t);
+    assert_string_equal(fl_tuner_reason(&t, why),
+                        "M = 5 was the fastest so far; another M may be faster: the comparison had "
+                        "to end early");
+}
+
 /* The process that manages the run was stopped for 20 s. Would catch: a race that gives up because
  * that counts as the cost of an M. */
 static void test_tuner__time_that_did_not_run_costs_nothing(void **state)
@@ -341,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_tuner__keeps_to_its_budget),
         cmocka_unit_test(test_tuner__far_slower_is_seen_soon),
         cmocka_unit_test(test_tuner__goes_on_without_what_is_refused),
+        cmocka_unit_test(test_tuner__that_ends_early_has_no_winner),
         cmocka_unit_test(test_tuner__time_that_did_not_run_costs_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
