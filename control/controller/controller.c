@@ -234,10 +234,13 @@ static fl_status run_controller(fl_controller *controller, fl_run_result *result
     return shutdown->status == FL_OK ? FL_OK : fl_fail(shutdown->status, "%s", shutdown->message);
 }
 
-static int count_started(const fl_plan *plan)
+/* Of a run that goes back, also the workers that were lost or drained before. */
+static int count_started(const fl_controller_options *options)
 {
-    int n = 0;
-    for (int rank = 0; rank < plan->n_workers; rank++) {
+    const fl_plan *plan = options->plan;
+    int n = options->recovered == NULL ? 0 : options->recovered->n_started;
+    n = n < plan->n_workers ? n : plan->n_workers;
+    for (int rank = n; rank < plan->n_workers; rank++) {
         n = plan->departed[rank] ? n : rank + 1;
     }
     return n;
@@ -258,7 +261,7 @@ static void connect_parts(fl_controller *controller, const fl_controller_options
                                        .stats = &controller->stats,
                                        .losses = &controller->recovery.sums,
                                        .n_workers = controller->n_workers,
-                                       .n_started = count_started(options->plan)};
+                                       .n_started = count_started(options)};
     if (options->recovered != NULL) {
         controller->recovery.sums = *options->recovered;
     }

@@ -54,6 +54,15 @@ bool fl_worker_any_is_done(const fl_worker *workers, int n_workers)
     return false;
 }
 
+int64_t fl_workers_finished_steps(const fl_worker *workers, int n_workers, int64_t counted)
+{
+    int64_t steps = counted;
+    for (int i = 0; i < n_workers; i++) {
+        steps = workers[i].steps > steps ? workers[i].steps : steps;
+    }
+    return steps;
+}
+
 void fl_worker_begin_again(fl_worker *worker, int64_t now_us)
 {
     char gpu_name[sizeof worker->gpu_name];

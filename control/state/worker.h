@@ -83,6 +83,10 @@ bool fl_worker_is_awaited(const fl_worker *worker);
  * others have only to end. */
 bool fl_worker_any_is_done(const fl_worker *workers, int n_workers);
 
+/* The finished steps of the run, at least `counted`: a step that one worker has finished is
+ * finished, also if its report to the statistics is still on its way. */
+int64_t fl_workers_finished_steps(const fl_worker *workers, int n_workers, int64_t counted);
+
 /* "active", "standby", ...: as status and metrics name it. */
 const char *fl_worker_state_text(const fl_worker *worker);
 

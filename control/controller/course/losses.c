@@ -12,6 +12,7 @@
 #include "control/controller/judge/standstill.h"
 #include "control/controller/judge/watch.h"
 #include "control/controller/members/host_pairs.h"
+#include "control/controller/members/host_report.h"
 #include "control/controller/members/joining.h"
 #include "control/controller/parts/parts.h"
 #include "control/events/worker_log.h"
@@ -129,10 +130,8 @@ static void put_where_to_look(const fl_controller *controller, char *text, size_
 void fl_losses_explain(fl_controller *controller)
 {
     fl_worker *lost = &controller->workers[controller->shutdown.phase.lost];
-    for (int i = 0; i < controller->n_workers; i++) {
-        lost->steps =
-            controller->workers[i].steps > lost->steps ? controller->workers[i].steps : lost->steps;
-    }
+    lost->steps =
+        fl_workers_finished_steps(controller->workers, controller->n_workers, lost->steps);
     const fl_worker_birth *birth = controller->options->birth;
     lost->ready = lost->ready || lost->steps > (birth == NULL ? 0 : birth->step);
     char what[FL_WIRE_TEXT_MAX + 4096], more[TAIL_BYTES + PATH_MAX + 128];
@@ -211,8 +210,11 @@ static void end_for(fl_controller *controller, fl_loss_kind kind, int rank, int6
         fl_recovery_begin_return(controller, fault_us);
     }
     if (!lost->lost) { /* else the recovery that has failed now has logged it */
-        fl_event_log_lost(&controller->log, lost, kind, fl_watch_kind_text(kind),
-                          controller->shutdown.waits, controller->shutdown.message,
+        const fl_worker_loss loss = {.kind = kind,
+                                     .how = fl_watch_kind_text(kind),
+                                     .step = fl_host_report_loss_step(controller, rank),
+                                     .text = controller->shutdown.message};
+        fl_event_log_lost(&controller->log, lost, &loss, controller->shutdown.waits,
                           &controller->shutdown.phase.back);
     }
 }
@@ -265,7 +267,8 @@ static void go_on_without(fl_controller *controller, fl_loss_kind kind, int rank
 {
     fl_worker *w = &controller->workers[rank];
     fl_survived_loss *s = &controller->spared[rank];
-    *s = (fl_survived_loss){.kind = kind, .lost_us = now_us};
+    *s = (fl_survived_loss){
+        .kind = kind, .lost_us = now_us, .step = fl_host_report_loss_step(controller, rank)};
     fl_watch_text(w, kind, now_us, s->text, sizeof s->text);
     if (w->exited_us == 0) {
         fl_agent_kill(controller->agent, w, 1); /* so that no part waits for a message from it */
@@ -314,8 +317,9 @@ static void report_spared(fl_controller *controller, int rank)
     if (s->kind != FL_LOSS_NONE && !s->reported) {
         s->reported = true;
         controller->recovery.sums.n_losses++;
-        fl_event_log_survived(&controller->log, &controller->workers[rank], s->kind,
-                              fl_watch_kind_text(s->kind), s->text);
+        const fl_worker_loss loss = {
+            .kind = s->kind, .how = fl_watch_kind_text(s->kind), .step = s->step, .text = s->text};
+        fl_event_log_survived(&controller->log, &controller->workers[rank], &loss);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "control/controller/faults/break_watch.h"
 #include "control/controller/faults/recovery_parts.h"
 #include "control/controller/judge/watch.h"
+#include "control/controller/members/host_report.h"
 #include "control/controller/members/joining.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"
@@ -38,7 +39,11 @@ static void take_out(fl_controller *controller, fl_loss_kind kind, int rank, con
     w->broken_us = 0;
     fl_worker_depart(w, now_us);
     w->exit_reported = true; /* as a loss */
-    fl_event_log_missing(&controller->log, w, kind, fl_watch_kind_text(kind), text);
+    const fl_worker_loss loss = {.kind = kind,
+                                 .how = fl_watch_kind_text(kind),
+                                 .step = fl_host_report_loss_step(controller, rank),
+                                 .text = text};
+    fl_event_log_missing(&controller->log, w, &loss);
     fl_router_drop(&controller->router, rank);
     elastic->usable.drained[rank] = elastic->transition.terms.usable.drained[rank] = true;
     fl_joining_lost(controller, rank, now_us);

@@ -102,10 +102,11 @@ int64_t fl_host_again_step(const fl_controller *controller, int i)
     fl_host_state state = controller->hosts.records[i].state;
     bool before = is_gone(state) && drain->joined_us == 0 && drain->told.state != state &&
                   origin != NULL && origin->why != NULL;
-    if (!before) {
-        return controller->stats.steps;
+    if (before && drain->told.step > 0) {
+        return drain->told.step;
     }
-    return drain->told.step > 0          ? drain->told.step
-           : state == FL_HOST_STATE_LOST ? origin->step + origin->n_repeated
-                                         : controller->stats.steps;
+    return before && state == FL_HOST_STATE_LOST
+               ? origin->step + origin->n_repeated
+               : fl_workers_finished_steps(controller->workers, controller->n_workers,
+                                           controller->stats.steps);
 }

@@ -44,6 +44,16 @@ void fl_host_report(fl_controller *controller, int i, int64_t now_us)
     }
 }
 
+int64_t fl_host_report_loss_step(const fl_controller *controller, int rank)
+{
+    const fl_host_watch *h = &controller->hosts;
+    int i = h->records == NULL ? -1 : fl_hosts_of(h->table, rank);
+    bool is_told = i > 0 && h->drains[i].told.state == FL_HOST_STATE_LOST;
+    return is_told ? h->drains[i].told.step
+                   : fl_workers_finished_steps(controller->workers, controller->n_workers,
+                                               controller->stats.steps);
+}
+
 void fl_host_report_gone(fl_controller *controller, int64_t now_us)
 {
     const fl_host_watch *h = &controller->hosts;

@@ -2,6 +2,7 @@
 
 #include "control/controller/judge/attempts.h"
 #include "control/controller/judge/watch.h"
+#include "control/controller/members/host_report.h"
 #include "control/controller/members/host_watch.h"
 #include "control/controller/members/replan.h"
 #include "control/controller/parts/parts.h"
@@ -189,7 +190,11 @@ static void log_early_end(fl_controller *controller, int rank, int64_t now_us)
     }
     fl_watch_text(w, kind, now_us, text, sizeof text);
     controller->recovery.sums.n_losses++;
-    fl_event_log_survived(&controller->log, w, kind, fl_watch_kind_text(kind), text);
+    const fl_worker_loss loss = {.kind = kind,
+                                 .how = fl_watch_kind_text(kind),
+                                 .step = fl_host_report_loss_step(controller, rank),
+                                 .text = text};
+    fl_event_log_survived(&controller->log, w, &loss);
 }
 
 static void watch_starting(fl_controller *controller, int rank, int64_t now_us)

@@ -11,6 +11,7 @@
 typedef struct fl_survived_loss {
     fl_loss_kind kind; /* FL_LOSS_NONE: no such loss */
     int64_t lost_us;
+    int64_t step;  /* finished steps of the run then */
     bool reported; /* the event log has the loss and says that the run goes on; before, a vote may
                   be pending */
     char text[FL_WIRE_TEXT_MAX + 256]; /* how it was lost */

@@ -113,19 +113,22 @@ void fl_event_log_joined(fl_event_log *log, const fl_worker *worker, int64_t ste
 /* The agent was lost, and its workers with it; the run ends. */
 void fl_event_log_agent_lost(fl_event_log *log, const char *text);
 
+/* How a worker was lost. */
+typedef struct fl_worker_loss {
+    fl_loss_kind kind;
+    const char *how;  /* from fl_watch_kind_text */
+    int64_t step;     /* finished steps of the run then */
+    const char *text; /* what happened to the worker, as a sentence */
+} fl_worker_loss;
+
 /* A worker was lost.
- * how   from fl_watch_kind_text
- * text  what happened to the worker, as a sentence
  * back  whether the run goes back for it, and where to */
-void fl_event_log_lost(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
-                       const char *how, const char *waits, const char *text,
-                       const fl_return_choice *back);
-void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
-                           const char *how, const char *text);
+void fl_event_log_lost(fl_event_log *log, const fl_worker *worker, const fl_worker_loss *loss,
+                       const char *waits, const fl_return_choice *back);
+void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, const fl_worker_loss *loss);
 
 /* The same without the line for the terminal: that of the recovery follows. */
-void fl_event_log_missing(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
-                          const char *how, const char *text);
+void fl_event_log_missing(fl_event_log *log, const fl_worker *worker, const fl_worker_loss *loss);
 
 /* The workers that were left have regrouped.
  * why         what happened, as a sentence

@@ -19,54 +19,52 @@ static void put_last_graphs(fl_json *j, const fl_graph_sums *sums)
     }
 }
 
-static fl_json *begin_loss(fl_event_log *log, const fl_worker *w, fl_loss_kind kind,
-                           const char *how, bool goes_on)
+static fl_json *begin_loss(fl_event_log *log, const fl_worker *w, const fl_worker_loss *loss,
+                           bool goes_on)
 {
     fl_json *j = fl_event_log_begin(log, "worker.lost");
     fl_json_integer(j, "rank", w->rank);
     fl_fields_host(j, log->hosts, w->rank);
     fl_json_integer(j, "pid", w->pid);
     fl_json_bool(j, "goes_on", goes_on);
-    fl_json_text(j, "how", how);
-    if (kind == FL_LOSS_KILLED) {
+    fl_json_text(j, "how", loss->how);
+    if (loss->kind == FL_LOSS_KILLED) {
         fl_json_integer(j, "signal", WTERMSIG(w->wait_status));
-    } else if (kind == FL_LOSS_EXITED) {
+    } else if (loss->kind == FL_LOSS_EXITED) {
         fl_json_integer(j, "exit_code", WEXITSTATUS(w->wait_status));
-    } else if (kind == FL_LOSS_REPORTED) {
+    } else if (loss->kind == FL_LOSS_REPORTED) {
         fl_json_text(j, "status", fl_status_text(w->failure));
     }
+    fl_json_integer(j, "step", loss->step);
     fl_json_integer(j, "steps", w->steps);
     fl_json_text(j, "operation", w->operation);
     put_last_graphs(j, &w->graphs);
     return j;
 }
 
-void fl_event_log_lost(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
-                       const char *how, const char *waits, const char *text,
-                       const fl_return_choice *back)
+void fl_event_log_lost(fl_event_log *log, const fl_worker *worker, const fl_worker_loss *loss,
+                       const char *waits, const fl_return_choice *back)
 {
-    fl_json *j = begin_loss(log, worker, kind, how, back->returns);
+    fl_json *j = begin_loss(log, worker, loss, back->returns);
     if (back->returns) {
         fl_json_integer(j, "goes_back_to", back->step);
     }
     fl_json_text(j, "waits", waits);
-    fl_json_text(j, "message", text);
+    fl_json_text(j, "message", loss->text);
     fl_event_log_end(log);
 }
 
-void fl_event_log_missing(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
-                          const char *how, const char *text)
+void fl_event_log_missing(fl_event_log *log, const fl_worker *worker, const fl_worker_loss *loss)
 {
-    fl_json *j = begin_loss(log, worker, kind, how, true);
-    fl_json_text(j, "message", text);
+    fl_json *j = begin_loss(log, worker, loss, true);
+    fl_json_text(j, "message", loss->text);
     fl_event_log_end(log);
 }
 
-void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, fl_loss_kind kind,
-                           const char *how, const char *text)
+void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, const fl_worker_loss *loss)
 {
-    fl_event_log_missing(log, worker, kind, how, text);
-    fl_progress_note(&log->progress, "%s; the run goes on without it", text);
+    fl_event_log_missing(log, worker, loss);
+    fl_progress_note(&log->progress, "%s; the run goes on without it", loss->text);
 }
 
 void fl_event_log_restarted(fl_event_log *log, int rank, int n, int most, fl_restart_why why)

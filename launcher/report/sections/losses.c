@@ -35,13 +35,15 @@ static void recovered_text(fl_html *html, const json_t *event)
                 fl_line_text(event, "why"));
 }
 
-/* The finished steps when it happened; of a lost worker, those that it had finished itself. */
+/* The finished steps of the run when it happened. A record of an earlier version has only those of
+ * the lost worker. */
 static double step_of(const json_t *event)
 {
-    return fl_report_is(event, "worker.lost")
-               ? fl_line_real(event, "steps")
-               : fl_line_real(event, "step") +
-                     (fl_page_is_return(event) ? repeated_steps(event) : 0.0);
+    bool has_step = json_object_get(event, "step") != NULL;
+    if (fl_report_is(event, "worker.lost") && !has_step) {
+        return fl_line_real(event, "steps");
+    }
+    return fl_line_real(event, "step") + (fl_page_is_return(event) ? repeated_steps(event) : 0.0);
 }
 
 /* The end of the return that begins with event[i]; NULL: the run has not trained since, or went

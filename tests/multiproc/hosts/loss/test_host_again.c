@@ -1,7 +1,9 @@
 /* A host that joined by hand has left, and then the run goes back twice. Would catch: a host that
- * status does not know any more, and an event about it that is written once more each time. Hosts
- * are network name spaces; without the right to make them, the tests are skipped. */
+ * status does not know any more, an event about it that is written once more each time, and its
+ * worker that is started for the first time when it comes back. Hosts are network name spaces;
+ * without the right to make them, the tests are skipped. */
 #include "support/hosts/net_hosts.h"
+#include "support/lines.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -98,8 +100,23 @@ static void go_back_twice(net_hosts *h, const char *state)
     net_hosts_start_agent(h, 2); /* by its name, with the rank that it had */
     NET_AWAIT(net_hosts_n_events(h, "host.joined", "\"host\": \"c\"") == 2);
     assert_int_equal(net_hosts_n_events(h, "host.joined", "\"first_worker\": 2"), 2);
+    NET_AWAIT(net_hosts_n_events(h, "worker.joined", "\"host\": \"c\"") == 2);
+    assert_int_equal(net_hosts_n_events(h, "worker.started", "\"host\": \"c\""), 1);
+    assert_int_equal(net_hosts_n_events(h, "worker.restarted", "\"host joined\""), 1);
     kill(h->head, SIGTERM);
     net_hosts_expect_codes(h, 5, 5);
+}
+
+/* In the only event of this name, of host c. */
+static int step_of(const net_hosts *h, const char *event)
+{
+    char run[sizeof h->dir + 8];
+    snprintf(run, sizeof run, "%s/run", h->dir);
+    json_t *lines = lines_with(run, "events.jsonl", event);
+    assert_int_equal(length(lines), 1);
+    int step = number(json_array_get(lines, 0), "step");
+    json_decref(lines);
+    return step;
 }
 
 static void test_host_again__a_drained_guest_stays_known(void **state)
@@ -120,6 +137,8 @@ static void test_host_again__a_lost_guest_is_told_once(void **state)
     kill(h->host[2].agent, SIGKILL);
     (void)net_hosts_await_exit(&h->host[2].agent);
     NET_AWAIT(net_hosts_n_events(h, "host.lost", "\"host\": \"c\"") == 1);
+    NET_AWAIT(net_hosts_n_events(h, "worker.lost", "\"host\": \"c\"") == 1);
+    assert_int_equal(step_of(h, "worker.lost"), step_of(h, "host.lost"));
     go_back_twice(h, "lost");
 }
 

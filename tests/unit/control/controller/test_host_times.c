@@ -38,6 +38,7 @@ typedef struct rig {
     fl_hosts hosts, again;
     fl_host_record records[N];
     fl_host_drain drains[N];
+    fl_worker workers[N];
     fl_lasting lasting;
     fl_resume_origin origin;
     fl_controller_options options;
@@ -54,6 +55,7 @@ static void begin(rig *r, fl_hosts *hosts, int64_t run_s)
         .plan = &r->plan, .hosts = hosts, .lasting = &r->lasting, .origin = &r->origin};
     r->c.options = &r->options;
     r->c.n_workers = N;
+    r->c.workers = r->workers;
     r->c.hosts =
         (fl_host_watch){.table = hosts, .n_first = N, .records = r->records, .drains = r->drains};
     r->c.elastic.plan = r->plan;
@@ -235,6 +237,25 @@ static void test_host_times__the_grid_before_a_drain_is_known_later(void **state
     }
 }
 
+/* Worker 1 is in standby, and hears of no step. Would catch: one loss at two steps, that of the
+ * worker and that of its host; a second worker of the host that is lost later. */
+static void test_host_times__a_worker_is_lost_at_the_step_of_its_host(void **state)
+{
+    rig *r = *state;
+    for (int rank = 0; rank < N; rank++) {
+        r->workers[rank] = (fl_worker){.rank = rank, .steps = rank == B ? 261 : 427};
+    }
+    r->c.stats.steps = 425;
+    live_once(r, FL_HOST_STATE_LOST);
+    assert_int_equal(fl_host_report_loss_step(&r->c, B), 427);
+    turn(r);
+    assert_int_equal(count_events(r->dir, "host.lost", "\"step\": 427"), 1);
+    r->workers[0].steps = 430;
+    assert_int_equal(fl_host_report_loss_step(&r->c, B), 427);
+    assert_int_equal(fl_host_report_loss_step(&r->c, 0), 430);
+    end(r);
+}
+
 #define RIG(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -245,6 +266,7 @@ int main(void)
         RIG(test_host_times__of_a_host_that_comes_back_are_new),
         RIG(test_host_times__a_drain_is_told_again_with_its_time),
         RIG(test_host_times__the_grid_before_a_drain_is_known_later),
+        RIG(test_host_times__a_worker_is_lost_at_the_step_of_its_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

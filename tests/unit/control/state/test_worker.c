@@ -46,11 +46,21 @@ static void test_worker__has_no_operation_without_a_process(void **state)
     assert_string_equal(fl_worker_operation(&lost), "");
 }
 
+/* A worker in standby is not told of steps; the reports of a worker that trains may be late. */
+static void test_worker__knows_the_finished_steps_of_the_run(void **state)
+{
+    (void)state;
+    static const fl_worker workers[] = {{.steps = 261}, {.steps = 427}, {.steps = 426}};
+    assert_int_equal(fl_workers_finished_steps(workers, 3, 420), 427);
+    assert_int_equal(fl_workers_finished_steps(workers, 1, 420), 420);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_worker__names_its_state),
         cmocka_unit_test(test_worker__has_no_operation_without_a_process),
+        cmocka_unit_test(test_worker__knows_the_finished_steps_of_the_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,6 +156,8 @@ static void test_report__losses_and_what_followed(void **state)
     report_put(
         "events.jsonl", "a",
         "{\"time\":5,\"event\":\"worker.lost\",\"rank\":1,\"how\":\"killed\",\"steps\":40}\n"
+        "{\"time\":5,\"event\":\"worker.lost\",\"rank\":2,\"how\":\"host lost\",\"step\":41,"
+        "\"steps\":26}\n"
         "{\"time\":5.1,\"event\":\"run.recovered\",\"why\":\"worker 1 was killed\",\"step\":41,"
         "\"k\":1,\"r\":1,\"m\":2,\"f\":0,\"detect_ms\":4400,\"collect_ms\":30,"
         "\"move_ms\":12.5}\n"
@@ -168,7 +170,8 @@ static void test_report__losses_and_what_followed(void **state)
         "{\"time\":9.5,\"event\":\"run.returned\",\"step\":60,\"without_training_ms\":2250.5,"
         "\"all_without_training_ms\":6693}\n");
     page = report_page(&report);
-    report_expect(page, "worker 1 is lost: killed");
+    report_expect(page, "<td>40</td><td class=\"all\">worker 1 is lost: killed"); /* without step */
+    report_expect(page, "<td>41</td><td class=\"all\">worker 2 is lost: host lost");
     report_expect(page, "the others go on, K=1 R=1 M=2: worker 1 was killed</td><td>4,442.5</td>");
     report_expect(page, "<th>without training, ms</th>");
     report_expect(page, "</td><td>2,250.5</td><td>7</td>");
