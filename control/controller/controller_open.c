@@ -17,6 +17,7 @@
 #include "control/controller/report/lasting.h"
 #include "control/controller/report/summary.h"
 #include "control/controller/report/view.h"
+#include "control/events/record_sums.h"
 #include "control/link/held_port.h"
 #include "device/errors/log.h"
 #include "device/system/alloc.h"
@@ -180,6 +181,23 @@ static void continue_from(fl_controller *controller, const fl_checkpoint *resume
     }
 }
 
+/* The checkpoint itself does not have this. A run that goes back in these processes knows it. */
+static void continue_sums(fl_controller *controller, const fl_checkpoint *resume)
+{
+    fl_checkpoint_sums *sums = &controller->checkpoints.sums;
+    fl_runfiles_place place = fl_checkpoint_place(resume);
+    fl_record_sums recorded;
+    fl_record_sums_read(controller->options->dir_fd, &place, &recorded);
+    sums->n_written = recorded.n_written;
+    sums->n_failed = recorded.n_failed;
+    sums->last_bytes = recorded.bytes;
+    sums->last_linked_bytes = recorded.linked_bytes;
+    sums->last_seconds = recorded.seconds;
+    if (controller->recovery.sums.last_us == 0) {
+        controller->recovery.sums.last_us = (int64_t)(recorded.without_training_s * 1e6);
+    }
+}
+
 static void open_snapshots(fl_controller *controller)
 {
     fl_snapshots *s = &controller->snapshots;
@@ -208,6 +226,9 @@ static fl_status open_checkpoints(fl_controller *controller)
     open_snapshots(controller);
     if (resume != NULL) {
         continue_from(controller, resume);
+    }
+    if (resume != NULL && !controller->options->returns) {
+        continue_sums(controller, resume);
     }
     fl_lasting_restore(controller);
     return FL_OK;

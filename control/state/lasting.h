@@ -56,7 +56,8 @@ typedef struct fl_lasting {
     fl_ctl_counts counts;
     fl_transition_sums transitions;
     fl_cache_sums cache;
-    int64_t n_snapshots, n_checkpoints, n_checkpoints_failed, n_stragglers;
+    fl_checkpoint_sums checkpoints;
+    int64_t n_snapshots, n_stragglers;
     int n_restarts[FL_MAX_WORKERS]; /* as fault.restarts counts them */
 } fl_lasting;
 

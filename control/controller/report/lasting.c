@@ -96,8 +96,7 @@ void fl_lasting_keep(const fl_controller *controller)
                       .transitions = e->transition.sums,
                       .cache = controller->cache,
                       .n_snapshots = controller->snapshots.n_taken,
-                      .n_checkpoints = sums->n_written,
-                      .n_checkpoints_failed = sums->n_failed,
+                      .checkpoints = *sums,
                       .n_stragglers = controller->n_stragglers_before + fl_stragglers_count(e),
                       .hosts = l->hosts,
                       .n_hosts = l->n_hosts};
@@ -106,6 +105,19 @@ void fl_lasting_keep(const fl_controller *controller)
     for (int rank = 0; rank < controller->n_workers; rank++) {
         l->drained[rank] = was_drained(controller, rank);
         l->n_restarts[rank] = controller->joining[rank].n_restarts;
+    }
+}
+
+/* The newest checkpoint is another one if the controller has ended while it became durable. */
+static void restore_checkpoints(const fl_checkpoint_sums *before, fl_checkpoint_sums *sums)
+{
+    sums->n_written = before->n_written;
+    sums->n_failed = before->n_failed;
+    if (before->any && sums->any && before->last_step == sums->last_step) {
+        sums->last_us = before->last_us;
+        sums->last_bytes = before->last_bytes;
+        sums->last_linked_bytes = before->last_linked_bytes;
+        sums->last_seconds = before->last_seconds;
     }
 }
 
@@ -127,8 +139,7 @@ void fl_lasting_restore(fl_controller *controller)
     e->transition.sums = l->transitions;
     controller->cache = l->cache;
     controller->snapshots.n_taken = l->n_snapshots;
-    controller->checkpoints.sums.n_written = l->n_checkpoints;
-    controller->checkpoints.sums.n_failed = l->n_checkpoints_failed;
+    restore_checkpoints(&l->checkpoints, &controller->checkpoints.sums);
     controller->n_stragglers_before = l->n_stragglers;
     for (int rank = 0; rank < controller->n_workers; rank++) {
         controller->joining[rank].n_restarts = l->n_restarts[rank];

@@ -84,7 +84,7 @@ static void gather_checkpoints(const fl_run_view *view, fl_metrics *m)
     m->n_checkpoints_failed = sums->n_failed;
     m->checkpoint_step = sums->any ? sums->last_step : -1;
     m->checkpoint_bytes = sums->last_bytes;
-    m->checkpoint_seconds = sums->n_written > 0 ? sums->last_seconds : NAN;
+    m->checkpoint_seconds = sums->last_seconds > 0.0 ? sums->last_seconds : NAN;
     m->checkpoint_age_seconds = view->checkpoint_age_s;
 }
 

@@ -250,9 +250,28 @@ static void test_replan__two_replicas_again_after_going_back(void **state)
     check_run(&run, 1, 2, false);
 }
 
+/* A number of the status, below `part`. */
+static double number_of_status(live_run *run, const char *part, const char *key)
+{
+    json_t *status = live_ask(run, "status", "{}");
+    const json_t *value = json_object_get(json_object_get(status, part), key);
+    assert_true(json_is_number(value));
+    double number = json_number_value(value);
+    json_decref(status);
+    return number;
+}
+
+/* The run knows its only checkpoint. */
+static void check_the_checkpoint(live_run *run)
+{
+    assert_true(number_of_status(run, "checkpoints", "written") == 1.0);
+    assert_true(number_of_status(run, "checkpoints", "bytes") > 0.0);
+    assert_true(number_of_status(run, "checkpoints", "seconds") > 0.0);
+}
+
 /* A lost worker is not started again, and the run is stopped. Would catch: a run that continues
- * from a checkpoint with the plan of the loss, although all devices are there, or forgets the loss.
- */
+ * from a checkpoint with the plan of the loss, although all devices are there, or forgets the loss
+ * or the checkpoint. */
 static void test_replan__two_replicas_again_after_a_resume(void **state)
 {
     (void)state;
@@ -274,11 +293,13 @@ static void test_replan__two_replicas_again_after_a_resume(void **state)
     assert_int_equal(count_events(run.dir, "transition.done", "as before workers left the run"), 1);
     assert_int_equal(restart_recovery_number(&run, "losses"), 1);
     assert_int_equal(restart_recovery_number(&run, "recoveries"), 1);
+    assert_true(number_of_status(&run, "recovery", "last_seconds") > 0.0);
+    check_the_checkpoint(&run);
     check_run(&run, 1, 2, false);
 }
 
-/* A worker that a request has added, after the only checkpoint. Would catch: a run that forgets it
- * when it goes back. */
+/* A worker that a request has added, after the only checkpoint. Would catch: a run that forgets
+ * either when it goes back. */
 static void test_replan__an_added_worker_after_going_back(void **state)
 {
     (void)state;
@@ -301,6 +322,7 @@ static void test_replan__an_added_worker_after_going_back(void **state)
     }
     assert_int_equal(fl_ctl_client_open(run.dir, false, &run.ctl), FL_OK);
     assert_int_equal(live_n_workers(&run), 2);
+    check_the_checkpoint(&run);
     live_await_step(&run, live_status(&run, "step") + MORE);
     live_interrupt(&run);
     live_clean(&run);
