@@ -100,10 +100,9 @@ fl_status fl_run_fail_starting(const char *path, const char *name)
     }
     fl_shell_shown(name, word, sizeof word);
     return fl_fail(FL_EBUSY,
-                   "%s: starting: the run %s; it takes requests once its workers start: until "
-                   "then, `frostline "
-                   "ctl %s status` shows the wait, and `frostline ctl %s stop` ends it",
-                   shown, waits, word, word);
+                   "%s: starting: the run %s; it takes requests once its workers start; until "
+                   "then, `frostline ctl %s stop` ends it",
+                   shown, waits, word);
 }
 
 fl_status fl_run_fail_untrained(const char *path, const char *name)

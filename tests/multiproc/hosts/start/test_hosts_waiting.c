@@ -73,6 +73,7 @@ static void watch_and_stop(net_hosts *h, const char *wait, const char *stop)
     NET_AWAIT(net_hosts_log_has(h, "head.log", wait));
     NET_AWAIT(strstr(ask(h, "ctl run status"), WAITS) != NULL);
     expect_said(h, "ctl run status", "run: starting: the run " WAITS, "code 3");
+    assert_null(strstr(net_hosts_said(), "ctl run status")); /* no advice to do the same */
     expect_refusals(h, WAITS);
     expect_said(h, "top run", WAITS, "code 3");
     expect_said(h, "report run", WAITS, "code 3");
