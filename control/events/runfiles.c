@@ -1,5 +1,7 @@
 #include "control/events/runfiles.h"
 
+#include "control/events/begun.h"
+
 #include "control/events/fields.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"
@@ -85,6 +87,7 @@ fl_status fl_runfiles_open(fl_runfiles *files, int dir_fd)
 {
     fl_runfiles_init(files);
     fl_runfiles_set_clock(files, 0.0);
+    files->begun_ms = fl_begun_read(dir_fd);
     fl_status status = create_all(files, dir_fd);
     if (status != FL_OK) {
         fl_runfiles_close(files);

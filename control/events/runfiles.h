@@ -31,6 +31,7 @@ typedef struct fl_runfiles {
     int fd[FL_RUNFILES]; /* -1: closed */
     int64_t start_us;    /* the run's clock counts from here (fl_now_us), */
     double start_wall_s; /* the same moment since 1970 */
+    int64_t begun_ms;    /* when the command began (begun.h) */
     fl_json steps;       /* complete lines that were not written yet: */
     int64_t n_steps;     /* their number */
     int64_t first_step;  /* the first of them */

@@ -37,6 +37,7 @@ typedef struct fl_lasting_host {
 typedef struct fl_lasting {
     int64_t start_us;    /* of the run's clock, which never goes back; 0: no controller has begun */
     double start_wall_s; /* the same moment since 1970 */
+    int64_t begun_ms;    /* when the command began, since 1970; 0: unknown */
     bool any; /* a controller has ended; else the fields below but the hosts mean nothing */
 
     /* as requests have set them, or the job */

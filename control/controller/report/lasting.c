@@ -28,9 +28,11 @@ void fl_lasting_keep_clock(fl_controller *controller)
     if (l->start_us == 0) {
         l->start_us = files->start_us;
         l->start_wall_s = files->start_wall_s;
+        l->begun_ms = files->begun_ms;
     }
     files->start_us = l->start_us;
     files->start_wall_s = l->start_wall_s;
+    files->begun_ms = l->begun_ms;
 }
 
 void fl_lasting_keep_hosts(const fl_controller *controller)
@@ -84,6 +86,7 @@ void fl_lasting_keep(const fl_controller *controller)
     }
     *l = (fl_lasting){.start_us = l->start_us,
                       .start_wall_s = l->start_wall_s,
+                      .begun_ms = l->begun_ms,
                       .any = true,
                       .paused = fl_ctl_paused(controller->ctl),
                       .lr = controller->job.train.lr,

@@ -1,4 +1,5 @@
 /* The events with which a run begins, and continues from a checkpoint. */
+#include "control/events/begun.h"
 #include "control/events/fields.h"
 #include "control/events/log/event_log.h"
 
@@ -162,8 +163,12 @@ void fl_event_log_started(fl_event_log *log, const fl_run_facts *run, const char
 {
     const fl_controller_options *o = run->options;
     const fl_run_moment start = {.time_s = 0.0, .wall_s = log->files.start_wall_s};
+    char begun[FL_BEGUN_TEXT];
     fl_json *j = fl_event_log_begin_at(log, "run.started", &start);
     fl_json_text(j, "job", o->job->name);
+    if (log->files.begun_ms > 0) {
+        fl_json_text(j, "begun", fl_begun_text(log->files.begun_ms, begun));
+    }
     machine_fields(log, run, metrics_url);
     model_fields(j, o);
     fl_json_integer(j, "samples", o->n_samples);

@@ -193,7 +193,8 @@ static bool read_events(int dir, char *buffer, fl_run_entry *entry)
     }
     json_t *first = read_line(fd, false, buffer);
     copy_text(first, "job", entry->job, sizeof entry->job);
-    copy_text(first, "wall", entry->started, sizeof entry->started);
+    bool has_begun = json_is_string(json_object_get(first, "begun"));
+    copy_text(first, has_begun ? "begun" : "wall", entry->started, sizeof entry->started);
     read_length(fd, first, buffer, entry);
     json_t *last = read_line(fd, true, buffer);
     read_last(last, entry);
@@ -278,7 +279,7 @@ static fl_status look_without_end(const char *path, int dir, char *buffer, fl_ru
                                                                          : entry->state;
     }
     if (entry->started[0] == '\0' && (fl_run_state_lives(entry->state) || entry->untrained)) {
-        fl_run_starting_read(path, entry);
+        fl_run_starting_read(path, dir, entry);
     }
     bool no_end = fl_run_state_lives(entry->state) || entry->state == FL_RUN_LOST ||
                   entry->state == FL_RUN_ELSEWHERE;

@@ -2,10 +2,14 @@
 #ifndef FL_LAUNCHER_RUN_RUNS_RUN_LOOK_H
 #define FL_LAUNCHER_RUN_RUNS_RUN_LOOK_H
 
+#include "control/events/begun.h"
+
 #include <frostline/run.h>
 #include <frostline/status.h>
 
+#include "control/events/begun.h"
 #include <limits.h>
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,14 +30,14 @@ typedef struct fl_run_entry {
     fl_run_state state;
     char job[256];
     char hostname[65]; /* of the machine whose controller began or resumed it last; "": not known */
-    char started[40];  /* UTC, "2026-01-31T09:30:00.000Z"; sorts as time does */
-    int64_t n_steps;   /* of the whole run */
-    int64_t steps;     /* finished steps; -1: unknown */
-    int64_t skipped_steps;      /* not finite, so not applied; 0 until the run has ended */
-    bool untrained;             /* lost before it wrote an event: nothing of it was kept */
-    bool record_incomplete;     /* its files lack something that the run could not write */
-    double loss, test_accuracy; /* NAN: none */
-    int n_metrics;              /* of the model's loss */
+    char started[FL_BEGUN_TEXT]; /* UTC, "2026-01-31T09:30:00.000Z"; sorts as time does */
+    int64_t n_steps;             /* of the whole run */
+    int64_t steps;               /* finished steps; -1: unknown */
+    int64_t skipped_steps;       /* not finite, so not applied; 0 until the run has ended */
+    bool untrained;              /* lost before it wrote an event: nothing of it was kept */
+    bool record_incomplete;      /* its files lack something that the run could not write */
+    double loss, test_accuracy;  /* NAN: none */
+    int n_metrics;               /* of the model's loss */
     fl_metric_result metrics[FL_METRICS_MAX]; /* only names, and `test` once the run has ended */
 } fl_run_entry;
 

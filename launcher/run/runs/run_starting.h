@@ -4,7 +4,8 @@
 
 #include "launcher/run/runs/run_look.h"
 
-/* The job's name, and when the run began, by its job.yaml; what cannot be read stays "". */
-void fl_run_starting_read(const char *path, fl_run_entry *entry);
+/* The job's name, and when the command began; what cannot be read stays "".
+ * dir  the run directory, open */
+void fl_run_starting_read(const char *path, int dir, fl_run_entry *entry);
 
 #endif

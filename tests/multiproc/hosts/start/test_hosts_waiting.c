@@ -99,6 +99,32 @@ static void test_hosts_waiting__before_workers_start(void **state)
     watch_and_stop(*state, "gate: waits for 2 other hosts", "ctl run stop --json");
 }
 
+/* "started" of the run in the list, which has one only. */
+static void read_started(const net_hosts *h, char text[64])
+{
+    assert_true(net_hosts_shell("cd %s && '%s/frostline' list . --json | grep -o "
+                                "'\"started\": \"2[^\"]*Z\"'",
+                                h->dir, FL_BINARY_DIR));
+    snprintf(text, 64, "%s", net_hosts_said());
+}
+
+/* Would catch: a run that began at another time than it did while it waited. */
+static void test_hosts_waiting__the_run_began_with_its_command(void **state)
+{
+    char before[64], after[64];
+    net_hosts *h = *state;
+    net_hosts_start_head(h, PLAN "--set train.epochs=1000");
+    NET_AWAIT(strstr(ask(h, "ctl run status"), WAITS) != NULL);
+    read_started(h, before);
+    net_hosts_start_agent_for(h, 1, "--address 127.0.0.2");
+    net_hosts_start_agent_for(h, 2, "--address 127.0.0.3");
+    NET_AWAIT(net_hosts_n_steps(h) > 0);
+    read_started(h, after);
+    assert_string_equal(after, before);
+    expect_said(h, "ctl run stop", "last_step", "code 0");
+    net_hosts_expect(h, 130);
+}
+
 #define AGAIN "nothing of the run was kept; `frostline run "
 
 /* Would catch: a client that believes the record of a head that was killed; commands that
@@ -264,6 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LOOPBACK(test_hosts_waiting__before_links_are_measured),
         LOOPBACK(test_hosts_waiting__before_workers_start),
+        LOOPBACK(test_hosts_waiting__the_run_began_with_its_command),
         LOOPBACK(test_hosts_waiting__a_killed_head_waits_no_more),
         LOOPBACK(test_hosts_waiting__an_agent_waits_for_a_killed_head),
         LOOPBACK(test_hosts_waiting__an_agent_of_the_run_ends_with_its_head),
