@@ -10,6 +10,7 @@
 #include "device/text/plural.h"
 #include "nn/model.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -227,6 +228,18 @@ static void note_resume(fl_event_log *log, const fl_run_facts *run)
     }
 }
 
+/* Of a run that goes back, whose clock goes on meanwhile. */
+static void put_return(fl_json *j, const fl_event_log *log, const fl_run_facts *run)
+{
+    const fl_resume_origin *origin = run->options->origin;
+    int64_t after_us = run->losses->returns_us - log->files.start_us;
+    if (origin->why != NULL) {
+        fl_json_text(j, "why", origin->why);
+        fl_json_rounded(j, "lost_at", fmax((double)after_us * 1e-6, 0.0), 6);
+        fl_json_integer(j, "repeated_steps", origin->n_repeated);
+    }
+}
+
 void fl_event_log_resumed(fl_event_log *log, const fl_run_facts *run, const char *metrics_url)
 {
     const fl_resume_origin *origin = run->options->origin;
@@ -236,10 +249,7 @@ void fl_event_log_resumed(fl_event_log *log, const fl_run_facts *run, const char
     fl_json_integer(j, "cut_steps", origin->n_cut_steps);
     fl_json_integer(j, "cut_events", origin->n_cut_events);
     fl_json_text(j, "ended", origin->ended);
-    if (origin->why != NULL) {
-        fl_json_text(j, "why", origin->why);
-        fl_json_integer(j, "repeated_steps", origin->n_repeated);
-    }
+    put_return(j, log, run);
     skipped_fields(j, origin);
     fl_json_array(j, "changed");
     for (int i = 0; i < origin->n_changed; i++) {

@@ -260,24 +260,43 @@ static void describe_model(fl_html *html, const fl_job *job, const json_t *start
     }
 }
 
+static void describe_resume(fl_html *html, const json_t *resumed, const char *from, const char *n)
+{
+    char text[MOMENT_BYTES], cut[FL_COUNT_BYTES];
+    fl_html_add(html, "<p>Resumed %s from %s after %s (before: %s; ", moment(resumed, text), from,
+                n, fl_line_text(resumed, "ended"));
+    fl_html_add(
+        html, "cut off: %s).</p>\n",
+        fl_count(fl_line_whole(resumed, "cut_steps", 0, INT64_C(1) << 50, 0), "later step", cut));
+}
+
+/* By itself: it had not ended. */
+static void describe_return(fl_html *html, const json_t *resumed, const char *from, const char *n)
+{
+    char text[MOMENT_BYTES], again[FL_COUNT_BYTES];
+    fl_html_add(html, "<p>Went back %s to %s after %s: ", moment(resumed, text), from, n);
+    fl_html_add(
+        html, "%s (%s again).</p>\n", fl_line_text(resumed, "why"),
+        fl_count(fl_line_whole(resumed, "repeated_steps", 0, INT64_C(1) << 50, 0), "step", again));
+}
+
 /* Each time that the run continued from a checkpoint or a snapshot. */
 static void list_resumes(fl_html *html, const fl_report *report)
 {
     const json_t *resumed;
-    char text[MOMENT_BYTES], n[FL_COUNT_BYTES];
+    char n[FL_COUNT_BYTES];
     int64_t at = 0;
     while ((resumed = fl_report_next(report, "run.resumed", &at)) != NULL) {
-        const char *from = fl_line_text(resumed, "checkpoint");
-        const char *what = strstr(from, "snapshot") != NULL     ? "the snapshot in memory"
-                           : strcmp(from, FL_RESUME_START) == 0 ? from
-                                                                : "the checkpoint";
-        fl_html_add(html, "<p>Resumed %s from %s after %s (before: %s; ", moment(resumed, text),
-                    what,
-                    fl_count(fl_line_whole(resumed, "step", 0, INT64_C(1) << 50, 0), "step", n),
-                    fl_line_text(resumed, "ended"));
-        fl_html_add(
-            html, "cut off: %s).</p>\n",
-            fl_count(fl_line_whole(resumed, "cut_steps", 0, INT64_C(1) << 50, 0), "later step", n));
+        const char *checkpoint = fl_line_text(resumed, "checkpoint");
+        const char *from = strstr(checkpoint, "snapshot") != NULL     ? "the snapshot in memory"
+                           : strcmp(checkpoint, FL_RESUME_START) == 0 ? checkpoint
+                                                                      : "the checkpoint";
+        fl_count(fl_line_whole(resumed, "step", 0, INT64_C(1) << 50, 0), "step", n);
+        if (fl_page_is_return(resumed)) {
+            describe_return(html, resumed, from, n);
+        } else {
+            describe_resume(html, resumed, from, n);
+        }
     }
 }
 

@@ -69,11 +69,18 @@ static double without_training_ms(const fl_report *report, int64_t i)
                               fl_line_real(event, "move_ms");
 }
 
+/* Of a return, the loss: it stands above what the run did before it trained again. */
+static double time_of(const json_t *event)
+{
+    bool has_loss = fl_page_is_return(event) && json_object_get(event, "lost_at") != NULL;
+    return fl_line_real(event, has_loss ? "lost_at" : "time");
+}
+
 static void row(fl_html *html, const fl_report *report, int64_t i)
 {
     const json_t *event = report->event[i];
     char text[FL_NUMBER_BYTES];
-    fl_html_add(html, "<tr><td>%s</td>", fl_html_duration(fl_line_real(event, "time"), text));
+    fl_html_add(html, "<tr><td>%s</td>", fl_html_duration(time_of(event), text));
     fl_page_number(html, step_of(event), 0);
     fl_html_add(html, "<td class=\"all\">");
     if (fl_report_is(event, "worker.lost")) {

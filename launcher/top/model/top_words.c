@@ -77,6 +77,7 @@ static const struct {
     {"run.continued", "continued at step {step}"},
     {"checkpoint.written", "checkpoint after {step #step}"},
     {"checkpoint.failed", "no checkpoint was written: {why}"},
+    {"run.resumed", "gone back to {checkpoint}, {step #step} done: {why}"},
     {"run.resumed", "resumed from the checkpoint after {step #step} ({ended} before)"},
     {"run.returned", "goes on from step {step}, after {without_training_ms} ms without training"},
     {"run.ending", "ends with step {last_step}"},

@@ -168,6 +168,25 @@ static void free_disk_and_die(fl_worker_state *w)
     }
 }
 
+static double real_of(const json_t *event, const char *key)
+{
+    const json_t *value = json_object_get(event, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+/* The loss came before the return, and the time without training began with it. */
+static void expect_time_of_loss(const scenario *s, const json_t *resumed)
+{
+    json_t *returned = lines_with(s->dir, "events.jsonl", "\"run.returned\"");
+    const json_t *event = json_array_get(returned, 0);
+    double lost_at = real_of(resumed, "lost_at");
+    assert_true(lost_at > 0.0 && lost_at < real_of(resumed, "time"));
+    assert_true(lost_at + real_of(event, "without_training_ms") * 1e-3 <=
+                real_of(event, "time") + 1e-3);
+    json_decref(returned);
+}
+
 /* The files lack steps from 15 or so on (all are there where the controller lags), so the snapshots
  * after it are of no use. Would catch: a return that is counted from a snapshot or from the lines
  * that were cut, and then begins further back. */
@@ -187,6 +206,7 @@ static void test_restart__a_full_disk_counts_what_is_repeated(void **state)
     expect_end(&s, FL_OK);
     restart_expect_losses(&s, restart_one);
     json_t *all = lines_with(s.dir, "events.jsonl", "\"run.resumed\"");
+    expect_time_of_loss(&s, json_array_get(all, 0));
     const json_t *resumed = json_array_get(all, 0);
     int64_t step = json_integer_value(json_object_get(resumed, "step"));
     int64_t repeated = json_integer_value(json_object_get(resumed, "repeated_steps"));

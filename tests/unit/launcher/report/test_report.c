@@ -165,7 +165,8 @@ static void test_report__losses_and_what_followed(void **state)
         "{\"time\":7,\"event\":\"snapshot.taken\",\"step\":60,\"bytes\":4096,\"copy_ms\":1.5}\n"
         "{\"time\":9,\"wall\":\"2026-01-31T11:00:00.000Z\",\"event\":\"run.resumed\",\"step\":60,"
         "\"checkpoint\":\"the snapshot in memory\",\"why\":\"worker 0 was killed\","
-        "\"repeated_steps\":7,\"cut_steps\":5,\"cut_events\":1,\"ended\":\"failed\",\"steps\":120,"
+        "\"lost_at\":8.25,\"repeated_steps\":7,\"cut_steps\":5,\"cut_events\":1,\"ended\":"
+        "\"failed\",\"steps\":120,"
         "\"epochs\":30}\n"
         "{\"time\":9.5,\"event\":\"run.returned\",\"step\":60,\"without_training_ms\":2250.5,"
         "\"all_without_training_ms\":6693}\n");
@@ -175,13 +176,18 @@ static void test_report__losses_and_what_followed(void **state)
     report_expect(page, "the others go on, K=1 R=1 M=2: worker 1 was killed</td><td>4,442.5</td>");
     report_expect(page, "<th>without training, ms</th>");
     report_expect(page, "</td><td>2,250.5</td><td>7</td>");
+    report_expect(page,
+                  "<tr><td>8.25 s</td><td>67</td><td class=\"all\">the run goes back"); /* lost */
+    report_expect(page,
+                  "Went back 2026-01-31 11:00:00 UTC to the snapshot in memory after 60 steps: "
+                  "worker 0 was killed (7 steps again).");
+    assert_null(strstr(page, "Resumed"));
     report_expect(page, "<dt>Time without training</dt><dd>6.69 s");
     report_expect(page, "worker 1 is started again (lost)");
     report_expect(page,
                   "<td>67</td><td class=\"all\">the run goes back to the snapshot in memory (step "
                   "60): worker 0 was killed");
     report_expect(page, "<td>7</td>");
-    report_expect(page, "from the snapshot in memory after 60 steps");
     report_expect(page, "Snapshots in memory: 1, the last after 60 steps");
     assert_null(strstr(page, "the run continued from it"));
     free(page);

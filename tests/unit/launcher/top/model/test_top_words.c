@@ -50,6 +50,12 @@ static void test_words__are_for_people(void **state)
 static void test_words__count_in_the_singular(void **state)
 {
     (void)state;
+    check("{\"time\": 1, \"event\": \"run.resumed\", \"checkpoint\": \"the snapshot in memory\", "
+          "\"step\": 60, \"ended\": \"failed\", \"why\": \"worker 0 was killed\"}",
+          "    1.0 s  gone back to the snapshot in memory, 60 steps done: worker 0 was killed");
+    check("{\"time\": 1, \"event\": \"run.resumed\", \"checkpoint\": \"checkpoints/step-5\", "
+          "\"step\": 5, \"ended\": \"stopped\"}",
+          "    1.0 s  resumed from the checkpoint after 5 steps (stopped before)");
     check("{\"time\": 1, \"event\": \"host.joined\", \"host\": \"b\", \"workers\": 1, "
           "\"first_worker\": 2}",
           "    1.0 s  host b has joined, 1 worker from worker 2 on");
