@@ -247,8 +247,34 @@ static void add_thread(fl_standstill_watch *watch, const fl_flight *flight, fl_w
     w->asleep_us = has_own_deadline(s->last.kind) ? 0 : s->asleep_us;
     w->waits_us = looks_up(s->last.kind) ? 0 : s->waits_us;
     w->still_us = s->busy_us + s->asleep_us;
-    w->hung = s->looked_us != 0 && fl_standstill_is_hung(s, &watch->limits);
+    w->hung = w->ready && s->looked_us != 0 && fl_standstill_is_hung(s, &watch->limits);
 }
+
+/* ---- until it is ready ---- */
+
+static bool is_opening(const fl_worker *w)
+{
+    return !w->ready && !w->done && w->exited_us == 0 && w->failed_us == 0;
+}
+
+static int count_opening(const fl_worker *workers, int n_workers)
+{
+    int n = 0;
+    for (int i = 0; i < n_workers; i++) {
+        n += is_opening(&workers[i]) && !workers[i].departed;
+    }
+    return n;
+}
+
+/* Whether it opens what it needs, and waits for no other worker. */
+static bool opens_alone(const fl_standstill_watch *watch, const fl_worker *w)
+{
+    bool alone = w->joins || (!w->departed && watch->n_opening == 1);
+    return watch->trains && !watch->holds && w->linked && is_opening(w) && alone;
+}
+
+/* All of it is one operation. */
+static const fl_standstill_look opening = {.n_changes = UINT64_MAX, .kind = FL_FLIGHT_NONE};
 
 static bool is_quiet(const fl_standstill_watch *watch, const fl_worker *w, int64_t now_us)
 {
@@ -296,11 +322,14 @@ static void watch_worker(fl_standstill_watch *watch, const fl_flight *flight, fl
     bool has_left = w->departed && !w->joins;
     bool trains =
         watch->trains && !watch->holds && w->ready && !w->done && !has_left && w->exited_us == 0;
-    bool quiet = is_quiet(watch, w, now_us), acts = false;
+    bool quiet = is_quiet(watch, w, now_us), acts = false, opens = opens_alone(watch, w);
     if (trains) {
         look = look_at_thread(watch, flight, w);
         acts = stands_still(&of->training, &look) &&
                (look.is_alone || !fl_standstill_waits(look.kind));
+    } else if (opens) {
+        look = opening;
+        acts = stands_still(&of->training, &look);
     }
     bool known = (quiet || acts) && watch->look(watch->context, w, &process);
     if (quiet) {
@@ -314,7 +343,7 @@ static void watch_worker(fl_standstill_watch *watch, const fl_flight *flight, fl
         look.process = process;
     }
     if (watch->trains) {
-        add_thread(watch, flight, w, trains ? &look : NULL, now_us);
+        add_thread(watch, flight, w, trains || opens ? &look : NULL, now_us);
     }
 }
 
@@ -343,6 +372,7 @@ void fl_standstill_watch_look(fl_standstill_watch *watch, const fl_flight *fligh
         return;
     }
     watch->looked_us = now_us;
+    watch->n_opening = count_opening(workers, n_workers);
     for (int i = 0; i < n_workers; i++) {
         watch_worker(watch, flight, &workers[i], smaller(passed_us, COUNTED_US), now_us);
     }

@@ -25,6 +25,10 @@
  * plan would wait for it in vain. And it holds for the waits for the controller and in standby, in
  * which a thread shows many times a second that it runs (fl_flight_beat).
  *
+ * Before a worker is ready, its flight recorder shows little, and it may wait for others that are
+ * not ready either. Once no other one is on its way, or for one that joins and waits for nobody,
+ * all of its start counts as one operation (fl_watch_limits.opening_us).
+ *
  * Waits between workers have no deadline of their own (fl_abort_set.limits_waits): a slow worker
  * ends none. This file gives the limit: when all workers wait for each other for longer than
  * fault.deadline, fl_watch_judge names one. Time during which the controller did not run (it was
@@ -97,7 +101,8 @@ typedef struct fl_standstill_watch {
     fl_standstill_worker *of; /* [n_workers] */
     bool trains;
     bool waits_are_broken; /* the controller sets it */
-    bool holds;            /* the same: no time counts, because all workers are stopped */
+    int n_opening;         /* members that are on their way to be ready */
+    bool holds; /* the controller sets it: no time counts, because all workers are stopped */
     fl_standstill_limits limits;
     int64_t looked_us;
     fl_standstill_looker *look; /* called at most once for each worker and look */

@@ -7,16 +7,20 @@
 #include <string.h>
 #include <sys/wait.h>
 
+enum { START_MIN_MS = 30000 }; /* a process starts, and a driver of a GPU */
+
 fl_watch_limits fl_watch_limits_of(int64_t detect_ms, int64_t deadline_ms)
 {
     int64_t detect_us = detect_ms * 1000;
-    int64_t start_ms = 2 * deadline_ms > 30000 ? 2 * deadline_ms : 30000;
+    int64_t opening_ms = deadline_ms > START_MIN_MS ? deadline_ms : START_MIN_MS;
+    int64_t start_ms = 2 * deadline_ms > START_MIN_MS ? 2 * deadline_ms : START_MIN_MS;
     return (fl_watch_limits){
         .silence_us = detect_us * 65 / 100,
         .trial_us = detect_us * 20 / 100,
         .settle_us = detect_us * 4 / 100,
         .grace_us = detect_us * 20 / 100,
         .start_us = start_ms * 1000,
+        .opening_us = opening_ms * 1000,
         .circle_us = deadline_ms * 1000,
     };
 }
@@ -26,6 +30,14 @@ fl_watch_limits fl_watch_limits_of(int64_t detect_ms, int64_t deadline_ms)
 static bool may_be_done(const fl_worker *w, const fl_watch_limits *limits, int64_t now_us)
 {
     return WEXITSTATUS(w->wait_status) == 0 && now_us - w->exited_us <= limits->silence_us;
+}
+
+int64_t fl_watch_late_us(const fl_worker *w, const fl_watch_limits *limits, int64_t now_us)
+{
+    int64_t start_us = now_us - w->spawned_us - limits->start_us;
+    int64_t opening_us = w->still_us - limits->opening_us;
+    int64_t late_us = start_us > opening_us ? start_us : opening_us;
+    return w->ready ? 0 : late_us;
 }
 
 /* The symptom that one worker shows by itself, and since when. */
@@ -59,8 +71,8 @@ static fl_loss_kind symptom(const fl_worker *w, const fl_watch_limits *limits, i
         *since_us = now_us - w->still_us;
         return FL_LOSS_HUNG;
     }
-    if (!w->ready && now_us - w->spawned_us > limits->start_us) {
-        *since_us = w->spawned_us + limits->start_us;
+    if (fl_watch_late_us(w, limits, now_us) > 0) {
+        *since_us = now_us - fl_watch_late_us(w, limits, now_us);
         return FL_LOSS_NEVER_READY;
     }
     return FL_LOSS_NONE;

@@ -14,12 +14,17 @@ typedef struct fl_watch_limits {
     int64_t trial_us;   /* without progress, until hosts try whether they reach each other */
     int64_t settle_us;  /* from the first symptom to naming its cause */
     int64_t start_us;   /* from the fork to ready */
+    int64_t opening_us; /* for which a worker may stand still before it is ready, while no other one
+                           keeps it (fl_worker.still_us) */
     int64_t grace_us;   /* from ABORT to SIGKILL */
     int64_t circle_us;  /* for which all workers may wait for each other */
 } fl_watch_limits;
 
 /* Limits such that silence, settling, grace and ending together take at most detect_ms. */
 fl_watch_limits fl_watch_limits_of(int64_t detect_ms, int64_t deadline_ms);
+
+/* For how long the worker should have been ready; at most 0: it may still become that. Pure. */
+int64_t fl_watch_late_us(const fl_worker *worker, const fl_watch_limits *limits, int64_t now_us);
 
 /* Find the first cause, once it is certain.
  * who      out: the rank; unchanged on FL_LOSS_NONE

@@ -113,7 +113,7 @@ static fl_loss_kind judge_joining(const fl_controller *controller, const fl_work
     if (w->unread_us != 0) {
         return FL_LOSS_UNREADABLE;
     }
-    if (!w->ready && now_us - w->spawned_us > limits->start_us) {
+    if (fl_watch_late_us(w, limits, now_us) > 0) {
         return FL_LOSS_NEVER_READY;
     }
     if (w->linked && now_us - w->heard_us > limits->silence_us) {

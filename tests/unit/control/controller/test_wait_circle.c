@@ -15,6 +15,7 @@ static const fl_standstill_limits standstill = {.silence_us = 3 * SECOND_US,
 static const fl_watch_limits limits = {.silence_us = 3 * SECOND_US,
                                        .settle_us = 200000,
                                        .start_us = 60 * SECOND_US,
+                                       .opening_us = 60 * SECOND_US,
                                        .circle_us = 10 * SECOND_US};
 
 /* Worker 1 waits for worker 0, whose computation takes long. */

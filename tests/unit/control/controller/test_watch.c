@@ -16,6 +16,7 @@ enum { N = 3, NOW = 100000000, SECOND_US = 1000000 };
 static const fl_watch_limits limits = {.silence_us = 3 * SECOND_US,
                                        .settle_us = 200000,
                                        .start_us = 60 * SECOND_US,
+                                       .opening_us = 60 * SECOND_US,
                                        .grace_us = SECOND_US,
                                        .circle_us = 60 * SECOND_US};
 
