@@ -7,7 +7,6 @@
 #include <frostline/run.h>
 #include <frostline/status.h>
 
-#include "control/events/begun.h"
 #include <limits.h>
 
 #include <stdbool.h>
