@@ -124,8 +124,7 @@ fl_status fl_agent_open(const fl_agent_options *options, fl_worker *workers, fl_
 static void reap_agent(fl_agent *agent)
 {
     if (!fl_child_reap(agent->pid, GONE_MS, &agent->wait_status)) {
-        fl_log(FL_LOG_WARN, "process %d, the agent, does not end: it is left behind",
-               (int)agent->pid);
+        fl_log(FL_LOG_WARN, "process %d, the agent, " FL_CHILD_LEFT, (int)agent->pid, GONE_MS);
         agent->wait_status = SIGKILL;
     }
     agent->is_lost = true;

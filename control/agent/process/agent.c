@@ -215,8 +215,8 @@ static _Noreturn void end_workers(const agent *a)
     }
     for (int rank = 0; rank < a->o->n_workers; rank++) {
         if (a->children[rank].lives) {
-            fl_log(FL_LOG_WARN, "worker %d, process %d, does not end: it is left behind", rank,
-                   (int)a->children[rank].pid);
+            fl_log(FL_LOG_WARN, "worker %d, process %d, " FL_CHILD_LEFT, rank,
+                   (int)a->children[rank].pid, REAP_MS);
         }
     }
     (void)send_owed(a); /* the controller still reads, and wants to know how they ended */

@@ -46,9 +46,8 @@ static bool reap_agent(fl__relay *r, int *how)
 {
     bool ended = fl_child_reap(r->agent, REAP_MS, how);
     if (!ended) {
-        fl_log(FL_LOG_WARN,
-               "process %d, the parent of this host's workers, does not end: it is left behind",
-               (int)r->agent);
+        fl_log(FL_LOG_WARN, "process %d, the parent of this host's workers, " FL_CHILD_LEFT,
+               (int)r->agent, REAP_MS);
     }
     r->agent = -1;
     return ended;

@@ -174,7 +174,8 @@ static void test_hosts_lost__a_process_that_cannot_end_does_not_hold_its_host(vo
         net_hosts_show_logs(h);
         fail_msg("agent %d, head %d", code, head_code);
     }
-    assert_true(net_hosts_log_has(h, "b.log", "does not end: it is left behind"));
+    assert_true(net_hosts_log_has(h, "b.log",
+                                  "was killed, and has not ended within 2000 ms: nobody waits"));
     assert_true(net_hosts_log_has(h, "head.log", "host b is released, although worker 1, process"));
     assert_true(net_hosts_shell("[ $(grep -c 'did not exit' %s/head.log) = 1 ]", h->dir));
     assert_int_equal(net_hosts_n_events(h, "host.drained", "\"host\": \"b\""), 1);
