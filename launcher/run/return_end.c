@@ -77,6 +77,14 @@ static const char *engine_text(const fl_run_losses *l)
     return l->hosts != NULL && l->hosts->meeting[0] != '\0' ? ", as tasks on the same hosts," : "";
 }
 
+/* A run goes on without its directory, which somebody may have removed. */
+static bool has_job(const char *dir)
+{
+    char path[PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/job.yaml", dir);
+    return access(path, F_OK) == 0;
+}
+
 static void tell_lost(const fl_run_losses *l, const char *why, const char *why_not, const char *dir,
                       const char *options)
 {
@@ -85,6 +93,12 @@ static void tell_lost(const fl_run_losses *l, const char *why, const char *why_n
     if (why_not[0] != '\0') {
         snprintf(lost, sizeof lost, "it has no checkpoint, and its snapshot in memory is lost: %s",
                  why_not);
+    }
+    if (!has_job(dir)) {
+        fl_log(FL_LOG_WARN,
+               "%s; %s; %s/job.yaml was removed: the command that began the run begins it again",
+               why, lost, fl_shell_shown(dir, run, sizeof run));
+        return;
     }
     fl_log(FL_LOG_WARN, "%s; %s; `frostline run %s/job.yaml%s --run-dir %s`%s begins it again", why,
            lost, fl_shell_shown(dir, run, sizeof run), options,

@@ -21,6 +21,17 @@ enum { N_OPTIONS = sizeof options / sizeof *options };
 
 /* ---- the comments ---- */
 
+/* A pipe, as /dev/stdin or <(...) of a shell, is gone when the command is given again: the user has
+ * to name a file. */
+static const char *file_word(const char *path)
+{
+    struct stat info;
+    bool gone = strncmp(path, "/dev/", strlen("/dev/")) == 0 ||
+                strncmp(path, "/proc/", strlen("/proc/")) == 0 ||
+                (stat(path, &info) == 0 && !S_ISREG(info.st_mode));
+    return gone ? "FILE" : path;
+}
+
 static void put_comment(FILE *job, const char *option, const char *value)
 {
     if (value[0] != '\0' && strpbrk(value, "\r\n") == NULL) {
@@ -30,9 +41,9 @@ static void put_comment(FILE *job, const char *option, const char *value)
 
 void fl_run_again_note(FILE *job, const fl_run_again_hosts *hosts)
 {
-    put_comment(job, "--hosts", hosts->file);
+    put_comment(job, "--hosts", file_word(hosts->file));
     fputs(hosts->ssh ? "# --ssh\n" : "", job);
-    put_comment(job, "--key", hosts->key);
+    put_comment(job, "--key", file_word(hosts->key));
     put_comment(job, "--listen", hosts->listen);
 }
 
@@ -95,11 +106,11 @@ static size_t put_word(char *text, size_t used, size_t size_bytes, const char *o
 const char *fl_run_again_options(const fl_run_again_hosts *hosts, char *text, size_t size_bytes)
 {
     text[0] = '\0';
-    size_t used = put_word(text, 0, size_bytes, "--hosts", hosts->file);
+    size_t used = put_word(text, 0, size_bytes, "--hosts", file_word(hosts->file));
     if (hosts->ssh && used < size_bytes) {
         used += (size_t)snprintf(text + used, size_bytes - used, " --ssh");
     }
-    used = put_word(text, used, size_bytes, "--key", hosts->key);
+    used = put_word(text, used, size_bytes, "--key", file_word(hosts->key));
     (void)put_word(text, used, size_bytes, "--listen", hosts->listen);
     return text;
 }

@@ -6,7 +6,8 @@
  *
  *     # as tasks on the same hosts            of Slurm or mpirun, without options
  *
- * They stand before the first field, and a job is read without them. */
+ * They stand before the first field, and a job is read without them. FILE stands for a file that
+ * was a pipe. */
 #ifndef FL_LAUNCHER_RUN_RUNS_RUN_AGAIN_H
 #define FL_LAUNCHER_RUN_RUNS_RUN_AGAIN_H
 

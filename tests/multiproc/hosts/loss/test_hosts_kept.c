@@ -35,10 +35,8 @@ static void expect_return_told(const net_hosts *h, const char *to)
 }
 
 /* Host b is lost with a layer; host c, whose agent is stopped, does not join again.
- * snapshots  "none": the run goes back to its first step
- * by_ctl     a client ends the wait, else SIGTERM does */
-static void stop_while_it_waits(net_hosts *h, const char *snapshots, const char *checkpoints,
-                                bool by_ctl)
+ * snapshots  "none": the run goes back to its first step */
+static void lose_hosts(net_hosts *h, const char *snapshots, const char *checkpoints)
 {
     bool keeps = strcmp(snapshots, "none") != 0;
     char job[1024];
@@ -56,6 +54,21 @@ static void stop_while_it_waits(net_hosts *h, const char *snapshots, const char 
     kill(h->host[1].agent, SIGKILL);
     NET_AWAIT(net_hosts_log_has(h, "head.log", "waits for 1 other host to join again"));
     expect_return_told(h, keeps ? " (snapshot): worker " : " to step 0 (first step): worker ");
+}
+
+static void kill_agents(net_hosts *h)
+{
+    for (int i = 1; i < 3; i++) {
+        kill(h->host[i].agent, SIGKILL);
+        (void)net_hosts_await_exit(&h->host[i].agent);
+    }
+}
+
+/* by_ctl  a client ends the wait, else SIGTERM does */
+static void stop_while_it_waits(net_hosts *h, const char *snapshots, const char *checkpoints,
+                                bool by_ctl)
+{
+    lose_hosts(h, snapshots, checkpoints);
     if (!by_ctl) {
         kill(h->head, SIGTERM);
     } else if (!net_hosts_shell("'%s/frostline' ctl %s/run stop", FL_BINARY_DIR, h->dir)) {
@@ -63,10 +76,7 @@ static void stop_while_it_waits(net_hosts *h, const char *snapshots, const char 
     }
     assert_int_equal(net_hosts_await_exit(&h->head), by_ctl ? 130 : 5);
     assert_true(net_hosts_shell("! ls %s/run | grep -q ^waiting", h->dir));
-    for (int i = 1; i < 3; i++) {
-        kill(h->host[i].agent, SIGKILL);
-        (void)net_hosts_await_exit(&h->host[i].agent);
-    }
+    kill_agents(h);
 }
 
 /* The command that the log names, without the name of the program. */
@@ -138,6 +148,23 @@ static void test_hosts_kept__a_return_to_the_first_step_is_told(void **state)
                                 FL_BINARY_DIR, h->dir));
 }
 
+/* Would catch: a command with a job file that is gone. */
+static void test_hosts_kept__a_removed_job_is_no_advice(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    lose_hosts(h, "none", "none");
+    assert_true(net_hosts_shell("rm -r %s/run", h->dir));
+    kill(h->head, SIGTERM);
+    (void)net_hosts_await_exit(&h->head);
+    kill_agents(h);
+    if (!net_hosts_log_has(h, "head.log", "run/job.yaml was removed: the command that began") ||
+        net_hosts_log_has(h, "head.log", "run/job.yaml --hosts")) {
+        net_hosts_show_logs(h);
+        fail_msg("advice with a job that was removed");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,6 +174,8 @@ int main(void)
                                         make_three, net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_hosts_kept__a_return_to_the_first_step_is_told,
                                         make_three, net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_hosts_kept__a_removed_job_is_no_advice, make_three,
+                                        net_hosts_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

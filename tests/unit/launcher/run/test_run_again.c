@@ -52,6 +52,13 @@ static void test_run_again__has_the_hosts_of_the_run(void **state)
            "--continue` begins it again");
     expect(note_hosts(&by_ssh), "/r/a",
            "/r/a/job.yaml --hosts hosts.yaml --ssh --run-dir /r/a --continue` begins it again");
+    const fl_run_again_hosts by_pipe = {"/dev/stdin", "/dev/fd/63", "tcp://10.0.0.1:5570", false};
+    expect(note_hosts(&by_pipe), "/r/a",
+           "/r/a/job.yaml --hosts FILE --key FILE --listen tcp://10.0.0.1:5570 --run-dir /r/a "
+           "--continue` begins it again");
+    char text[FL_RUN_AGAIN_TEXT];
+    assert_string_equal(fl_run_again_options(&by_pipe, text, sizeof text),
+                        " --hosts FILE --key FILE --listen tcp://10.0.0.1:5570");
     expect(note_hosts(NULL), "/r/a",
            "/r/a/job.yaml --run-dir /r/a-2`, as tasks on the same hosts, begins it again");
     expect(strdup(FIELDS), "/r/a", "/r/a/job.yaml --run-dir /r/a --continue` begins it again");
