@@ -9,6 +9,7 @@
 #include <omp.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,12 @@
 extern const fl__isa fl__isa_baseline;
 #ifdef FL_ISA_X86
 extern const fl__isa fl__isa_avx2, fl__isa_avx512, fl__isa_avx512bf16;
+
+static bool has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
 #endif
 
 /* Bytes of scratch a thread starts with. */
@@ -243,23 +250,25 @@ fl_status fl__cpu_reserve(fl__cpu *cpu, size_t size_bytes)
     return FL_OK;
 }
 
-/* The instruction sets that this processor has, best first; NULL ends the list. */
+/* The instruction sets that this processor has, best first; NULL ends the list. With FL_ISA_ENDS,
+ * the program has only the first and the last of them. */
 enum { ISAS_MAX = 5 };
 
 static void usable_isas(const fl__isa *list[ISAS_MAX])
 {
 #ifdef FL_ISA_X86
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-        if (__builtin_cpu_supports("avx512bf16")) {
-            *list++ = &fl__isa_avx512bf16;
-        }
+    if (has_avx512() && __builtin_cpu_supports("avx512bf16")) {
+        *list++ = &fl__isa_avx512bf16;
+    }
+#ifndef FL_ISA_ENDS
+    if (has_avx512()) {
         *list++ = &fl__isa_avx512;
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         *list++ = &fl__isa_avx2;
     }
+#endif
 #endif
     *list++ = &fl__isa_baseline;
     *list = NULL;
