@@ -220,7 +220,7 @@ static pid_t start_after(const net_hosts *h, int i, const char *before, const ch
     return pid;
 }
 
-void net_hosts_start_head(net_hosts *h, const char *job)
+static void start_head(net_hosts *h, const char *before, const char *job)
 {
     char arguments[NET_HOSTS_TEXT];
     char dir[FOLDER_SIZE + 24] = "";
@@ -229,7 +229,19 @@ void net_hosts_start_head(net_hosts *h, const char *job)
     }
     snprintf(arguments, sizeof arguments, "run %s%s --hosts %s/hosts.yaml --listen tcp://%s:5570",
              job, dir, h->dir, h->host[0].address);
-    h->head = net_hosts_start(h, 0, "head.log", arguments);
+    h->head = start_after(h, 0, before, "head.log", arguments);
+}
+
+void net_hosts_start_head(net_hosts *h, const char *job)
+{
+    start_head(h, "exec", job);
+}
+
+void net_hosts_start_head_limited(net_hosts *h, const char *job, int n_files)
+{
+    char before[64];
+    snprintf(before, sizeof before, "ulimit -n %d && exec", n_files);
+    start_head(h, before, job);
 }
 
 pid_t net_hosts_start(const net_hosts *h, int i, const char *log, const char *arguments)

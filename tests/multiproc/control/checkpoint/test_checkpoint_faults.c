@@ -3,13 +3,16 @@
  * checkpoint that is lost, and a run that leaves none. */
 #include "control/checkpoint/manifest/manifest.h"
 #include "device/system/alloc.h"
+#include "device/system/clock.h"
 #include "support/lines.h"
+#include "support/nap.h"
 #include "support/runs/run_checkpoints.h"
 #include "support/runs/scenario.h"
 #include "support/shell.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,10 +61,29 @@ static void test_checkpoint_faults__a_full_disk_costs_one_checkpoint(void **stat
     scenario_forget(&s);
 }
 
+static void once_one_is_kept(fl_worker_state *w, void (*die)(fl_worker_state *w))
+{
+    int64_t deadline_us = fl_deadline_us(60000);
+    while (atomic_load(w->c->store->kept_step) < 0 && fl_left_ms(deadline_us) > 0) {
+        nap(1000);
+    }
+    die(w);
+}
+
+static void kill_worker_later(fl_worker_state *w)
+{
+    once_one_is_kept(w, kill_this_worker);
+}
+
+static void kill_controller_later(fl_worker_state *w)
+{
+    once_one_is_kept(w, kill_the_controller);
+}
+
 static void test_checkpoint_faults__survive_a_lost_worker_and_a_lost_controller(void **state)
 {
     (void)state;
-    static void (*const acts[])(fl_worker_state * w) = {kill_this_worker, kill_the_controller};
+    static void (*const acts[])(fl_worker_state * w) = {kill_worker_later, kill_controller_later};
     for (int i = 0; i < 2; i++) {
         fl_checkpoint_folder *folders = NULL;
         char checkpoints[512];

@@ -25,7 +25,7 @@ static const double TOLERANCE = 1e-5;
 
 #define TRAINING                                                                                   \
     "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "9000",    \
-        "autodp.bucket", "16KiB", "fault.detect", "2s"
+        "autodp.bucket", "16KiB", "fault.detect", "5s"
 
 /* Two workers that train, and worker 2, which stands by. */
 #define THREE_WORKERS TRAINING, "devices.count", "3", "pipe.k", "1", "autodp.r", "2", "pipe.m", "2"
@@ -273,7 +273,7 @@ static void test_joining__may_fail_at_any_moment(void **state)
         join_case *c = &cases[i];
         c->shared = shared_memory(sizeof *c->shared);
         c->run = (scenario){.name = c->name,
-                            .sets = JOB_SETS(THREE_WORKERS, "fault.deadline", "2s"),
+                            .sets = JOB_SETS(THREE_WORKERS, "fault.deadline", "5s"),
                             .n_samples = LIVE_SAMPLES,
                             .blocks = 1,
                             .at_point = strike,

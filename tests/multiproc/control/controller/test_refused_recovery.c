@@ -32,7 +32,7 @@ static const double TOLERANCE = 1e-5;
 
 static const char *const *const common =
     JOB_SETS("train.batch", "10", "train.epochs", "1", "train.lr", "1e-4", "train.evaluate",
-             "false", "pipe.m", "2", "fault.on_loss", "continue", "fault.detect", "2s",
+             "false", "pipe.m", "2", "fault.on_loss", "continue", "fault.detect", "10s",
              "fault.deadline", "600s", "fault.restarts", "0");
 
 static double *one; /* [STEPS] losses of one worker */

@@ -58,9 +58,10 @@ static void test_restart_clients__a_request_refused_meanwhile_is_repeated(void *
     zmq_ctx_term(zmq);
 }
 
-/* Shared with the workers. The run that has gone back waits until the client has heard of it. */
+/* Shared with the workers. The run that goes back waits until the client has seen that it does, and
+ * then until it has heard that it did. */
 typedef struct meeting {
-    atomic_bool listens, killed, has_heard;
+    atomic_bool listens, killed, has_seen, has_heard;
 } meeting;
 static meeting *shared;
 
@@ -76,6 +77,9 @@ static void kill_for_client(const char *point, fl_worker_state *w)
         kill_this_worker(w);
     }
     bool again = atomic_load(&shared->killed) && w->birth->step > 0;
+    while (strcmp(point, "begin") == 0 && again && !atomic_load(&shared->has_seen)) {
+        nap(500);
+    }
     while (at_step && again && !atomic_load(&shared->has_heard)) {
         nap(500);
     }
@@ -174,7 +178,10 @@ static void test_restart_clients__clients_see_it_recover(void **state)
     while (h.n_resumed == 0) {
         while (take_event(events, &h)) {
         }
-        n_recovering += look_recovering(&run);
+        if (look_recovering(&run)) {
+            n_recovering++;
+            atomic_store(&shared->has_seen, true);
+        }
         assert_true(fl_left_ms(deadline_us) > 0);
     }
     atomic_store(&shared->has_heard, true);

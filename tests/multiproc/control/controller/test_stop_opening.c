@@ -170,7 +170,7 @@ static void test_stop__ends_an_opening_after_a_loss(void **state)
 {
     (void)state;
     scenario s = {.more = JOB_SETS("pipe.k", "1", "autodp.r", "3", "pipe.m", "1", "devices.count",
-                                   "3", "fault.on_loss", "continue", "fault.detect", "2s"),
+                                   "3", "fault.on_loss", "continue", "fault.detect", "10s"),
                   .at = {{.point = "step", .who = 1, .step = 3, .act = break_library_and_die}}};
     start_to_break(&s, "loss");
     expect_stopped(&s);
@@ -183,7 +183,7 @@ static void test_stop__ends_an_opening_of_a_run_that_has_gone_back(void **state)
 {
     (void)state;
     scenario s = {.more = JOB_SETS("pipe.k", "2", "autodp.r", "1", "pipe.m", "2", "devices.count",
-                                   "2", "fault.on_loss", "continue", "fault.detect", "2s",
+                                   "2", "fault.on_loss", "continue", "fault.detect", "10s",
                                    "fault.restarts", "1"),
                   .at = {{.point = "step", .who = 1, .step = 3, .act = break_library_and_die}}};
     start_to_break(&s, "back");

@@ -25,7 +25,7 @@ static const double TOLERANCE = 1e-5;
 
 #define TRAINING                                                                                   \
     "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "9000",    \
-        "autodp.bucket", "16KiB", "fault.detect", "2s", "fault.on_loss", "stop"
+        "autodp.bucket", "16KiB", "fault.detect", "5s", "fault.on_loss", "stop"
 
 /* The worker stays where it is, and never comes to its end. */
 static void stay(fl_worker_state *w)

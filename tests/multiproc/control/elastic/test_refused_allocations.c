@@ -134,7 +134,7 @@ static void watch_allocations(const char *point, fl_worker_state *w)
 
 static const char *const *const common = JOB_SETS(
     "train.batch", "10", "train.epochs", "7", "train.lr", "1e-4", "train.evaluate", "false",
-    "pipe.m", "2", "fault.detect", "2s", "fault.deadline", "600s", "fault.restarts", "0");
+    "pipe.m", "2", "fault.detect", "10s", "fault.deadline", "600s", "fault.restarts", "0");
 
 /* Losses of one worker that freezes two blocks at step `step` and thaws them at LAST. */
 static const double *losses_frozen_at(int step)

@@ -22,7 +22,7 @@ static const double TOLERANCE = 1e-5;
 
 #define TRAINING                                                                                   \
     "train.batch", "10", "train.evaluate", "false", "train.lr", "1e-4", "train.epochs", "9000",    \
-        "pipe.m", "2", "fault.detect", "2s", "fault.deadline", "600s"
+        "pipe.m", "2", "fault.detect", "10s", "fault.deadline", "600s"
 
 /* Between the test and the worker whose allocations fail. */
 typedef struct shared {

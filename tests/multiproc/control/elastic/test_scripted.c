@@ -24,7 +24,7 @@ static double *one; /* [STEPS] losses of one worker with the same script */
 
 #define COMMON                                                                                     \
     "pipe.m", "2", "train.batch", "10", "train.epochs", "1", "train.lr", "1e-3", "train.evaluate", \
-        "false", "fault.detect", "2s", "fault.on_loss", "continue"
+        "false", "fault.detect", "5s", "fault.on_loss", "continue"
 
 /* Blocks freeze: the losses after it tell the step of the change. */
 static const fl_script_entry entry = {.step = FIRST, .f = 2, .k = 1, .r = 2, .m = 2};
@@ -136,7 +136,7 @@ static void test_scripted__a_lost_vote_delays_no_change(void **state)
 static void test_scripted__a_late_worker_delays_no_change(void **state)
 {
     (void)state;
-    check_change("late", "prepare", be_late, "2s", 1);
+    check_change("late", "prepare", be_late, "5s", 1);
 }
 
 static void test_scripted__broken_connections_delay_no_change(void **state)

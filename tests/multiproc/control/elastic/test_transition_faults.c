@@ -119,7 +119,7 @@ static void watch_allocations(const char *point, fl_worker_state *w)
 
 static const char *const *const common =
     JOB_SETS("autodp.r", "1", "pipe.m", "2", "train.batch", "10", "train.epochs", "4", "train.lr",
-             "1e-4", "train.evaluate", "false", "fault.detect", "2s", "fault.deadline", "600s",
+             "1e-4", "train.evaluate", "false", "fault.detect", "10s", "fault.deadline", "600s",
              "fault.restarts", "0");
 
 static fl_script_entry to(int64_t step, int k)

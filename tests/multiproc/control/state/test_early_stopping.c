@@ -438,7 +438,7 @@ static void go_back(way_back *way)
     way->n_killed = shared_memory(sizeof *way->n_killed);
     scenario s = {.name = way->name,
                   .sets = JOB_SETS(BASE, PLAN("2", "1", "2"), "devices.count", "2", "fault.on_loss",
-                                   "continue", "fault.detect", "2s", "checkpoint.every",
+                                   "continue", "fault.detect", "10s", "checkpoint.every",
                                    way->checkpoint, "fault.snapshot", way->snapshot, HOPELESS),
                   .more = way->more,
                   .n_samples = N_SAMPLES,

@@ -102,6 +102,7 @@ static void go_on(net_hosts *h, const char *plan, bool both, int at_step)
     NET_AWAIT(net_hosts_n_events(h, "host.lost", "") == 1);
     int n_steps = net_hosts_n_steps(h);
     NET_AWAIT(net_hosts_n_steps(h) > n_steps + COMPARED);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "may join once it reaches host")); /* it waits */
     kill(h->head, SIGTERM);
     check_run(h, plan, STOPPED);
 }

@@ -130,10 +130,8 @@ static bool has_ended(pid_t pid)
     return waitid(P_PID, (id_t)pid, &how, WEXITED | WNOHANG | WNOWAIT) != 0 || how.si_pid != 0;
 }
 
-/* The processes of the head have few descriptors: it has started none yet. */
 static void start_head(net_hosts *h)
 {
-    const struct rlimit few = {FILES, FILES};
     char job[NET_HOSTS_TEXT];
     const char *at = h->host[0].address;
     snprintf(job, sizeof job,
@@ -142,8 +140,7 @@ static void start_head(net_hosts *h)
                      "--set control.listen=tcp://%s:%d --set control.key=%s/run.key "
                      "--set control.allow=%s/mine.key.pub --set control.metrics=%s:%d",
              at, CONTROL_PORT, h->dir, h->dir, at, METRICS_PORT);
-    net_hosts_start_head(h, job);
-    assert_int_equal(prlimit(h->head, RLIMIT_NOFILE, &few, NULL), 0);
+    net_hosts_start_head_limited(h, job, FILES);
 }
 
 static bool ask(const net_hosts *h)
@@ -221,12 +218,11 @@ static void test_hosts_flood__leaves_room_for_the_run(void **state)
 static void test_hosts_flood__leaves_room_for_the_hosts_that_are_awaited(void **state)
 {
     net_hosts *h = *state;
-    const struct rlimit few = {FILES, FILES};
     NET_NEED(h);
     net_hosts_write_file(h, "ab");
     assert_true(net_hosts_shell("sed -i '/^links/,$d' %s/hosts.yaml", h->dir));
-    net_hosts_start_head(h, NET_JOB "--set train.max_steps=20 --set train.epochs=1 ");
-    assert_int_equal(prlimit(h->head, RLIMIT_NOFILE, &few, NULL), 0);
+    net_hosts_start_head_limited(h, NET_JOB "--set train.max_steps=20 --set train.epochs=1 ",
+                                 FILES);
     AWAIT(h, net_hosts_log_has(h, "head.log", "measures the links between hosts"));
     pid_t stranger = start_stranger(h);
     AWAIT(h, net_hosts_log_has(h, "head.log", "descriptors are in use: new connections wait"));
@@ -257,7 +253,6 @@ static bool ask_near(const net_hosts *h)
 static void test_hosts_flood__leaves_room_at_the_least_limit(void **state)
 {
     net_hosts *h = *state;
-    const struct rlimit few = {LEAST, LEAST};
     char command[NET_HOSTS_TEXT], refused[96];
     pid_t watcher[WATCHERS];
     NET_NEED(h);
@@ -270,8 +265,7 @@ static void test_hosts_flood__leaves_room_at_the_least_limit(void **state)
                                 " --run-dir %s/run --hosts hosts.yaml --listen tcp://%s:%d 2>err; "
                                 "[ $? = 2 ] && grep '%s' err && [ ! -e run ]",
                                 command, h->dir, h->host[0].address, PORT, refused));
-    net_hosts_start_head(h, NET_JOB SHORT_CHECKPOINTS);
-    assert_int_equal(prlimit(h->head, RLIMIT_NOFILE, &few, NULL), 0);
+    net_hosts_start_head_limited(h, NET_JOB SHORT_CHECKPOINTS, LEAST);
     net_hosts_start_agent(h, 1);
     AWAIT(h, net_hosts_n_steps(h) > 0);
     pid_t stranger = start_stranger(h);
