@@ -209,7 +209,7 @@ static int find_peer(const fl__gate *g, const fl_host_peer *from)
 static void tell_lost(const fl__gate *g, const fl_host_peer *from)
 {
     fl_host_message lost = {.type = FL_HOST_LOST};
-    const char *why = "its connection was closed, or another agent has its name";
+    const char *why = "the connection by which it joined was closed";
     for (int i = 1; i < g->hosts->n; i++) {
         const fl__remote_host *r = &g->remote[i];
         bool is_it = r->state == FL__HOST_GONE && fl_host_peer_is(&r->peer, from);

@@ -83,9 +83,23 @@ static void welcome_host(fl__gate *g, int i)
     }
 }
 
+/* To the agent of a lost host whose name another one has from now on, as one that stood still: it
+ * hears of it once it goes on. */
+static void tell_former(const fl__gate *g, int i, const fl_host_peer *now)
+{
+    const fl__remote_host *r = &g->remote[i];
+    fl_host_message lost = {.type = FL_HOST_LOST};
+    if (r->state == FL__HOST_GONE && r->peer.n > 0 && !fl_host_peer_is(&r->peer, now)) {
+        snprintf(lost.text, sizeof lost.text, "%.150s%sanother agent (%s) has joined as host %.60s",
+                 r->why, r->why[0] == '\0' ? "" : ", and ", now->address, g->hosts->host[i].name);
+        (void)fl__gate_send_to_host(g, &r->peer, &lost);
+    }
+}
+
 static void take_in(fl__gate *g, int i, const fl_host_peer *peer, const fl_host_join *join)
 {
     fl__remote_host *r = &g->remote[i];
+    tell_former(g, i, peer);
     r->peer = *peer;
     r->kind = join->kind;
     r->heard_us = fl_now_us();

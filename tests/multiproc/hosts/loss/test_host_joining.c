@@ -77,6 +77,27 @@ static void test_host_joining__a_lost_host_comes_back(void **state)
     assert_int_equal(net_hosts_n_events(h, "worker.restarted", "\"host joined\""), 1);
 }
 
+/* Would catch: an agent that stood still, and is told of two possible reasons. */
+static void test_host_joining__an_agent_that_was_replaced_is_told(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    start_two(h, "--set fault.detect=5s");
+    pid_t former = h->host[1].agent;
+    net_hosts_stop(h, former);
+    NET_AWAIT(net_hosts_log_has(h, "head.log", "host b (10.213.8.2) is lost"));
+    net_hosts_start_agent(h, 1);
+    NET_AWAIT(net_hosts_n_events(h, "host.joined", "\"host\": \"b\"") == 2);
+    kill(former, SIGCONT);
+    assert_int_equal(net_hosts_await_exit(&former), 3);
+    if (!net_hosts_log_has(h, "b.log", "and another agent (10.213.8.2) has joined as host b")) {
+        net_hosts_show_logs(h);
+        fail_msg("no reason");
+    }
+    assert_true(ctl(h, "stop"));
+    net_hosts_expect(h, 130);
+}
+
 /* What an agent of host c says that is refused. */
 static void expect_refusal(net_hosts *h, const char *more, const char *text)
 {
@@ -224,6 +245,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         HOSTS(test_host_joining__a_lost_host_comes_back),
+        HOSTS(test_host_joining__an_agent_that_was_replaced_is_told),
         HOSTS(test_host_joining__a_new_host_is_used),
         HOSTS(test_host_joining__rivals_are_refused_in_turn),
         HOSTS(test_host_joining__one_without_the_data_changes_nothing),
