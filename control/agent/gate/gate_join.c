@@ -2,6 +2,7 @@
 #include "control/agent/gate/gate_state.h"
 
 #include "control/agent/join/join_address.h"
+#include "device/errors/io_status.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"
 #include "device/text/plural.h"
@@ -202,9 +203,11 @@ static int add_host(fl__gate *g, const fl_host_join *join, char why[FL_HOST_TEXT
     return i;
 }
 
-static void refuse_host(fl__gate *g, const fl_host_peer *from, const char *name, const char *why)
+/* type: REFUSE or BUSY */
+static void refuse_host(fl__gate *g, fl_host_type type, const fl_host_peer *from, const char *name,
+                        const char *why)
 {
-    fl_host_message refusal = {.type = FL_HOST_REFUSE};
+    fl_host_message refusal = {.type = type};
     snprintf(refusal.text, sizeof refusal.text, "%s", why);
     fl_refusals_tell(&g->refusals, name, from->address, why, fl_now_us());
     (void)fl__gate_send_to_host(g, from, &refusal);
@@ -228,7 +231,7 @@ void fl__gate_refuse_version(fl__gate *g, const fl_host_peer *from, const char *
 {
     int i = fl_hosts_find(g->hosts, name);
     fl__remote_host *r = i <= 0 ? NULL : &g->remote[i];
-    refuse_host(g, from, name, why);
+    refuse_host(g, FL_HOST_REFUSE, from, name, why);
     if (r != NULL && r->state == FL__HOST_AWAITED && r->starter.pid == 0 && !g->hosts->again &&
         fl_join_speaks_for(g->hosts, i, from)) {
         r->unfit = true;
@@ -241,6 +244,7 @@ void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_joi
     char why[FL_HOST_TEXT_MAX + 1] = "a host of this name has joined already";
     int i = fl_hosts_find(g->hosts, join->name);
     bool refused = i == 0;
+    fl_host_type type = FL_HOST_REFUSE;
     if (g->end_us != 0) {
         turn_away(g, from, i);
         return;
@@ -260,7 +264,9 @@ void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_joi
         refused = !take_address(g, i, join, why);
         g->remote[i].door = join->door; /* the other host may try it before this one is taken in */
         if (!refused && !fl__gate_holds_host(g, i, from)) {
-            refused = fl__gate_write_proof(g, i) != FL_OK;
+            fl_status status = fl__gate_write_proof(g, i);
+            refused = status != FL_OK;
+            type = refused && !fl_status_is_bad_input(status) ? FL_HOST_BUSY : type;
             if (refused) {
                 fl_text_fit(fl_errmsg(), why, sizeof why);
             } else {
@@ -269,6 +275,6 @@ void fl__gate_take_join(fl__gate *g, const fl_host_peer *from, const fl_host_joi
         }
     }
     if (refused) {
-        refuse_host(g, from, join->name, why);
+        refuse_host(g, type, from, join->name, why);
     }
 }

@@ -147,7 +147,7 @@ void fl__gate_refuse_version(fl__gate *g, const fl_host_peer *from, const char *
 
 /* ---- gate_proof.c: whether a host shares the run directory; run_proof.h has the steps ---- */
 
-/* ① For host i, if the run has a shared directory. FL_EIO */
+/* ① For host i, if the run has a shared directory. As fl_run_proof_write */
 fl_status fl__gate_write_proof(fl__gate *g, int i) FL_MUST_CHECK;
 
 /* Whether a worker may start on the host, as far as the run directory goes. */

@@ -178,6 +178,9 @@ static fl_status take_message(fl__relay *r, const unsigned char *bytes, size_t n
     case FL_HOST_REFUSE:
         return fl_fail(FL_EINVAL, "--join: %s refuses host '%s': %s", r->o->endpoint, r->o->name,
                        m.text);
+    case FL_HOST_BUSY:
+        return fl_fail(FL_EPEER, "--join: %s cannot take in host '%s' now: %s; start it again",
+                       r->o->endpoint, r->o->name, m.text);
     case FL_HOST_FRAME:
         (void)send(r->socket, m.frame.bytes, m.frame.n, MSG_DONTWAIT | MSG_NOSIGNAL);
         break;

@@ -70,9 +70,10 @@ typedef struct fl_relay_end {
  * FL_OK. The first SIGTERM has the host drained. The caller has no threads.
  * FL_EINVAL: the head refuses the name; FL_EIO: it refuses the key, and its file has no other one
  * until the head should have answered; FL_EPEER: it does not answer,
- * or standard input has ended, or the head was lost, and the workers of this host have been ended;
- * FL_ESTOPPED: by SIGINT, or by a SIGTERM after which the host could not be drained; FL_EFAILED:
- * the agent ended with an exit code, after it said why, or the head did before this host joined. */
+ * or cannot take in the host now, or standard input has ended, or the head was lost, and the
+ * workers of this host have been ended; FL_ESTOPPED: by SIGINT, or by a SIGTERM after which the
+ * host could not be drained; FL_EFAILED: the agent ended with an exit code, after it said why, or
+ * the head did before this host joined. */
 fl_status fl_relay_run(const fl_relay_options *options, fl_relay_end *end) FL_MUST_CHECK;
 
 #endif

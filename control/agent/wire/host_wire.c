@@ -329,6 +329,7 @@ size_t fl_host_wire_put(const fl_host_message *m, unsigned char out[FL_HOST_MESS
     case FL_HOST_LEAVE:
     case FL_HOST_UNFIT:
     case FL_HOST_REFUSE:
+    case FL_HOST_BUSY:
     case FL_HOST_LOST:
     case FL_HOST_RELEASE:
     case FL_HOST_APART:
@@ -402,6 +403,7 @@ static bool get_body(fl_reader *r, fl_host_message *m)
     case FL_HOST_LEAVE:
     case FL_HOST_UNFIT:
     case FL_HOST_REFUSE:
+    case FL_HOST_BUSY:
     case FL_HOST_LOST:
     case FL_HOST_RELEASE:
     case FL_HOST_APART:

@@ -50,6 +50,7 @@ typedef enum fl_host_type {
     /* from the head to the host */
     FL_HOST_WELCOME = 64,
     FL_HOST_REFUSE = 65,  /* why */
+    FL_HOST_BUSY = 79,    /* as REFUSE, for a reason that passes by itself */
     FL_HOST_JOB = 68,     /* the next bytes of the job, before the welcome */
     FL_HOST_AGAIN = 67,   /* end your workers, and join again: the run goes back */
     FL_HOST_PING = 69,    /* what is the time there? In place of ALIVE */
@@ -111,7 +112,7 @@ typedef struct fl_host_message {
             size_t n;
         } frame;
         fl_host_join join;
-        char text[FL_HOST_TEXT_MAX + 1]; /* LEAVE, REFUSE, LOST, APART: why; RELEASE: why the
+        char text[FL_HOST_TEXT_MAX + 1]; /* LEAVE, REFUSE, BUSY, LOST, APART: why; RELEASE: why the
                                             host cannot be drained, "": it is drained */
         uint16_t door;                   /* DOOR: above 0 */
         int64_t grace_ms; /* DRAIN: the time until the host ends, 1 .. FL_HOST_GRACE_MAX_MS */

@@ -28,7 +28,7 @@ enum {
     FL_RUN_PROOF_OLD_S = 600,    /* no doctor needs its files for so long */
 };
 
-/* ① FL_EIO, and name is "". */
+/* ① FL_EIO, or FL_EFAILED where that passes by itself, as without a free descriptor; name is "". */
 fl_status fl_run_proof_write(int dir_fd, char name[FL_RUN_PROOF_TEXT]) FL_MUST_CHECK;
 
 /* Whether a text from elsewhere may name a proof: it leads to no other directory. Pure. */

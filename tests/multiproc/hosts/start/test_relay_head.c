@@ -267,6 +267,16 @@ static void test_relay_head__without_a_standstill_it_says_why_at_once(void **sta
     assert_int_equal(await_end(j, said), REFUSED);
 }
 
+/* Would catch: an agent that nobody starts again, although the head would take it in later. */
+static void test_relay_head__a_reason_that_passes_is_no_bad_input(void **state)
+{
+    joining *j = *state;
+    char said[TEXT];
+    send_message(j, &(fl_host_message){.type = FL_HOST_BUSY, .text = "Too many open files"});
+    assert_int_equal(await_end(j, said), 3);
+    assert_non_null(strstr(said, "cannot take in host 'b' now: Too many open files; start it"));
+}
+
 static void test_relay_head__a_head_that_makes_no_plan_has_ended(void **state)
 {
     joining *j = *state;
@@ -287,6 +297,7 @@ int main(void)
         RELAY_TEST(test_relay_head__a_host_in_the_run_says_why),
         RELAY_TEST(test_relay_head__a_run_that_goes_back_is_joined_again),
         RELAY_TEST(test_relay_head__without_a_standstill_it_says_why_at_once),
+        RELAY_TEST(test_relay_head__a_reason_that_passes_is_no_bad_input),
         RELAY_TEST(test_relay_head__a_head_that_makes_no_plan_has_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,6 +93,9 @@ static void test_host_wire__keeps_every_field(void **state)
         assert_int_equal(host_message_get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
         assert_int_equal(read.type, plain[i]);
     }
+    m = (fl_host_message){.type = FL_HOST_BUSY, .text = "Too many open files"};
+    assert_int_equal(host_message_get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
+    assert_string_equal(read.text, "Too many open files");
     m = (fl_host_message){.type = FL_HOST_LOST, .text = "it has not answered"};
     assert_int_equal(host_message_get(bytes, fl_host_wire_put(&m, bytes), &read), FL_OK);
     assert_string_equal(read.text, "it has not answered");

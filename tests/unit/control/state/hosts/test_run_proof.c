@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -115,12 +116,31 @@ static void test_run_proof__a_name_leads_nowhere_else(void **state)
     assert_false(fl_run_proof_is_name(text));
 }
 
+/* Would catch: a host that is refused for ever, because the head had no free descriptor. */
+static void test_run_proof__a_lack_of_descriptors_passes(void **state)
+{
+    (void)state;
+    char proof[FL_RUN_PROOF_TEXT];
+    struct rlimit before, none;
+    int fd = open_dir();
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){.rlim_cur = (rlim_t)fd + 1, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    fl_status status = fl_run_proof_write(fd, proof);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, FL_EFAILED);
+    assert_string_equal(proof, "");
+    close(fd);
+    assert_empty();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run_proof__a_host_removes_an_answer_that_is_not_taken),
         cmocka_unit_test(test_run_proof__the_head_takes_the_answer),
         cmocka_unit_test(test_run_proof__a_directory_that_cannot_be_written),
+        cmocka_unit_test(test_run_proof__a_lack_of_descriptors_passes),
         cmocka_unit_test(test_run_proof__a_name_leads_nowhere_else),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
