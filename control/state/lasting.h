@@ -22,8 +22,9 @@ typedef struct fl_host_told {
     int64_t step;      /* that the event names; */
     bool fixed;        /* it was told at a return, which knows all steps before the loss */
     int64_t end_bytes; /* of events.jsonl behind it; 0: no event was written */
-    double seconds;    /* DRAINED: since the drain began */
-    bool again;        /* the run went back behind the event; the head has said it */
+    int64_t joined_step, joined_bytes; /* the same of the event that it joined, which came before */
+    double seconds;                    /* DRAINED: since the drain began */
+    bool again; /* the run went back behind the event; the head has said it */
 } fl_host_told;
 
 /* A host of the run when a controller ended. */

@@ -10,11 +10,16 @@ static bool is_gone(fl_host_state state)
     return state == FL_HOST_STATE_LOST || state == FL_HOST_STATE_DRAINED;
 }
 
-/* Whether the files of the run, which are cut behind the state that it goes back to, have it. */
-static bool is_still_told(const fl_controller *controller, const fl_host_told *told)
+bool fl_host_again_has_event(const fl_controller *controller, int64_t end_bytes)
 {
     const fl_checkpoint *resume = controller->options->resume;
-    return told->end_bytes > 0 && resume != NULL && resume->records.events_bytes >= told->end_bytes;
+    return end_bytes > 0 && resume != NULL && resume->records.events_bytes >= end_bytes;
+}
+
+static void keep_joining(fl_host_drain *drain, const fl_lasting_host *before)
+{
+    drain->told.joined_step = before->told.joined_step;
+    drain->told.joined_bytes = before->told.joined_bytes;
 }
 
 /* Of a host that is not awaited. Where the event was cut off, it is written again. A loss was first
@@ -33,7 +38,8 @@ static void keep_record(fl_controller *controller, int i, const fl_lasting_host 
     *record = before->record;
     drain->k = before->k;
     drain->r = before->r;
-    if (before->told.state == record->state && is_still_told(controller, &before->told)) {
+    if (before->told.state == record->state &&
+        fl_host_again_has_event(controller, before->told.end_bytes)) {
         drain->told = before->told;
         drain->joined_us = record->joined_us;
     } else if (before->told.state == record->state) {
@@ -41,6 +47,7 @@ static void keep_record(fl_controller *controller, int i, const fl_lasting_host 
         drain->told = (fl_host_told){
             .step = fixed ? before->told.step : 0, .seconds = before->told.seconds, .again = true};
     }
+    keep_joining(drain, before);
 }
 
 /* Of a host that joins again by itself. */
@@ -48,6 +55,7 @@ static void keep_joined(fl_controller *controller, int i, const fl_lasting_host 
 {
     if (before != NULL && before->record.ended_us == 0) {
         controller->hosts.drains[i].joined_s = before->record.joined_s;
+        keep_joining(&controller->hosts.drains[i], before);
     }
 }
 

@@ -33,15 +33,13 @@ static bool is_refused(const fl_host_record *record)
     return record->state == FL_HOST_STATE_LOST && record->unfit;
 }
 
-void fl_event_log_host(fl_event_log *log, const fl_host *host, const fl_host_record *record,
-                       const fl_host *apart, const fl_host_told *told)
+void fl_event_log_host(fl_event_log *log, const fl_run_moment *at, const fl_host *host,
+                       const fl_host_record *record, const fl_host *apart, const fl_host_told *told)
 {
     char name[32];
-    const fl_run_moment end = {.time_s = record->ended_s, .wall_s = record->ended_wall_s};
     snprintf(name, sizeof name, "host.%s",
              is_refused(record) ? "refused" : fl_host_state_text(record->state));
-    fl_json *j = record->ended_wall_s > 0.0 ? fl_event_log_begin_at(log, name, &end)
-                                            : fl_event_log_begin(log, name);
+    fl_json *j = at != NULL ? fl_event_log_begin_at(log, name, at) : fl_event_log_begin(log, name);
     fl_json_text(j, "host", host->name);
     fl_json_text(j, "address", host->address);
     fl_json_integer(j, "first_worker", host->first);

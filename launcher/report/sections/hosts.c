@@ -2,6 +2,7 @@
 #include "launcher/report/sections/sections.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ROWS_MAX = 200 };
@@ -62,6 +63,12 @@ static void event_row(fl_html *html, const json_t *event)
     fl_html_add(html, "</tr>\n");
 }
 
+/* An event of the record, and when it happened. */
+typedef struct event_place {
+    double time_s;
+    int64_t at;
+} event_place;
+
 /* Each host once for each address that it has had. */
 typedef struct host_rows {
     const json_t *row[ROWS_MAX];
@@ -118,16 +125,30 @@ static void list_hosts(fl_html *html, const host_rows *rows)
     fl_html_add(html, "</table></div>\n");
 }
 
+/* Events that are written again after a return have their first time. */
+static int by_time(const void *a, const void *b)
+{
+    const event_place *x = a, *y = b;
+    return x->time_s != y->time_s ? (x->time_s > y->time_s) - (x->time_s < y->time_s)
+                                  : (x->at > y->at) - (x->at < y->at);
+}
+
 static void list_events(fl_html *html, const fl_report *report)
 {
-    int n = 0;
+    event_place place[ROWS_MAX];
+    int n = 0, n_shown;
+    for (int64_t i = 0; i < report->n_events; i++) {
+        if (is_row(report, i) && n++ < ROWS_MAX) {
+            place[n - 1] = (event_place){fl_line_real(report->event[i], "time"), i};
+        }
+    }
+    n_shown = n < ROWS_MAX ? n : ROWS_MAX;
+    qsort(place, (size_t)n_shown, sizeof *place, by_time);
     fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th>time</th><th>step</th><th class="
                       "\"text\">host</th><th class=\"text\">address</th><th>workers</th><th class="
                       "\"text\">event</th><th class=\"text\">reason</th></tr>\n");
-    for (int64_t i = 0; i < report->n_events; i++) {
-        if (is_row(report, i) && n++ < ROWS_MAX) {
-            event_row(html, report->event[i]);
-        }
+    for (int i = 0; i < n_shown; i++) {
+        event_row(html, report->event[place[i].at]);
     }
     fl_html_add(html, "</table></div>\n");
     if (n > ROWS_MAX) {

@@ -141,6 +141,18 @@ static void check_clock(const net_hosts *h)
     json_decref(status);
 }
 
+/* To the milliseconds of status. */
+static void check_joined_at(const net_hosts *h, const json_t *b)
+{
+    char run[sizeof h->dir + 8];
+    snprintf(run, sizeof run, "%s/run", h->dir);
+    json_t *lines = lines_with(run, "events.jsonl", "host.joined");
+    assert_int_equal(length(lines), 1);
+    double late_s = real_of(json_array_get(lines, 0), "time") - real_of(b, "joined_at");
+    assert_true(late_s < 1e-3 && late_s > -1e-3);
+    json_decref(lines);
+}
+
 static void check_views_before(const net_hosts *h)
 {
     char endpoint[64];
@@ -150,6 +162,7 @@ static void check_views_before(const net_hosts *h)
     assert_string_equal(text_of(b, "state"), "joined");
     assert_int_equal(number(b, "first_worker"), 1);
     assert_true(real_of(b, "joined_at") > 0.0);
+    check_joined_at(h, b);
     assert_string_equal(text_of(row(status, "workers", 1), "host"), "b");
     snprintf(endpoint, sizeof endpoint, "tcp://%s:", h->host[0].address);
     assert_int_equal(strncmp(text_of(status, "agents_at"), endpoint, strlen(endpoint)), 0);

@@ -1,5 +1,6 @@
 /* What a run that goes back still says of a host. Would catch: the time of a loss or of a drain
  * that changes with each return, a drain that took no time, and a host that leaves once more. */
+#include "control/checkpoint/manifest/manifest.h"
 #include "control/controller/members/host_again.h"
 #include "control/controller/members/host_report.h"
 #include "control/controller/parts/host_times.h"
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -41,6 +43,7 @@ typedef struct rig {
     fl_worker workers[N];
     fl_lasting lasting;
     fl_resume_origin origin;
+    fl_checkpoint resume;
     fl_controller_options options;
     fl_controller c;
 } rig;
@@ -135,13 +138,19 @@ static void expect_times(const rig *r, int i, double joined_s, double ended_s, d
     assert_true(fabs(record->ended_wall_s - wall_s) < near_s);
 }
 
-/* The event of host b has the time that its record has, which status shows. */
-static void expect_event_time(const rig *r, const char *event)
+/* The only event of the host with this name. */
+static void expect_event_time(const rig *r, const char *event, const char *host, double at_s)
 {
-    json_t *lines = lines_with(r->dir, "events.jsonl", event);
-    assert_int_equal(length(lines), 1);
-    double time_s = json_number_value(json_object_get(json_array_get(lines, 0), "time"));
-    assert_true(fabs(time_s - r->records[B].ended_s) < 1e-5);
+    json_t *lines = lines_with(r->dir, "events.jsonl", event), *line;
+    int n = 0;
+    FOR_EACH(line, lines)
+    {
+        if (strcmp(json_string_value(json_object_get(line, "host")), host) == 0) {
+            assert_true(fabs(json_number_value(json_object_get(line, "time")) - at_s) < 1e-5);
+            n++;
+        }
+    }
+    assert_int_equal(n, 1);
     json_decref(lines);
 }
 
@@ -156,7 +165,7 @@ static void test_host_times__stay_when_the_run_goes_back(void **state)
         begin(r, &r->again, run_s);
         fl_host_again_take(&r->c);
         fl_host_report_gone(&r->c, r->now_us);
-        expect_event_time(r, "host.lost");
+        expect_event_time(r, "host.lost", "b", r->records[B].ended_s); /* as status shows it */
         turn(r);
         r->records[C].state = FL_HOST_STATE_JOINED; /* again, and now */
         r->records[C].joined_us = fl_now_us();
@@ -237,6 +246,65 @@ static void test_host_times__the_grid_before_a_drain_is_known_later(void **state
     }
 }
 
+static double wall_of(const char *text)
+{
+    struct tm utc = {0};
+    assert_non_null(strptime(text, "%Y-%m-%dT%H:%M:%S", &utc));
+    return (double)timegm(&utc);
+}
+
+/* Would catch: status and the event with two times of one joining, and after a return to the first
+ * step a host that has left but never joined. */
+static void test_host_times__of_joining_are_those_of_events(void **state)
+{
+    rig *r = *state;
+    live_once(r, FL_HOST_STATE_LOST);
+    turn(r);
+    expect_event_time(r, "host.joined", "b", r->records[B].joined_s);
+    end(r);
+    for (int n = 0; n < 2; n++) {
+        begin(r, &r->again, 30);
+        fl_host_again_take(&r->c);
+        fl_host_report_gone(&r->c, r->now_us);
+        expect_event_time(r, "host.joined", "b", r->records[B].joined_s);
+        expect_event_time(r, "host.lost", "b", r->records[B].ended_s);
+        r->records[C].state = FL_HOST_STATE_JOINED;
+        r->records[C].joined_us = fl_now_us();
+        turn(r);
+        expect_event_time(r, "host.joined", "c", r->records[C].joined_s);
+        expect_times(r, C, 1.0, 0.0, 0.0);
+        json_t *lines = lines_with(r->dir, "events.jsonl", "host.joined");
+        const char *wall = json_string_value(json_object_get(json_array_get(lines, 0), "wall"));
+        assert_true(fabs(wall_of(wall) - r->c.log.files.start_wall_s) < 3.0);
+        json_decref(lines);
+        end(r);
+    }
+}
+
+/* Events that were not cut off. Would catch: a host that joined twice at one time. */
+static void test_host_times__of_connecting_again_are_new(void **state)
+{
+    rig *r = *state;
+    live_once(r, FL_HOST_STATE_LOST);
+    turn(r);
+    r->resume.records.events_bytes = fl_runfiles_events_bytes(&r->c.log.files);
+    end(r);
+    begin(r, &r->again, 30);
+    r->options.resume = &r->resume;
+    fl_host_again_take(&r->c);
+    fl_host_report_gone(&r->c, r->now_us);
+    assert_int_equal(count_events(r->dir, "host.", ""), 0);
+    r->records[C].state = FL_HOST_STATE_JOINED;
+    r->records[C].joined_us = fl_now_us();
+    turn(r);
+    expect_times(r, C, 1.0, 0.0, 0.0);
+    json_t *lines = lines_with(r->dir, "events.jsonl", "host.joined");
+    assert_int_equal(length(lines), 1);
+    assert_true(json_number_value(json_object_get(json_array_get(lines, 0), "time")) >= 30.0);
+    json_decref(lines);
+    end(r);
+}
+
 /* Worker 1 is in standby, and hears of no step. Would catch: one loss at two steps, that of the
  * worker and that of its host; a second worker of the host that is lost later. */
 static void test_host_times__a_worker_is_lost_at_the_step_of_its_host(void **state)
@@ -266,6 +334,8 @@ int main(void)
         RIG(test_host_times__of_a_host_that_comes_back_are_new),
         RIG(test_host_times__a_drain_is_told_again_with_its_time),
         RIG(test_host_times__the_grid_before_a_drain_is_known_later),
+        RIG(test_host_times__of_joining_are_those_of_events),
+        RIG(test_host_times__of_connecting_again_are_new),
         RIG(test_host_times__a_worker_is_lost_at_the_step_of_its_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -174,6 +174,17 @@ static void test_report__a_return_keeps_the_hosts_that_did_not_leave(void **stat
                                                       "}\n" JOINED("b", "2", "5"));
     assert_int_equal(count_of(page, joined), 3); /* it left; the run had ended */
     free(page);
+    page = page_of("{\"time\":0,\"event\":\"run.started\",\"workers\":[]," HOSTS "}\n" JOINED(
+        "b", "2",
+        "1") "{\"time\":2,\"event\":\"host.lost\",\"host\":\"b\",\"address\":\"10.0.0.2\"}\n"
+             "{\"time\":3,\"event\":\"run.resumed\",\"why\":\"host b was "
+             "lost\",\"step\":0,\"workers\":[]}\n" JOINED(
+                 "c", "3", "1.5")); /* all before was cut off, and written again */
+    const char *c_joined = strstr(page, "<td>1.50 s</td>"),
+               *b_lost = strstr(page, "<td>2.00 s</td>");
+    assert_true(c_joined != NULL && b_lost != NULL && c_joined < b_lost);
+    assert_int_equal(count_of(page, joined), 2);
+    free(page);
 }
 
 int main(void)
