@@ -102,8 +102,8 @@ void fl_doctor_judge_shm(int64_t size_bytes, int64_t free_bytes, fl_findings *fi
 
 void fl_doctor_judge_machine(const fl_host_limits *machine, int n_online, fl_findings *findings);
 
-/* What is wrong with the sockets of loopback addresses is a warning, and an error if the job has
- * two workers or more on the host. host: its name; NULL: this one */
+/* What is wrong with the sockets of loopback addresses is one warning for all of them, and an error
+ * if the job has two workers or more on the host. host: its name; NULL: this one */
 void fl_doctor_compare_sockets(const char *host, int n_workers, fl_findings *findings);
 
 /* memory_bytes: of all workers together; available_bytes: 0: not known */

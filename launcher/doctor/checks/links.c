@@ -117,8 +117,29 @@ static void look_at_sockets(fl_findings *findings)
                    own ? " and an address of each worker's own" : "; all workers use this address");
 }
 
+/* What is wrong at 127.0.0.1 and at the address of the host has one cause, and one advice. */
+static void join_sockets(fl_findings *findings)
+{
+    fl_finding *first = NULL;
+    for (int i = 0; i < findings->n; i++) {
+        fl_finding *f = &findings->of[i];
+        bool is_one = strcmp(f->check, FL_DOCTOR_SOCKETS) == 0 && f->verdict != FL_VERDICT_OK;
+        if (is_one && first != NULL) {
+            size_t n = strlen(first->found);
+            snprintf(first->found + n, sizeof first->found - n, "; %s", f->found);
+            first->verdict = f->verdict > first->verdict ? f->verdict : first->verdict;
+            findings->n--;
+            memmove(f, f + 1, (size_t)(findings->n - i) * sizeof *f);
+            i--;
+        } else if (is_one) {
+            first = f;
+        }
+    }
+}
+
 void fl_doctor_compare_sockets(const char *host, int n_workers, fl_findings *findings)
 {
+    join_sockets(findings);
     for (int i = 0; i < findings->n; i++) {
         fl_finding *f = &findings->of[i];
         if (n_workers > 1 && strcmp(f->check, FL_DOCTOR_SOCKETS) == 0 &&

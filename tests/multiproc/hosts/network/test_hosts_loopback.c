@@ -134,6 +134,23 @@ static void test_hosts_loopback__the_doctor_tries_the_address_of_the_head(void *
                                              "reach each other: loopback is filtered: "));
 }
 
+/* Would catch: the same advice twice, for 127.0.0.1 and for the address of the head. */
+static void test_hosts_loopback__the_doctor_has_one_line_for_both_addresses(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    net_filter_loopback(h, A, true);
+    (void)net_hosts_shell("ip netns exec %s '%s/frostline' doctor " NET_JOB
+                          "--hosts %s/hosts.yaml | grep ' sockets  '",
+                          h->host[A].space, FL_BINARY_DIR, h->dir);
+    const char *line = net_hosts_said(), *end = strchr(line, '\n');
+    if (end == NULL || end[1] != '\0' || strstr(line, "error    sockets    ") == NULL ||
+        strstr(line, "connections to 127.0.0.1 do not get through") == NULL ||
+        strstr(line, "; host a: workers 0 .. 1 cannot reach each other: loopback is") == NULL) {
+        fail_msg("%s", line);
+    }
+}
+
 static void test_hosts_loopback__an_interface_that_is_down_is_named(void **state)
 {
     net_hosts *h = *state;
@@ -296,6 +313,7 @@ int main(void)
         WITH(test_hosts_loopback__a_filtered_head_measures_no_links, make_small),
         WITH(test_hosts_loopback__a_head_that_filters_127_measures_no_costs, make_large_a),
         WITH(test_hosts_loopback__the_doctor_tries_the_address_of_the_head, make_large_a),
+        WITH(test_hosts_loopback__the_doctor_has_one_line_for_both_addresses, make_large_a),
         WITH(test_hosts_loopback__an_interface_that_is_down_is_named, make_large_a),
         WITH(test_hosts_loopback__a_host_with_one_worker_needs_none, make_small),
         WITH(test_hosts_loopback__without_other_hosts_it_is_refused_too, make_small),
