@@ -143,14 +143,17 @@ static void take_break(fl_link *link, const fl_break_order *order)
     }
 }
 
-/* Commands and announcements that were sent before it belong to a group that is no more. */
+/* Commands and announcements that were sent before it belong to a group that is no more. The
+ * controller may send it again, in case that it was lost. */
 static void take_regroup(fl_link *link, const fl_regroup_order *order)
 {
     pthread_mutex_lock(&link->lock);
-    atomic_store(&link->n_commands, 0);
-    link->n_wakes = 0;
-    link->regroup = *order;
-    pthread_cond_signal(&link->woken);
+    if (order->serial != link->regroup.serial) {
+        atomic_store(&link->n_commands, 0);
+        link->n_wakes = 0;
+        link->regroup = *order;
+        pthread_cond_signal(&link->woken);
+    }
     pthread_mutex_unlock(&link->lock);
 }
 
