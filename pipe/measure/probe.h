@@ -32,7 +32,8 @@ typedef struct fl_probe_link_costs {
 typedef struct fl_probe {
     fl_probe_phase phase;
     int layer;     /* in FL_PROBE_LAYER */
-    int n_calls;   /* of layers and the loss, begun so far: the parent watches it grow */
+    int n_calls;   /* of layers and the loss, and messages and sums over the link, begun so far: the
+                      parent watches it grow */
     bool done;     /* the last thing it sets */
     fl_status why; /* with done: how it ended */
     char message[FL_PROBE_MESSAGE_MAX];

@@ -17,6 +17,7 @@ static const int64_t SMALLEST_MESSAGE = 64 << 10, LARGEST_MESSAGE = 4 << 20;
 
 typedef struct pair {
     const fl_probe_options *o;
+    fl_probe *probe;
     int me; /* of the two */
     bool over_nccl;
     uint32_t generation;
@@ -126,10 +127,17 @@ static fl_status receive_payload(pair *p, size_t size, int64_t deadline_us)
     return d->ops->sync(d, p->o->stream);
 }
 
+/* For the parent: on a busy machine, the link is slow and yet not filtered. */
+static void count(pair *p)
+{
+    __atomic_fetch_add(&p->probe->n_calls, 1, __ATOMIC_RELAXED);
+}
+
 /* There and back: half of it is one message. */
 static fl_status ping_pong(pair *p, size_t size, double *us)
 {
     int64_t deadline_us = fl_deadline_us(p->timeout_ms);
+    count(p);
     double begun = fl_probe_now_us();
     FL_TRY(fl_channel_post(p->in, size));
     if (p->me == 0) {
@@ -157,6 +165,7 @@ static fl_status time_messages(pair *p, int64_t size_bytes, int n, double *us)
 
 static fl_status reduce_once(pair *p, double *us)
 {
+    count(p);
     double begun = fl_probe_now_us();
     FL_TRY(fl_bucket_start(p->bucket, FL_ALL_REDUCE, p->o->stream));
     FL_TRY(fl_bucket_wait(p->bucket, p->o->stream, fl_deadline_us(p->timeout_ms)));
@@ -213,13 +222,15 @@ static fl_status measure_over(pair *p, fl_probe_link_costs *out)
 }
 
 /* Whether this child is one of the two; *p then is what they have in common. */
-static bool is_of_pair(const fl_probe_options *o, const int children[2], bool over_nccl, pair *p)
+static bool is_of_pair(const fl_probe_options *o, const int children[2], bool over_nccl,
+                       fl_probe *probe, pair *p)
 {
     bool far = children == o->far;
     if (o->n_children < 2 || (o->index != children[0] && o->index != children[1])) {
         return false;
     }
     *p = (pair){.o = o,
+                .probe = probe,
                 .me = o->index == children[1],
                 .over_nccl = over_nccl,
                 .generation = (uint32_t)((over_nccl ? NCCL_GENERATION : HOST_GENERATION) +
@@ -232,7 +243,7 @@ static fl_status measure_host(const fl_probe_options *o, const int children[2], 
                               fl_probe_link_costs *out)
 {
     pair p;
-    if (!is_of_pair(o, children, false, &p)) {
+    if (!is_of_pair(o, children, false, probe, &p)) {
         return FL_OK;
     }
     probe->phase = FL_PROBE_LINK;
@@ -251,7 +262,7 @@ static fl_status measure_nccl(const fl_probe_options *o, const int children[2], 
                               fl_probe_link_costs *out)
 {
     pair p;
-    if (!is_of_pair(o, children, true, &p)) {
+    if (!is_of_pair(o, children, true, probe, &p)) {
         return FL_OK;
     }
     __atomic_store_n(&probe->phase, FL_PROBE_NCCL, __ATOMIC_RELEASE);

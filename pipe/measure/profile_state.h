@@ -38,8 +38,9 @@ typedef struct fl__profiler {
     int n_calls[FL__PROFILE_CHILDREN];        /* as last seen, */
     int64_t called_us[FL__PROFILE_CHILDREN];  /* and since when */
     int64_t looked_us;                        /* when the children were last looked at */
-    int signals;     /* SIGINT, SIGTERM and SIGHUP to the caller can be read here */
-    bool terminated; /* SIGTERM was one of them */
+    int64_t moved_us; /* when a link was last seen to move something, or else the start */
+    int signals;      /* SIGINT, SIGTERM and SIGHUP to the caller can be read here */
+    bool terminated;  /* SIGTERM was one of them */
     sigset_t mask_before;
 } fl__profiler;
 
