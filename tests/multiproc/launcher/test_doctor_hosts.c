@@ -219,6 +219,7 @@ static void test_doctor_hosts__end_with_a_signal_in_each_part(void **state)
 {
     (void)state;
     static const char *const parts[] = {"*--proof*", "*--compare*", "*agent*"};
+    void (*before)(int) = signal(SIGINT, SIG_DFL); /* a shell ignores it for what it runs behind */
     cli_must_run("sed 's/192.0.2/127.0.0/' hosts.yaml >near.yaml");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         char login[200];
@@ -240,6 +241,7 @@ static void test_doctor_hosts__end_with_a_signal_in_each_part(void **state)
                      "grep -q '^State:.[^ZX]' /proc/$(cat ssh.pid)/status 2>/dev/null || exit 0; "
                      "sleep 0.1; done; exit 1 )"); /* it is killed, and need not be gone at once */
     }
+    signal(SIGINT, before);
 }
 
 /* SIGKILL leaves the files, and the folder. Would catch: files that no command ever removes. */
