@@ -91,7 +91,7 @@ static void test_host_kinds__a_host_that_returns_has_the_kind_that_it_names(void
     snprintf(path, sizeof path, "%s/cache", h->dir);
     assert_int_equal(setenv("XDG_CACHE_HOME", path, 1), 0);
     net_hosts_start_head(h, MODEL "--set train.epochs=1000 --set elastic.enabled=false "
-                                  "--set fault.detect=2s --set pipe.k=1 --set autodp.r=2 ");
+                                  "--set pipe.k=1 --set autodp.r=2 ");
     net_hosts_start_agent_env(h, 1, "FROSTLINE_KERNELS=baseline");
     NET_AWAIT(net_hosts_n_steps(h) > 0);
     NET_AWAIT(has_profile(h, "measured"));

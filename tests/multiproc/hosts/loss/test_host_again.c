@@ -30,7 +30,7 @@ static bool ctl(const net_hosts *h, const char *words)
 static void start_with_guest(net_hosts *h)
 {
     net_hosts_write_file(h, "ab");
-    net_hosts_start_head(h, NET_JOB "--set train.epochs=100000 --set fault.detect=3s "
+    net_hosts_start_head(h, NET_JOB "--set train.epochs=100000 --set fault.detect=6s "
                                     "--set elastic.enabled=false --set pipe.k=2 --set autodp.r=1 "
                                     "--set pipe.m=2 --set devices.max=3 --set fault.snapshot=none "
                                     "--set checkpoint.every='5 steps' --set control.metrics=9464");

@@ -21,7 +21,7 @@
 enum { COMPARED = 20 };
 
 /* It ends by a request. */
-#define JOB NET_JOB "--set train.epochs=1000 --set fault.detect=2s --set elastic.enabled=false "
+#define JOB NET_JOB "--set train.epochs=1000 --set fault.detect=5s --set elastic.enabled=false "
 
 static int make_three(void **state)
 {
@@ -82,7 +82,7 @@ static void test_host_joining__an_agent_that_was_replaced_is_told(void **state)
 {
     net_hosts *h = *state;
     NET_NEED(h);
-    start_two(h, "--set fault.detect=5s");
+    start_two(h, "");
     pid_t former = h->host[1].agent;
     net_hosts_stop(h, former);
     NET_AWAIT(net_hosts_log_has(h, "head.log", "host b (10.213.8.2) is lost"));
@@ -204,7 +204,7 @@ static void test_host_joining__one_that_nobody_reaches_is_tried_more_and_more_ra
     net_hosts *h = *state;
     NET_NEED(h);
     assert_true(net_hosts_shell("ip -n %s addr add 10.99.0.2/32 dev lo", h->host[1].space));
-    start_two(h, "--set fault.deadline=2s");
+    start_two(h, "--set fault.deadline=5s");
     kill(h->host[1].agent, SIGKILL);
     (void)net_hosts_await_exit(&h->host[1].agent);
     net_hosts_start_agent_for(h, 1, "--address 10.99.0.2");
