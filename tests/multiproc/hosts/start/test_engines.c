@@ -324,7 +324,8 @@ static void test_engines__mpich_goes_on_without_a_drained_host(void **state)
 
 /* ---- ssh ---- */
 
-/* sshd on these hosts, "bc"; more: lines of its configuration. */
+/* sshd on these hosts, "bc"; more: lines of its configuration. No shell reads its user's ~/.bashrc,
+ * which may wait. */
 static void start_sshd(site *s, const char *hosts, const char *more)
 {
     const char *dir = s->h.dir;
@@ -346,8 +347,8 @@ static void start_sshd(site *s, const char *hosts, const char *more)
         site_write(s, name,
                    "Port 2222\nListenAddress %s\nHostKey %s/host_key\nAuthorizedKeysFile "
                    "%s/allowed\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n"
-                   "PidFile none\nPermitRootLogin prohibit-password\n%s",
-                   h->address, dir, dir, more);
+                   "PidFile none\nPermitRootLogin prohibit-password\nSetEnv HOME=%s\n%s",
+                   h->address, dir, dir, dir, more);
         assert_true(net_hosts_shell("cd %s && echo \"[%s]:2222 $(cat host_key.pub)\" >> known", dir,
                                     h->address));
         site_start(s, *hosts - 'a', "/usr/sbin/sshd -D -e -f %s/%s", dir, name);
