@@ -4,6 +4,7 @@
  * and a host without the GPUs that the run counts on which is not refused by its name. */
 #include "support/device/cuda_plugin.h"
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -4,6 +4,7 @@
  * Hosts are network name spaces that do not see each other's run directory; without the right to
  * make them, the tests are skipped. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -3,6 +3,7 @@
  * loss that depends on the cache. Hosts are network name spaces; without the right to make them,
  * the test is skipped. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 #include "support/lines.h"
 
 #include <setjmp.h>

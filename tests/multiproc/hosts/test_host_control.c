@@ -5,6 +5,7 @@
  * without the right to make them, the tests are skipped. */
 #include "support/formats/json_schema.h"
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 #include "support/lines.h"
 
 #include <setjmp.h>

@@ -4,6 +4,7 @@
  * Host b uses the plainest kernels; where the processor has no others, or without the right to make
  * network name spaces, the tests are skipped. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -4,6 +4,7 @@
  * wrong host, one that is measured again at each start, and a host whose answer is bad, or does not
  * come, and that ends the head or makes it wait. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include "control/agent/wire/host_wire.h"
 #include "launcher/run/hosts/hosts.h"

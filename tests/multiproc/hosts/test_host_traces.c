@@ -4,6 +4,7 @@
  * that waits for an agent that does not answer. Hosts are network name spaces, and a time name
  * space; without the right to make them, the tests are skipped. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 #include "support/lines.h"
 #include "support/runs/traces.h"
 #include "support/shell.h"

@@ -3,6 +3,7 @@
  * are, bytes between hosts that go through shared memory, and agents that ssh does not start.
  * Without the right to make name spaces, each of these tests but the last is skipped. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -3,14 +3,19 @@
 #include "device/random/random.h"
 #include "device/system/alloc.h"
 
-#include <assert.h>
 #include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
+
+#include <cmocka.h>
 
 enum { LAYERS = 3, WORKERS = 2, STEPS_PER_EPOCH = 40, FILE_BYTES = 400 };
 
@@ -156,6 +161,23 @@ void destroy_checkpoint(fl_checkpoint *checkpoint)
 {
     fl_checkpoint_fini(checkpoint);
     fl_free(checkpoint);
+}
+
+fl_checkpoint *make_listed_checkpoint(int64_t step, unsigned seed)
+{
+    fl_checkpoint *c = make_checkpoint(step, seed);
+    c->n_files = 2;
+    c->file[0] = (fl_checkpoint_entry){.name = "weights-000.safetensors", .bytes = 5, .xxh64 = 6};
+    c->file[1] = (fl_checkpoint_entry){.name = FL_CHECKPOINT_INDEX, .bytes = 7, .xxh64 = 8};
+    return c;
+}
+
+void assert_same_checkpoint(const fl_checkpoint *a, const fl_checkpoint *b)
+{
+    size_t after = offsetof(fl_checkpoint, job) + sizeof a->job;
+    assert_memory_equal(a, b, offsetof(fl_checkpoint, job));
+    assert_memory_equal((const char *)a + after, (const char *)b + after, sizeof *a - after);
+    assert_string_equal(a->job, b->job);
 }
 
 /* ---- folders ---- */

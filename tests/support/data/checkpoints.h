@@ -9,6 +9,12 @@
 fl_checkpoint *make_checkpoint(int64_t step, unsigned seed);
 void destroy_checkpoint(fl_checkpoint *checkpoint);
 
+/* The same with two files in its list, which are nowhere. */
+fl_checkpoint *make_listed_checkpoint(int64_t step, unsigned seed);
+
+/* Everything but the job, which is a pointer: that one by its text. */
+void assert_same_checkpoint(const fl_checkpoint *a, const fl_checkpoint *b);
+
 /* Write it and its files, of some hundred bytes each, into the folder DIR/step-... */
 void write_checkpoint(const char *dir, fl_checkpoint *checkpoint);
 

@@ -3,6 +3,7 @@
  * worker that is started for the first time when it comes back. Hosts are network name spaces;
  * without the right to make them, the tests are skipped. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 #include "support/lines.h"
 
 #include <setjmp.h>

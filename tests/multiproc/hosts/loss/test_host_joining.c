@@ -4,6 +4,7 @@
  * samples that are used twice or never. Hosts are network name spaces; without the right to make
  * them, the tests are skipped. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

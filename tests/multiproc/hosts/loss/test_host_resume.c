@@ -3,6 +3,7 @@
  * losses, with samples that are used twice or never, and a host that starts from the first weights.
  * Hosts are network name spaces; without the right to make them, the tests are skipped. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 #include "support/lines.h"
 
 #include <setjmp.h>

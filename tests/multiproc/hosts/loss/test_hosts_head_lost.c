@@ -2,6 +2,7 @@
  * head. Would catch: a signal that is reported as exit code 1, and a gate that is taken for an
  * agent. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

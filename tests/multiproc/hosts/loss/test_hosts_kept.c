@@ -2,6 +2,7 @@
  * has. Would catch: the work since its start lost with them, and a command that does not continue
  * this run. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -4,6 +4,7 @@
  * is taken for a fast one. */
 #include "support/hosts/net_filter.h"
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 #include "support/lines.h"
 
 #include <math.h>

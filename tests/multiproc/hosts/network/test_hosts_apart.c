@@ -4,6 +4,7 @@
  *
  * With FL_TEST_MATRIX in the environment, the other cases run (ctest -L long). */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

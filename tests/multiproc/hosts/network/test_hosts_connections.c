@@ -2,6 +2,7 @@
  * between each two workers, of which a plan needs few; one within a host, where they share memory.
  */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -6,6 +6,7 @@
  *
  * With FL_TEST_MATRIX in the environment, all moments are cut (ctest -L long); else three. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

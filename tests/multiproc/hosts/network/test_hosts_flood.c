@@ -6,6 +6,7 @@
  * afterwards: a worker that is started anew, a client of the control socket, one of the metrics.
  * And one that says it can do with a limit and cannot. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -7,6 +7,7 @@
  * With FL_TEST_MATRIX in the environment, 10,000 connections (ctest -L long); else some hundreds.
  */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -4,6 +4,7 @@
  * from a run for that; a host that is refused and counts as lost, or that is left out and does not
  * join again once its loopback works. */
 #include "support/hosts/net_filter.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -6,6 +6,7 @@
 #include "device/system/clock.h"
 #include "launcher/run/hosts/key_read.h"
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 #include "support/nap.h"
 
 #include <setjmp.h>

@@ -7,6 +7,7 @@
  * workers each; else one of each kind. Without the right to make name spaces, each test is skipped.
  */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <errno.h>
 #include <setjmp.h>

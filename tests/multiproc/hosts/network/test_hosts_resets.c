@@ -4,6 +4,7 @@
  * of a worker; and a host that is lost although it was there. */
 #include "device/system/clock.h"
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

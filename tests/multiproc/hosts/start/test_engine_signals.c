@@ -3,6 +3,7 @@
  * a head that counts a host as lost where a signal ends the whole run; and exit codes that a script
  * cannot use. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

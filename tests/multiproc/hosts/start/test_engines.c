@@ -4,6 +4,7 @@
  * exit codes that end what goes on. Hosts are network name spaces, each with its own slurmd, daemon
  * of mpirun, or sshd; all services are started and ended here. A test without its packages, or
  * without the right to make name spaces, is skipped by name. */
+#include "support/hosts/net_run.h"
 #include "support/hosts/site.h"
 
 #include <setjmp.h>

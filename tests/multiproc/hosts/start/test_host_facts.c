@@ -4,6 +4,7 @@
  * are network name spaces with mounts of their own; without the right to make them, the tests are
  * skipped. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

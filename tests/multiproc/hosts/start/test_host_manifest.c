@@ -6,6 +6,7 @@
  * skipped. */
 #include "support/formats/yaml_text.h"
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

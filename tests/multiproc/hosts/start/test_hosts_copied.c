@@ -4,6 +4,7 @@
  * that finds it out at its end. Hosts are network name spaces; without the
  * right to make them, the tests are skipped. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

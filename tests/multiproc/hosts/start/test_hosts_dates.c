@@ -3,6 +3,7 @@
  * of them a second, so that the stop wrote no checkpoint; a run that does not tell the user. Hosts
  * are network name spaces; without the right to make them, the test is skipped. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 /* Who is refused: agents with another key or name, noise on the ports of the head, and hosts,
  * options and files that cannot be used. The hosts are loopback addresses. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 #include "support/shell.h"
 
 #include <netinet/in.h>

@@ -3,6 +3,7 @@
  * ends without a word. The hosts are loopback addresses. */
 #include "support/data/idx_files.h"
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -2,6 +2,7 @@
  * stopped while it opens its connections. Would catch: a run that ends although it may go back, and
  * one that waits for that worker for ever. The hosts are loopback addresses. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -2,6 +2,7 @@
  * catch: a run that no client can name or stop while it waits. The hosts are loopback addresses,
  * and their agents never come. */
 #include "support/hosts/net_hosts.h"
+#include "support/hosts/net_run.h"
 
 #include <setjmp.h>
 #include <signal.h>

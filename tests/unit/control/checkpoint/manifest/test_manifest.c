@@ -2,9 +2,7 @@
 
 #include "device/system/alloc.h"
 #include "support/data/checkpoints.h"
-#include "support/folder.h"
 
-#include <fcntl.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <math.h>
@@ -15,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -23,13 +20,11 @@
 
 enum { STEP = 500, STEP_OF_3 = 12, TRAILER = 31 };
 
-static char folder[FOLDER_SIZE];
 static fl_checkpoint *read_back;
 
 static int set_up(void **state)
 {
     (void)state;
-    make_folder(folder);
     return fl_alloc(sizeof *read_back, (void **)&read_back) == FL_OK ? 0 : -1;
 }
 
@@ -37,31 +32,13 @@ static int clean(void **state)
 {
     (void)state;
     destroy_checkpoint(read_back);
-    return remove_folder(folder);
-}
-
-static fl_checkpoint *with_files(int64_t step, unsigned seed)
-{
-    fl_checkpoint *c = make_checkpoint(step, seed);
-    c->n_files = 2;
-    c->file[0] = (fl_checkpoint_entry){.name = "weights-000.safetensors", .bytes = 5, .xxh64 = 6};
-    c->file[1] = (fl_checkpoint_entry){.name = FL_CHECKPOINT_INDEX, .bytes = 7, .xxh64 = 8};
-    return c;
+    return 0;
 }
 
 static fl_status parse(const char *text, size_t n)
 {
     fl_checkpoint_fini(read_back);
     return fl_checkpoint_parse("m.json", text, n, read_back);
-}
-
-/* Everything but the job, which is a pointer. */
-static void assert_same(const fl_checkpoint *a, const fl_checkpoint *b)
-{
-    size_t after = offsetof(fl_checkpoint, job) + sizeof a->job;
-    assert_memory_equal(a, b, offsetof(fl_checkpoint, job));
-    assert_memory_equal((const char *)a + after, (const char *)b + after, sizeof *a - after);
-    assert_string_equal(a->job, b->job);
 }
 
 /* Would catch a member that is not written, and a number that does not come back to the last bit.
@@ -74,11 +51,11 @@ static void test_manifest__every_value_comes_back_to_the_last_bit(void **state)
     for (unsigned seed = first; seed < first + 60; seed++) {
         char *text = NULL;
         size_t n = 0;
-        fl_checkpoint *c = with_files(seed % 5 == 0 ? 0 : STEP, seed);
+        fl_checkpoint *c = make_listed_checkpoint(seed % 5 == 0 ? 0 : STEP, seed);
         assert_int_equal(fl_checkpoint_format(c, &text, &n), FL_OK);
         fl_status status = parse(text, n);
         assert_string_equal(status == FL_OK ? "" : fl_errmsg(), "");
-        assert_same(c, read_back);
+        assert_same_checkpoint(c, read_back);
         fl_free(text);
         destroy_checkpoint(c);
     }
@@ -90,7 +67,7 @@ static void test_manifest__is_what_the_fuzz_target_starts_from(void **state)
 {
     (void)state;
     static const char path[] = FL_SOURCE_DIR "/tests/fuzz/corpus/fuzz_manifest/checkpoint";
-    fl_checkpoint *c = with_files(STEP, 1);
+    fl_checkpoint *c = make_listed_checkpoint(STEP, 1);
     char *text = NULL;
     size_t n = 0;
     assert_int_equal(fl_checkpoint_format(c, &text, &n), FL_OK);
@@ -181,7 +158,7 @@ static void test_manifest__numbers_that_json_cannot_express_come_back(void **sta
     (void)state;
     char *text = NULL;
     size_t n = 0;
-    fl_checkpoint *c = with_files(STEP, 1);
+    fl_checkpoint *c = make_listed_checkpoint(STEP, 1);
     c->controller.stats.last.loss = (double)NAN;
     c->controller.stats.last.grad_norm = (double)INFINITY;
     c->controller.stats.step_ms = -(double)INFINITY;
@@ -202,7 +179,7 @@ static void test_manifest__any_changed_or_missing_byte_is_found(void **state)
     (void)state;
     char *text = NULL;
     size_t n = 0;
-    fl_checkpoint *c = with_files(STEP, 2);
+    fl_checkpoint *c = make_listed_checkpoint(STEP, 2);
     assert_int_equal(fl_checkpoint_format(c, &text, &n), FL_OK);
     for (size_t i = 0; i < n; i += i + 200 < n ? 7 : 1) {
         for (int bit = 0; bit < 8; bit += 3) {
@@ -306,7 +283,7 @@ static void test_manifest__contents_that_no_run_has_are_refused_with_the_place(v
     (void)state;
     char *text = NULL;
     size_t n = 0, n_changed;
-    fl_checkpoint *c = with_files(STEP, 3);
+    fl_checkpoint *c = make_listed_checkpoint(STEP, 3);
     assert_int_equal(fl_checkpoint_format(c, &text, &n), FL_OK);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         char *other = changed(text, n, changes[i].from, changes[i].to, &n_changed);
@@ -316,137 +293,6 @@ static void test_manifest__contents_that_no_run_has_are_refused_with_the_place(v
         free(other);
     }
     fl_free(text);
-    destroy_checkpoint(c);
-}
-
-/* ---- files ---- */
-
-static char *path_of(const char *name)
-{
-    static char path[256];
-    snprintf(path, sizeof path, "%s/step-000000500/%s", folder, name);
-    return path;
-}
-
-static void test_manifest__a_written_checkpoint_is_read_listed_and_verified(void **state)
-{
-    (void)state;
-    fl_checkpoint_folder *folders = NULL;
-    int n = 0;
-    fl_checkpoint *newer = make_checkpoint(500, 4), *older = make_checkpoint(60, 5);
-    write_checkpoint(folder, older);
-    write_checkpoint(folder, newer);
-    char abandoned[128];
-    snprintf(abandoned, sizeof abandoned, "%s/step-000000700", folder);
-    assert_int_equal(mkdir(abandoned, 0700), 0);
-    snprintf(abandoned, sizeof abandoned, "%s/step-7", folder); /* no name of a checkpoint */
-    assert_int_equal(mkdir(abandoned, 0700), 0);
-    assert_int_equal(fl_checkpoint_list(folder, &folders, &n), FL_OK);
-    assert_int_equal(n, 3);
-    assert_int_equal(folders[0].step, 700);
-    assert_false(folders[0].whole);
-    assert_int_equal(folders[1].step, 500);
-    assert_true(folders[1].whole);
-    assert_string_equal(folders[1].name, "step-000000500");
-    assert_int_equal(folders[2].step, 60);
-    fl_free(folders);
-    assert_int_equal(fl_checkpoint_read(path_of(""), read_back), FL_OK);
-    assert_same(newer, read_back);
-    for (int threads = 1; threads <= 8; threads *= 2) {
-        assert_int_equal(fl_checkpoint_verify(read_back, path_of(""), threads), FL_OK);
-    }
-    destroy_checkpoint(newer);
-    destroy_checkpoint(older);
-}
-
-static void test_manifest__a_folder_that_is_not_there_has_no_checkpoints(void **state)
-{
-    (void)state;
-    fl_checkpoint_folder *folders = NULL;
-    int n = -1;
-    assert_int_equal(fl_checkpoint_list(path_of("nothing"), &folders, &n), FL_OK);
-    assert_int_equal(n, 0);
-    assert_int_equal(fl_checkpoint_read(path_of(""), read_back), FL_EIO);
-    assert_non_null(strstr(fl_errmsg(), "manifest.json: No such file"));
-}
-
-/* Each file in turn: one byte changed, one byte less, one more, gone. */
-static void test_manifest__each_damaged_file_is_named(void **state)
-{
-    (void)state;
-    fl_checkpoint *c = make_checkpoint(STEP, 6);
-    write_checkpoint(folder, c);
-    for (int i = 0; i < c->n_files; i++) {
-        const char *name = c->file[i].name;
-        char byte, other;
-        int fd = open(path_of(name), O_RDWR | O_CLOEXEC);
-        assert_int_equal(pread(fd, &byte, 1, 100), 1);
-        other = (char)(byte ^ 4);
-        assert_int_equal(pwrite(fd, &other, 1, 100), 1);
-        assert_int_equal(fl_checkpoint_verify(c, path_of(""), 3), FL_EFORMAT);
-        assert_non_null(strstr(fl_errmsg(), name));
-        assert_non_null(strstr(fl_errmsg(), "damaged: its hash is"));
-        assert_int_equal(pwrite(fd, &byte, 1, 100), 1);
-        assert_int_equal(fl_checkpoint_verify(c, path_of(""), 3), FL_OK);
-        for (int more = -1; more <= 1; more += 2) {
-            assert_int_equal(ftruncate(fd, c->file[i].bytes + more), 0);
-            assert_int_equal(fl_checkpoint_verify(c, path_of(""), 3), FL_EFORMAT);
-            assert_non_null(strstr(fl_errmsg(), "bytes, the manifest has 400"));
-        }
-        close(fd);
-        assert_int_equal(unlink(path_of(name)), 0);
-        assert_int_equal(fl_checkpoint_verify(c, path_of(""), 3), FL_EIO);
-        assert_non_null(strstr(fl_errmsg(), name));
-        assert_int_equal(remove_folder(path_of("")), 0);
-        write_checkpoint(folder, c);
-    }
-    destroy_checkpoint(c);
-}
-
-/* A pipe in the place of the manifest must not make the reader wait. */
-static void test_manifest__something_else_than_a_file_is_refused(void **state)
-{
-    (void)state;
-    fl_checkpoint *c = make_checkpoint(STEP, 7);
-    write_checkpoint(folder, c);
-    assert_int_equal(unlink(path_of("manifest.json")), 0);
-    assert_int_equal(mkfifo(path_of("manifest.json"), 0600), 0);
-    assert_int_equal(fl_checkpoint_read(path_of(""), read_back), FL_EFORMAT);
-    assert_non_null(strstr(fl_errmsg(), "something else than a file"));
-    destroy_checkpoint(c);
-}
-
-/* What failed leaves no manifest, whichever allocation failed. */
-static void test_manifest__without_memory_nothing_is_left_behind(void **state)
-{
-    (void)state;
-    fl_checkpoint *c = with_files(STEP, 8);
-    assert_int_equal(mkdir(path_of(""), 0700), 0);
-    int fd = open(path_of(""), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (uint64_t i = 1; i < 10; i++) {
-        fl_alloc_fail_at(i);
-        fl_status status = fl_checkpoint_write(c, fd);
-        fl_alloc_fail_at(0);
-        if (status == FL_OK) {
-            assert_true(i > 1);
-            break;
-        }
-        assert_int_equal(status, FL_ENOMEM);
-        assert_int_not_equal(access(path_of("manifest.json"), F_OK), 0);
-        assert_int_not_equal(access(path_of("manifest.json.part"), F_OK), 0);
-    }
-    for (uint64_t i = 1; i < 10; i++) {
-        fl_checkpoint_fini(read_back);
-        fl_alloc_fail_at(i);
-        fl_status status = fl_checkpoint_read(path_of(""), read_back);
-        fl_alloc_fail_at(0);
-        if (status == FL_OK) {
-            assert_true(i > 1);
-            break;
-        }
-        assert_int_equal(status, FL_ENOMEM);
-    }
-    close(fd);
     destroy_checkpoint(c);
 }
 
@@ -468,13 +314,11 @@ static void test_manifest__a_shortened_run_stays_shortened_until_it_is_over(void
     destroy_checkpoint(c);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(test_manifest__##name, set_up, clean)
-
 /* Would catch: a forged count to which the run adds until it overflows. */
 static void test_manifest__sums_that_would_overflow_are_refused(void **state)
 {
     (void)state;
-    fl_checkpoint *c = with_files(STEP, 1), *forged = calloc(1, sizeof *forged);
+    fl_checkpoint *c = make_listed_checkpoint(STEP, 1), *forged = calloc(1, sizeof *forged);
     char *text = NULL;
     size_t n = 0;
     assert_non_null(forged);
@@ -489,6 +333,8 @@ static void test_manifest__sums_that_would_overflow_are_refused(void **state)
     destroy_checkpoint(c);
 }
 
+#define TEST(name) cmocka_unit_test_setup_teardown(test_manifest__##name, set_up, clean)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -501,11 +347,6 @@ int main(void)
         TEST(numbers_that_json_cannot_express_come_back),
         TEST(any_changed_or_missing_byte_is_found),
         TEST(contents_that_no_run_has_are_refused_with_the_place),
-        TEST(a_written_checkpoint_is_read_listed_and_verified),
-        TEST(a_folder_that_is_not_there_has_no_checkpoints),
-        TEST(each_damaged_file_is_named),
-        TEST(something_else_than_a_file_is_refused),
-        TEST(without_memory_nothing_is_left_behind),
         TEST(a_shortened_run_stays_shortened_until_it_is_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
