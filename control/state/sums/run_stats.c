@@ -18,13 +18,23 @@ void fl_run_stats_init(fl_run_stats *stats, int64_t n_samples, int64_t batch, in
     }
 }
 
+/* No step before this one was run by this process. It needed its workers first, and perhaps
+ * evaluated; at the beginning of a run that time is not counted either. */
+static void leave_out_start(fl_run_stats *stats, int64_t begun_us)
+{
+    stats->pending_eval_ms = fmax((double)(begun_us - stats->last_us) * 1e-3, 0.0);
+}
+
 bool fl_run_stats_step(fl_run_stats *stats, const fl_step_report *report, int64_t at_us)
 {
     if (stats->steps > 0 && report->step <= stats->last.step) {
         return false;
     }
+    int64_t begun_us = at_us - (int64_t)(report->ms * 1000);
     if (stats->steps == 0) {
-        stats->first_us = at_us - (int64_t)(report->ms * 1000);
+        stats->first_us = begun_us;
+    } else if (stats->n_window == stats->window_from) {
+        leave_out_start(stats, begun_us);
     }
     if (stats->now.steps == 0) {
         stats->now.epoch = report->epoch;

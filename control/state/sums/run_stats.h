@@ -46,7 +46,7 @@ typedef struct fl_run_stats {
     int64_t samples, tokens;
     double step_ms;            /* of all steps */
     int64_t first_us, last_us; /* start of the first step, end of the last one */
-    double eval_ms;            /* of evaluations, pauses and losses between steps */
+    double eval_ms;            /* of evaluations, pauses, losses and starts between steps */
     double pending_eval_ms;    /* the part of eval_ms after the last step */
     int64_t n_window;          /* steps ever put into the window */
     int64_t window_from;       /* those before it are not in the window: another process ran them */
@@ -58,8 +58,8 @@ typedef struct fl_run_stats {
 void fl_run_stats_init(fl_run_stats *stats, int64_t n_samples, int64_t batch, int64_t n_steps,
                        int64_t n_epochs, bool evaluates);
 
-/* Add a finished step. False if the step is known already (another worker reported it, too): then
- * nothing has changed. */
+/* Add a finished step. The time before the first one of a process is left out. False if the step is
+ * known already (another worker reported it, too): then nothing has changed. */
 bool fl_run_stats_step(fl_run_stats *stats, const fl_step_report *report, int64_t at_us);
 
 /* Count n steps that were done but whose reports are lost; nothing else is known of them. */

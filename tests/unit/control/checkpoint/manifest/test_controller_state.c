@@ -7,6 +7,7 @@
 #include "support/data/checkpoints.h"
 #include "support/data/toy.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -220,6 +221,29 @@ static void test_state__the_speed_is_that_of_the_new_process(void **state)
     assert_int_equal(after->stats.steps, 31);
 }
 
+/* Would catch: the start of the workers of a run that continues as time in training. */
+static void test_state__the_start_of_workers_is_no_training(void **state)
+{
+    (void)state;
+    enum { RESUMED_US = 100, READY_US = 20000000 };
+    fl_run_result result = {0};
+    fl_step_report report = {.samples = 10, .ms = 8.0};
+    for (report.step = 0; report.step < 30; report.step++) {
+        assert_true(fl_run_stats_step(&before->stats, &report, START_US + 9000 * report.step));
+    }
+    fl_run_stats_idle(&before->stats, 5.0); /* between the last step and the checkpoint */
+    capture(before, 30);
+    fl_controller_state_restore(saved, 30, START_US + RESUMED_US, &after->elastic, &after->stats,
+                                &after->losses);
+    assert_true(fl_run_stats_eval(&after->stats, &(fl_eval_report){.step = 29, .ms = 500.0}));
+    for (; report.step < 33; report.step++) {
+        int64_t at_us = START_US + READY_US + 9000 * report.step;
+        assert_true(fl_run_stats_step(&after->stats, &report, at_us));
+    }
+    fl_run_stats_result(&after->stats, &result);
+    assert_true(fabs(result.seconds - (29 * 0.009 + 0.008 + 2 * 0.009 + 0.008)) < 1e-6);
+}
+
 /* A run that ended within an epoch, after it had reported it, and that continues. Would catch: the
  * loss of the epoch's last steps as that of the epoch, and an epoch that ends later, with steps of
  * the next one. */
@@ -318,6 +342,7 @@ int main(void)
         TEST(a_decision_that_has_not_taken_effect_is_made_again),
         TEST(a_visit_that_had_not_begun_is_asked_for_again),
         TEST(the_speed_is_that_of_the_new_process),
+        TEST(the_start_of_workers_is_no_training),
         TEST(an_epoch_that_was_cut_goes_on),
         TEST(settings_come_back),
         TEST(losses_before_the_checkpoint_count),
