@@ -149,6 +149,21 @@ const char *fl_run_again_text(const char *dir, const char *job, bool is_program,
     return text;
 }
 
+const char *fl_run_resume_text(const char *dir, const char *job, bool is_program,
+                               char text[FL_RUN_AGAIN_TEXT])
+{
+    char hosts[FL_RUN_AGAIN_TEXT / 4], shown[FL_RUN_AGAIN_TEXT / 4];
+    if (is_program) {
+        snprintf(text, FL_RUN_AGAIN_TEXT, "its program continues it");
+        return text;
+    }
+    put_options(job, hosts, sizeof hosts);
+    snprintf(text, FL_RUN_AGAIN_TEXT, "`frostline run --resume %s%s`%s continues it",
+             fl_shell_shown(dir, shown, sizeof shown), hosts,
+             has_tasks(job) ? ", as tasks on the same hosts," : "");
+    return text;
+}
+
 /* "" if it cannot be read. */
 static void read_job(const char *dir, char *job, size_t size_bytes)
 {
@@ -164,7 +179,10 @@ static void read_job(const char *dir, char *job, size_t size_bytes)
     }
 }
 
-const char *fl_run_again_look(const char *dir, char text[FL_RUN_AGAIN_TEXT])
+/* put: of the texts above. */
+static const char *look(const char *dir,
+                        const char *(*put)(const char *, const char *, bool, char *),
+                        char text[FL_RUN_AGAIN_TEXT])
 {
     fl_job *job = NULL;
     void *content = NULL;
@@ -173,11 +191,21 @@ const char *fl_run_again_look(const char *dir, char text[FL_RUN_AGAIN_TEXT])
         fl_alloc(FL_JOB_FILE_MAX + 1, &content) == FL_OK) {
         read_job(dir, content, FL_JOB_FILE_MAX + 1);
         bool good = fl_job_parse(dir, content, strlen(content), NULL, 0, job) == FL_OK;
-        fl_run_again_text(dir, content, good && job->model.kind == FL_MODEL_PROGRAM, text);
+        put(dir, content, good && job->model.kind == FL_MODEL_PROGRAM, text);
     }
     fl_free(content);
     fl_free(job);
     return text;
+}
+
+const char *fl_run_again_look(const char *dir, char text[FL_RUN_AGAIN_TEXT])
+{
+    return look(dir, fl_run_again_text, text);
+}
+
+const char *fl_run_resume_look(const char *dir, char text[FL_RUN_AGAIN_TEXT])
+{
+    return look(dir, fl_run_resume_text, text);
 }
 
 static bool has_content(int dir, const char *name)

@@ -1,5 +1,5 @@
-/* The command that begins a run again of which nothing was kept. Its hosts are in comments of its
- * job.yaml, because the record does not begin before they have joined:
+/* The commands that begin a run again of which nothing was kept, or continue one that was lost. Its
+ * hosts are in comments of its job.yaml, because the record does not begin before they have joined:
  *
  *     # --hosts hosts.yaml
  *     # --listen tcp://10.0.0.1:5570        or # --ssh, or # --key head.key before it
@@ -45,8 +45,13 @@ const char *fl_run_again_dir(const char *dir, char path[PATH_MAX]);
 const char *fl_run_again_text(const char *dir, const char *job, bool is_program,
                               char text[FL_RUN_AGAIN_TEXT]);
 
-/* The same, of a run directory that another process may hold: its job.yaml is read. */
+/* "`frostline run --resume DIR --hosts FILE --listen ADDRESS` continues it". As above. */
+const char *fl_run_resume_text(const char *dir, const char *job, bool is_program,
+                               char text[FL_RUN_AGAIN_TEXT]);
+
+/* The same two, of a run directory that another process may hold: its job.yaml is read. */
 const char *fl_run_again_look(const char *dir, char text[FL_RUN_AGAIN_TEXT]);
+const char *fl_run_resume_look(const char *dir, char text[FL_RUN_AGAIN_TEXT]);
 
 /* Whether the run in the open directory `dir`, which no process holds, was lost before it trained:
  * there is a job and the key that a head leaves which was killed, and no record. */

@@ -126,13 +126,12 @@ static fl_status fail_elsewhere(const fl_run_entry *entry, const char *name)
 
 static fl_status fail_lost(const fl_run_entry *entry, const char *name)
 {
-    char shown[FL_SHOWN_PATH_BYTES], word[FL_SHELL_PATH_BYTES];
+    char shown[FL_SHOWN_PATH_BYTES], resume[FL_RUN_AGAIN_TEXT];
     return fl_fail(FL_EINVAL,
-                   "%s: the run is lost: its process ended before the run did; `frostline run "
-                   "--resume %s` continues it "
-                   "from its newest checkpoint, if it has one",
+                   "%s: the run is lost: its process ended before the run did; %s from its newest "
+                   "checkpoint, if it has one",
                    fl_text_shown(name, shown, sizeof shown),
-                   fl_shell_shown(entry->path, word, sizeof word));
+                   fl_run_resume_look(entry->path, resume));
 }
 
 static fl_status check_live(const fl_run_entry *entry, const char *name)

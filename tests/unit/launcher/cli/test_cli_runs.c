@@ -196,7 +196,8 @@ static void test_cli_runs__a_run_of_another_machine_is_elsewhere(void **state)
                 "\"controller_pid\":1,\"hostname\":\"'$host'\",\"boot_id\":\"another\"}' "
                 ">runs/$run/events.jsonl && "
                 "echo '{\"event\":\"run.running\"}' >>runs/$run/events.jsonl && "
-                "echo '{\"step\":4,\"loss\":2}' >runs/$run/steps.jsonl && echo 'name: j' "
+                "echo '{\"step\":4,\"loss\":2}' >runs/$run/steps.jsonl && printf "
+                "'# --hosts h.yaml\\n# --listen tcp://10.0.0.1:5570\\nname: j\\n' "
                 ">runs/$run/job.yaml; done",
                 &cli_result);
     cli_run("list");
@@ -217,8 +218,9 @@ static void test_cli_runs__a_run_of_another_machine_is_elsewhere(void **state)
     assert_non_null(strstr(cli_result.err,
                            "before: the run is lost: its process ended before the run did; "
                            "`frostline run --resume /"));
-    assert_non_null(
-        strstr(cli_result.err, "/runs/before` continues it from its newest checkpoint"));
+    assert_non_null(strstr(cli_result.err, "/runs/before --hosts h.yaml --listen "
+                                           "tcp://10.0.0.1:5570` continues it from its newest "
+                                           "checkpoint"));
     run_command(cli_folder, "rm -r runs", &cli_result);
 }
 

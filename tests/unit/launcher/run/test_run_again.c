@@ -1,5 +1,5 @@
-/* The command that begins a run again of which nothing was kept. Would catch: one that lacks the
- * hosts of the run, or that a shell reads as another one. */
+/* The commands that begin a run again of which nothing was kept, or continue one that was lost.
+ * Would catch: one that lacks the hosts of the run, or that a shell reads as another one. */
 #include "launcher/run/runs/run_again.h"
 
 #include <setjmp.h>
@@ -64,6 +64,28 @@ static void test_run_again__has_the_hosts_of_the_run(void **state)
     expect(strdup(FIELDS), "/r/a", "/r/a/job.yaml --run-dir /r/a --continue` begins it again");
 }
 
+static void expect_resume(char *job, const char *expected)
+{
+    char text[FL_RUN_AGAIN_TEXT];
+    assert_string_equal(fl_run_resume_text("/r/a b", job, false, text), expected);
+    free(job);
+}
+
+/* Would catch: a run of several hosts that continues on one of them. */
+static void test_run_again__a_lost_run_continues_on_its_hosts(void **state)
+{
+    (void)state;
+    char text[FL_RUN_AGAIN_TEXT];
+    const fl_run_again_hosts by_hand = {"hosts.yaml", "", "tcp://10.0.0.1:5570", false};
+    expect_resume(note_hosts(&by_hand),
+                  "`frostline run --resume '/r/a b' --hosts hosts.yaml --listen "
+                  "tcp://10.0.0.1:5570` continues it");
+    expect_resume(note_hosts(NULL),
+                  "`frostline run --resume '/r/a b'`, as tasks on the same hosts, continues it");
+    expect_resume(strdup(FIELDS), "`frostline run --resume '/r/a b'` continues it");
+    assert_null(strchr(fl_run_resume_text("/r/a", FIELDS, true, text), '`'));
+}
+
 static void test_run_again__names_are_words_of_a_shell(void **state)
 {
     (void)state;
@@ -87,6 +109,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run_again__has_the_hosts_of_the_run),
+        cmocka_unit_test(test_run_again__a_lost_run_continues_on_its_hosts),
         cmocka_unit_test(test_run_again__names_are_words_of_a_shell),
         cmocka_unit_test(test_run_again__a_program_has_no_command),
     };
