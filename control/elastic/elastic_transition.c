@@ -113,9 +113,12 @@ static void fail_attempt(fl_elastic *elastic, fl_status status, const char *why,
 
 void fl_elastic_leave(fl_elastic *elastic)
 {
+    const char *why = elastic->run->phase->back.returns
+                          ? "the run goes back before the change could take effect"
+                          : "the run ended before the change could take effect";
     if (elastic->transition.state == FL_ELASTIC_PREPARING) {
         elastic->transition.state = FL_ELASTIC_IDLE;
-        give_up(elastic, "the run ended before the change could take effect", false);
+        give_up(elastic, why, false);
     }
 }
 

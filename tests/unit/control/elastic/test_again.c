@@ -252,6 +252,17 @@ static void test_again__a_request_is_not_repeated(void **state)
     assert_int_equal(e->sums.n_cancelled, 2);
 }
 
+/* Would catch: a run that is said to have ended, and goes back after a loss. */
+static void test_again__a_return_is_no_end_of_the_run(void **state)
+{
+    rig *r = *state;
+    rig_ask(r, 1, 2);
+    r->phase.back = (fl_return_choice){.returns = true};
+    fl_elastic_leave(&r->elastic);
+    assert_string_equal(rig_outcome(r)->why,
+                        "the run goes back before the change could take effect");
+}
+
 int main(void)
 {
 #define IN_A_RIG(test) cmocka_unit_test_setup_teardown(test, rig_set_up, rig_tear_down)
@@ -265,6 +276,7 @@ int main(void)
         IN_A_RIG(test_again__a_lost_standby_worker_costs_no_change),
         IN_A_RIG(test_again__a_decision_of_the_policy_is_pending_again),
         IN_A_RIG(test_again__a_request_is_not_repeated),
+        IN_A_RIG(test_again__a_return_is_no_end_of_the_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
