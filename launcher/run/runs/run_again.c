@@ -180,9 +180,9 @@ static void read_job(const char *dir, char *job, size_t size_bytes)
 }
 
 /* put: of the texts above. */
-static const char *look(const char *dir,
-                        const char *(*put)(const char *, const char *, bool, char *),
-                        char text[FL_RUN_AGAIN_TEXT])
+static const char *look_at_job(const char *dir,
+                               const char *(*put)(const char *, const char *, bool, char *),
+                               char text[FL_RUN_AGAIN_TEXT])
 {
     fl_job *job = NULL;
     void *content = NULL;
@@ -200,12 +200,12 @@ static const char *look(const char *dir,
 
 const char *fl_run_again_look(const char *dir, char text[FL_RUN_AGAIN_TEXT])
 {
-    return look(dir, fl_run_again_text, text);
+    return look_at_job(dir, fl_run_again_text, text);
 }
 
 const char *fl_run_resume_look(const char *dir, char text[FL_RUN_AGAIN_TEXT])
 {
-    return look(dir, fl_run_resume_text, text);
+    return look_at_job(dir, fl_run_resume_text, text);
 }
 
 static bool has_content(int dir, const char *name)
