@@ -5,6 +5,7 @@
 #include "nn/model.h"
 #include "pipe/cost/plan.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -362,6 +363,11 @@ void fl_event_log_tried(fl_elastic *elastic, const fl_tuner_visit *visit)
     fl_event_log_end(elastic->log);
 }
 
+static void percent_field(fl_json *j, const char *key, double logarithm)
+{
+    fl_json_rounded(j, key, 100.0 * expm1(logarithm), 2);
+}
+
 static void candidate_fields(fl_json *j, const fl_tuner *t, int i)
 {
     double slower, error;
@@ -369,8 +375,9 @@ static void candidate_fields(fl_json *j, const fl_tuner *t, int i)
     fl_json_integer(j, "m", t->of[i].M);
     fl_json_integer(j, "visits", t->of[i].n_visits);
     if (fl_tuner_compare(t, i, &slower, &error)) {
-        fl_json_rounded(j, "slower_percent", 100.0 * slower, 2);
-        fl_json_rounded(j, "error_percent", 100.0 * error, 2);
+        percent_field(j, "slower_percent", slower);
+        percent_field(j, "slower_from_percent", slower - error);
+        percent_field(j, "slower_to_percent", slower + error);
     }
     fl_json_close(j, '}');
 }

@@ -104,8 +104,8 @@ void fl_tuner_refuse(fl_tuner *tuner);
 /* End the race now: FL_TUNER_STEPS. */
 void fl_tuner_stop(fl_tuner *tuner);
 
-/* How much slower than the leader candidate i is, as a share of its step (negative: faster), and
- * two standard errors of that; false before both have two visits. */
+/* How much slower than the leader candidate i is, as the logarithm of the ratio of their step times
+ * (negative: faster), and two standard errors of that; false before both have two visits. */
 bool fl_tuner_compare(const fl_tuner *tuner, int i, double *slower, double *error);
 
 /* The median of the leader's visits, microseconds; 0 before it has one. */
