@@ -408,7 +408,7 @@ void fl_event_log_tuned(fl_elastic *elastic)
     fl_json_text(j, "ended", fl_tuner_end_text(race->end));
     fl_json_text(j, "why", fl_tuner_explain(race, why));
     fl_event_log_end(elastic->log);
-    if (M != race->of[0].M) {
+    if (M != race->of[0].M && fl_tune_is_of_plan(elastic)) {
         fl_progress_note(&elastic->log->progress, "step %lld: M=%d -> M=%d: %s",
                          (long long)elastic->run->stats->steps, race->of[0].M, M, why);
     }

@@ -3,7 +3,8 @@
  *
  *     a plan runs ──> WARM_UP_STEPS ──> a visit's steps ──> fl_tuner_add ──> the next M, or the end
  *
- * Another F, K or R starts another race, unless the profile has its result already. */
+ * Another F, K or R ends the race, and starts another one, unless the profile has its result
+ * already. */
 #include "autodp/sampler.h"
 #include "control/elastic/elastic.h"
 #include "control/elastic/elastic_events.h"
@@ -41,6 +42,13 @@ bool fl_tune_is_trial(const fl_elastic *elastic)
 {
     uint32_t asked = elastic->tune.asked;
     return asked != 0 && asked == elastic->transition.next.generation;
+}
+
+bool fl_tune_is_of_plan(const fl_elastic *elastic)
+{
+    const fl_tune *t = &elastic->tune;
+    const fl_plan *p = &elastic->plan;
+    return t->F == p->F && t->K == p->K && t->R == p->R;
 }
 
 int fl_tune_own_m(const fl_elastic *elastic)
@@ -209,18 +217,24 @@ static void visit(fl_elastic *elastic)
     }
 }
 
+static void cut_off(fl_elastic *elastic)
+{
+    if (elastic->tune.racing) {
+        fl_tuner_stop(&elastic->tune.tuner);
+        finish_race(elastic);
+    }
+}
+
 bool fl_tune_next_plan(fl_elastic *elastic, fl_plan *next, char *why, size_t size_bytes)
 {
     fl_tune *t = &elastic->tune;
     const fl_plan *p = &elastic->plan;
     if (!is_wanted(elastic)) {
-        if (t->racing) { /* a command fixed M meanwhile */
-            fl_tuner_stop(&t->tuner);
-            finish_race(elastic);
-        }
+        cut_off(elastic); /* a command fixed M meanwhile */
         return false;
     }
-    if (t->F != p->F || t->K != p->K || t->R != p->R || t->runs == 0) {
+    if (!fl_tune_is_of_plan(elastic) || t->runs == 0) {
+        cut_off(elastic);
         begin_race(elastic);
     }
     if (!t->racing) {

@@ -38,6 +38,9 @@ void fl_tune_asked(fl_elastic *elastic, uint32_t generation);
 /* Whether tuning requested the current transition. */
 bool fl_tune_is_trial(const fl_elastic *elastic);
 
+/* Whether the race, or the last one, is for the running plan's F, K and R. */
+bool fl_tune_is_of_plan(const fl_elastic *elastic);
+
 /* The running plan's M; during a race, unless a command has fixed M meanwhile, the M that leads. */
 int fl_tune_own_m(const fl_elastic *elastic);
 

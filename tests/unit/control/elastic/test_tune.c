@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -62,12 +63,39 @@ static void test_tune__differences_are_in_percent(void **state)
     json_decref(lines);
 }
 
+/* A worker is drained during a comparison. Would catch: no word of the comparison in events.jsonl,
+ * and a summary that does not count it. */
+static void test_tune__another_grid_ends_the_comparison(void **state)
+{
+    rig *r = *state;
+    fl_plan next;
+    char why[FL_TUNER_WHY_MAX], text[128];
+    race(r);
+    r->elastic.plan = rig_plan(1, 2);
+    r->elastic.plan.generation = 2;
+    assert_false(fl_tune_next_plan(&r->elastic, &next, why, sizeof why)); /* few steps are left */
+    assert_false(fl_tune_next_plan(&r->elastic, &next, why, sizeof why));
+    json_t *lines = only_result(r);
+    const json_t *event = json_array_get(lines, 0);
+    assert_int_equal(number(event, "k"), 2);
+    assert_int_equal(number(event, "r"), 1);
+    assert_int_equal(number(event, "trials"), 4);
+    assert_non_null(strstr(json_string_value(json_object_get(event, "why")), "had to end early"));
+    assert_int_equal(r->elastic.tune_sums.n_races, 1);
+    assert_int_equal(r->elastic.tune_sums.n_steps, MEASURED_TO - STARTED);
+    assert_true(r->elastic.tune_sums.lost_us > 0.0);
+    fl_tune_summary(&r->elastic, text, sizeof text);
+    assert_non_null(strstr(text, "M compared in 75 steps"));
+    json_decref(lines);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(test_tune__##name, rig_set_up, rig_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(differences_are_in_percent),
+        TEST(another_grid_ends_the_comparison),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
