@@ -137,10 +137,16 @@ static void order_break(fl_controller *controller)
     }
 }
 
-static void send_regroup(fl_controller *controller)
+static fl_wire_message regroup_frame(const fl_controller *controller)
 {
     fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_REGROUP);
     frame.regroup = controller->recovery.order;
+    return frame;
+}
+
+static void send_regroup(fl_controller *controller)
+{
+    fl_wire_message frame = regroup_frame(controller);
     controller->recovery.ordered_us = fl_now_us();
     for (int rank = 0; rank < controller->n_workers; rank++) {
         if (fl_worker_is_awaited(&controller->workers[rank])) {
@@ -214,9 +220,21 @@ static void note_left(fl_worker *w)
     }
 }
 
+/* It has answered the last order to break, and repeats that because it has no order to regroup:
+ * that was lost, or is on its way. */
+static bool lacks_order(const fl_controller *controller, const fl_broken_report *report)
+{
+    return report->serial != 0 && report->serial == controller->recovery.order.serial;
+}
+
 void fl_recovery_broken(fl_controller *controller, fl_worker *worker,
                         const fl_broken_report *report)
 {
+    if (lacks_order(controller, report)) {
+        fl_wire_message frame = regroup_frame(controller);
+        fl_router_send_to(&controller->router, worker->rank, &frame);
+        return;
+    }
     fl_log(FL_LOG_DEBUG, "worker %d stands at step %" PRId64 " of generation %u: %s", worker->rank,
            report->step, report->generation, report->text);
     worker->broken = *report;

@@ -60,11 +60,75 @@ static void test_hosts_resets__training_goes_on(void **state)
     net_hosts_expect_codes(h, STOPPED, STOPPED);
 }
 
+static int make_three(void **state)
+{
+    return net_hosts_set_up(state, 3, (const int[]){1, 1, 1});
+}
+
+/* ss prints what it has closed. */
+static bool reset_pair(const net_hosts *h, int a, int b)
+{
+    return net_hosts_shell("ip netns exec %s ss -tnHK dst %s | grep -q .", h->host[a].space,
+                           h->host[b].address);
+}
+
+static bool is_broken(const net_hosts *h, int rank)
+{
+    char log[32];
+    snprintf(log, sizeof log, "run/worker-%d.log", rank);
+    return net_hosts_log_has(h, log, " is broken after ");
+}
+
+/* What host i has sent to the head's port for workers is not there yet, and is lost. */
+static void lose_reports(const net_hosts *h, int i)
+{
+    const char *space = h->host[i].space;
+    NET_AWAIT(
+        net_hosts_shell("ip netns exec %s ss -tnH dport = 5571 | awk '$3 > 0' | grep -q .", space));
+    (void)net_hosts_shell("ip netns exec %s ss -tK dport = 5571", space);
+}
+
+/* The connection between the last two workers is reset, and so is what both then report of it,
+ * while the first one waits for a message. */
+static void test_hosts_resets__a_report_that_is_lost_comes_again(void **state)
+{
+    net_hosts *h = *state;
+    NET_NEED(h);
+    net_hosts_write_file(h, "abc");
+    net_hosts_start_head(h, NET_JOB "--set elastic.enabled=false --set model.blocks=3 "
+                                    "--set pipe.k=3 --set autodp.r=1 --set fault.detect=10s "
+                                    "--set train.max_steps=1000000 --set train.epochs=1000000 ");
+    net_hosts_start_agent(h, 1);
+    net_hosts_start_agent(h, 2);
+    NET_AWAIT(net_hosts_n_steps(h) > SOME);
+    net_hosts_cut(h, 1, 0, true);
+    net_hosts_cut(h, 2, 0, true);
+    if (!reset_pair(h, 1, 2)) {
+        print_message("no connection was reset (CONFIG_INET_DIAG_DESTROY)\n");
+        skip();
+    }
+    for (int i = 1; i < 3; i++) {
+        NET_AWAIT(is_broken(h, i));
+        lose_reports(h, i);
+    }
+    net_hosts_cut(h, 1, 0, false);
+    net_hosts_cut(h, 2, 0, false);
+    int n_steps = net_hosts_n_steps(h);
+    NET_AWAIT(net_hosts_n_steps(h) > n_steps + SOME);
+    assert_int_equal(net_hosts_n_events(h, "worker.lost", ""), 0);
+    assert_int_equal(net_hosts_n_events(h, "run.recovered", "connections between workers broke"),
+                     1);
+    kill(h->head, SIGTERM);
+    net_hosts_expect_codes(h, STOPPED, STOPPED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_hosts_resets__training_goes_on, make_two,
                                         net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_hosts_resets__a_report_that_is_lost_comes_again,
+                                        make_three, net_hosts_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
