@@ -185,12 +185,17 @@ static void handle_set(fl_store *store, const caller *c, const void *key, size_t
     }
 }
 
-/* A client that asks again for the same key replaces its earlier request. */
+/* A client that asks again for the same key replaces its earlier request. So does one that sends
+ * the request itself again: it may do so over another connection, and have another identity there.
+ */
 static fl_status park(fl_store *store, entry *e, const caller *c)
 {
     for (parked *p = e->waiting; p != NULL; p = p->next) {
-        if (p->from_bytes == c->to_bytes && memcmp(p->from, c->to, c->to_bytes) == 0) {
+        bool same = p->from_bytes == c->to_bytes && memcmp(p->from, c->to, c->to_bytes) == 0;
+        if (same || p->id == c->id) {
             p->id = c->id;
+            p->from_bytes = c->to_bytes;
+            memcpy(p->from, c->to, c->to_bytes);
             return FL_OK;
         }
     }

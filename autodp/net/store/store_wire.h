@@ -3,8 +3,9 @@
  *   request   magic u32 | op u32 | id u64 | key_bytes u32 | value_bytes u32 | key | value
  *   reply     magic u32 | status i32 | id u64 | value_bytes u32 | 0 u32 | value
  *
- * The client chooses the id; the reply repeats it. A message has exactly the length that its header
- * gives. */
+ * The client chooses the id; the reply repeats it. The store takes two requests with one id for the
+ * same one, which its client has sent again: clients count from random numbers. A message has
+ * exactly the length that its header gives. */
 #ifndef FL_AUTODP_NET_STORE_STORE_WIRE_H
 #define FL_AUTODP_NET_STORE_STORE_WIRE_H
 
