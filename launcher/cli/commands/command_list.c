@@ -66,6 +66,14 @@ static void put_wait(fl_json *j, const fl_run_entry *e)
     }
 }
 
+static void put_unreachable(fl_json *j, const fl_run_entry *e)
+{
+    char text[FL_UNREACHABLE_TEXT];
+    if (fl_run_unreachable_text(e, text)[0] != '\0') {
+        fl_json_text(j, "unreachable", text);
+    }
+}
+
 static void print_json(const fl_run_entry *entries, int n)
 {
     fl_json j = {0};
@@ -80,6 +88,7 @@ static void print_json(const fl_run_entry *entries, int n)
         fl_json_bool(&j, "record_incomplete", e->record_incomplete);
         fl_json_bool(&j, "untrained", e->untrained);
         put_wait(&j, e);
+        put_unreachable(&j, e);
         if (e->state == FL_RUN_ELSEWHERE) {
             fl_json_text(&j, "hostname", e->hostname);
         }
@@ -203,14 +212,19 @@ static void print_table(const fl_run_entry *entries, int n)
     }
 }
 
-/* Below the table: for what runs wait, and what becomes of those of which nothing was kept. */
+/* Below the table: for what runs wait, which take no requests, and what becomes of those of which
+ * nothing was kept. */
 static void print_notes(const fl_run_entry *entries, int n)
 {
     char again[FL_RUN_AGAIN_TEXT], waits[FL_WAIT_TEXT], name[FL_SHOWN_PATH_BYTES];
+    char unreachable[FL_UNREACHABLE_TEXT];
     for (int i = 0; i < n; i++) {
         fl_text_shown(entries[i].name, name, sizeof name);
         if (wait_text(&entries[i], waits)[0] != '\0') {
             printf("%s: the run %s\n", name, waits);
+        }
+        if (fl_run_unreachable_text(&entries[i], unreachable)[0] != '\0') {
+            printf("%s: the run %s\n", name, unreachable);
         }
         if (entries[i].untrained) {
             printf("%s: the run was lost before it trained: %s\n", name,

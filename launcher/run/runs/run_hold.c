@@ -19,12 +19,12 @@
 /* ---- the controller answers ---- */
 
 /* A socket's path is limited to 107 bytes; a run directory's path may be longer. */
-bool fl_run_is_live(const char *path)
+static bool takes_connections(const char *path, const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     int fd = dir < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/" FL_CTL_SOCKET, dir);
+    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", dir, name);
     /* A full queue of connections is a sign of life, too. */
     bool live = fd >= 0 &&
                 (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN);
@@ -35,6 +35,17 @@ bool fl_run_is_live(const char *path)
         close(dir);
     }
     return live;
+}
+
+bool fl_run_is_live(const char *path)
+{
+    return takes_connections(path, FL_CTL_SOCKET);
+}
+
+/* The controller opens the socket of events first, and closes both. */
+bool fl_run_is_unreachable(const char *path)
+{
+    return takes_connections(path, FL_CTL_EVENTS_SOCKET) && !fl_run_is_live(path);
 }
 
 /* ---- a process has the run ---- */

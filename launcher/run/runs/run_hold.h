@@ -22,6 +22,9 @@ bool fl_run_lock(int fd);
 /* Whether the controller of this run directory is listening. */
 bool fl_run_is_live(const char *path);
 
+/* Whether it listens, but not at its control socket: that was removed, or is another file. */
+bool fl_run_is_unreachable(const char *path);
+
 /* Whether another process holds the run: also one that starts, or goes back after a loss. */
 bool fl_run_is_held(const char *path);
 

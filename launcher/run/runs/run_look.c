@@ -1,10 +1,12 @@
 #include "launcher/run/runs/run_look.h"
 
 #include "control/agent/join/wait_record.h"
+#include "control/socket/ctl_names.h"
 #include "device/system/alloc.h"
 #include "device/system/files/regular_file.h"
 #include "device/system/machine_name.h"
 #include "device/text/shown_text.h"
+#include "launcher/run/runs/returning.h"
 #include "launcher/run/runs/run_again.h"
 #include "launcher/run/runs/run_hold.h"
 #include "launcher/run/runs/run_starting.h"
@@ -31,6 +33,22 @@ const char *fl_run_state_text(fl_run_state state)
 bool fl_run_state_lives(fl_run_state state)
 {
     return state == FL_RUN_LIVE || state == FL_RUN_STARTING || state == FL_RUN_RECOVERING;
+}
+
+const char *fl_run_unreachable_text(const fl_run_entry *entry, char text[FL_UNREACHABLE_TEXT])
+{
+    char process[32] = "its process";
+    text[0] = '\0';
+    if (entry->holder > 0) {
+        snprintf(process, sizeof process, "process %ld", (long)entry->holder);
+    }
+    if (entry->unreachable) {
+        snprintf(text, FL_UNREACHABLE_TEXT,
+                 "goes on, but takes no requests: its " FL_CTL_SOCKET
+                 " was removed or replaced; SIGINT or SIGTERM to %s ends the run",
+                 process);
+    }
+    return text;
 }
 
 /* ---- lines of its files ---- */
@@ -255,16 +273,28 @@ static bool is_elsewhere(int dir, pid_t holder, char *buffer, fl_run_entry *entr
            strcmp(entry->hostname, fl_hostname(hostname)) != 0;
 }
 
+/* Whether a run that has trained still listens, where no client finds it. One that goes back has
+ * recorded that before it stops listening. */
+static bool is_unreachable(const char *path, int dir, pid_t holder, char *buffer)
+{
+    char known[FL_RETURNING_TEXT];
+    return has_run(dir, holder, buffer) && fl_run_is_unreachable(path) &&
+           fl_run_returning(path, known)[0] == '\0';
+}
+
 /* The events show no end of the run, or there are none: it may have written none so far. */
 static fl_status look_without_end(const char *path, int dir, char *buffer, fl_run_entry *entry)
 {
     pid_t holder = 0;
     bool live = fl_run_is_live(path);
     if (live || fl__run_is_held_in(dir, &holder)) {
-        entry->state = live                                       ? FL_RUN_LIVE
-                       : is_elsewhere(dir, holder, buffer, entry) ? FL_RUN_ELSEWHERE
-                       : has_run(dir, holder, buffer)             ? FL_RUN_RECOVERING
-                                                                  : FL_RUN_STARTING;
+        bool elsewhere = !live && is_elsewhere(dir, holder, buffer, entry);
+        entry->unreachable = !live && !elsewhere && is_unreachable(path, dir, holder, buffer);
+        entry->holder = entry->unreachable ? holder : 0;
+        entry->state = live || entry->unreachable     ? FL_RUN_LIVE
+                       : elsewhere                    ? FL_RUN_ELSEWHERE
+                       : has_run(dir, holder, buffer) ? FL_RUN_RECOVERING
+                                                      : FL_RUN_STARTING;
     } else {
         bool any = read_events(dir, buffer, entry); /* it may have ended since they were read */
         entry->untrained = fl_run_again_is_due(dir);

@@ -11,9 +11,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 typedef enum fl_run_state {
-    FL_RUN_LIVE,     /* its controller answers */
+    FL_RUN_LIVE,     /* its controller listens */
     FL_RUN_FINISHED, /* to its last step */
     FL_RUN_STOPPED,  /* by the user */
     FL_RUN_FAILED,
@@ -35,12 +36,20 @@ typedef struct fl_run_entry {
     int64_t skipped_steps;       /* not finite, so not applied; 0 until the run has ended */
     bool untrained;              /* lost before it wrote an event: nothing of it was kept */
     bool record_incomplete;      /* its files lack something that the run could not write */
+    bool unreachable;            /* live, but its control socket was removed or replaced */
+    pid_t holder;                /* with `unreachable`: its process; 0: not seen from here */
     double loss, test_accuracy;  /* NAN: none */
     int n_metrics;               /* of the model's loss */
     fl_metric_result metrics[FL_METRICS_MAX]; /* only names, and `test` once the run has ended */
 } fl_run_entry;
 
 const char *fl_run_state_text(fl_run_state state);
+
+enum { FL_UNREACHABLE_TEXT = 192 };
+
+/* "goes on, but takes no requests: its control.sock was removed or replaced; ...", with the process
+ * that a signal ends; "" of another run. Returns text. */
+const char *fl_run_unreachable_text(const fl_run_entry *entry, char text[FL_UNREACHABLE_TEXT]);
 
 /* Whether a process trains it, or is about to. */
 bool fl_run_state_lives(fl_run_state state);

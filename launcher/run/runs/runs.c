@@ -136,7 +136,11 @@ static fl_status fail_lost(const fl_run_entry *entry, const char *name)
 
 static fl_status check_live(const fl_run_entry *entry, const char *name)
 {
-    char shown[FL_SHOWN_PATH_BYTES];
+    char shown[FL_SHOWN_PATH_BYTES], unreachable[FL_UNREACHABLE_TEXT];
+    if (entry->unreachable) {
+        return fl_fail(FL_EFAILED, "%s: the run %s", fl_text_shown(name, shown, sizeof shown),
+                       fl_run_unreachable_text(entry, unreachable));
+    }
     if (entry->state == FL_RUN_STARTING) {
         return fl_run_fail_starting(entry->path, name);
     }
@@ -173,7 +177,8 @@ static fl_status look_below(const char *dir, const char *name, bool live, fl_run
     *found = (below){.any = false};
     FL_TRY(fl_runs_list(dir, &all, &found->n));
     for (int i = 0; i < found->n; i++) {
-        bool is_live = all[i].state == FL_RUN_LIVE, meant = is_meant(&all[i], name);
+        bool is_live = all[i].state == FL_RUN_LIVE && !all[i].unreachable;
+        bool meant = is_meant(&all[i], name);
         found->n_live += is_live;
         if (!found->any && meant && (!live || is_live)) {
             *entry = all[i];

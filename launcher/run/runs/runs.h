@@ -11,7 +11,8 @@ fl_status fl_runs_list(const char *dir, fl_run_entry **entries, int *n) FL_MUST_
 /* Find the live run that a user means by `name`: a directory, the name of one below `dir`, or the
  * name of a job with live runs there; NULL: any below `dir`. Of several, the newest. FL_EINVAL,
  * with a list of candidates, when none matches; FL_EBUSY for a run that lives, but does not answer
- * yet, as one that starts, or goes back after a loss. */
+ * yet, as one that starts, or goes back after a loss; FL_EFAILED for one that lost its control
+ * socket. */
 fl_status fl_run_find(const char *dir, const char *name, fl_run_entry *entry) FL_MUST_CHECK;
 
 /* FL_EBUSY, with what is known of the return of the run in `path`, of which people read `name`. */

@@ -137,6 +137,34 @@ static void test_ctl__a_run_that_does_not_answer_yet_is_starting(void **state)
     remove_folder(dir);
 }
 
+/* Would catch: a run that trains, and is said to go back after a loss because its socket is gone.
+ */
+static void test_ctl__a_run_that_lost_its_socket_goes_on(void **state)
+{
+    (void)state;
+    fl_run_entry entry;
+    char process[80], text[FL_UNREACHABLE_TEXT];
+    live_run run = live_start((const char *const[]){ENDLESS, NULL});
+    int dir = open(run.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    live_await_step(&run, 1);
+    snprintf(process, sizeof process, "SIGINT or SIGTERM to process %d ends the run",
+             (int)run.controller);
+    assert_int_equal(unlinkat(dir, "control.sock", 0), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(fl_run_find("/nonexistent", run.dir, &entry), FL_EFAILED);
+        assert_int_equal(entry.state, FL_RUN_LIVE);
+        assert_non_null(strstr(fl_errmsg(), "its control.sock was removed or replaced"));
+        assert_non_null(strstr(fl_run_unreachable_text(&entry, text), process));
+        write_file(run.dir, "control.sock", "");
+    }
+    json_decref(live_ask(&run, "stop", "{}")); /* by a connection that it has */
+    assert_int_equal(live_finish(&run), FL_ESTOPPED);
+    assert_int_equal(fl_run_look(run.dir, &entry), FL_OK);
+    assert_string_equal(fl_run_unreachable_text(&entry, text), "");
+    close(dir);
+    live_clean(&run);
+}
+
 /* ---- clients ---- */
 
 enum { FILES = 80, CLIENTS = 60 };
@@ -208,6 +236,7 @@ int main(void)
         cmocka_unit_test(test_ctl__the_sockets_are_this_users_and_go_with_the_run),
         cmocka_unit_test(test_ctl__a_run_whose_head_was_killed_is_lost),
         cmocka_unit_test(test_ctl__a_run_that_does_not_answer_yet_is_starting),
+        cmocka_unit_test(test_ctl__a_run_that_lost_its_socket_goes_on),
         cmocka_unit_test(test_ctl__clients_leave_the_run_its_descriptors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
