@@ -46,8 +46,9 @@ static void take_devices(const fl_worker_pool *usable, const fl_plan_input *inpu
     fl_cluster_take(input->cluster, kept, n_kept, out);
 }
 
-fl_status fl_worker_pool_choose(const fl_worker_pool *usable, const fl_plan_input *input,
-                                fl_plan *plan)
+fl_status fl_worker_pool_choose_listed(const fl_worker_pool *usable, const fl_plan_input *input,
+                                       fl_plan *plan, fl_candidate *candidates, int capacity,
+                                       int *n_candidates)
 {
     fl_plan_input some = *input;
     fl_cluster devices;
@@ -56,10 +57,16 @@ fl_status fl_worker_pool_choose(const fl_worker_pool *usable, const fl_plan_inpu
         take_devices(usable, input, some.n_workers, &devices);
         some.cluster = &devices;
     }
-    FL_TRY(fl_plan_choose(&some, plan, NULL, 0, NULL));
+    FL_TRY(fl_plan_choose(&some, plan, candidates, capacity, n_candidates));
     plan->n_workers = input->n_workers;
     give_places(usable, plan);
     return FL_OK;
+}
+
+fl_status fl_worker_pool_choose(const fl_worker_pool *usable, const fl_plan_input *input,
+                                fl_plan *plan)
+{
+    return fl_worker_pool_choose_listed(usable, input, plan, NULL, 0, NULL);
 }
 
 bool fl_worker_pool_covers(const fl_worker_pool *usable, const fl_plan *plan)

@@ -21,6 +21,11 @@ void fl_worker_pool_loosen(fl_job *job, int64_t devices);
 fl_status fl_worker_pool_choose(const fl_worker_pool *usable, const fl_plan_input *input,
                                 fl_plan *plan) FL_MUST_CHECK;
 
+/* The same, and the candidates as fl_plan_choose lists them. */
+fl_status fl_worker_pool_choose_listed(const fl_worker_pool *usable, const fl_plan_input *input,
+                                       fl_plan *plan, fl_candidate *candidates, int capacity,
+                                       int *n_candidates) FL_MUST_CHECK;
+
 /* Whether the plan gives work to usable workers only. */
 bool fl_worker_pool_covers(const fl_worker_pool *usable, const fl_plan *plan);
 

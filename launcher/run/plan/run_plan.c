@@ -71,7 +71,8 @@ static fl_status choose_without(fl_preparation *p, const fl_worker_pool *usable)
     *job = *p->job;
     fl_worker_pool_loosen(job, fl_worker_pool_count(usable, p->n_workers));
     input.job = job;
-    fl_status status = fl_worker_pool_choose(usable, &input, p->plan);
+    fl_status status = fl_worker_pool_choose_listed(
+        usable, &input, p->plan, p->candidates, FL_PREPARATION_CANDIDATES_MAX, &p->n_candidates);
     fl_free(job);
     return status;
 }

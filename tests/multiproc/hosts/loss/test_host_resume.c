@@ -125,7 +125,8 @@ static int value_in(const net_hosts *h, const char *event, const char *field)
 }
 
 /* A lost host had layers that no other one has. The rest go back, the other agent with them. The
- * host was lost at the step from which they go back, not at the one to which. */
+ * host was lost at the step from which they go back, not at the one to which. Their plan was chosen
+ * from candidates, as the first one was. */
 static void test_host_resume__goes_back_on_the_hosts_that_are_left(void **state)
 {
     net_hosts *h = *state;
@@ -138,6 +139,7 @@ static void test_host_resume__goes_back_on_the_hosts_that_are_left(void **state)
     assert_int_equal(value_in(h, "host.lost", "step"),
                      value_in(h, "run.resumed", "step") +
                          value_in(h, "run.resumed", "repeated_steps"));
+    assert_int_equal(net_hosts_n_events(h, "plan.chosen", "\"candidates\": [{"), 2);
     assert_true(net_hosts_log_has(h, "c.log", "the run goes back to an earlier step"));
     check_first(h, "");
 }

@@ -248,7 +248,8 @@ static void test_cluster__moves_are_priced_by_their_links(void **state)
     situation_fini(&s);
 }
 
-/* Without worker 0 the plan is on the others, each with its own speed. */
+/* Without worker 0 the plan is on the others, each with its own speed. Would catch: no candidates
+ * where some workers are left out, as if there were no other plan. */
 static void test_cluster__drained_devices_are_left_out(void **state)
 {
     (void)state;
@@ -256,6 +257,8 @@ static void test_cluster__drained_devices_are_left_out(void **state)
     fl_cluster c;
     fl_plan plan;
     fl_worker_pool usable = {.drained = {true}};
+    fl_candidate candidates[32];
+    int n_candidates = 0;
     situation_init(&s, 4, 3, 8);
     cluster_between(&c, 3, 1, slow_net);
     c.speed[1] = 0.5;
@@ -265,6 +268,15 @@ static void test_cluster__drained_devices_are_left_out(void **state)
     assert_int_equal(fl_worker_pool_choose(&usable, &s.input, &plan), FL_OK);
     assert_int_equal(plan.rank_of[0], 2);
     assert_true(fabs(plan.predicted_step_us - fl_plan_predict(&s.input, &plan, NULL)) < 1e-9);
+    s.job.pipe.k = s.job.autodp.r = FL_JOB_AUTO;
+    assert_int_equal(
+        fl_worker_pool_choose_listed(&usable, &s.input, &plan, candidates, 32, &n_candidates),
+        FL_OK);
+    assert_true(n_candidates > 1);
+    assert_true(fl_grid_is_same(candidates[0].grid, fl_plan_grid(&plan)));
+    for (int i = 0; i < n_candidates; i++) {
+        assert_true(candidates[i].grid.K * candidates[i].grid.R <= 2);
+    }
     situation_fini(&s);
 }
 
