@@ -96,7 +96,7 @@ static void start_process(fl_controller *controller, int rank, int64_t now_us)
         controller->facts.n_started = rank + 1;
         fl_event_log_grown(&controller->log, rank, j->by_host);
     } else {
-        fl_event_log_restarted(&controller->log, rank, j->n_restarts,
+        fl_event_log_restarted(&controller->log, rank, controller->stats.steps, j->n_restarts,
                                (int)controller->job.fault.restarts,
                                j->by_host  ? FL_RESTART_HOST
                                : j->wanted ? FL_RESTART_REQUESTED

@@ -100,8 +100,10 @@ typedef enum fl_restart_why {
     FL_RESTART_HOST,      /* its host has joined again */
 } fl_restart_why;
 
-/* A worker is started again; where it was lost, for the n-th of `most` times. */
-void fl_event_log_restarted(fl_event_log *log, int rank, int n, int most, fl_restart_why why);
+/* A worker is started again after this many steps of the run; where it was lost, for the n-th of
+ * `most` times. */
+void fl_event_log_restarted(fl_event_log *log, int rank, int64_t step, int n, int most,
+                            fl_restart_why why);
 
 /* The first process of a worker beyond those that the run began with: a request wants it, or its
  * host is new. */

@@ -67,12 +67,14 @@ void fl_event_log_survived(fl_event_log *log, const fl_worker *worker, const fl_
     fl_progress_note(&log->progress, "%s; the run goes on without it", loss->text);
 }
 
-void fl_event_log_restarted(fl_event_log *log, int rank, int n, int most, fl_restart_why why)
+void fl_event_log_restarted(fl_event_log *log, int rank, int64_t step, int n, int most,
+                            fl_restart_why why)
 {
     static const char *const text[] = {"lost", "requested", "host joined"};
     fl_json *j = fl_event_log_begin(log, "worker.restarted");
     fl_json_integer(j, "rank", rank);
     fl_fields_host(j, log->hosts, rank);
+    fl_json_integer(j, "step", step);
     fl_json_integer(j, "restarts", n);
     fl_json_integer(j, "most", most);
     fl_json_text(j, "why", text[why]);

@@ -274,7 +274,9 @@ static void describe_resume(fl_html *html, const json_t *resumed, const char *fr
 static void describe_return(fl_html *html, const json_t *resumed, const char *from, const char *n)
 {
     char text[MOMENT_BYTES], again[FL_COUNT_BYTES];
-    fl_html_add(html, "<p>Went back %s to %s after %s: ", moment(resumed, text), from, n);
+    bool from_start = strcmp(from, FL_RESUME_START) == 0;
+    fl_html_add(html, "<p>Went back %s to %s%s%s: ", moment(resumed, text), from,
+                from_start ? "" : " after ", from_start ? "" : n);
     fl_html_add(
         html, "%s (%s again).</p>\n", fl_line_text(resumed, "why"),
         fl_count(fl_line_whole(resumed, "repeated_steps", 0, INT64_C(1) << 50, 0), "step", again));

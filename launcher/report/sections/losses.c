@@ -3,13 +3,32 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { ROWS_MAX = 200 };
 
-static bool is_row(const json_t *event)
+/* Whether event[i], the new start of a worker, follows its loss, and not that its host was drained
+ * or that a request took it out. The loss may have been cut off where the run went back. */
+static bool follows_loss(const fl_report *report, int64_t i)
 {
+    const json_t *event = report->event[i];
+    double rank = fl_line_real(event, "rank");
+    bool lost = strcmp(fl_line_text(event, "why"), "lost") == 0, known = lost;
+    while (!known && --i >= 0) {
+        const json_t *before = report->event[i];
+        lost = fl_report_is(before, "worker.lost");
+        known = (lost || fl_report_is(before, "worker.restarted")) &&
+                fl_line_real(before, "rank") == rank;
+    }
+    return known && lost;
+}
+
+static bool is_row(const fl_report *report, int64_t i)
+{
+    const json_t *event = report->event[i];
     return fl_report_is(event, "worker.lost") || fl_report_is(event, "run.recovered") ||
-           fl_report_is(event, "worker.restarted") || fl_page_is_return(event);
+           (fl_report_is(event, "worker.restarted") && follows_loss(report, i)) ||
+           fl_page_is_return(event);
 }
 
 /* Where the files lack steps, as after a full disk, fewer lines were cut than steps are repeated.
@@ -121,7 +140,7 @@ void fl_page_losses(fl_html *html, const fl_report *report)
 {
     int n = 0;
     for (int64_t i = 0; i < report->n_events; i++) {
-        n += is_row(report->event[i]);
+        n += is_row(report, i);
     }
     if (n == 0) {
         return;
@@ -132,7 +151,7 @@ void fl_page_losses(fl_html *html, const fl_report *report)
                       "<th class=\"text\">what happened</th><th>without training, ms</th>"
                       "<th>steps again</th></tr>\n");
     for (int64_t i = 0; i < report->n_events; i++) {
-        if (is_row(report->event[i]) && seen++ >= left_out) {
+        if (is_row(report, i) && seen++ >= left_out) {
             row(html, report, i);
         }
     }

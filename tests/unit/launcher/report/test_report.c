@@ -161,7 +161,7 @@ static void test_report__losses_and_what_followed(void **state)
         "{\"time\":5.1,\"event\":\"run.recovered\",\"why\":\"worker 1 was killed\",\"step\":41,"
         "\"k\":1,\"r\":1,\"m\":2,\"f\":0,\"detect_ms\":4400,\"collect_ms\":30,"
         "\"move_ms\":12.5}\n"
-        "{\"time\":6,\"event\":\"worker.restarted\",\"rank\":1,\"why\":\"lost\"}\n"
+        "{\"time\":6,\"event\":\"worker.restarted\",\"rank\":1,\"step\":44,\"why\":\"lost\"}\n"
         "{\"time\":7,\"event\":\"snapshot.taken\",\"step\":60,\"bytes\":4096,\"copy_ms\":1.5}\n"
         "{\"time\":9,\"wall\":\"2026-01-31T11:00:00.000Z\",\"event\":\"run.resumed\",\"step\":60,"
         "\"checkpoint\":\"the snapshot in memory\",\"why\":\"worker 0 was killed\","
@@ -183,7 +183,7 @@ static void test_report__losses_and_what_followed(void **state)
                   "worker 0 was killed (7 steps again).");
     assert_null(strstr(page, "Resumed"));
     report_expect(page, "<dt>Time without training</dt><dd>6.69 s");
-    report_expect(page, "worker 1 is started again (lost)");
+    report_expect(page, "<td>44</td><td class=\"all\">worker 1 is started again (lost)");
     report_expect(page,
                   "<td>67</td><td class=\"all\">the run goes back to the snapshot in memory (step "
                   "60): worker 0 was killed");

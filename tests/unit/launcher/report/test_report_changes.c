@@ -110,6 +110,32 @@ static void test_report__a_transition_that_never_finished_is_no_change(void **st
     free(page);
 }
 
+#define AGAIN(step)                                                                                \
+    "{\"time\":5,\"event\":\"worker.restarted\",\"rank\":1,\"step\":" step                         \
+    ",\"why\":\"host joined\"}\n"
+
+/* Host nb is drained and joins again, then it is lost and joins again. Would catch: a worker among
+ * the losses that was drained; the number of steps of the run's start. */
+static void test_report__a_drained_worker_is_no_loss(void **state)
+{
+    (void)state;
+    char *page = page_of(STARTED AGAIN("50"));
+    assert_null(strstr(page, "what happened"));
+    free(page);
+    page = page_of(
+        STARTED AGAIN("50") "{\"time\":6,\"event\":\"worker.lost\",\"rank\":1,\"step\":60}\n" AGAIN(
+            "70")
+            AGAIN("80") "{\"time\":7,\"wall\":\"2026-01-31T11:00:00.000Z\",\"event\":\"run."
+                        "resumed\",\"step\":0,"
+                        "\"checkpoint\":\"the start of the run\",\"why\":\"host nb was lost\","
+                        "\"repeated_steps\":80}\n");
+    assert_null(strstr(page, "<td>50</td><td class=\"all\">"));
+    report_expect(page, "<td>70</td><td class=\"all\">worker 1 is started again (host joined)");
+    assert_null(strstr(page, "<td>80</td><td class=\"all\">worker"));
+    report_expect(page, "UTC to the start of the run: host nb was lost (80 steps again).");
+    free(page);
+}
+
 /* Would catch: a regroup that has two rows or none, and a regroup or a worker that joins among the
  * comparisons of M. */
 static void test_report__a_regroup_is_one_change(void **state)
@@ -196,6 +222,8 @@ int main(void)
                                         make_root, remove_root),
         cmocka_unit_test_setup_teardown(test_report__a_transition_that_never_finished_is_no_change,
                                         make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_report__a_drained_worker_is_no_loss, make_root,
+                                        remove_root),
         cmocka_unit_test_setup_teardown(test_report__a_regroup_is_one_change, make_root,
                                         remove_root),
         cmocka_unit_test_setup_teardown(test_report__a_return_keeps_the_hosts_that_did_not_leave,
