@@ -22,6 +22,14 @@ enum { SAME_REQUEST_US = 1000000 }; /* timeout(1) sends SIGTERM to its child and
 
 /* ---- ④ ---- */
 
+/* What the signal ends, for the user of this host; the run has it as that of the host. */
+static const char *outcome_text(const fl__relay *r)
+{
+    return r->over     ? ", when the run was over"
+           : r->joined ? "; the run has lost this host"
+                       : " before this host had joined the run";
+}
+
 static fl_status end_for_signal(fl__relay *r, int number, const char *why)
 {
     char text[FL_HOST_TEXT_MAX];
@@ -30,7 +38,8 @@ static fl_status end_for_signal(fl__relay *r, int number, const char *why)
              why);
     fl__relay_kill_agent(r);
     fl__relay_send_text(r, FL_HOST_LEAVE, text);
-    return fl_fail(FL_ESTOPPED, "%s", text);
+    return fl_fail(FL_ESTOPPED, "the agent of host '%s' was %s%s", r->o->name, text,
+                   why[0] == '\0' ? outcome_text(r) : "");
 }
 
 /* since_us: of the signal. */

@@ -140,6 +140,8 @@ static void test_hosts_notices__a_second_notice_ends_a_host_at_once(void **state
         nap(50000);
     }
     check_lost(h);
+    assert_true(net_hosts_log_has(
+        h, "b.log", "host 'b' was stopped by signal 15; the run has lost this host\n"));
 }
 
 static void test_hosts_notices__a_host_that_is_not_drained_in_time_is_lost(void **state)

@@ -102,6 +102,8 @@ static void test_relay__a_signal_ends_it_at_once(void **state)
     send_signal(SIGINT);
     assert_int_equal(join(0, &head, &end), FL_ESTOPPED);
     assert_int_equal(end.signal_number, SIGINT);
+    assert_string_equal(fl_errmsg(), "the agent of host 'b' was stopped by signal 2 before this "
+                                     "host had joined the run");
 }
 
 /* As a task of an engine, whose head has the same signal. */
