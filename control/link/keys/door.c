@@ -40,7 +40,8 @@ typedef struct listener {
     int fd;
     int dir_fd; /* of a file */
     const char *name;
-    int room; /* where clients wait while it is shut; -1 */
+    int room;     /* where clients wait while it is shut; -1 */
+    bool removed; /* the file, while clients waited: nobody connects any more */
 } listener;
 
 struct fl_door {
@@ -99,11 +100,26 @@ static bool set_port(const listener *l, bool shut)
 
 static bool set_file(listener *l, bool shut)
 {
-    if (shut) {
+    if (shut && !l->removed) {
         l->room = fl_waiting_room_shut(l->dir_fd, l->name);
         return l->room >= 0;
     }
-    return l->room < 0 || fl_waiting_room_open(l->dir_fd, l->name, &l->room);
+    bool opened = l->room < 0 || fl_waiting_room_open(l->dir_fd, l->name, &l->room);
+    l->removed = l->removed || (!opened && l->room < 0);
+    return opened;
+}
+
+static void tell_failure(const listener *l, bool port, bool shut, int error)
+{
+    if (!port && !shut && error == ENOENT) {
+        fl_log(FL_LOG_WARN,
+               "%s.open was removed while clients waited: the run goes on, but takes no new "
+               "clients at %s; SIGINT or SIGTERM to process %ld ends the run",
+               l->name, l->name, (long)getpid());
+    } else {
+        fl_log(FL_LOG_WARN, "cannot %s %s: %s", shut ? "shut" : "open", port ? "a port" : l->name,
+               strerror(error));
+    }
 }
 
 static void set_shut(fl_door *d, bool shut)
@@ -113,8 +129,7 @@ static void set_shut(fl_door *d, bool shut)
         listener *l = &d->listener[i];
         bool port = d->kind == FL_DOOR_PORTS;
         if (!(port ? set_port(l, shut) : set_file(l, shut))) {
-            fl_log(FL_LOG_WARN, "cannot %s %s: %s", shut ? "shut" : "open",
-                   port ? "a port" : l->name, strerror(errno));
+            tell_failure(l, port, shut, errno);
         }
     }
     d->shut = shut;

@@ -58,12 +58,18 @@ int fl_waiting_room_shut(int dir_fd, const char *name)
 bool fl_waiting_room_open(int dir_fd, const char *name, int *room)
 {
     char own[NAME_BYTES];
-    if (renameat(dir_fd, beside(own, name, "open"), dir_fd, name) != 0) {
+    bool opened = renameat(dir_fd, beside(own, name, "open"), dir_fd, name) == 0;
+    int error = errno;
+    if (!opened && error != ENOENT) {
         return false;
     }
     close(*room);
     *room = -1;
-    return true;
+    if (!opened) {
+        (void)unlinkat(dir_fd, name, 0); /* of the room, in which nobody would be answered */
+    }
+    errno = error;
+    return opened;
 }
 
 void fl_waiting_room_forget(int dir_fd, const char *name)

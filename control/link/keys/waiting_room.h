@@ -15,7 +15,9 @@
  * descriptor for fl_waiting_room_open; -1: an error (errno), and nothing has changed. */
 int fl_waiting_room_shut(int dir_fd, const char *name);
 
-/* Let them in. False: an error (errno), and they wait. room: *room becomes -1. */
+/* Let them in: *room becomes -1. False: an error (errno), and they wait; with ENOENT, somebody has
+ * removed the run's socket: *room is -1, and `name` is removed, too, so that no client waits for an
+ * answer that never comes. */
 bool fl_waiting_room_open(int dir_fd, const char *name, int *room);
 
 /* The run ends: remove what the name of its own socket is meanwhile. */

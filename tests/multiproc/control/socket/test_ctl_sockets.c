@@ -191,6 +191,45 @@ static fl_status ask_for_status(fl_ctl_client_link *client, int timeout_ms)
                              &reply);
 }
 
+/* So many that the run lets others wait. */
+static void flood(const live_run *run, int dir, pid_t client[CLIENTS])
+{
+    for (int i = 0; i < CLIENTS; i++) {
+        client[i] = start_client(run->dir);
+    }
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
+    while (!fl_waiting_room_is_shut(dir, "control.sock")) {
+        assert_true(fl_left_ms(deadline_us) > 0);
+        assert_int_equal(waitpid(run->controller, NULL, WNOHANG), 0);
+        nap(2000);
+    }
+}
+
+static void end_flood(const pid_t client[CLIENTS])
+{
+    for (int i = 0; i < CLIENTS; i++) {
+        kill(client[i], SIGKILL);
+        waitpid(client[i], NULL, 0);
+    }
+}
+
+/* Somebody removes the run's own socket meanwhile: nobody can connect to it again. Would catch:
+ * clients that wait for ever. */
+static void check_removed(const live_run *run, int dir)
+{
+    pid_t client[CLIENTS];
+    fl_run_entry entry;
+    flood(run, dir, client);
+    assert_int_equal(unlinkat(dir, "control.sock.open", 0), 0);
+    end_flood(client);
+    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
+    while (fl_run_find("/nonexistent", run->dir, &entry) != FL_EFAILED) {
+        assert_true(fl_left_ms(deadline_us) > 0);
+        nap(2000);
+    }
+    assert_true(entry.unreachable);
+}
+
 /* Would catch: a run that ends because its own user looks at it too often at once. The last test:
  * the limit of this process is low from then on. */
 static void test_ctl__clients_leave_the_run_its_descriptors(void **state)
@@ -203,27 +242,17 @@ static void test_ctl__clients_leave_the_run_its_descriptors(void **state)
     live_run run = live_start((const char *const[]){ENDLESS, NULL});
     int dir = open(run.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     live_await_step(&run, 1);
-    for (int i = 0; i < CLIENTS; i++) {
-        client[i] = start_client(run.dir);
-    }
-    int64_t deadline_us = fl_deadline_us(LIVE_WAIT_MS);
-    while (!fl_waiting_room_is_shut(dir, "control.sock")) {
-        assert_true(fl_left_ms(deadline_us) > 0);
-        assert_int_equal(waitpid(run.controller, NULL, WNOHANG), 0);
-        nap(2000);
-    }
+    flood(&run, dir, client);
     assert_int_equal(fl_ctl_client_open(run.dir, false, &late), FL_OK);
     assert_int_equal(ask_for_status(late, 500), FL_EDEADLINE);
     assert_non_null(strstr(fl_errmsg(), "the run has no descriptor left for another client"));
     assert_true(fl_run_is_live(run.dir));
     live_await_step(&run, live_status(&run, "step") + 100); /* who has a connection keeps it */
-    for (int i = 0; i < CLIENTS; i++) {
-        kill(client[i], SIGKILL);
-        waitpid(client[i], NULL, 0);
-    }
+    end_flood(client);
     assert_int_equal(ask_for_status(late, LIVE_WAIT_MS), FL_OK);
     fl_ctl_client_close(&late);
     assert_false(fl_waiting_room_is_shut(dir, "control.sock"));
+    check_removed(&run, dir);
     json_decref(live_ask(&run, "stop", "{}"));
     assert_int_equal(live_finish(&run), FL_ESTOPPED);
     close(dir);

@@ -1,13 +1,19 @@
 /* How many descriptors a process may have before its ports are shut. Would catch: a limit of which
  * strangers take what is the run's, and one that is said to suffice and does not. */
 #include "control/link/keys/door.h"
+#include "control/link/keys/waiting_room.h"
 #include "device/system/files/count_files.h"
+#include "support/folder.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -80,6 +86,33 @@ static void test_door__lets_some_wait(void **state)
     assert_int_equal(fl_door_backlog(64, 64, 4), 4);
 }
 
+/* Would catch: clients that wait for ever at the socket of the waiting room, and a run that looks
+ * as if it took requests. */
+static void test_door__gives_way_where_its_socket_was_removed(void **state)
+{
+    (void)state;
+    char dir[FOLDER_SIZE];
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int own = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    make_folder(dir);
+    int dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    snprintf(at.sun_path, sizeof at.sun_path, "/proc/self/fd/%d/x.sock", dir_fd);
+    assert_int_equal(bind(own, (const struct sockaddr *)&at, sizeof at), 0);
+    for (int removed = 0; removed < 2; removed++) {
+        int room = fl_waiting_room_shut(dir_fd, "x.sock");
+        assert_true(room >= 0 && fl_waiting_room_is_shut(dir_fd, "x.sock"));
+        assert_true(!removed || unlinkat(dir_fd, "x.sock.open", 0) == 0);
+        assert_int_equal(fl_waiting_room_open(dir_fd, "x.sock", &room), !removed);
+        assert_true(!removed || errno == ENOENT);
+        assert_int_equal(room, -1);
+        assert_int_equal(faccessat(dir_fd, "x.sock", F_OK, 0), removed ? -1 : 0);
+    }
+    assert_int_equal(fl_waiting_room_shut(dir_fd, "x.sock"), -1); /* there is nothing to shut */
+    close(own);
+    close(dir_fd);
+    assert_int_equal(remove_folder(dir), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -88,6 +121,7 @@ int main(void)
         cmocka_unit_test(test_door__tells_the_limit_that_suffices),
         cmocka_unit_test(test_door__counts_descriptors_of_any_number),
         cmocka_unit_test(test_door__lets_some_wait),
+        cmocka_unit_test(test_door__gives_way_where_its_socket_was_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
