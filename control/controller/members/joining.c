@@ -217,12 +217,6 @@ static bool was_killed_outside(const fl_worker *w)
     return w->exited_us != 0 && WIFSIGNALED(w->wait_status) && !w->killed && w->host_why[0] == 0;
 }
 
-/* The events of the host and of the worker say so, and no further attempt follows. */
-static bool is_lost_with_host(const fl_worker *w)
-{
-    return w->exited_us != 0 && w->host_why[0] != '\0';
-}
-
 /* The members and a host that joins connect to each other in the preparation. */
 static void tell_failure(fl_controller *controller, int rank, const char *why, int64_t now_us)
 {
@@ -230,8 +224,7 @@ static void tell_failure(fl_controller *controller, int rank, const char *why, i
     const fl_hosts *hosts = controller->options->hosts;
     int i = hosts == NULL ? -1 : fl_hosts_of(hosts, rank);
     char when[64], where[2 * FL_HOST_TEXT + 16] = "", ports[FL_HOSTS_PORTS_TEXT], ask[128] = "";
-    if (is_lost_with_host(&controller->workers[rank]) ||
-        !fl_attempts_tell(&j->attempts, j->due_us, now_us, when, sizeof when)) {
+    if (!fl_attempts_tell(&j->attempts, j->due_us, now_us, when, sizeof when)) {
         return;
     }
     if (i > 0) {

@@ -2,7 +2,6 @@
  * waits for ever for the report of a worker which it has not asked for one, and one that takes the
  * moment at which a loss was noticed for that of the fault. */
 #include "control/controller/faults/recovery.h"
-#include "control/controller/members/joining.h"
 #include "control/controller/parts/parts.h"
 #include "control/elastic/elastic_transition.h"
 #include "device/system/clock.h"
@@ -242,48 +241,6 @@ static void test_recovery__counts_from_the_report_of_a_failure(void **state)
     assert_int_equal(faulty_for(r, FL_LOSS_UNREADABLE, 0, now_us), SECOND_US / 4);
 }
 
-/* The change with which the third worker joins is given up. Returns what the user reads then. */
-static char *join_in_vain(rig *r)
-{
-    char *text = NULL;
-    size_t n = 0;
-    fl_transition *t = &r->c.elastic.transition;
-    FILE *usual = r->c.log.progress.out, *out = open_memstream(&text, &n);
-    assert_non_null(out);
-    t->state = FL_ELASTIC_IDLE;
-    t->n_outcomes = 1;
-    t->outcomes[0] = (fl_elastic_outcome){.generation = 2, .why = "it has ended"};
-    r->joining[JOINS] = (fl_joining_worker){.state = FL_JOINING_ASKED, .generation = 2};
-    r->c.log.progress.out = out;
-    fl_joining_watch(&r->c, fl_now_us());
-    r->c.log.progress.out = usual;
-    fclose(out);
-    return text;
-}
-
-/* Would catch: a host that is lost while it joins, and a question about the network and an attempt
- * that is announced, although the log has the reason and nobody is there to join. */
-static void test_recovery__a_host_that_is_gone_is_not_to_join_again(void **state)
-{
-    rig *r = *state;
-    fl_worker *w = &r->workers[JOINS];
-    fl_hosts hosts = {.n = 2,
-                      .host = {{.name = "a", .address = "10.0.0.1", .first = 0, .n = 2},
-                               {.name = "b", .address = "10.0.0.2", .first = JOINS, .n = 1}}};
-    r->options.hosts = &hosts;
-    char *text = join_in_vain(r);
-    assert_non_null(strstr(text, "worker 2 of host b (10.0.0.2) cannot join the run yet: it has "
-                                 "ended; can all hosts reach each other"));
-    free(text);
-    w->exited_us = fl_now_us();
-    snprintf(w->host_why, sizeof w->host_why, "with host b (10.0.0.2): no answer");
-    text = join_in_vain(r);
-    assert_string_equal(text, "");
-    free(text);
-    fl_joining_watch(&r->c, fl_now_us());
-    assert_int_equal(r->joining[JOINS].state, FL_JOINING_NONE);
-}
-
 #define RIG(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -294,7 +251,6 @@ int main(void)
         RIG(test_recovery__counts_the_waits_before_connections_break),
         RIG(test_recovery__counts_from_the_last_step_if_no_worker_shows_more),
         RIG(test_recovery__counts_from_the_report_of_a_failure),
-        RIG(test_recovery__a_host_that_is_gone_is_not_to_join_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
