@@ -218,6 +218,14 @@ static void report_lost_best(fl_checkpoints *c, int64_t step, const char *why)
     }
 }
 
+/* A worker that leaves with a change of the plan is not awaited once the plan has changed, and may
+ * report a part of the state before the change. Nobody waits for the others of that part. */
+static void drop_late_parts(fl_checkpoints *c, const fl_collection *dropped)
+{
+    uint32_t now = c->run->plan->generation;
+    c->since = dropped->generation < now && c->since < now ? now : c->since;
+}
+
 /* The workers' state is one that the controller has not captured: they were further than the step
  * asked for, or a worker reported a change of the plan at that step before the leader reported the
  * step before it. A change with a step of its own waits for the capture (fl_elastic_watch); one
@@ -240,6 +248,7 @@ static void try_again(fl_checkpoints *c)
         return;
     }
     report_lost_best(c, step, why);
+    drop_late_parts(c, c->open[0]);
     c->again = c->asked;
     c->asked = false;
     fl__checkpoints_free_one(&c->captured);
