@@ -19,7 +19,7 @@ static bool is_event(const json_t *line, const char *name)
 
 static double real_of(const json_t *line, const char *key)
 {
-    return json_number_value(json_object_get(line, key)); /* 0: there is none */
+    return json_number_value(json_object_get(line, key)); /* 0 if it is absent */
 }
 
 static int64_t integer_of(const json_t *line, const char *key)

@@ -9,7 +9,7 @@ typedef struct fl_record_sums {
     int64_t n_written, n_failed; /* checkpoints; that of the place counts as written */
     int64_t bytes, linked_bytes; /* of that one; 0 if its event was never written */
     double seconds;              /* in which it was written; as above */
-    double without_training_s; /* after the last loss that the run went on from; 0: there is none */
+    double without_training_s;   /* after the last loss; 0 if there was no loss */
 } fl_record_sums;
 
 /* Read events.jsonl. Lines that cannot be read do not count, nor does a file that is not there. */

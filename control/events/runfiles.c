@@ -1,7 +1,6 @@
 #include "control/events/runfiles.h"
 
 #include "control/events/begun.h"
-
 #include "control/events/fields.h"
 #include "device/errors/log.h"
 #include "device/system/clock.h"

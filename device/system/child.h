@@ -54,8 +54,7 @@ bool fl_child_reap(pid_t child, int64_t timeout_ms, int *wait_status);
 /* The words for such a child, after its name, with the time in milliseconds. */
 #define FL_CHILD_LEFT                                                                              \
     "was killed, and has not ended within %d ms: nobody waits for it any longer; it ends later "   \
-    "if "                                                                                          \
-    "this machine is overloaded"
+    "if this machine is overloaded"
 
 /* Wait for the end of a child that ends by itself, and kill it after this time. False: it was
  * killed (*wait_status says so, too; if the kernel holds it for FL_CHILD_KILLED_MS more, the caller

@@ -4,7 +4,7 @@
 
 #include "launcher/doctor/checks/findings.h"
 
-/* The first finding of this check; fail the test if there is none. */
+/* The first finding of this check. The test fails if it has found nothing. */
 const fl_finding *find_check(const fl_findings *findings, const char *check);
 
 /* That finding has this verdict and says what was found; whatever is not ok says what to do. */

@@ -31,8 +31,8 @@ typedef struct fl_findings {
     fl_finding dropped; /* one that found no room */
 } fl_findings;
 
-/* Add one, and say what was found. `check` is borrowed. Where FL_FINDINGS_MAX are
- * there, it replaces the last one that is less bad, or is dropped if all are as bad. Returns it,
+/* Add one, and say what was found. `check` is borrowed. If there are FL_FINDINGS_MAX
+ * already, it replaces the last one that is less bad, or is dropped if all are as bad. Returns it,
  * for its advice. */
 fl_finding *fl_finding_add(fl_findings *findings, fl_verdict verdict, const char *check,
                            const char *format, ...) FL_PRINTF(4, 5);

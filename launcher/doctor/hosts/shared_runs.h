@@ -2,10 +2,10 @@
  * host, and each host proves the way back (control/state/hosts/run_proof.h):
  *
  *     the head  ①  makes the directory where it is missing, and a proof for each host in it
- *               ②  starts doctors by ssh (launcher/doctor/hosts/hosts.h), each with the name of its
- * proof the host  ③  looks for the proof, writes the answer, and waits until the answer is gone the
- * head  ④  removes the answers that it finds, while it waits for what the doctors report ⑤  removes
- * all files, and the directories that doctors have made */
+ *               ②  starts a doctor on each host by ssh (hosts.h), with the name of its proof
+ *     the host  ③  looks for the proof, writes the answer, and waits until the answer is gone
+ *     the head  ④  removes the answers that it finds, while it waits for what the doctors report
+ *               ⑤  removes all files, and the directories that doctors have made */
 #ifndef FL_LAUNCHER_DOCTOR_HOSTS_SHARED_RUNS_H
 #define FL_LAUNCHER_DOCTOR_HOSTS_SHARED_RUNS_H
 

@@ -91,7 +91,7 @@ pid_t net_hosts_start(const net_hosts *h, int i, const char *log, const char *ar
 /* `frostline run JOB` on the hosts of DIR/hosts.yaml; job NET_JOB with more, or "--resume ...". */
 void net_hosts_start_head(net_hosts *h, const char *job);
 
-/* The same with so many open files (ulimit -n) for each of its processes. */
+/* The same, with this limit of open files (ulimit -n) for each of its processes. */
 void net_hosts_start_head_limited(net_hosts *h, const char *job, int n_files);
 
 /* The agent of host i, once the run's keys are there. */

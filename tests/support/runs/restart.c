@@ -17,7 +17,7 @@ static const double TOLERANCE = 1e-5;
 
 const char *const *const restart_sets =
     JOB_SETS("train.batch", "10", "train.epochs", "3", "train.lr", "1e-4", "train.evaluate",
-             "false", "fault.detect", "10s"); /* workers are only killed: a slow one is none */
+             "false", "fault.detect", "10s"); /* a slow worker must not count as lost */
 
 double *restart_one;
 

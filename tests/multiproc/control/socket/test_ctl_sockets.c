@@ -247,7 +247,7 @@ static void test_ctl__clients_leave_the_run_its_descriptors(void **state)
     assert_int_equal(ask_for_status(late, 500), FL_EDEADLINE);
     assert_non_null(strstr(fl_errmsg(), "the run has no descriptor left for another client"));
     assert_true(fl_run_is_live(run.dir));
-    live_await_step(&run, live_status(&run, "step") + 100); /* who has a connection keeps it */
+    live_await_step(&run, live_status(&run, "step") + 100); /* with its connected clients */
     end_flood(client);
     assert_int_equal(ask_for_status(late, LIVE_WAIT_MS), FL_OK);
     fl_ctl_client_close(&late);
