@@ -16,7 +16,12 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
-enum { SECOND_US = 1000 * 1000, LONGEST_DELAY_S = 60, AGAIN_US = SECOND_US };
+enum {
+    SECOND_US = 1000 * 1000,
+    LONGEST_DELAY_S = 60,
+    AGAIN_US = SECOND_US,
+    END_BYTES = FL_WORKER_HOST_WHY_MAX + 16,
+};
 
 int64_t fl_joining_delay_s(int n)
 {
@@ -163,13 +168,20 @@ static void ask_for_it(fl_controller *controller, int rank, int64_t now_us)
     }
 }
 
+/* The record of its host, if that is lost now; else NULL. */
+static const fl_host_record *lost_host_of(const fl_controller *controller, int rank)
+{
+    const fl_host_watch *h = &controller->hosts;
+    int i = h->records == NULL ? -1 : fl_hosts_of(h->table, rank);
+    return i > 0 && h->records[i].state == FL_HOST_STATE_LOST ? &h->records[i] : NULL;
+}
+
 /* Whether its host has said, while it joined, that it cannot take part: that is no loss of a
  * worker, and the event of the host says why. */
 static bool is_refused_with_host(const fl_controller *controller, int rank)
 {
-    const fl_host_watch *h = &controller->hosts;
-    int i = h->records == NULL ? -1 : fl_hosts_of(h->table, rank);
-    return i > 0 && h->records[i].state == FL_HOST_STATE_LOST && h->records[i].unfit;
+    const fl_host_record *host = lost_host_of(controller, rank);
+    return host != NULL && host->unfit;
 }
 
 /* It ended before it had joined the run. */
@@ -214,7 +226,44 @@ static void watch_starting(fl_controller *controller, int rank, int64_t now_us)
 /* By a signal that the run has not sent: its end is reported, and no connection is to blame. */
 static bool was_killed_outside(const fl_worker *w)
 {
-    return w->exited_us != 0 && WIFSIGNALED(w->wait_status) && !w->killed && w->host_why[0] == 0;
+    return w->exited_us != 0 && WIFSIGNALED(w->wait_status) && !w->killed;
+}
+
+/* Its process is gone with its host, whose agent may have joined again since. */
+static bool has_lost_host(const fl_worker *w)
+{
+    return w->exited_us != 0 && w->host_why[0] != '\0';
+}
+
+static bool is_left_out(const fl_host_record *host)
+{
+    return host != NULL && host->apart_from != 0;
+}
+
+/* "was lost with host b (10.0.0.2): why" */
+static void explain_end(const fl_controller *controller, int rank, char *text, size_t size_bytes)
+{
+    const fl_worker *w = &controller->workers[rank];
+    if (has_lost_host(w)) {
+        snprintf(text, size_bytes, "was %s %s",
+                 is_left_out(lost_host_of(controller, rank)) ? "left out" : "lost", w->host_why);
+    } else {
+        snprintf(text, size_bytes, "has ended");
+    }
+}
+
+/* No attempt follows before an agent of the host joins the run. */
+static void tell_host_loss(fl_controller *controller, int rank)
+{
+    const fl_host_record *host = lost_host_of(controller, rank);
+    bool waits = is_left_out(host);
+    const char *next = host == NULL ? ""
+                       : waits      ? "; its agent joins again when they do"
+                                    : "; a new agent there joins again (frostline agent --join)";
+    char end[END_BYTES];
+    explain_end(controller, rank, end, sizeof end);
+    fl_progress_note(&controller->log.progress, "worker %d cannot join the run%s: it %s%s", rank,
+                     waits ? " yet" : "", end, next);
 }
 
 /* The members and a host that joins connect to each other in the preparation. */
@@ -224,6 +273,10 @@ static void tell_failure(fl_controller *controller, int rank, const char *why, i
     const fl_hosts *hosts = controller->options->hosts;
     int i = hosts == NULL ? -1 : fl_hosts_of(hosts, rank);
     char when[64], where[2 * FL_HOST_TEXT + 16] = "", ports[FL_HOSTS_PORTS_TEXT], ask[128] = "";
+    if (has_lost_host(&controller->workers[rank])) {
+        tell_host_loss(controller, rank);
+        return;
+    }
     if (!fl_attempts_tell(&j->attempts, j->due_us, now_us, when, sizeof when)) {
         return;
     }
@@ -264,8 +317,9 @@ static void watch_asked(fl_controller *controller, int rank, int64_t now_us)
             tell_failure(controller, rank, outcome->why, now_us);
         }
     } else if (w->exited_us != 0 && e->transition.state == FL_ELASTIC_PREPARING) {
-        char why[64];
-        snprintf(why, sizeof why, "worker %d, which was to join, has ended", rank);
+        char why[END_BYTES + 64], end[END_BYTES];
+        explain_end(controller, rank, end, sizeof end);
+        snprintf(why, sizeof why, "worker %d, which was to join, %s", rank, end);
         fl_elastic_cancel(e, why);
     } else if (w->exited_us == 0 && e->transition.state == FL_ELASTIC_PREPARING) {
         end_late(controller, rank, now_us);

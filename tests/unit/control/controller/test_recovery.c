@@ -2,6 +2,7 @@
  * waits for ever for the report of a worker which it has not asked for one, and one that takes the
  * moment at which a loss was noticed for that of the fault. */
 #include "control/controller/faults/recovery.h"
+#include "control/controller/members/joining.h"
 #include "control/controller/parts/parts.h"
 #include "control/elastic/elastic_transition.h"
 #include "device/system/clock.h"
@@ -241,6 +242,68 @@ static void test_recovery__counts_from_the_report_of_a_failure(void **state)
     assert_int_equal(faulty_for(r, FL_LOSS_UNREADABLE, 0, now_us), SECOND_US / 4);
 }
 
+/* The change with which the third worker joins is given up. Returns what the user reads then. */
+static char *join_in_vain(rig *r)
+{
+    char *text = NULL;
+    size_t n = 0;
+    fl_transition *t = &r->c.elastic.transition;
+    FILE *usual = r->c.log.progress.out, *out = open_memstream(&text, &n);
+    assert_non_null(out);
+    t->state = FL_ELASTIC_IDLE;
+    t->n_outcomes = 1;
+    t->outcomes[0] = (fl_elastic_outcome){.generation = 2, .why = "worker 0: no answer"};
+    r->joining[JOINS] = (fl_joining_worker){.state = FL_JOINING_ASKED, .generation = 2};
+    r->c.log.progress.out = out;
+    fl_joining_watch(&r->c, fl_now_us());
+    r->c.log.progress.out = usual;
+    fclose(out);
+    return text;
+}
+
+static void expect_in_vain(rig *r, const char *text)
+{
+    char *said = join_in_vain(r);
+    assert_string_equal(said, text);
+    free(said);
+}
+
+/* Would catch: a question about the network, and an attempt that is announced, where the worker has
+ * ended because its host was lost or left out; and a lost host of which the reason is not told. */
+static void test_recovery__a_worker_that_joins_ends_with_its_host(void **state)
+{
+    rig *r = *state;
+    fl_worker *w = &r->workers[JOINS];
+    fl_hosts hosts = {.n = 2,
+                      .host = {{.name = "a", .address = "10.0.0.1", .first = 0, .n = 2},
+                               {.name = "b", .address = "10.0.0.2", .first = JOINS, .n = 1}}};
+    fl_host_record records[2] = {{.state = FL_HOST_STATE_JOINED}, {.state = FL_HOST_STATE_JOINED}};
+    fl_host_drain drains[2] = {{.k = 0}};
+    r->options.hosts = &hosts;
+    r->c.hosts = (fl_host_watch){.table = &hosts, .records = records, .drains = drains};
+    char *text = join_in_vain(r);
+    assert_non_null(strstr(text, "worker 2 of host b (10.0.0.2) cannot join the run yet: worker 0: "
+                                 "no answer; can all hosts reach each other"));
+    assert_non_null(strstr(text, "; attempt 1, the next one in "));
+    free(text);
+    w->exited_us = fl_now_us();
+    snprintf(w->host_why, sizeof w->host_why, "with host b (10.0.0.2): it is off");
+    records[1] = (fl_host_record){.state = FL_HOST_STATE_LOST, .why = "it is off"};
+    expect_in_vain(r,
+                   "worker 2 cannot join the run: it was lost with host b (10.0.0.2): it is off; "
+                   "a new agent there joins again (frostline agent --join)\n");
+    fl_joining_watch(&r->c, fl_now_us());
+    assert_int_equal(r->joining[JOINS].state, FL_JOINING_NONE);
+    records[1].apart_from = 1;
+    expect_in_vain(r,
+                   "worker 2 cannot join the run yet: it was left out with host b (10.0.0.2): it "
+                   "is off; its agent joins again when they do\n");
+    records[1] = (fl_host_record){.state = FL_HOST_STATE_JOINED}; /* a new agent is there already */
+    expect_in_vain(r,
+                   "worker 2 cannot join the run: it was lost with host b (10.0.0.2): it is off\n");
+    r->c.hosts = (fl_host_watch){.records = NULL};
+}
+
 #define RIG(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -251,6 +314,7 @@ int main(void)
         RIG(test_recovery__counts_the_waits_before_connections_break),
         RIG(test_recovery__counts_from_the_last_step_if_no_worker_shows_more),
         RIG(test_recovery__counts_from_the_report_of_a_failure),
+        RIG(test_recovery__a_worker_that_joins_ends_with_its_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
