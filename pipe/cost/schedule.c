@@ -80,7 +80,7 @@ void fl_schedule_ends(fl_schedule schedule, int K, int M, const double *fwd_us,
     assert(K >= 1 && K <= FL_MAX_STAGES && M >= 1);
     play p = {
         .K = K, .M = M, .fwd_us = fwd_us, .bwd_us = bwd_us, .link_us = link_us, .ticks = ticks};
-    int warm[FL_MAX_STAGES];
+    int warm[FL_MAX_STAGES] = {0}; /* with NDEBUG, the compiler does not know that K >= 1 */
     for (int s = 0; s < K; s++) {
         warm[s] = warm_count(schedule, K, M, s);
     }

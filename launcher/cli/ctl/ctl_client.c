@@ -246,6 +246,15 @@ static bool is_over(const fl_ctl_client_link *link)
     return link->dir_fd >= 0 && !fl_run_is_live(link->path) && !fl_run_is_held(link->path);
 }
 
+static fl_status fail_over(const fl_ctl_client_link *link)
+{
+    fl_run_entry run;
+    bool lost =
+        fl_run_look(link->path, &run) == FL_OK && run.state == FL_RUN_LOST && !run.untrained;
+    return lost ? fl_run_fail_lost(FL_EPEER, link->path, link->path)
+                : fl_fail(FL_EPEER, "%s: the run has ended", link->path);
+}
+
 /* request: sent again if the connection was made again; NULL: none waits for a reply. */
 static fl_status wait_part(fl_ctl_client_link *link, const char *request, int64_t deadline_us)
 {
@@ -264,7 +273,7 @@ static fl_status wait_part(fl_ctl_client_link *link, const char *request, int64_
         }
         link->is_back = false;
         if (is_over(link) && zmq_poll(items, 1, CUT_MS) == 0) { /* nothing is on its way either */
-            return fl_fail(FL_EPEER, "%s: the run has ended", link->path);
+            return fail_over(link);
         }
         if (fl_left_ms(deadline_us) == 0) {
             return fail_late(link);

@@ -192,6 +192,9 @@ static void why_text(fl_html *html, const change *c)
                     fl_page_is_return(c->resumed) ? "goes back to" : "is resumed from",
                     fl_line_text(c->resumed, "checkpoint"));
     }
+    if (c->cancelled != NULL && c->prepare != NULL) { /* what it was for, and why it was not done */
+        fl_html_add(html, "%s; cancelled: ", fl_line_text(c->prepare, "why"));
+    }
     fl_html_add(html, "%s", fl_line_text(event, "why"));
 }
 

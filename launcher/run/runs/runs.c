@@ -124,14 +124,13 @@ static fl_status fail_elsewhere(const fl_run_entry *entry, const char *name)
         fl_text_shown(entry->hostname, host, sizeof host));
 }
 
-static fl_status fail_lost(const fl_run_entry *entry, const char *name)
+fl_status fl_run_fail_lost(fl_status status, const char *path, const char *name)
 {
     char shown[FL_SHOWN_PATH_BYTES], resume[FL_RUN_AGAIN_TEXT];
-    return fl_fail(FL_EINVAL,
+    return fl_fail(status,
                    "%s: the run is lost: its process ended before the run did; %s from its newest "
                    "checkpoint, if it has one",
-                   fl_text_shown(name, shown, sizeof shown),
-                   fl_run_resume_look(entry->path, resume));
+                   fl_text_shown(name, shown, sizeof shown), fl_run_resume_look(path, resume));
 }
 
 static fl_status check_live(const fl_run_entry *entry, const char *name)
@@ -154,7 +153,7 @@ static fl_status check_live(const fl_run_entry *entry, const char *name)
         return fl_run_fail_untrained(entry->path, name);
     }
     if (entry->state == FL_RUN_LOST) {
-        return fail_lost(entry, name);
+        return fl_run_fail_lost(FL_EINVAL, entry->path, name);
     }
     return entry->state == FL_RUN_LIVE
                ? FL_OK

@@ -24,6 +24,9 @@ fl_status fl_run_fail_starting(const char *path, const char *name) FL_MUST_CHECK
 /* FL_EINVAL for a run that was lost before it trained, with the command that begins it again. */
 fl_status fl_run_fail_untrained(const char *path, const char *name) FL_MUST_CHECK;
 
+/* `status` for a run that was lost after it had trained, with the command that continues it. */
+fl_status fl_run_fail_lost(fl_status status, const char *path, const char *name) FL_MUST_CHECK;
+
 /* As fl_run_find among all runs, live or ended. name is not NULL. */
 fl_status fl_run_find_any(const char *dir, const char *name, fl_run_entry *entry) FL_MUST_CHECK;
 

@@ -107,7 +107,8 @@ static void test_ctl_end__a_stop_of_an_opening_has_its_effect(void **state)
     live_clean(&run);
 }
 
-/* The controller has the request and is killed before it reads it. */
+/* The controller has the request and is killed before it reads it. Would catch: "the run has
+ * ended", which is also said of one that was stopped, and no command that continues it. */
 static void check_killed(const char *cmd, int64_t timeout_ms)
 {
     live_run run = live_start((const char *const[]){ENDLESS, NULL});
@@ -124,6 +125,9 @@ static void check_killed(const char *cmd, int64_t timeout_ms)
     int64_t deadline_us = fl_deadline_us(ASK_MS);
     assert_int_equal(fl_ctl_client_receive(link, timeout_ms, &reply), FL_EPEER);
     assert_true(fl_left_ms(deadline_us) > 0);
+    assert_non_null(
+        strstr(fl_errmsg(), ": the run is lost: its process ended before the run did; "));
+    assert_non_null(strstr(fl_errmsg(), " from its newest checkpoint, if it has one"));
     fl_ctl_client_close(&link);
     fl_ctl_client_close(&run.ctl);
     live_clean(&run);

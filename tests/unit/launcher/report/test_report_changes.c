@@ -137,7 +137,7 @@ static void test_report__a_drained_worker_is_no_loss(void **state)
 }
 
 /* Would catch: a regroup that has two rows or none, and a regroup or a worker that joins among the
- * comparisons of M. */
+ * comparisons of M, and a change that was cancelled without what it was for. */
 static void test_report__a_regroup_is_one_change(void **state)
 {
     (void)state;
@@ -156,11 +156,18 @@ static void test_report__a_regroup_is_one_change(void **state)
         "{\"time\":6,\"event\":\"transition.prepare\",\"generation\":4,\"next_generation\":5,"
         "\"f\":0,\"k\":1,\"r\":1,\"m\":4,\"why\":\"worker 1 joins\"}\n"
         "{\"time\":6,\"event\":\"transition.done\",\"generation\":5,\"f\":0,\"k\":1,\"r\":1,"
-        "\"m\":4,\"step\":304,\"why\":\"worker 1 joins\"}\n");
+        "\"m\":4,\"step\":304,\"why\":\"worker 1 joins\"}\n"
+        "{\"time\":7,\"event\":\"transition.prepare\",\"generation\":5,\"next_generation\":6,"
+        "\"f\":0,\"k\":1,\"r\":1,\"m\":4,\"why\":\"worker 2 joins\"}\n"
+        "{\"time\":7,\"event\":\"transition.cancelled\",\"generation\":5,\"next_generation\":6,"
+        "\"why\":\"worker 2, which was to join, has ended\"}\n");
     report_expect(page, "cancelled: F 0 \u2192 2</td>");
+    report_expect(page, ">freezing; cancelled: worker 2 was killed</td>");
     report_expect(page, "<tr><td>41</td><td class=\"text\">M 18 \u2192 12</td>");
     report_expect(page, "<tr><td>102</td><td class=\"text\">K 3 \u2192 1, M 12 \u2192 4</td>");
     report_expect(page, "<tr><td>304</td><td class=\"text\">same plan</td>");
+    report_expect(page, "cancelled: same plan</td>");
+    report_expect(page, ">worker 2 joins; cancelled: worker 2, which was to join, has ended</td>");
     assert_int_equal(count_of(page, "<tr><td>41</td><td class=\"text\">"), 1);
     assert_null(strstr(page, "Other micro-batches tried"));
     free(page);
