@@ -162,7 +162,7 @@ static void write_state(bench *b)
     fl_checkpoint_writer_prepare(writer, &state);
     must(fl_checkpoint_writer_wait(writer, fl_deadline_us(WAIT_MS)));
     int64_t started_us = fl_now_us();
-    must(fl_checkpoint_writer_begin(writer, &state, STEP));
+    must(fl_checkpoint_writer_begin(writer, &state, STEP, 0));
     double stall_ms = (double)(fl_now_us() - started_us) * 1e-3;
     must(fl_checkpoint_writer_wait(writer, fl_deadline_us(WAIT_MS)));
     double write_ms = (double)(fl_now_us() - started_us) * 1e-3 - stall_ms;

@@ -27,10 +27,11 @@ static void ask_workers(fl_checkpoints *c, int64_t step, int64_t now_us)
     c->again = false;
     c->target = step;
     c->moved_us = now_us;
-    c->dropped_step = -1;
+    c->dropped_serial = c->serial++;
     fl__checkpoints_free_one(&c->captured);
-    fl_router_command(c->router, c->run->plan,
-                      &(fl_command){.kind = FL_COMMAND_CHECKPOINT, .due_step = step});
+    fl_router_command(
+        c->router, c->run->plan,
+        &(fl_command){.kind = FL_COMMAND_CHECKPOINT, .due_step = step, .serial = c->serial});
 }
 
 /* Where evaluations are judged, no step beyond the next one is asked for: the workers wait there,

@@ -65,6 +65,7 @@ typedef struct fl_checkpoints {
 
     bool asked, again;          /* the workers were asked; are to be asked again */
     int64_t target;             /* the step that they were asked for; 0: the present one */
+    int64_t serial;             /* of the last request; 0: none was made */
     int64_t keep_step;          /* the workers wait there for fl_checkpoints_keep; 0: they do not */
     int64_t best_asked;         /* the last step of fl_checkpoints_keep; 0: none */
     int n_late;                 /* tries for which the workers were already further */
@@ -76,8 +77,10 @@ typedef struct fl_checkpoints {
     fl_checkpoint *captured; /* ②; NULL: nothing is captured */
     int n_open;
     fl_collection *open[FL_CHECKPOINT_OPEN]; /* [n_open] ③, in the order of their steps */
-    int64_t dropped_step;                    /* later reports of this step are dropped; -1: none */
-    uint32_t since;                          /* reports of earlier generations are dropped */
+    /* later reports are dropped: of this request and those before it; of this step, if nobody has
+     * asked for it (-1: none); of generations before `since` */
+    int64_t dropped_serial, dropped_step;
+    uint32_t since;
     bool committing;
     fl_commit *commit;      /* ④; NULL without a store, or once it is given up */
     fl_collection *settled; /* the collection being committed; NULL: a folder is being removed */

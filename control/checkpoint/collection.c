@@ -9,10 +9,11 @@ static int64_t longer_of(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-void fl_collection_begin(fl_collection *collection, int64_t step)
+void fl_collection_begin(fl_collection *collection, int64_t step, int64_t serial)
 {
     memset(collection, 0, sizeof *collection);
     collection->step = step;
+    collection->serial = serial;
 }
 
 /* The first reason stays. */

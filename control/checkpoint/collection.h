@@ -8,6 +8,7 @@
 /* Tens of kilobytes. Zeroed: no report has arrived. */
 typedef struct fl_collection {
     int64_t step;
+    int64_t serial;      /* of the request; 0: nobody asked for it */
     uint32_t generation; /* of the plan whose state it is; holds once a part is reported */
     int n_parts;
     bool reported[FL_MAX_WORKERS]; /* by rank: its part is finished */
@@ -22,8 +23,8 @@ typedef struct fl_collection {
     char why[1100];
 } fl_collection;
 
-/* Begin with the first report of `step`. */
-void fl_collection_begin(fl_collection *collection, int64_t step);
+/* Begin with the first report of `step`, for the request `serial`. */
+void fl_collection_begin(fl_collection *collection, int64_t step, int64_t serial);
 
 /* Add a report of this step. A report that contradicts another one makes the collection fail. */
 void fl_collection_file(fl_collection *collection, int rank,

@@ -17,11 +17,24 @@ void fl__checkpoints_free_one(fl_checkpoint **checkpoint)
     }
 }
 
-void fl__checkpoints_drop_open(fl_checkpoints *c, int i)
+/* A worker may report its part after this: one that was slow, or that left with a change of the
+ * plan and was not awaited. Nobody waits for the others of that part. */
+static fl_collection *take_open(fl_checkpoints *c, int i)
 {
-    fl_free(c->open[i]);
+    fl_collection *taken = c->open[i];
     c->n_open--;
     memmove(&c->open[i], &c->open[i + 1], (size_t)(c->n_open - i) * sizeof c->open[0]);
+    if (taken->serial == 0) {
+        c->dropped_step = taken->step;
+    } else if (taken->serial > c->dropped_serial) {
+        c->dropped_serial = taken->serial;
+    }
+    return taken;
+}
+
+void fl__checkpoints_drop_open(fl_checkpoints *c, int i)
+{
+    fl_free(take_open(c, i));
 }
 
 /* ---- ② ---- */
@@ -80,37 +93,41 @@ static void retarget(fl_checkpoints *c, int64_t step)
     }
 }
 
-static fl_collection *open_collection(fl_checkpoints *c, int64_t step)
+static fl_collection *open_collection(fl_checkpoints *c, int64_t step, int64_t serial)
 {
     fl_collection *collection = NULL;
     if (c->n_open == FL_CHECKPOINT_OPEN ||
         fl_alloc(sizeof *collection, (void **)&collection) != FL_OK) {
         return NULL;
     }
-    fl_collection_begin(collection, step);
-    c->begun_us = c->asked || c->n_open > 0 ? c->begun_us : fl_now_us();
+    fl_collection_begin(collection, step, serial);
+    c->moved_us = fl_now_us();
+    c->begun_us = c->asked || c->n_open > 0 ? c->begun_us : c->moved_us;
     retarget(c, step);
     c->open[c->n_open++] = collection;
     return collection;
 }
 
-static fl_collection *collection_of(fl_checkpoints *c, int64_t step, uint32_t generation)
+/* NULL: this report is dropped. */
+static fl_collection *collection_of(fl_checkpoints *c, int64_t step, int64_t serial,
+                                    uint32_t generation)
 {
-    if (generation < c->since) {
+    bool is_dropped = serial == 0 ? step == c->dropped_step : serial <= c->dropped_serial;
+    if (c->store == NULL || is_dropped || generation < c->since) {
         return NULL;
     }
     for (int i = 0; i < c->n_open; i++) {
         if (c->open[i]->step == step) {
+            c->moved_us = fl_now_us();
             return c->open[i];
         }
     }
-    return c->store == NULL || step == c->dropped_step ? NULL : open_collection(c, step);
+    return open_collection(c, step, serial);
 }
 
 void fl_checkpoints_file(fl_checkpoints *c, int rank, const fl_checkpoint_file_report *report)
 {
-    fl_collection *collection = collection_of(c, report->step, report->generation);
-    c->moved_us = fl_now_us();
+    fl_collection *collection = collection_of(c, report->step, report->serial, report->generation);
     if (collection != NULL) {
         fl_collection_file(collection, rank, report);
     }
@@ -118,8 +135,7 @@ void fl_checkpoints_file(fl_checkpoints *c, int rank, const fl_checkpoint_file_r
 
 void fl_checkpoints_part(fl_checkpoints *c, int rank, const fl_checkpoint_part_report *report)
 {
-    fl_collection *collection = collection_of(c, report->step, report->generation);
-    c->moved_us = fl_now_us();
+    fl_collection *collection = collection_of(c, report->step, report->serial, report->generation);
     if (collection != NULL) {
         fl_collection_part(collection, rank, report);
     }
@@ -218,14 +234,6 @@ static void report_lost_best(fl_checkpoints *c, int64_t step, const char *why)
     }
 }
 
-/* A worker that leaves with a change of the plan is not awaited once the plan has changed, and may
- * report a part of the state before the change. Nobody waits for the others of that part. */
-static void drop_late_parts(fl_checkpoints *c, const fl_collection *dropped)
-{
-    uint32_t now = c->run->plan->generation;
-    c->since = dropped->generation < now && c->since < now ? now : c->since;
-}
-
 /* The workers' state is one that the controller has not captured: they were further than the step
  * asked for, or a worker reported a change of the plan at that step before the leader reported the
  * step before it. A change with a step of its own waits for the capture (fl_elastic_watch); one
@@ -248,7 +256,6 @@ static void try_again(fl_checkpoints *c)
         return;
     }
     report_lost_best(c, step, why);
-    drop_late_parts(c, c->open[0]);
     c->again = c->asked;
     c->asked = false;
     fl__checkpoints_free_one(&c->captured);
@@ -294,10 +301,8 @@ void fl__checkpoints_settle(fl_checkpoints *c)
         fl__checkpoints_fail_open(c, fl_errmsg());
         return;
     }
-    c->settled = first;
+    c->settled = take_open(c, 0);
     c->captured = NULL;
-    c->open[0] = NULL;
-    fl__checkpoints_drop_open(c, 0);
 }
 
 /* The thread has ended. */
@@ -385,6 +390,7 @@ bool fl_checkpoints_regroup(fl_checkpoints *c, int64_t step, const char *why)
         fl__checkpoints_capture_now(c); /* before the plan changes */
     }
     c->since = fl_elastic_next_generation(c->elastic);
+    c->dropped_step = -1; /* they may write it again */
     return saved;
 }
 
@@ -421,10 +427,10 @@ void fl__checkpoints_watch_deadline(fl_checkpoints *c, int64_t now_us)
         now_us - c->moved_us <= c->run->options->job->fault.deadline_ms * 1000) {
         return;
     }
-    c->dropped_step = c->n_open > 0 ? c->open[0]->step : c->target;
     if (c->n_open > 0) {
         fl__checkpoints_fail_open(c, name_awaited(c, now_us, why, sizeof why));
     } else {
+        c->dropped_serial = c->serial;
         fl__checkpoints_fail_ticket(c, c->target, name_awaited(c, now_us, why, sizeof why));
     }
 }

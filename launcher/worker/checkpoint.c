@@ -90,18 +90,21 @@ void fl_worker_checkpoint_follow(fl_worker_state *w, int64_t step)
     }
 }
 
-fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step)
+fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step, int64_t serial)
 {
     bool ready = w->writer != NULL, all;
     w->saved_step = step;
+    w->saved_serial = serial;
     if (w->c->apart) {
         ready = ready && !fl_checkpoint_writer_is_busy(w->writer) &&
                 fl_head_keeper(&w->now->plan, w->c->n_head, 0) >= 0;
     }
     FL_TRY(agree(w, ready, &all));
     if (!all) {
-        fl_checkpoint_part_report report = {
-            .step = step, .generation = w->now->plan.generation, .status = FL_EINVAL};
+        fl_checkpoint_part_report report = {.step = step,
+                                            .serial = serial,
+                                            .generation = w->now->plan.generation,
+                                            .status = FL_EINVAL};
         snprintf(report.text, sizeof report.text, "%s",
                  w->c->apart ? "a worker cannot write its part now"
                              : "this run has no folder for checkpoints");
@@ -111,7 +114,7 @@ fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step)
     fl_link_doing(w->link, "copying a checkpoint");
     fl_checkpoint_state state = fl_worker_saved_state(w);
     fl_flight_enter(FL_FLIGHT_CHECKPOINT, -1, -1, 0);
-    fl_status status = fl_checkpoint_writer_begin(w->writer, &state, step);
+    fl_status status = fl_checkpoint_writer_begin(w->writer, &state, step, serial);
     if (status != FL_OK) {
         return fl_within(status, "the checkpoint after step %lld", (long long)step);
     }
@@ -136,7 +139,7 @@ fl_status fl_worker_checkpoint_last(fl_worker_state *w)
     }
     fl_checkpoint_state state = fl_worker_saved_state(w);
     fl_checkpoint_writer_check_links(w->writer, &state);
-    return fl_worker_checkpoint(w, w->step);
+    return fl_worker_checkpoint(w, w->step, 0);
 }
 
 void fl_worker_checkpoint_regroup(fl_worker_state *w, int64_t step, bool saved)
@@ -159,8 +162,8 @@ void fl_worker_checkpoint_leave(fl_worker_state *w, bool give_up)
 
 void fl_worker_checkpoint_settle(fl_worker_state *w)
 {
-    fl_checkpoint_part_report report = {.step = w->saved_step,
-                                        .generation = w->now->plan.generation};
+    fl_checkpoint_part_report report = {
+        .step = w->saved_step, .serial = w->saved_serial, .generation = w->now->plan.generation};
     if (w->writer == NULL) {
         return;
     }

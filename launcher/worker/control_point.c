@@ -81,7 +81,7 @@ static fl_status apply_command(worker *w, const fl_control_message *what, bool *
         fl_setting_apply(w, &what->command.setting, what->step);
         break;
     case FL_COMMAND_CHECKPOINT:
-        FL_TRY(fl_worker_checkpoint(w, what->step));
+        FL_TRY(fl_worker_checkpoint(w, what->step, what->command.serial));
         break;
     case FL_COMMAND_SNAPSHOT:
         FL_TRY(fl_worker_snapshot(w, what->step, what->command.serial));

@@ -61,8 +61,9 @@ typedef struct fl_worker_state {
     fl_checkpoint_far far; /* of the checkpoint that begins, where the hosts share no files */
     fl_checkpoint_writer *writer; /* NULL: the run has no folder for checkpoints */
     fl_snapshot_writer *snapshots;
-    int64_t saved_step; /* of the last checkpoint that this worker began, -1: none */
-    int64_t step;       /* the next step */
+    int64_t saved_step;   /* of the last checkpoint that this worker began, -1: none */
+    int64_t saved_serial; /* of the request for that one; 0: nobody asked for it */
+    int64_t step;         /* the next step */
     int64_t held_us; /* since when all workers have waited at a step for an answer; 0: they train */
     int64_t n_commands;   /* that were applied; the same on every member of the run */
     int64_t last_setting; /* the serial number of the last setting that was applied */
@@ -234,8 +235,9 @@ void fl_worker_checkpoint_follow(fl_worker_state *w, int64_t step);
 
 /* Begin a checkpoint of the state after `step` steps: training stands still while this worker's
  * part of it is copied. The rest happens in the background, and the controller receives the result;
- * a failure to write does not end the run. Fails with the device. */
-fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step) FL_MUST_CHECK;
+ * a failure to write does not end the run. serial: of the controller's request; 0: there was none.
+ * Fails with the device. */
+fl_status fl_worker_checkpoint(fl_worker_state *w, int64_t step, int64_t serial) FL_MUST_CHECK;
 
 /* The same at the end of the run, if it keeps checkpoints and this step has none yet. */
 fl_status fl_worker_checkpoint_last(fl_worker_state *w) FL_MUST_CHECK;

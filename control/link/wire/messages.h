@@ -147,7 +147,7 @@ typedef struct fl_command {
     int64_t due_step;   /* PREPARE: the step at which all wait for the commit; COMMIT, CANCEL, PASS,
                            END: the step that is answered; CHECKPOINT, SNAPSHOT: the step to be saved;
                            0: none */
-    int64_t serial;     /* SNAPSHOT: of the request, above 0 */
+    int64_t serial;     /* CHECKPOINT, SNAPSHOT: of the request, above 0 */
     fl_due_kind due;    /* COMMIT, CANCEL, PASS, END: the kind of answer */
     fl_plan plan;       /* PREPARE: the next generation's */
     fl_setting setting; /* SETTING */

@@ -5,7 +5,7 @@
 #include "control/link/wire/bytes.h"
 #include "control/link/wire/wire.h"
 
-enum { FL_WIRE_CHECKPOINT_FILE_BYTES = 3 * 8 + 3 * 4 };
+enum { FL_WIRE_CHECKPOINT_FILE_BYTES = 4 * 8 + 3 * 4 };
 void fl_wire_put_checkpoint_file(fl_writer *w, const fl_checkpoint_file_report *report);
 bool fl_wire_get_checkpoint_file(fl_reader *r, uint32_t generation,
                                  fl_checkpoint_file_report *report);

@@ -90,14 +90,19 @@ static bool is_answer(fl_command_kind kind)
            kind == FL_COMMAND_END;
 }
 
+/* To save the state. */
+static bool is_request(fl_command_kind kind)
+{
+    return kind == FL_COMMAND_CHECKPOINT || kind == FL_COMMAND_SNAPSHOT;
+}
+
 size_t fl_wire_command_size(const fl_command *command)
 {
-    size_t rest = command->kind == FL_COMMAND_PREPARE      ? 8 + fl_wire_plan_size(&command->plan)
-                  : command->kind == FL_COMMAND_SETTING    ? FL_WIRE_SETTING_BYTES
-                  : command->kind == FL_COMMAND_CHECKPOINT ? 8
-                  : command->kind == FL_COMMAND_SNAPSHOT   ? 8 + 8
-                  : is_answer(command->kind)               ? 8 + 4
-                                                           : 0;
+    size_t rest = command->kind == FL_COMMAND_PREPARE   ? 8 + fl_wire_plan_size(&command->plan)
+                  : command->kind == FL_COMMAND_SETTING ? FL_WIRE_SETTING_BYTES
+                  : is_request(command->kind)           ? 8 + 8
+                  : is_answer(command->kind)            ? 8 + 4
+                                                        : 0;
     return 4 + rest;
 }
 
@@ -109,9 +114,7 @@ void fl_wire_put_command(fl_writer *w, const fl_command *command)
         fl_wire_put_plan(w, &command->plan);
     } else if (command->kind == FL_COMMAND_SETTING) {
         fl_wire_put_setting(w, &command->setting);
-    } else if (command->kind == FL_COMMAND_CHECKPOINT) {
-        fl_put_i64(w, command->due_step);
-    } else if (command->kind == FL_COMMAND_SNAPSHOT) {
+    } else if (is_request(command->kind)) {
         fl_put_i64(w, command->due_step);
         fl_put_i64(w, command->serial);
     } else if (is_answer(command->kind)) {
@@ -144,11 +147,7 @@ bool fl_wire_get_command(fl_reader *r, fl_command *command)
     if (kind == FL_COMMAND_SETTING) {
         return fl_wire_get_setting(r, &command->setting);
     }
-    if (kind == FL_COMMAND_CHECKPOINT) {
-        command->due_step = fl_get_i64(r);
-        return command->due_step >= 0;
-    }
-    if (kind == FL_COMMAND_SNAPSHOT) {
+    if (is_request(command->kind)) {
         command->due_step = fl_get_i64(r);
         command->serial = fl_get_i64(r);
         return command->due_step >= 0 && command->serial > 0;

@@ -32,6 +32,7 @@ enum { FL_CHECKPOINT_NAME_MAX = 48 };
  * durable checkpoint: its bytes and hash are those of that checkpoint, and 0 here. */
 typedef struct fl_checkpoint_file_report {
     int64_t step;        /* finished steps */
+    int64_t serial;      /* of the request; 0: the last checkpoint, which nobody asks for */
     uint32_t generation; /* of the plan whose state it is */
     int32_t layer;
     fl_checkpoint_part part;
@@ -46,9 +47,9 @@ typedef struct fl_checkpoint_file_report {
  * copy_us   for which training stood still
  * write_us  from the end of the copy until the last file was on the disk */
 typedef struct fl_checkpoint_part_report {
-    int64_t step;
-    uint32_t generation; /* of the plan whose state it is */
-    int32_t n_files;     /* on the disk, linked ones included */
+    int64_t step, serial; /* as in fl_checkpoint_file_report */
+    uint32_t generation;  /* of the plan whose state it is */
+    int32_t n_files;      /* on the disk, linked ones included */
     int64_t bytes, copy_us, write_us;
     int64_t buffer_bytes; /* host memory that the worker keeps for copies */
     fl_status status;

@@ -27,6 +27,7 @@ static void report_file(fl_checkpoint_writer *w, const fl__checkpoint_item *file
                         const fl_checkpoint_file *done)
 {
     fl_checkpoint_file_report report = {.step = w->report.step,
+                                        .serial = w->report.serial,
                                         .generation = w->report.generation,
                                         .layer = file->layer,
                                         .part = file->part,

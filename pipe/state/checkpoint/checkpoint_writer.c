@@ -397,10 +397,11 @@ static fl_status copy_state(fl_checkpoint_writer *w, const fl_checkpoint_state *
 }
 
 fl_status fl_checkpoint_writer_begin(fl_checkpoint_writer *w, const fl_checkpoint_state *state,
-                                     int64_t step)
+                                     int64_t step, int64_t serial)
 {
     int64_t started_us = fl_now_us();
-    fl_checkpoint_part_report report = {.step = step, .generation = state->plan->generation};
+    fl_checkpoint_part_report report = {
+        .step = step, .serial = serial, .generation = state->plan->generation};
     fl_background_await(&w->background, take_room_ahead);
     if (fl_checkpoint_writer_is_busy(w)) {
         end_part(w, &report, fl_fail(FL_EBUSY, "the checkpoint before is still being written"));

@@ -77,11 +77,12 @@ void fl_checkpoint_writer_follow(fl_checkpoint_writer *writer, const fl_plan *pl
  * checkpoint is being written, begin takes it. */
 void fl_checkpoint_writer_prepare(fl_checkpoint_writer *writer, const fl_checkpoint_state *state);
 
-/* ① and ② of a checkpoint after `step` steps, which then continues in the background. A checkpoint
+/* ① and ② of a checkpoint after `step` steps, which then continues in the background. serial: of
+ * the request, for the reports; 0: nobody has asked for it. A checkpoint
  * that cannot be written, or that comes while another is being written, ends with a report; only a
  * failure of the device is returned, and with `far`, one for which others would wait: FL_ENOMEM. */
 fl_status fl_checkpoint_writer_begin(fl_checkpoint_writer *writer, const fl_checkpoint_state *state,
-                                     int64_t step) FL_MUST_CHECK;
+                                     int64_t step, int64_t serial) FL_MUST_CHECK;
 
 /* Compare the files that the next checkpoint would link now, in the calling thread, so that it
  * writes those that are damaged: for a last checkpoint, which no other one follows. Nothing is

@@ -27,12 +27,12 @@ static void save_while_both_go_on(const rank_env *env)
     far_rank_open(env, folder, &run, &s);
     fl_checkpoint_writer *writer = run.worker[env->rank].writer;
     if (env->rank == 1) {
-        RANK_OK(fl_checkpoint_writer_begin(writer, &s.state, STEP));
+        RANK_OK(fl_checkpoint_writer_begin(writer, &s.state, STEP, 0));
         RANK_CHECK(fl_checkpoint_writer_is_busy(writer));
     }
     RANK_OK(far_rank_meet(&s));
     if (env->rank == 0) {
-        RANK_OK(fl_checkpoint_writer_begin(writer, &s.state, STEP));
+        RANK_OK(fl_checkpoint_writer_begin(writer, &s.state, STEP, 0));
     }
     for (int i = 0; i < 20; i++) {
         RANK_OK(far_rank_meet(&s));
@@ -56,7 +56,7 @@ static void give_up_what_is_on_its_way(const rank_env *env)
     if (env->rank == 0) {
         RANK_CHECK(far_rank_meet(&s) != FL_OK); /* the other one breaks the group */
     } else {
-        RANK_OK(fl_checkpoint_writer_begin(writer, &s.state, STEP));
+        RANK_OK(fl_checkpoint_writer_begin(writer, &s.state, STEP, 0));
         fl_checkpoint_writer_leave_messages(writer, true);
         RANK_CHECK(fl_message_state(s.messages) != FL_OK);
         RANK_OK(fl_checkpoint_writer_wait(writer, fl_deadline_us(FAR_PATIENCE_MS)));
@@ -75,7 +75,7 @@ static void destroy_with_files_on_their_way(const rank_env *env)
     if (env->rank == 0) {
         RANK_CHECK(far_rank_meet(&s) != FL_OK);
     } else {
-        RANK_OK(fl_checkpoint_writer_begin(writer, &s.state, STEP));
+        RANK_OK(fl_checkpoint_writer_begin(writer, &s.state, STEP, 0));
         fl_checkpoint_writer_destroy(&run.worker[1].writer);
         RANK_CHECK(run.n_parts == 0);
     }

@@ -112,12 +112,12 @@ static void take_while_both_go_on(const rank_env *env)
     fl_snapshot_want(&s.snapshot, 1, 1);
     if (env->rank == 1) {
         begin(&s, 1);
-        RANK_OK(fl_checkpoint_writer_begin(checkpoint, &s.rank.state, STEP));
+        RANK_OK(fl_checkpoint_writer_begin(checkpoint, &s.rank.state, STEP, 0));
         RANK_CHECK(!fl_snapshot_writer_is_ready(s.writer, &run.plan, 1));
     }
     RANK_OK(far_rank_meet(&s.rank));
     if (env->rank == 0) {
-        RANK_OK(fl_checkpoint_writer_begin(checkpoint, &s.rank.state, STEP));
+        RANK_OK(fl_checkpoint_writer_begin(checkpoint, &s.rank.state, STEP, 0));
         begin(&s, 1);
     }
     for (int i = 0; i < 20; i++) {

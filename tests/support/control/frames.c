@@ -146,13 +146,14 @@ fl_wire_message frame_of(fl_wire_type type)
         break;
     case FL_WIRE_CHECKPOINT_FILE:
         f.checkpoint_file = (fl_checkpoint_file_report){.step = 500,
+                                                        .serial = 3,
                                                         .layer = 3,
                                                         .part = FL_CHECKPOINT_MOMENTS,
                                                         .bytes = INT64_C(5000000000),
                                                         .xxh64 = UINT64_C(0xfedcba9876543210)};
         break;
     case FL_WIRE_CHECKPOINT_PART:
-        f.checkpoint_part = (fl_checkpoint_part_report){500, 7, 4, 1234, 5, 6, 99, FL_EIO, ""};
+        f.checkpoint_part = (fl_checkpoint_part_report){500, 3, 7, 4, 1234, 5, 6, 99, FL_EIO, ""};
         snprintf(f.checkpoint_part.text, sizeof f.checkpoint_part.text, "No space left on device");
         break;
     case FL_WIRE_SNAPSHOT:

@@ -159,7 +159,7 @@ void saved_run_save(saved_run *run, int64_t step)
         saved_worker *w = &run->worker[rank];
         const fl_checkpoint_state state = {
             .plan = &run->plan, .params = w->active ? &w->params : NULL, .parked = &w->parked};
-        assert_int_equal(fl_checkpoint_writer_begin(w->writer, &state, step), FL_OK);
+        assert_int_equal(fl_checkpoint_writer_begin(w->writer, &state, step, 0), FL_OK);
     }
     for (int rank = 0; rank < run->plan.n_workers; rank++) {
         assert_int_equal(

@@ -23,7 +23,7 @@ static int set_up(void **state)
     collection = calloc(1, sizeof *collection);
     checkpoint = make_checkpoint(STEP, 1);
     before = make_checkpoint(STEP / 2, 2);
-    fl_collection_begin(collection, STEP);
+    fl_collection_begin(collection, STEP, 1);
     return collection == NULL ? -1 : 0;
 }
 
@@ -125,11 +125,11 @@ static void test_collection__reports_that_contradict_each_other_fail(void **stat
     add_file(0, 1, FL_CHECKPOINT_WEIGHTS, 5, false);
     add_file(1, 1, FL_CHECKPOINT_WEIGHTS, 5, false);
     assert_int_equal(finish("worker 1: weights-001.safetensors was written twice"), FL_EFAILED);
-    fl_collection_begin(collection, STEP);
+    fl_collection_begin(collection, STEP, 1);
     add_part(0, 3, FL_OK, "");
     add_part(0, 3, FL_OK, "");
     assert_int_equal(finish("worker 0: reported its part twice"), FL_EFAILED);
-    fl_collection_begin(collection, STEP);
+    fl_collection_begin(collection, STEP, 1);
     add_part(0, 3, FL_OK, "");
     add_part(1, 4, FL_OK, "");
     assert_int_equal(finish("worker 1: wrote the state of another generation"), FL_EFAILED);

@@ -255,8 +255,9 @@ static void test_link__hands_a_command_over_once(void **state)
 static void send_command(rig *r, fl_command_kind kind, int64_t due_step)
 {
     unsigned char bytes[256];
-    fl_wire_message frame = {
-        .type = FL_WIRE_COMMAND, .rank = 5, .command = {.kind = kind, .due_step = due_step}};
+    fl_wire_message frame = {.type = FL_WIRE_COMMAND,
+                             .rank = 5,
+                             .command = {.kind = kind, .due_step = due_step, .serial = 1}};
     fl_wire_put(&frame, bytes);
     send_bytes(r, "link", bytes, fl_wire_size(&frame));
 }

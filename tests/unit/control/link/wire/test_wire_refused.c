@@ -114,24 +114,28 @@ static void test_wire__refuses_checkpoints_that_cannot_be(void **state)
     (void)state;
     enum { BODY = FL_WIRE_HEADER_BYTES };
     refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 7, 0x80);  /* a negative step */
-    refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 25, 2);    /* layer 515 */
-    refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 27, 0x80); /* a negative layer */
-    refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 28, 2);    /* neither weights nor moments */
-    refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 32, 1);    /* linked, with bytes of its own */
+    refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 33, 2);    /* layer 515 */
+    refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 35, 0x80); /* a negative layer */
+    refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 36, 2);    /* neither weights nor moments */
+    refuses_with(FL_WIRE_CHECKPOINT_FILE, BODY + 40, 1);    /* linked, with bytes of its own */
     refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 15, 0x80); /* negative bytes */
-    refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 41, 5);    /* more files than layers have */
-    refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 44, 1);    /* no status */
+    refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 49, 5);    /* more files than layers have */
+    refuses_with(FL_WIRE_CHECKPOINT_PART, BODY + 52, 1);    /* no status */
     refuses_with(FL_WIRE_SNAPSHOT, BODY + 15, 0x80);        /* negative bytes */
     refuses_with(FL_WIRE_SNAPSHOT, BODY + 31, 0x80);        /* a negative serial number */
     refuses_with(FL_WIRE_SNAPSHOT, BODY + 32, 2);           /* neither moves nor does not */
     refuses_with(FL_WIRE_SNAPSHOT, BODY + 33, 1);           /* no status */
-    fl_wire_message frame = {.type = FL_WIRE_COMMAND,
-                             .command = {.kind = FL_COMMAND_CHECKPOINT, .due_step = -1}};
-    fl_wire_message back;
-    size_t n;
-    unsigned char *bytes = frame_encode(&frame, &n);
-    assert_int_equal(frame_decode(bytes, n, &back), FL_EFORMAT);
-    free(bytes);
+    static const fl_command commands[] = {
+        {.kind = FL_COMMAND_CHECKPOINT, .due_step = -1, .serial = 1},
+        {.kind = FL_COMMAND_CHECKPOINT, .due_step = 1, .serial = 0},
+    };
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        fl_wire_message frame = {.type = FL_WIRE_COMMAND, .command = commands[i]}, back;
+        size_t n;
+        unsigned char *bytes = frame_encode(&frame, &n);
+        assert_int_equal(frame_decode(bytes, n, &back), FL_EFORMAT);
+        free(bytes);
+    }
 }
 
 /* The controller adds up what workers report, and counts on from it. Would catch: a value near 2^63
@@ -153,8 +157,8 @@ static void test_wire__refuses_what_sums_cannot_hold(void **state)
         {FL_WIRE_READY, 1, {0}},
         {FL_WIRE_CACHE, 12, {0, 8, 24, 32, 40, 48, 56, 80, 88, 96, 104, 112}},
         {FL_WIRE_CACHE_TIERS, 2, {0, 8}},
-        {FL_WIRE_CHECKPOINT_FILE, 2, {0, 8}},
-        {FL_WIRE_CHECKPOINT_PART, 5, {0, 8, 16, 24, 32}},
+        {FL_WIRE_CHECKPOINT_FILE, 3, {0, 8, 24}},
+        {FL_WIRE_CHECKPOINT_PART, 6, {0, 8, 16, 24, 32, 40}},
         {FL_WIRE_SNAPSHOT, 3, {0, 8, 16}},
         {FL_WIRE_PREPARED, 1, {4}},
         {FL_WIRE_TRANSITION, 11, {0, 8, 16, 24, 32, 40, 48, 56, 68, 80, 88}},

@@ -136,11 +136,11 @@ static void test_writer__takes_one_checkpoint_at_a_time(void **state)
     sem_init(&go_on, 0, 0);
     assert_int_equal(fl_checkpoint_writer_create(&options, &writer), FL_OK);
     fl_checkpoint_writer_prepare(writer, &now);
-    assert_int_equal(fl_checkpoint_writer_begin(writer, &now, 10), FL_OK);
+    assert_int_equal(fl_checkpoint_writer_begin(writer, &now, 10, 0), FL_OK);
     sem_wait(&reached);
     assert_int_equal(fl_checkpoint_writer_wait(writer, fl_deadline_us(1)), FL_EDEADLINE);
     fl_checkpoint_writer_prepare(writer, &now); /* nothing, while a checkpoint is written */
-    assert_int_equal(fl_checkpoint_writer_begin(writer, &now, 20), FL_OK);
+    assert_int_equal(fl_checkpoint_writer_begin(writer, &now, 20, 0), FL_OK);
     assert_int_equal(parts[0].step, 20);
     assert_int_equal(parts[0].status, FL_EBUSY);
     for (int i = 0; i < 1000; i++) {
@@ -190,7 +190,7 @@ static void test_writer__takes_the_next_once_the_last_is_reported(void **state)
     sem_init(&reached, 0, 0);
     assert_int_equal(fl_checkpoint_writer_create(&options, &writer), FL_OK);
     for (int step = 1; step <= 50; step++) {
-        assert_int_equal(fl_checkpoint_writer_begin(writer, &now, step), FL_OK);
+        assert_int_equal(fl_checkpoint_writer_begin(writer, &now, step, 0), FL_OK);
         sem_wait(&reached);
         assert_int_equal(atomic_load(&last_status), FL_OK);
     }
@@ -215,7 +215,7 @@ static void test_writer__returns_a_failure_of_the_device(void **state)
                                      .parked = &saved_rig.run.worker[0].parked};
     const fl_async_fault fault = {.entry = "copy_out", .n = 3};
     assert_int_equal(fl_device_async_fail(device, &fault), FL_OK);
-    assert_int_not_equal(fl_checkpoint_writer_begin(saved_rig.run.worker[0].writer, &now, 10),
+    assert_int_not_equal(fl_checkpoint_writer_begin(saved_rig.run.worker[0].writer, &now, 10, 0),
                          FL_OK);
     assert_int_equal(saved_rig.run.n_parts, 0);
     saved_run_close(&saved_rig.run);
