@@ -5,8 +5,8 @@
 
 fl_status fl_io_status(int error)
 {
-    static const int passing[] = {ENOSPC, EDQUOT, EIO,       ENOMEM,   ENFILE,
-                                  EAGAIN, ESTALE, EREMOTEIO, ETIMEDOUT};
+    static const int passing[] = {ENOSPC, EDQUOT, EIO,    ENOMEM,    EMFILE,
+                                  ENFILE, EAGAIN, ESTALE, EREMOTEIO, ETIMEDOUT};
     for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
         if (passing[i] == error) {
             return FL_EFAILED;

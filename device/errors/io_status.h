@@ -4,10 +4,9 @@
 
 #include <frostline/status.h>
 
-/* FL_EFAILED: a file system is full or answers no more, or the machine has no room, which passes
- * without a change of the job; FL_EIO: everything else, as a folder that may not be written.
- * error     errno
- * Threads   pure; any */
+/* FL_EFAILED: a file system is full or answers no more, or the machine has no room, or no
+ * descriptor is left, which passes without a change of the job; FL_EIO: everything else, as a
+ * folder that may not be written. error     errno Threads   pure; any */
 fl_status fl_io_status(int error);
 
 /* Whether the same command fails again until the user corrects what the message names.

@@ -44,8 +44,8 @@ fl_status fl_run_proof_write(int dir_fd, char name[FL_RUN_PROOF_TEXT])
              (unsigned long long)random[1]);
     int error = make_file(dir_fd, made);
     if (error != 0) {
-        return fl_fail(error == EMFILE ? FL_EFAILED : fl_io_status(error),
-                       "cannot write %s to the run directory: %s", made, strerror(error));
+        return fl_fail(fl_io_status(error), "cannot write %s to the run directory: %s", made,
+                       strerror(error));
     }
     snprintf(name, FL_RUN_PROOF_TEXT, "%s", made);
     return FL_OK;

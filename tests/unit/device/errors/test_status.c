@@ -1,5 +1,8 @@
 /* Status codes and their messages. Would catch: a code without a text, a message that is built from
  * itself, and one that overruns its buffer. */
+#include "device/errors/io_status.h"
+
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,6 +40,20 @@ static void test_status__numbers_never_change(void **state)
     assert_int_equal(n, sizeof numbers / sizeof *numbers);
     for (int i = 0; i < n; i++) {
         assert_int_equal(numbers[i], -i);
+    }
+}
+
+/* Would catch: a run without a free descriptor that a scheduler takes for one with a wrong job. */
+static void test_status__a_limit_that_is_reached_is_no_bad_input(void **state)
+{
+    (void)state;
+    static const int passing[] = {ENOSPC, ENOMEM, EMFILE, ENFILE};
+    static const int lasting[] = {EACCES, ENOENT, EROFS, ENAMETOOLONG};
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+        assert_false(fl_status_is_bad_input(fl_io_status(passing[i])));
+    }
+    for (size_t i = 0; i < sizeof lasting / sizeof *lasting; i++) {
+        assert_true(fl_status_is_bad_input(fl_io_status(lasting[i])));
     }
 }
 
@@ -128,6 +145,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_status__every_code_has_a_text),
         cmocka_unit_test(test_status__numbers_never_change),
+        cmocka_unit_test(test_status__a_limit_that_is_reached_is_no_bad_input),
         cmocka_unit_test(test_status__three_codes_mean_regroup),
         cmocka_unit_test(test_fail__gives_the_code_and_keeps_the_message),
         cmocka_unit_test(test_fail__may_quote_the_present_message),
