@@ -72,10 +72,10 @@ static void put_start(const fl_hosts *hosts, const bool *awaited, int n, const c
                       const char *run_dir, char *text)
 {
     char run[RUN_BYTES], agents[4 * FL_HOSTS_ENDPOINT_MAX], start[COMMANDS_BYTES];
-    char commands[COMMANDS_BYTES];
+    char commands[COMMANDS_BYTES], folder[PATH_MAX];
     snprintf(start, sizeof start, "%s agent --join %s --key %s/" FL_HOSTS_KEY_FILE, program,
              fl_shell_shown(hosts->agents, agents, sizeof agents),
-             fl_shell_shown(run_dir, run, sizeof run));
+             fl_shell_shown(fl_hosts_key_folder(hosts, run_dir, folder), run, sizeof run));
     if (put_commands(hosts, awaited, start, commands, sizeof commands)) {
         snprintf(text, FL_HOST_AWAITED_TEXT, "; %s starts the agent:%s",
                  n == 1 ? "there, this command" : "on each of them, its command", commands);

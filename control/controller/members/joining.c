@@ -332,6 +332,22 @@ bool fl_joining_is_half_in(const fl_controller *controller, int rank)
     return j->state == FL_JOINING_ASKED && j->generation == controller->elastic.plan.generation;
 }
 
+static fl_status fail_without_devices(const fl_controller *controller, int n)
+{
+    const fl_hosts *hosts = controller->facts.hosts;
+    char devices[FL_COUNT_BYTES], program[FL_SHELL_PATH_BYTES], agents[4 * FL_HOSTS_ENDPOINT_MAX];
+    char folder[PATH_MAX], shown[FL_SHELL_PATH_BYTES];
+    return fl_fail(
+        FL_EINVAL,
+        "the hosts of this run lack %s; on a host with as many, this command adds it:\n%s agent "
+        "--join %s --key %s/" FL_HOSTS_KEY_FILE " --devices %d",
+        fl_count(n, "device", devices), fl_program_shown(program, sizeof program),
+        fl_shell_shown(hosts->agents, agents, sizeof agents),
+        fl_shell_shown(fl_hosts_key_folder(hosts, controller->options->run_dir, folder), shown,
+                       sizeof shown),
+        n);
+}
+
 bool fl_joining_want(fl_controller *controller, int n, int64_t now_us)
 {
     int n_coming = 0;
@@ -354,16 +370,7 @@ bool fl_joining_want(fl_controller *controller, int n, int64_t now_us)
         n_coming += j->state != FL_JOINING_NONE;
     }
     if (n_coming < n && controller->facts.hosts != NULL && can_join(controller)) {
-        char devices[FL_COUNT_BYTES], run[FL_SHELL_PATH_BYTES], agents[4 * FL_HOSTS_ENDPOINT_MAX];
-        char program[FL_SHELL_PATH_BYTES];
-        return fl_fail(FL_EINVAL,
-                       "the hosts of this run lack %s; on a host with as many, this command adds "
-                       "it:\n%s agent --join %s --key %s/" FL_HOSTS_KEY_FILE " --devices %d",
-                       fl_count(n - n_coming, "device", devices),
-                       fl_program_shown(program, sizeof program),
-                       fl_shell_shown(controller->facts.hosts->agents, agents, sizeof agents),
-                       fl_shell_shown(controller->options->run_dir, run, sizeof run),
-                       n - n_coming) == FL_OK;
+        return fail_without_devices(controller, n - n_coming) == FL_OK;
     }
     return n_coming >= n || fl_fail(FL_EINVAL, "this run starts no worker again") == FL_OK;
 }

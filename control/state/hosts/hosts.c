@@ -45,3 +45,13 @@ const char *fl_hosts_ports_text(const uint16_t ports[2], char text[FL_HOSTS_PORT
              ports[1]);
     return text;
 }
+
+const char *fl_hosts_key_folder(const fl_hosts *hosts, const char *run_dir, char text[PATH_MAX])
+{
+    const char *slash = strrchr(hosts->key_path, '/');
+    if (!hosts->apart || slash == NULL) {
+        return run_dir;
+    }
+    snprintf(text, PATH_MAX, "%.*s", (int)(slash - hosts->key_path), hosts->key_path);
+    return text;
+}

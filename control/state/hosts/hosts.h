@@ -54,6 +54,10 @@ typedef struct fl_hosts {
 enum { FL_HOSTS_PORTS_TEXT = 40 };
 const char *fl_hosts_ports_text(const uint16_t ports[2], char text[FL_HOSTS_PORTS_TEXT]);
 
+/* The folder of hosts.key, as another host has it: the run directory; or, of hosts that share no
+ * files and whose head has got its keys from a file, that of this file. */
+const char *fl_hosts_key_folder(const fl_hosts *hosts, const char *run_dir, char text[PATH_MAX]);
+
 /* The index of the host that this rank is on; -1: none is, so far. Pure. */
 int fl_hosts_of(const fl_hosts *hosts, int rank);
 

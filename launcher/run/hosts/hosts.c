@@ -40,9 +40,7 @@ void fl_hosts_of_job(const fl_job *job, fl_cluster_file *out)
 static fl_status read_head_keys(const char *path, fl_hosts *out)
 {
     fl_status status = fl_hosts_read_head_key(path, &out->keys, out->secret);
-    if (realpath(path, out->key_path) == NULL) {
-        snprintf(out->key_path, sizeof out->key_path, "%s", path);
-    }
+    fl_hosts_key_path(path, out->key_path);
     return status == FL_OK ? FL_OK : fl_within(status, "--key");
 }
 

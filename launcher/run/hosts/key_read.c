@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -80,6 +81,17 @@ fl_status fl_hosts_read_key(const char *path, fl_curve_keys *out)
 fl_status fl_hosts_read_head_key(const char *path, fl_curve_keys *out, char head[FL_CURVE_KEY])
 {
     return read_file(path, out, head);
+}
+
+void fl_hosts_key_path(const char *path, char whole[PATH_MAX])
+{
+    char folder[PATH_MAX], found[PATH_MAX];
+    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    snprintf(folder, sizeof folder, "%.*s/.", (int)(name - path), path);
+    if (realpath(slash == NULL ? "." : folder, found) == NULL ||
+        snprintf(whole, PATH_MAX, "%s/%s", found, name) >= PATH_MAX) {
+        snprintf(whole, PATH_MAX, "%s", path);
+    }
 }
 
 /* ---- from standard input ---- */

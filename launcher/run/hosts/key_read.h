@@ -16,4 +16,8 @@ fl_status fl_hosts_read_key_input(int fd, int64_t wait_ms, fl_curve_keys *out) F
 fl_status fl_hosts_read_head_key(const char *path, fl_curve_keys *out,
                                  char head[FL_CURVE_KEY]) FL_MUST_CHECK;
 
+/* As other processes find this file: absolute, but with its name as it is. What is mounted from a
+ * Secret of Kubernetes are links into a folder that has another name in each pod. */
+void fl_hosts_key_path(const char *path, char whole[PATH_MAX]);
+
 #endif

@@ -93,6 +93,25 @@ static void test_awaited__has_the_command_and_the_time(void **state)
     free(hosts);
 }
 
+/* The head of a pod has its keys from a Secret, which is mounted in every pod. Would catch: the run
+ * directory of the head, which no other pod has. */
+static void test_awaited__names_a_key_that_the_host_has(void **state)
+{
+    (void)state;
+    fl_hosts *hosts = make_hosts(2);
+    char text[FL_HOST_AWAITED_TEXT];
+    snprintf(hosts->key_path, sizeof hosts->key_path, "/etc/frostline/keys/head.key");
+    fl_host_start_awaited(hosts, "frostline", "/r", FL_AWAITED_JOIN_MS, text);
+    assert_non_null(strstr(text, " --key /r/hosts.key --name h1"));
+    hosts->apart = true;
+    fl_host_start_awaited(hosts, "frostline", "/r", FL_AWAITED_JOIN_MS, text);
+    assert_non_null(strstr(text, " --key /etc/frostline/keys/hosts.key --name h1"));
+    hosts->key_path[0] = '\0';
+    fl_host_start_awaited(hosts, "frostline", "/r", FL_AWAITED_JOIN_MS, text);
+    assert_non_null(strstr(text, " --key /r/hosts.key --name h1"));
+    free(hosts);
+}
+
 /* Would catch: a command that is cut, because there are many hosts. */
 static void test_awaited__of_many_hosts_one_command_serves_all(void **state)
 {
@@ -124,6 +143,7 @@ int main(void)
         cmocka_unit_test(test_awaited__names_the_hosts),
         cmocka_unit_test(test_awaited__is_told_now_and_then),
         cmocka_unit_test(test_awaited__has_the_command_and_the_time),
+        cmocka_unit_test(test_awaited__names_a_key_that_the_host_has),
         cmocka_unit_test(test_awaited__of_many_hosts_one_command_serves_all),
         cmocka_unit_test(test_awaited__a_dead_host_is_not_awaited_twice),
     };

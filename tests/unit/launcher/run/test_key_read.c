@@ -1,11 +1,15 @@
-/* The keys of a run that come over standard input. */
+/* The keys of a run that come over standard input, and the path of those in a file. */
 #include "launcher/run/hosts/key_read.h"
+#include "support/folder.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -67,11 +71,38 @@ static void test_key_read__the_wait_for_an_input_ends(void **state)
     close(p.out);
 }
 
+/* Would catch: a command that names the folder into which the links of a Secret lead. */
+static void test_key_read__the_path_of_a_key_keeps_its_name(void **state)
+{
+    (void)state;
+    char dir[FOLDER_SIZE], data[FOLDER_SIZE + 16], path[FOLDER_SIZE + 16], whole[PATH_MAX];
+    char cwd[PATH_MAX], expected[PATH_MAX + 16];
+    make_folder(dir);
+    snprintf(data, sizeof data, "%s/..data", dir);
+    assert_int_equal(mkdir(data, 0700), 0);
+    snprintf(path, sizeof path, "%s/..data/head.key", dir);
+    assert_int_equal(close(creat(path, 0600)), 0);
+    snprintf(path, sizeof path, "%s/head.key", dir);
+    assert_int_equal(symlink("..data/head.key", path), 0);
+    fl_hosts_key_path(path, whole);
+    assert_non_null(realpath(dir, cwd));
+    snprintf(expected, sizeof expected, "%s/head.key", cwd);
+    assert_string_equal(whole, expected);
+    assert_non_null(getcwd(cwd, sizeof cwd));
+    fl_hosts_key_path("head.key", whole);
+    snprintf(expected, sizeof expected, "%s/head.key", cwd);
+    assert_string_equal(whole, expected);
+    fl_hosts_key_path("/no/such/folder/head.key", whole);
+    assert_string_equal(whole, "/no/such/folder/head.key");
+    assert_int_equal(remove_folder(dir), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_key_read__keys_are_read_without_the_end_of_the_input),
         cmocka_unit_test(test_key_read__the_wait_for_an_input_ends),
+        cmocka_unit_test(test_key_read__the_path_of_a_key_keeps_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
