@@ -153,6 +153,9 @@ static void test_host_joining__a_new_host_is_used(void **state)
     net_hosts *h = *state;
     NET_NEED(h);
     start_two(h, "--set devices.max=3");
+    assert_false(ctl(h, "scale k=1 r=3 2>&1"));
+    assert_non_null(strstr(net_hosts_said(), "the hosts of this run lack 1 device; on a host"));
+    assert_non_null(strstr(net_hosts_said(), "/run/hosts.key --devices 1"));
     expect_refusal(h, "--name c --devices 2", "only 1 of 3 ranks is left (devices.max)");
     expect_refusal(h, "--name b", "a host of this name has joined already");
     expect_refusal(h, "--name a", "a host of this name has joined already");
