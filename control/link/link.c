@@ -25,7 +25,7 @@ enum {
     PATIENCE_US = 250 * 1000,
 };
 
-enum { QUEUE_START_BYTES = 256 * 1024, QUEUE_LIMIT_BYTES = 64 * 1024 * 1024, RECONNECT_MS = 10 };
+enum { QUEUE_START_BYTES = 256 * 1024, RECONNECT_MS = 10 };
 
 /* ---- opening and closing ---- */
 
@@ -68,8 +68,17 @@ static fl_status open_descriptors(fl_link *link)
     return FL_OK;
 }
 
+/* Its first report. */
+static fl_status greet(fl_link *link)
+{
+    fl_wire_message hello = fl_link_frame(link, FL_WIRE_HELLO);
+    hello.pid = getpid();
+    return fl_queue_put(&link->queue, &hello);
+}
+
 static fl_status start_thread(fl_link *link)
 {
+    FL_TRY(greet(link));
     FL_TRY(fl_thread_start(&link->thread, fl_link_main, link, "the link's thread"));
     pthread_setname_np(link->thread, "fl-link");
     return FL_OK;
@@ -95,6 +104,7 @@ static void release_link(fl_link *link)
         close(link->signal_fd);
     }
     fl_queue_fini(&link->queue);
+    fl_resend_fini(&link->resend);
     pthread_cond_destroy(&link->woken);
     pthread_mutex_destroy(&link->lock);
     fl_free(link);
@@ -104,7 +114,7 @@ fl_status fl_link_open(const fl_link_options *options, fl_link **out)
 {
     fl_link *link = NULL;
     FL_TRY(fl_alloc(sizeof *link, (void **)&link));
-    fl_status status = fl_queue_init(&link->queue, QUEUE_START_BYTES, QUEUE_LIMIT_BYTES);
+    fl_status status = fl_queue_init(&link->queue, QUEUE_START_BYTES, FL_LINK_LIMIT_BYTES);
     if (status != FL_OK) {
         fl_free(link);
         return status;
@@ -117,6 +127,7 @@ fl_status fl_link_open(const fl_link_options *options, fl_link **out)
     link->on_abort = options->on_abort;
     link->on_break = options->on_break;
     link->look = options->look;
+    link->has_keys = options->keys != NULL;
     link->context = options->context;
     link->agent = getppid();
     link->wake_fd = link->signal_fd = -1;

@@ -19,8 +19,10 @@
 typedef struct fl_link fl_link;
 
 typedef struct fl_link_options {
-    const char *endpoint;      /* of the controller's ROUTER */
-    const fl_curve_keys *keys; /* borrowed while it opens; NULL: the ROUTER asks for none */
+    const char *endpoint; /* of the controller's ROUTER */
+    const fl_curve_keys
+        *keys; /* borrowed while it opens; NULL: the ROUTER asks for none. With keys,
+                  no message is lost with a connection (control/link/resend.h) */
     int rank;
     uint32_t incarnation; /* of the process among those of its rank */
     uint32_t generation;  /* that the worker starts in */

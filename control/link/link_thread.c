@@ -15,6 +15,7 @@
 #include "device/errors/log.h"
 #include "device/system/clock.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +29,8 @@ enum {
     ORPHAN_MS = 2000,         /* from the controller's death to SIGKILL for this process */
     TERMINATE_MS = 500 /* time for the controller to announce that a SIGTERM is for the whole run */
 };
+
+/* ---- what a worker sends ---- */
 
 /* Send one part of a message; the transport accepts a message whole or not at all. */
 static bool send_part(fl_link *link, const void *bytes, size_t n, bool more)
@@ -48,15 +51,13 @@ fl_wire_message fl_link_frame(const fl_link *link, fl_wire_type type)
                              .at_us = fl_now_us()};
 }
 
-static void send_hello(fl_link *link)
+static bool send_counts(fl_link *link, bool numbered)
 {
     unsigned char bytes[SMALL_FRAME_BYTES];
-    fl_wire_message frame = fl_link_frame(link, FL_WIRE_HELLO);
-    frame.pid = getpid();
+    fl_wire_message frame = fl_link_frame(link, FL_WIRE_COUNTS);
+    frame.counts = fl_resend_counts(&link->resend, numbered);
     fl_wire_put(&frame, bytes);
-    if (!send_topic(link) || !send_part(link, bytes, fl_wire_size(&frame), false)) {
-        fl_log(FL_LOG_ERROR, "cannot greet the controller: %s", zmq_strerror(zmq_errno()));
-    }
+    return send_part(link, bytes, fl_wire_size(&frame), true);
 }
 
 static size_t put_heartbeat(fl_link *link, unsigned char *bytes)
@@ -78,25 +79,56 @@ static size_t put_heartbeat(fl_link *link, unsigned char *bytes)
     return fl_wire_size(&frame);
 }
 
-/* ② to ③: send the queued reports, if any, and a heartbeat with them or when one is due. True when
- * reports went out; n_unsent then shows whether some are left. */
-static bool send_what_is_due(fl_link *link)
+/* ②: the reports to send next; NULL: none wait. Those that cannot be kept, for want of memory or
+ * because the controller has taken none for long, wait in the queue. */
+static const unsigned char *next_reports(fl_link *link, size_t *size_bytes)
 {
-    unsigned char heartbeat[SMALL_FRAME_BYTES];
     if (link->n_unsent == 0) {
         link->unsent = fl_queue_take(&link->queue, &link->n_unsent);
     }
-    bool reports = link->n_unsent > 0;
-    if (!reports && fl_now_us() - link->heartbeat_sent_us < link->heartbeat_us) {
+    if (!link->has_keys) {
+        *size_bytes = link->n_unsent;
+        return link->n_unsent > 0 ? link->unsent : NULL;
+    }
+    if (link->n_unsent > 0 && link->resend.n_bytes < FL_LINK_LIMIT_BYTES &&
+        fl_resend_keep(&link->resend, link->unsent, link->n_unsent) == FL_OK) {
+        link->n_unsent = 0;
+    }
+    return fl_resend_due(&link->resend, size_bytes);
+}
+
+/* To ③: send the next reports, if any, and a heartbeat with them or when one is due. True when
+ * reports went out. */
+static bool send_what_is_due(fl_link *link)
+{
+    unsigned char heartbeat[SMALL_FRAME_BYTES];
+    size_t size_bytes = 0;
+    const unsigned char *reports = next_reports(link, &size_bytes);
+    if (reports == NULL && fl_now_us() - link->heartbeat_sent_us < link->heartbeat_us) {
         return false;
     }
-    if (!send_topic(link) || (reports && !send_part(link, link->unsent, link->n_unsent, true)) ||
+    if (!send_topic(link) || (link->has_keys && !send_counts(link, reports != NULL)) ||
+        (reports != NULL && !send_part(link, reports, size_bytes, true)) ||
         !send_part(link, heartbeat, put_heartbeat(link, heartbeat), false)) {
         return false; /* the socket's queue is full: the controller is not reading */
     }
-    link->n_unsent = 0;
-    return reports;
+    if (reports != NULL && link->has_keys) {
+        fl_resend_sent(&link->resend);
+    } else if (reports != NULL) {
+        link->n_unsent = 0;
+    }
+    return reports != NULL;
 }
+
+/* Whether some reports have not been sent, or have to be sent again. */
+static bool has_unsent(const fl_link *link)
+{
+    size_t size_bytes;
+    return link->n_unsent > 0 ||
+           (link->has_keys && fl_resend_due(&link->resend, &size_bytes) != NULL);
+}
+
+/* ---- what it receives ---- */
 
 /* ⑤ */
 static void abort_once(fl_link *link, uint32_t generation, fl_status why)
@@ -143,17 +175,14 @@ static void take_break(fl_link *link, const fl_break_order *order)
     }
 }
 
-/* Commands and announcements that were sent before it belong to a group that is no more. The
- * controller may send it again, in case that it was lost. */
+/* Commands and announcements that were sent before it belong to a group that is no more. */
 static void take_regroup(fl_link *link, const fl_regroup_order *order)
 {
     pthread_mutex_lock(&link->lock);
-    if (order->serial != link->regroup.serial) {
-        atomic_store(&link->n_commands, 0);
-        link->n_wakes = 0;
-        link->regroup = *order;
-        pthread_cond_signal(&link->woken);
-    }
+    atomic_store(&link->n_commands, 0);
+    link->n_wakes = 0;
+    link->regroup = *order;
+    pthread_cond_signal(&link->woken);
     pthread_mutex_unlock(&link->lock);
 }
 
@@ -204,19 +233,61 @@ static void receive_message(fl_link *link, const unsigned char *bytes, size_t n)
     }
 }
 
+/* What is in front of a message, in a link with keys. False: what follows is not next, or never
+ * will be. A heartbeat tells the controller at once that this end lacks a message. */
+static bool take_counts(fl_link *link, const unsigned char *bytes, size_t n)
+{
+    fl_wire_message frame;
+    bool take = false;
+    fl_status status = fl_wire_next(&bytes, &n, &frame);
+    if (status == FL_OK && (frame.type != FL_WIRE_COUNTS || n > 0)) {
+        status = fl_fail(FL_EFORMAT, "no counts in front of it");
+    }
+    if (status == FL_OK) {
+        status = fl_resend_heard(&link->resend, &frame.counts, &take);
+    }
+    if (status != FL_OK) {
+        fl_log_counted(&link->n_dropped, 1, "dropped an order: %s", fl_errmsg());
+    }
+    if (link->resend.lacks != 0) {
+        link->heartbeat_sent_us = 0;
+    }
+    return take;
+}
+
+/* ZeroMQ delivers whole messages: a signal is no end of one. */
+static bool receive_part(fl_link *link, zmq_msg_t *part)
+{
+    int n;
+    do {
+        n = zmq_msg_recv(part, link->socket, ZMQ_DONTWAIT);
+    } while (n < 0 && zmq_errno() == EINTR);
+    return n >= 0;
+}
+
+/* The parts of a message: the topic, counts if the link has keys, orders if there are any. */
 static void receive_orders(fl_link *link)
 {
     zmq_msg_t part;
+    bool take = true;
+    int first_order = link->has_keys ? 2 : 1;
     zmq_msg_init(&part);
-    while (zmq_msg_recv(&part, link->socket, ZMQ_DONTWAIT) >= 0) {
-        atomic_store(&link->heard_us, fl_now_us());
-        link->told_of_silence = false;
-        if (!zmq_msg_more(&part)) { /* the first part is the topic */
-            receive_message(link, (const unsigned char *)zmq_msg_data(&part), zmq_msg_size(&part));
+    for (int i = 0; receive_part(link, &part);) {
+        const unsigned char *bytes = (const unsigned char *)zmq_msg_data(&part);
+        if (i == 0) {
+            atomic_store(&link->heard_us, fl_now_us());
+            link->told_of_silence = false;
+        } else if (i < first_order) {
+            take = take_counts(link, bytes, zmq_msg_size(&part));
+        } else if (take) {
+            receive_message(link, bytes, zmq_msg_size(&part));
         }
+        i = zmq_msg_more(&part) ? i + 1 : 0;
     }
     zmq_msg_close(&part);
 }
+
+/* ---- its life ---- */
 
 static void die_of(int signal_number)
 {
@@ -278,32 +349,35 @@ static void read_connection_events(fl_link *link)
     }
 }
 
+static void turn_link(fl_link *link)
+{
+    receive_orders(link);
+    read_connection_events(link);
+    while (send_what_is_due(link)) {
+    }
+    int64_t now_us = fl_now_us();
+    watch_signals(link, now_us);
+    watch_controller(link, now_us);
+}
+
+/* At most for a slice. */
+static void await_orders(fl_link *link)
+{
+    zmq_pollitem_t readable = {link->socket, 0, ZMQ_POLLIN, 0};
+    zmq_poll(&readable, 1, link->slice_ms);
+}
+
 /* Hand all reports to the transport. A controller that does not read, because it was stopped, is
  * waited for; without a connection nobody will ever read them. */
 static void flush_reports(fl_link *link)
 {
     int64_t deadline_us = fl_deadline_us(FL_LINK_FLUSH_MS);
-    while (link->orphaned_us == 0 && (link->connected || fl_left_ms(deadline_us) > 0)) {
-        if (!send_what_is_due(link)) {
-            if (link->n_unsent == 0) {
-                return;
-            }
-            zmq_pollitem_t writable = {link->socket, 0, ZMQ_POLLOUT, 0};
-            zmq_poll(&writable, 1, link->slice_ms);
-            read_connection_events(link);
-            watch_controller(link, fl_now_us());
-        }
+    turn_link(link);
+    while (has_unsent(link) && link->orphaned_us == 0 &&
+           (link->connected || fl_left_ms(deadline_us) > 0)) {
+        await_orders(link);
+        turn_link(link);
     }
-}
-
-static void turn_link(fl_link *link)
-{
-    receive_orders(link);
-    read_connection_events(link);
-    (void)send_what_is_due(link);
-    int64_t now_us = fl_now_us();
-    watch_signals(link, now_us);
-    watch_controller(link, now_us);
 }
 
 /* The transport has accepted the last report, which may still wait for a cut of the network to end.
@@ -312,10 +386,9 @@ static void turn_link(fl_link *link)
 static void await_taken(fl_link *link)
 {
     int64_t deadline_us = fl_now_us() + PATIENCE_HEARTBEATS * link->heartbeat_us;
-    while (atomic_load(&link->owes_last) && link->connected && link->orphaned_us == 0 &&
-           fl_left_ms(deadline_us) > 0) {
-        zmq_pollitem_t readable = {link->socket, 0, ZMQ_POLLIN, 0};
-        zmq_poll(&readable, 1, link->slice_ms);
+    while (atomic_load(&link->owes_last) && (link->connected || link->has_keys) &&
+           link->orphaned_us == 0 && fl_left_ms(deadline_us) > 0) {
+        await_orders(link);
         turn_link(link);
     }
 }
@@ -335,7 +408,7 @@ static void set_linger(fl_link *link)
 void *fl_link_main(void *argument)
 {
     fl_link *link = (fl_link *)argument;
-    send_hello(link);
+    (void)send_what_is_due(link); /* it says hello */
     zmq_pollitem_t items[] = {{link->socket, 0, ZMQ_POLLIN, 0},
                               {NULL, link->wake_fd, ZMQ_POLLIN, 0},
                               {NULL, link->signal_fd, ZMQ_POLLIN, 0}};

@@ -6,6 +6,7 @@
 #include "autodp/net/store/store.h"
 #include "control/link/link.h"
 #include "control/link/queue.h"
+#include "control/link/resend.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,6 +16,7 @@ enum {
     FL_LINK_SLICE_MS = 20,   /* a killed worker loses at most the reports of one slice */
     FL_LINK_FLUSH_MS = 1000, /* time for queued reports when the link closes unconnected */
     FL_LINK_COMMANDS = 8,    /* capacity of the list of commands that were not taken yet */
+    FL_LINK_LIMIT_BYTES = 64 * 1024 * 1024, /* of queued reports, and of those that are kept */
 };
 
 struct fl_link {
@@ -53,8 +55,11 @@ struct fl_link {
     fl_regroup_order regroup; /* the last order to regroup; serial 0: none */
 
     /* the link thread alone uses these */
-    const unsigned char *unsent; /* taken from the queue, not yet accepted by the socket */
+    const unsigned char *unsent; /* taken from the queue; neither accepted by the socket nor kept
+                                    to be sent */
     size_t n_unsent;
+    bool has_keys;    /* messages have counts in front */
+    fl_resend resend; /* if has_keys */
     int64_t heartbeat_sent_us;
     int64_t orphaned_us, terminated_us; /* when the agent died, when a SIGTERM came; 0: not yet */
     atomic_bool connected;              /* written by the link's thread */

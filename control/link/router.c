@@ -101,6 +101,9 @@ void fl_router_close(fl_router *router)
         zmq_ctx_term(router->zmq);
     }
     fl_zap_auth_destroy(&router->guard);
+    for (int rank = 0; rank < FL_MAX_WORKERS; rank++) {
+        fl_resend_fini(&router->ends[rank].resend);
+    }
     router->socket = router->zmq = NULL;
 }
 
@@ -129,20 +132,82 @@ bool fl_router_send(fl_router *router, const void *to, size_t to_bytes, const ch
            zmq_send(router->socket, bytes, n, ZMQ_DONTWAIT) >= 0;
 }
 
-void fl_router_send_to(fl_router *router, int rank, const fl_wire_message *frame)
+/* Send a part of a message that has begun. */
+static bool send_part(fl_router *router, const void *bytes, size_t n, bool more)
+{
+    return zmq_send(router->socket, bytes, n, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) >= 0;
+}
+
+/* The transport accepts or refuses a message with its first part. bytes [n]: NULL: only counts. */
+static bool send_message(fl_router *router, int rank, uint32_t incarnation,
+                         const fl_wire_counts *counts, const void *bytes, size_t n)
 {
     char identity[32];
+    unsigned char front[FL_WIRE_HEADER_BYTES + FL_WIRE_COUNTS_BYTES];
+    int size = snprintf(identity, sizeof identity, FL_WIRE_IDENTITY, rank, incarnation);
+    if (!send_part(router, identity, (size_t)size, true) ||
+        !send_part(router, FL_WIRE_TOPIC, strlen(FL_WIRE_TOPIC), true)) {
+        return false;
+    }
+    if (counts != NULL) {
+        fl_wire_message frame = {
+            .type = FL_WIRE_COUNTS, .rank = rank, .at_us = fl_now_us(), .counts = *counts};
+        fl_wire_put(&frame, front);
+        if (!send_part(router, front, fl_wire_size(&frame), bytes != NULL)) {
+            return false;
+        }
+    }
+    return bytes == NULL || send_part(router, bytes, n, false);
+}
+
+/* Send what the worker has not taken and the transport does not have. */
+static bool send_due(fl_router *router, int rank)
+{
+    fl_router_end *end = &router->ends[rank];
+    const unsigned char *bytes;
+    size_t n;
+    while ((bytes = fl_resend_due(&end->resend, &n)) != NULL) {
+        fl_wire_counts counts = fl_resend_counts(&end->resend, true);
+        if (!send_message(router, rank, end->incarnation, &counts, bytes, n)) {
+            return false;
+        }
+        fl_resend_sent(&end->resend);
+    }
+    return true;
+}
+
+/* Where a connection can be lost. A sign of life that is lost is followed by another one. */
+static bool send_far(fl_router *router, int rank, fl_wire_type type, const void *bytes, size_t n)
+{
+    fl_router_end *end = &router->ends[rank];
+    if (type != FL_WIRE_ALIVE) {
+        if (fl_resend_keep(&end->resend, bytes, n) != FL_OK) {
+            fl_log(FL_LOG_ERROR, "lost a command (%s) to worker %d: %s", fl_wire_type_text(type),
+                   rank, fl_errmsg());
+        }
+        return send_due(router, rank);
+    }
+    fl_wire_counts counts = fl_resend_counts(&end->resend, false);
+    return send_due(router, rank) &&
+           send_message(router, rank, end->incarnation, &counts, bytes, n);
+}
+
+void fl_router_send_to(fl_router *router, int rank, const fl_wire_message *frame)
+{
     unsigned char bytes[FL_WIRE_COMMAND_MAX];
     fl_wire_message message = *frame;
     message.rank = rank;
     if (router->listens[rank] == 0) {
         return;
     }
-    int n = snprintf(identity, sizeof identity, FL_WIRE_IDENTITY, rank, router->listens[rank]);
     fl_wire_put(&message, bytes);
-    if (!fl_router_send(router, identity, (size_t)n, FL_WIRE_TOPIC, bytes,
-                        fl_wire_size(&message))) {
-        /* The worker leaves, or is stuck and its queue is full: the watch will find out. */
+    size_t n = fl_wire_size(&message);
+    bool sent = router->guard == NULL
+                    ? send_message(router, rank, router->listens[rank], NULL, bytes, n)
+                    : send_far(router, rank, message.type, bytes, n);
+    if (!sent) {
+        /* The worker leaves, connects again, or is stuck and its queue is full: the watch will find
+         * out. */
         fl_log(FL_LOG_DEBUG, "worker %d does not accept a frame (%s): %s", rank,
                fl_wire_type_text(frame->type), zmq_strerror(zmq_errno()));
     }
@@ -184,6 +249,38 @@ void fl_router_command(fl_router *router, const fl_plan *plan, const fl_command 
 }
 
 /* ---- receiving ---- */
+
+fl_status fl_router_take(fl_router *router, int rank, uint32_t incarnation, zmq_msg_t *parts,
+                         int *first)
+{
+    fl_router_end *end = &router->ends[rank];
+    fl_wire_message frame;
+    bool take = true;
+    *first = 0;
+    if (router->guard == NULL) {
+        return FL_OK;
+    }
+    const unsigned char *at = (const unsigned char *)zmq_msg_data(&parts[0]);
+    size_t left = zmq_msg_size(&parts[0]);
+    FL_TRY(fl_wire_next(&at, &left, &frame));
+    if (frame.type != FL_WIRE_COUNTS || left > 0) {
+        return fl_fail(FL_EFORMAT, "a message without counts");
+    }
+    if (end->incarnation != incarnation) {
+        fl_resend_fini(&end->resend);
+        end->incarnation = incarnation;
+    }
+    FL_TRY(fl_resend_heard(&end->resend, &frame.counts, &take));
+    *first = take ? 1 : 2; /* the numbered part */
+    if (router->listens[rank] == incarnation) {
+        (void)send_due(router, rank);
+    }
+    if (end->resend.lacks != 0) { /* even before its hello, which may be lost */
+        const fl_wire_counts counts = fl_resend_counts(&end->resend, false);
+        (void)send_message(router, rank, incarnation, &counts, NULL, 0);
+    }
+    return FL_OK;
+}
 
 /* ZeroMQ delivers whole messages, so after the first part only an interruption (EINTR) calls for
  * another try. */

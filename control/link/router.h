@@ -2,11 +2,15 @@
  * worker connects. It sends commands and hands on the messages that arrive. It never waits.
  *
  *     [identity]["link"][frames]...   reports of a worker, and commands to it
- *     [identity]["store"][request]    the rendezvous store, and its answers */
+ *     [identity]["store"][request]    the rendezvous store, and its answers
+ *
+ * Where workers of other hosts connect, counts come before the frames, and no message is lost with
+ * a connection (control/link/resend.h). */
 #ifndef FL_CONTROL_LINK_ROUTER_H
 #define FL_CONTROL_LINK_ROUTER_H
 
 #include "control/link/keys/zap_auth.h"
+#include "control/link/resend.h"
 #include "control/link/wire/wire.h"
 
 #include <zmq.h>
@@ -22,6 +26,13 @@ typedef struct fl_router_far {
     const char *client;   /* the public key of the workers */
 } fl_router_far;
 
+/* This end of the link to one process of a worker. It keeps what a silent process does not take, at
+ * most until that counts as lost. */
+typedef struct fl_router_end {
+    uint32_t incarnation; /* 0: none has been heard */
+    fl_resend resend;
+} fl_router_end;
+
 typedef struct fl_router {
     void *zmq, *socket;
     fl_zap_auth *guard; /* NULL: all workers are on this host */
@@ -30,6 +41,7 @@ typedef struct fl_router {
     uint32_t listens[FL_MAX_WORKERS]; /* the incarnation that has sent HELLO and has not exited; 0:
                                          none */
     int64_t answered[FL_DUE_KINDS];   /* the last step for which an answer of the kind was sent */
+    fl_router_end ends[FL_MAX_WORKERS]; /* if there is a guard */
 } fl_router;
 
 /* Bind RUN/link, readable by this user alone. far: where it listens on a network, too, for those
@@ -65,6 +77,12 @@ void fl_router_command(fl_router *router, const fl_plan *plan, const fl_command 
 
 /* The workers need no further answer of this kind up to `step`. */
 void fl_router_note_answer(fl_router *router, fl_due_kind kind, int64_t step);
+
+/* Take what is in front of a message from this process of a worker. parts: the message, from the
+ * part after the topic on. *first: the first one with frames to read; there may be none. Returns
+ * FL_EFORMAT if these cannot be counts. */
+fl_status fl_router_take(fl_router *router, int rank, uint32_t incarnation, zmq_msg_t *parts,
+                         int *first) FL_MUST_CHECK;
 
 /* Send one message of three parts. False if the socket does not accept it now. */
 bool fl_router_send(fl_router *router, const void *to, size_t to_bytes, const char *topic,

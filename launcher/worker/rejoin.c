@@ -11,16 +11,11 @@
 
 #include "device/errors/log.h"
 #include "device/flight/flight.h"
-#include "device/system/clock.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    SLICE_MS = 50,       /* how often it shows that it waits, and does not hang */
-    DETECT_PARTS = 5,    /* after fault.detect / DETECT_PARTS without an order, it reports again */
-    REPORT_AGAIN_MS = 50 /* but no sooner than after this */
-};
+enum { SLICE_MS = 50 }; /* how often it shows that it waits, and does not hang */
 
 typedef fl_worker_state worker;
 
@@ -75,15 +70,12 @@ static void report_broken(worker *w, fl_status why, const char *text, uint32_t s
 
 /* ---- ③ ---- */
 
-/* *came: false when another report is due: there is another order to break, or none of both came
- * for a while. The report, or its answer, may have been lost with a connection to another host. */
+/* *came: false when there is another order to break, which asks for another report. The wait has no
+ * limit: the controller waits for workers that are slow, and this process dies with its agent. */
 static fl_status wait_for_answer(worker *w, uint32_t serial, bool *came, fl_regroup_order *order)
 {
-    int64_t patience_ms = w->c->job->fault.detect_ms / DETECT_PARTS;
-    int64_t again_us =
-        fl_deadline_us(patience_ms > REPORT_AGAIN_MS ? patience_ms : REPORT_AGAIN_MS);
     *came = false;
-    while (!*came && fl_link_break_serial(w->link) == serial && fl_left_ms(again_us) > 0) {
+    while (!*came && fl_link_break_serial(w->link) == serial) {
         if (fl_abort_set_check(&w->abort_set, UINT32_MAX) != FL_OK) {
             return fl_fail(FL_EPEER, "the run ends");
         }
@@ -93,8 +85,6 @@ static fl_status wait_for_answer(worker *w, uint32_t serial, bool *came, fl_regr
     return FL_OK;
 }
 
-/* The wait has no limit: the controller waits for workers that are slow, and this process dies with
- * its agent. */
 static fl_status wait_for_order(worker *w, fl_status why, fl_regroup_order *order)
 {
     char text[512];

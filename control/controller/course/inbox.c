@@ -1,6 +1,6 @@
 /* Handles the messages that arrive at the controller's ROUTER socket, and answers them.
  *
- *     [identity]["link"][frames]... ──> take_message(): each frame by its type
+ *     [identity]["link"][frames]... ──> fl_router_take ──> take_message(): each frame by its type
  *     [identity]["store"][request]  ──> fl_store_handle ──> [identity]["store"][answer]
  *
  * Only this user can open the socket, yet nothing that arrives is trusted. The controller drops a
@@ -382,6 +382,20 @@ static void heard_frames(fl_controller *controller, int rank, const unsigned cha
     }
 }
 
+static void heard_message(fl_controller *controller, int rank, unsigned process, zmq_msg_t *parts,
+                          int n)
+{
+    int first = 0;
+    if (fl_router_take(&controller->router, rank, process, parts, &first) != FL_OK) {
+        refuse_rest(controller, &controller->workers[rank], zmq_msg_size(&parts[0]));
+        return;
+    }
+    for (int i = first; i < n; i++) {
+        heard_frames(controller, rank, (const unsigned char *)zmq_msg_data(&parts[i]),
+                     zmq_msg_size(&parts[i]));
+    }
+}
+
 static bool is_topic(zmq_msg_t *part, const char *topic)
 {
     return zmq_msg_size(part) == strlen(topic) &&
@@ -400,10 +414,7 @@ static void dispatch_parts(void *context, zmq_msg_t *parts, int n_kept, int n_pa
         fl_log_counted(&controller->n_dropped[FL_INBOX_DROP_PARTS], 1,
                        "dropped a message of %d parts: more than are allowed", n_parts);
     } else if (who >= LOST && n_parts >= 3 && is_topic(&parts[1], FL_WIRE_TOPIC)) {
-        for (int i = 2; i < n_parts; i++) {
-            heard_frames(controller, rank, (const unsigned char *)zmq_msg_data(&parts[i]),
-                         zmq_msg_size(&parts[i]));
-        }
+        heard_message(controller, rank, process, &parts[2], n_parts - 2);
     } else if (who != LOST && n_parts == 3 && is_topic(&parts[1], "store")) {
         fl_store_handle(controller->store, from, from_bytes, zmq_msg_data(&parts[2]),
                         zmq_msg_size(&parts[2]), answer_store, &controller->router);

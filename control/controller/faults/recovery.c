@@ -122,7 +122,6 @@ void fl__recovery_take_out_joining(fl_controller *controller, int64_t now_us)
 static void order_break(fl_controller *controller)
 {
     fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_BREAK);
-    controller->recovery.ordered_us = fl_now_us();
     frame.break_order =
         (fl_break_order){.serial = ++controller->recovery.serial,
                          .until = fl_elastic_next_generation(&controller->elastic) - 1};
@@ -137,30 +136,13 @@ static void order_break(fl_controller *controller)
     }
 }
 
-static fl_wire_message regroup_frame(const fl_controller *controller)
+void fl__recovery_send_order(fl_controller *controller, const fl_regroup_order *order)
 {
     fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_REGROUP);
-    frame.regroup = controller->recovery.order;
-    return frame;
-}
-
-static void send_regroup(fl_controller *controller)
-{
-    fl_wire_message frame = regroup_frame(controller);
-    controller->recovery.ordered_us = fl_now_us();
+    frame.regroup = *order;
     for (int rank = 0; rank < controller->n_workers; rank++) {
         if (fl_worker_is_awaited(&controller->workers[rank])) {
             fl_router_send_to(&controller->router, rank, &frame);
-        }
-    }
-}
-
-void fl__recovery_send_order(fl_controller *controller, const fl_regroup_order *order)
-{
-    controller->recovery.order = *order;
-    send_regroup(controller);
-    for (int rank = 0; rank < controller->n_workers; rank++) {
-        if (fl_worker_is_awaited(&controller->workers[rank])) {
             controller->workers[rank].broken_us = 0;
         }
     }
@@ -220,21 +202,9 @@ static void note_left(fl_worker *w)
     }
 }
 
-/* It has answered the last order to break, and repeats that because it has no order to regroup:
- * that was lost, or is on its way. */
-static bool lacks_order(const fl_controller *controller, const fl_broken_report *report)
-{
-    return report->serial != 0 && report->serial == controller->recovery.order.serial;
-}
-
 void fl_recovery_broken(fl_controller *controller, fl_worker *worker,
                         const fl_broken_report *report)
 {
-    if (lacks_order(controller, report)) {
-        fl_wire_message frame = regroup_frame(controller);
-        fl_router_send_to(&controller->router, worker->rank, &frame);
-        return;
-    }
     fl_log(FL_LOG_DEBUG, "worker %d stands at step %" PRId64 " of generation %u: %s", worker->rank,
            report->step, report->generation, report->text);
     worker->broken = *report;
@@ -254,14 +224,6 @@ static bool all_reported(const fl_controller *controller)
         }
     }
     return true;
-}
-
-/* A link to another host that is reset loses what is on its way: an order, or a report. Another
- * order to break asks for another report; a worker obeys an order to regroup once. */
-static bool may_be_lost(const fl_controller *controller, int64_t now_us)
-{
-    return controller->options->hosts != NULL &&
-           now_us - controller->recovery.ordered_us > controller->shutdown.limits.trial_us;
 }
 
 /* ---- ⑤ ---- */
@@ -302,18 +264,12 @@ bool fl_recovery_watch(fl_controller *controller, int64_t now_us, char *why, siz
     if (r->state == FL_RECOVERY_MOVING && controller->elastic.transition.state == FL_ELASTIC_IDLE) {
         end_recovery(controller, now_us);
     }
-    if (r->state == FL_RECOVERY_MOVING && may_be_lost(controller, now_us)) {
-        send_regroup(controller);
-    }
     if (r->state != FL_RECOVERY_COLLECTING) {
         return true;
     }
     /* The loss ① may have been noticed before the members reported that they use the next plan. */
     fl__recovery_take_out_joining(controller, now_us);
     if (!all_reported(controller)) {
-        if (may_be_lost(controller, now_us)) {
-            order_break(controller);
-        }
         return true;
     }
     if (fl__recovery_is_complete(controller)) {

@@ -13,9 +13,7 @@ typedef enum fl_recovery_state {
 
 typedef struct fl_recovery {
     fl_recovery_state state;
-    uint32_t serial;                       /* of the last order to break; */
-    fl_regroup_order order;                /* the last order to regroup, */
-    int64_t ordered_us;                    /* and when one of both was sent last */
+    uint32_t serial;                       /* of the last order to break */
     int64_t begun_us;                      /* ① of the first loss */
     int64_t fault_us;                      /* its moment, as far as that is known */
     int64_t trained_us;                    /* the last step was counted then, or the members began

@@ -77,6 +77,8 @@ static size_t body_size(const fl_wire_message *f)
         return fl_wire_regroup_size(&f->regroup);
     case FL_WIRE_ABORT:
         return 4;
+    case FL_WIRE_COUNTS:
+        return FL_WIRE_COUNTS_BYTES;
     case FL_WIRE_DONE:
     case FL_WIRE_STOPPING:
     case FL_WIRE_TAKEN:
@@ -103,6 +105,27 @@ bool fl_wire_get_status(fl_reader *r, fl_status *status)
     int32_t value = fl_get_i32(r);
     *status = (fl_status)value;
     return known_status(value);
+}
+
+static void put_counts(fl_writer *w, const fl_wire_counts *counts)
+{
+    fl_put_i64(w, counts->n_sent);
+    fl_put_i64(w, counts->n_taken);
+    fl_put(w, counts->round, 4);
+    fl_put(w, counts->lacks, 4);
+    fl_put(w, counts->numbered, 1);
+}
+
+static bool get_counts(fl_reader *r, fl_wire_counts *counts)
+{
+    counts->n_sent = fl_get_i64(r);
+    counts->n_taken = fl_get_i64(r);
+    counts->round = (uint32_t)fl_get(r, 4);
+    counts->lacks = (uint32_t)fl_get(r, 4);
+    uint64_t numbered = fl_get(r, 1);
+    counts->numbered = numbered != 0;
+    return counts->n_sent >= counts->numbered && counts->n_taken >= 0 && counts->round > 0 &&
+           numbered <= 1;
 }
 
 static void put_body(fl_writer *w, const fl_wire_message *f)
@@ -202,6 +225,9 @@ static void put_body(fl_writer *w, const fl_wire_message *f)
     case FL_WIRE_ABORT:
         fl_put(w, (uint32_t)f->why, 4);
         break;
+    case FL_WIRE_COUNTS:
+        put_counts(w, &f->counts);
+        break;
     case FL_WIRE_DONE:
     case FL_WIRE_STOPPING:
     case FL_WIRE_TAKEN:
@@ -284,6 +310,8 @@ static bool get_body(fl_reader *r, fl_wire_message *f)
         return fl_wire_is_step(f->n_counted);
     case FL_WIRE_ABORT:
         return fl_wire_get_status(r, &f->why);
+    case FL_WIRE_COUNTS:
+        return get_counts(r, &f->counts);
     case FL_WIRE_DONE:
     case FL_WIRE_STOPPING:
     case FL_WIRE_TAKEN:
@@ -436,6 +464,8 @@ const char *fl_wire_type_text(fl_wire_type type)
         return "break";
     case FL_WIRE_REGROUP:
         return "regroup";
+    case FL_WIRE_COUNTS:
+        return "counts";
     }
     return "unknown";
 }

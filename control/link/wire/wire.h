@@ -29,6 +29,7 @@ enum {
     FL_WIRE_COMMAND_MAX = 16384, /* bytes of the largest frame from the controller */
     FL_WIRE_OPERATION_MAX = 31,  /* bytes of an operation's name, without the zero */
     FL_WIRE_UNANSWERED_BYTES = 4 + 2 + 1 + 4 + 8,
+    FL_WIRE_COUNTS_BYTES = 8 + 8 + 4 + 4 + 1,
     FL_WIRE_HEARTBEAT_MAX =
         5 * 8 + 4 + FL_WIRE_OPERATION_MAX + FL_WIRE_UNANSWERED_BYTES, /* bytes of its body */
 };
@@ -70,6 +71,8 @@ typedef enum fl_wire_type {
     FL_WIRE_BREAK = 37, /* leave every wait of the generations so far, and report */
     FL_WIRE_REGROUP = 38,
     FL_WIRE_TAKEN = 39, /* its last report, done or failed, has arrived: it may close */
+    /* both ways, in front of each message of a link with keys: control/link/resend.h */
+    FL_WIRE_COUNTS = 64,
 } fl_wire_type;
 
 /* Samples that one replica used in one step.
@@ -90,6 +93,15 @@ typedef struct fl_wire_norms {
     int n;
     double squared[FL_MAX_LAYERS];
 } fl_wire_norms;
+
+/* Numbers of messages that are not lost with a connection. */
+typedef struct fl_wire_counts {
+    int64_t n_sent;  /* messages with a number, up to this one */
+    int64_t n_taken; /* of the other end, in their order */
+    uint32_t round;  /* one more than how often this end went back to send again */
+    uint32_t lacks;  /* the other end's round in which a message is missing; 0: none is */
+    bool numbered;   /* this message has the number n_sent: its next part is taken in turn, once */
+} fl_wire_counts;
 
 typedef struct fl_wire_heartbeat {
     int64_t steps; /* finished steps */
@@ -137,7 +149,8 @@ typedef struct fl_wire_message {
         fl_break_order break_order;
         fl_regroup_order regroup;
         int64_t n_counted; /* steps whose reports have arrived */
-        fl_status why;     /* of an abort */
+        fl_wire_counts counts;
+        fl_status why; /* of an abort */
     };
 } fl_wire_message;
 

@@ -201,6 +201,10 @@ fl_wire_message frame_of(fl_wire_type type)
     case FL_WIRE_ALIVE:
         f.n_counted = 37;
         break;
+    case FL_WIRE_COUNTS:
+        f.counts =
+            (fl_wire_counts){.n_sent = 12, .n_taken = 9, .round = 2, .lacks = 3, .numbered = true};
+        break;
     case FL_WIRE_DONE:
     case FL_WIRE_STOPPING:
     case FL_WIRE_TAKEN:
@@ -219,7 +223,7 @@ const fl_wire_type frame_types[] = {
     FL_WIRE_NONFINITE, FL_WIRE_HASHES_FAILED, FL_WIRE_CHECKPOINT_FILE, FL_WIRE_CHECKPOINT_PART,
     FL_WIRE_COMM,      FL_WIRE_PASS,          FL_WIRE_BROKEN,          FL_WIRE_BREAK,
     FL_WIRE_REGROUP,   FL_WIRE_GRAPHS,        FL_WIRE_SNAPSHOT,        FL_WIRE_TAKEN,
-    FL_WIRE_HASHES,    FL_WIRE_SAVED};
+    FL_WIRE_HASHES,    FL_WIRE_SAVED,         FL_WIRE_COUNTS};
 
 unsigned char *frame_encode(const fl_wire_message *frame, size_t *size_bytes)
 {

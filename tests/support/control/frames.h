@@ -4,7 +4,7 @@
 
 #include "control/link/wire/wire.h"
 
-enum { N_FRAME_TYPES = 34, N_FRAME_IDS = 6 };
+enum { N_FRAME_TYPES = 35, N_FRAME_IDS = 6 };
 
 extern const fl_wire_type frame_types[N_FRAME_TYPES];
 extern const int64_t frame_ids[N_FRAME_IDS]; /* of the frame of type FL_WIRE_LEDGER */

@@ -1,7 +1,8 @@
 /* Connections of a host that are reset for a while, as by a firewall that is loaded anew: those
  * between workers, and those of workers to the head. What is on its way is lost. Would catch: a run
  * that waits for ever for a report because the order for it, or the report, was lost with the link
- * of a worker; and a host that is lost although it was there. */
+ * of a worker; a change of the plan that nobody hears the end of; and a host that is lost although
+ * it was there. */
 #include "device/system/clock.h"
 #include "support/hosts/net_hosts.h"
 #include "support/hosts/net_run.h"
@@ -16,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { SOME = 12, TIMES = 3, STOPPED = 5 };
+enum { SOME = 12, TIMES = 3, CHANGES = 4, LOSSES = 3, STOPPED = 5 };
 
 #define JOB                                                                                        \
     NET_JOB "--set elastic.enabled=false --set pipe.k=1 --set autodp.r=2 --set pipe.m=1 "          \
@@ -88,6 +89,39 @@ static void lose_reports(const net_hosts *h, int i)
     (void)net_hosts_shell("ip netns exec %s ss -tK dport = 5571", space);
 }
 
+/* All that the worker of host 1 sends to the head for a moment is lost, and nothing else. */
+static void lose_moment(const net_hosts *h)
+{
+    net_hosts_cut(h, 1, 0, true);
+    lose_reports(h, 1);
+    net_hosts_cut(h, 1, 0, false);
+}
+
+/* Nobody regroups here, which would send lost reports again: they come by their link alone. */
+static void test_hosts_resets__a_change_of_the_plan_ends(void **state)
+{
+    net_hosts *h = *state;
+    char set[FOLDER_SIZE + 64];
+    NET_NEED(h);
+    net_hosts_write_file(h, "ab");
+    net_hosts_start_head(h, JOB);
+    net_hosts_start_agent(h, 1);
+    NET_AWAIT(net_hosts_n_steps(h) > SOME);
+    for (int i = 0; i < CHANGES; i++) {
+        snprintf(set, sizeof set, "ctl %s/run set pipe.m %d", h->dir, 2 - i % 2);
+        pid_t ctl = net_hosts_start(h, 0, "ctl.log", set);
+        for (int k = 0; k < LOSSES; k++) {
+            lose_moment(h);
+        }
+        assert_int_equal(net_hosts_await_exit(&ctl), 0);
+        assert_int_equal(net_hosts_n_events(h, "transition.done", ""), i + 1);
+    }
+    assert_int_equal(net_hosts_n_events(h, "run.recovered", ""), 0);
+    assert_int_equal(net_hosts_n_events(h, "transition.cancelled", ""), 0);
+    kill(h->head, SIGTERM);
+    net_hosts_expect_codes(h, STOPPED, STOPPED);
+}
+
 /* The connection between the last two workers is reset, and so is what both then report of it,
  * while the first one waits for a message. */
 static void test_hosts_resets__a_report_that_is_lost_comes_again(void **state)
@@ -126,6 +160,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_hosts_resets__training_goes_on, make_two,
+                                        net_hosts_tear_down),
+        cmocka_unit_test_setup_teardown(test_hosts_resets__a_change_of_the_plan_ends, make_two,
                                         net_hosts_tear_down),
         cmocka_unit_test_setup_teardown(test_hosts_resets__a_report_that_is_lost_comes_again,
                                         make_three, net_hosts_tear_down),

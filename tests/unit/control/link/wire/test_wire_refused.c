@@ -109,6 +109,17 @@ static void test_wire__refuses_a_recovery_that_cannot_be(void **state)
     refuses_with(FL_WIRE_ALIVE, BODY + 7, 0x80);              /* negative steps */
 }
 
+static void test_wire__refuses_counts_that_cannot_be(void **state)
+{
+    (void)state;
+    enum { BODY = FL_WIRE_HEADER_BYTES };
+    refuses_with(FL_WIRE_COUNTS, BODY + 7, 0x80);  /* fewer than no messages sent */
+    refuses_with(FL_WIRE_COUNTS, BODY, 0);         /* the message with the number 0 */
+    refuses_with(FL_WIRE_COUNTS, BODY + 15, 0x80); /* fewer than no messages taken */
+    refuses_with(FL_WIRE_COUNTS, BODY + 16, 0);    /* round 0 */
+    refuses_with(FL_WIRE_COUNTS, BODY + 24, 2);    /* neither numbered nor not */
+}
+
 static void test_wire__refuses_checkpoints_that_cannot_be(void **state)
 {
     (void)state;
@@ -256,6 +267,7 @@ int main(void)
         cmocka_unit_test(test_wire__refuses_every_cut),
         cmocka_unit_test(test_wire__refuses_what_is_out_of_range),
         cmocka_unit_test(test_wire__refuses_a_recovery_that_cannot_be),
+        cmocka_unit_test(test_wire__refuses_counts_that_cannot_be),
         cmocka_unit_test(test_wire__refuses_checkpoints_that_cannot_be),
         cmocka_unit_test(test_wire__refuses_what_sums_cannot_hold),
         cmocka_unit_test(test_wire__takes_the_time_of_a_long_pause),
