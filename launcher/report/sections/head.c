@@ -260,14 +260,45 @@ static void describe_model(fl_html *html, const fl_job *job, const json_t *start
     }
 }
 
-static void describe_resume(fl_html *html, const json_t *resumed, const char *from, const char *n)
+static bool has_host(const json_t *start, const char *name)
+{
+    const json_t *host;
+    size_t i;
+    json_array_foreach(json_object_get(start, "hosts"), i, host)
+    {
+        if (strcmp(fl_line_text(host, "host"), name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Those of the start before this one that it does not have; a start on one host names none. */
+static void name_missing_hosts(fl_html *html, const json_t *before, const json_t *start)
+{
+    const json_t *host;
+    size_t i;
+    int n = 0;
+    json_array_foreach(json_object_get(before, "hosts"), i, host)
+    {
+        const char *name = fl_line_text(host, "host");
+        if (json_object_get(start, "hosts") != NULL && !has_host(start, name)) {
+            fl_html_add(html, "%s%s", n++ == 0 ? "; without " : ", ", name);
+        }
+    }
+}
+
+static void describe_resume(fl_html *html, const json_t *before, const json_t *resumed,
+                            const char *from, const char *n)
 {
     char text[MOMENT_BYTES], cut[FL_COUNT_BYTES];
     fl_html_add(html, "<p>Resumed %s from %s after %s (before: %s; ", moment(resumed, text), from,
                 n, fl_line_text(resumed, "ended"));
     fl_html_add(
-        html, "cut off: %s).</p>\n",
+        html, "cut off: %s",
         fl_count(fl_line_whole(resumed, "cut_steps", 0, INT64_C(1) << 50, 0), "later step", cut));
+    name_missing_hosts(html, before, resumed);
+    fl_html_add(html, ").</p>\n");
 }
 
 /* By itself: it had not ended. */
@@ -285,7 +316,7 @@ static void describe_return(fl_html *html, const json_t *resumed, const char *fr
 /* Each time that the run continued from a checkpoint or a snapshot. */
 static void list_resumes(fl_html *html, const fl_report *report)
 {
-    const json_t *resumed;
+    const json_t *before = fl_report_first(report, "run.started"), *resumed;
     char n[FL_COUNT_BYTES];
     int64_t at = 0;
     while ((resumed = fl_report_next(report, "run.resumed", &at)) != NULL) {
@@ -297,8 +328,9 @@ static void list_resumes(fl_html *html, const fl_report *report)
         if (fl_page_is_return(resumed)) {
             describe_return(html, resumed, from, n);
         } else {
-            describe_resume(html, resumed, from, n);
+            describe_resume(html, before, resumed, from, n);
         }
+        before = resumed;
     }
 }
 

@@ -220,6 +220,25 @@ static void test_report__a_return_keeps_the_hosts_that_did_not_leave(void **stat
     free(page);
 }
 
+/* Would catch: a run that is resumed on fewer hosts, and its page does not tell which is missing.
+ */
+static void test_report__a_resume_without_a_host_names_it(void **state)
+{
+    (void)state;
+    char *page = page_of("{\"time\":0,\"event\":\"run.started\",\"workers\":[]," HOSTS "}\n"
+                         "{\"time\":2,\"event\":\"run.resumed\",\"step\":5,\"ended\":\"stopped\","
+                         "\"workers\":[]," HOSTS "}\n"
+                         "{\"time\":3,\"event\":\"run.resumed\",\"step\":9,\"ended\":\"stopped\","
+                         "\"workers\":[],\"hosts\":[{\"host\":\"a\"},{\"host\":\"d\"}]}\n"
+                         "{\"time\":4,\"event\":\"run.resumed\",\"step\":12,\"ended\":\"stopped\","
+                         "\"workers\":[]}\n");
+    report_expect(page, "after 5 steps (before: stopped; cut off: 0 later steps).</p>");
+    report_expect(page,
+                  "after 9 steps (before: stopped; cut off: 0 later steps; without b, c).</p>");
+    report_expect(page, "after 12 steps (before: stopped; cut off: 0 later steps).</p>");
+    free(page);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +251,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_report__a_drained_worker_is_no_loss, make_root,
                                         remove_root),
         cmocka_unit_test_setup_teardown(test_report__a_regroup_is_one_change, make_root,
+                                        remove_root),
+        cmocka_unit_test_setup_teardown(test_report__a_resume_without_a_host_names_it, make_root,
                                         remove_root),
         cmocka_unit_test_setup_teardown(test_report__a_return_keeps_the_hosts_that_did_not_leave,
                                         make_root, remove_root),
