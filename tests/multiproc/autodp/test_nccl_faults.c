@@ -70,13 +70,21 @@ static float value_of(int index, int step, int i)
     return (float)(index * 100 + step * 10 + i % 7);
 }
 
-/* Short only where nothing but a deadline ends a wait. */
+/* Short only where nothing but a deadline ends a wait. The end of a communicator has a limit of its
+ * own. */
 static int64_t timeout_ms(const member *m)
 {
     const scenario *s = m->env->context;
     bool needs_deadline = strncmp(s->options, "hang", 4) == 0 ||
                           strncmp(s->options, "stall", 5) == 0 || s->ending == STOPS;
-    return needs_deadline && m->generation == 1 ? SHORT_MS : LONG_MS;
+    return needs_deadline && s->ending != CLOSES && m->generation == 1 ? SHORT_MS : LONG_MS;
+}
+
+/* Of the opening, which calls NCCL, too. On a busy machine it takes longer than a step. */
+static int64_t open_timeout_ms(const member *m)
+{
+    const scenario *s = m->env->context;
+    return s->options[0] == '\0' ? LONG_MS : timeout_ms(m);
 }
 
 static fl_status open_member(member *m, const rank_env *env, uint32_t generation)
@@ -89,7 +97,7 @@ static fl_status open_member(member *m, const rank_env *env, uint32_t generation
                                       .index = env->rank,
                                       .size = env->size,
                                       .kv = env->kv,
-                                      .open_timeout_ms = timeout_ms(m),
+                                      .open_timeout_ms = open_timeout_ms(m),
                                       .wait_timeout_ms = timeout_ms(m),
                                       .backend = &fl_nccl_group_ops,
                                       .every_pair = true};

@@ -2,7 +2,6 @@
 #include "pipe/measure/profile.h"
 
 #include "device/machine/sockets.h"
-#include "device/system/clock.h"
 #include "nn/exec.h"
 #include "support/data/toy.h"
 
@@ -19,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { PLENTY_MS = 60000 };
+enum { PLENTY_MS = 60000, BEYOND_MS = 600000 /* the test is killed before */ };
 
 static const fl_device_survey processors = {.kind = FL_DEVICE_CPU};
 static fl_nccl_trial no_nccl;
@@ -232,15 +231,13 @@ static void test_profile__reports_a_child_that_is_killed(void **state)
                   "(Killed)");
 }
 
-/* Would catch: a stopped child that is noticed when the time for measuring is over, after 60 s. */
+/* Would catch: a stopped child that is noticed when the time for measuring is over. */
 static void test_profile__reports_a_child_that_is_stopped(void **state)
 {
     (void)state;
-    int64_t begun_us = fl_now_us();
-    check_misdeed(STOPS, PLENTY_MS, FL_EFAILED,
+    check_misdeed(STOPS, BEYOND_MS, FL_EFAILED,
                   "profile: the process that measured layer 0 (bad) was stopped (SIGSTOP or the "
                   "like) and did not go on within 1 s (fault.detect)");
-    assert_true(fl_now_us() - begun_us < 20 * 1000 * 1000);
 }
 
 static volatile sig_atomic_t n_terminated;
@@ -286,11 +283,9 @@ static void test_profile__ends_a_child_that_hangs(void **state)
 static void test_profile__gives_one_call_fault_deadline(void **state)
 {
     (void)state;
-    int64_t begun_us = fl_now_us();
-    check_misdeed(HANGS, PLENTY_MS, FL_EDEADLINE,
+    check_misdeed(HANGS, BEYOND_MS, FL_EDEADLINE,
                   "profile: layer 0 (bad): a call did not return within 5 s (fault.deadline, at "
                   "least 5 s) when its time was measured");
-    assert_true(fl_now_us() - begun_us < 30 * 1000 * 1000);
 }
 
 /* ---- NCCL, without which a run can do ---- */

@@ -34,13 +34,14 @@ static void forget_links(const net_hosts *h)
     assert_true(net_hosts_shell("sed -i '/^links:/,$d' %s/hosts.yaml", h->dir));
 }
 
-/* Hosts b and c reach the head, and not each other. */
-static bool part_hosts(void)
+/* parted: hosts b and c reach the head, and not each other. */
+static bool part_hosts(bool parted)
 {
     int id = (int)getpid();
-    return net_hosts_shell("ip -n fn%dx link set p1 type bridge_slave isolated on && "
-                           "ip -n fn%dx link set p2 type bridge_slave isolated on",
-                           id, id);
+    const char *isolated = parted ? "on" : "off";
+    return net_hosts_shell("ip -n fn%dx link set p1 type bridge_slave isolated %s && "
+                           "ip -n fn%dx link set p2 type bridge_slave isolated %s",
+                           id, isolated, id, isolated);
 }
 
 /* Start the run, and end it by this signal while it waits for hosts. */
@@ -192,7 +193,7 @@ static void test_host_links__a_pair_that_cannot_talk_ends_the_start(void **state
 {
     net_hosts *h = *state;
     NET_NEED(h);
-    if (!part_hosts()) {
+    if (!part_hosts(true)) {
         print_message("skipped: the bridge cannot keep two hosts apart\n");
         skip();
     }
@@ -218,7 +219,7 @@ static pid_t measuring_process(const net_hosts *h)
 /* Hosts b and c, which meet first, try to connect for five seconds. */
 static void start_measuring(net_hosts *h, pid_t *process)
 {
-    if (!part_hosts()) {
+    if (!part_hosts(true)) {
         print_message("skipped: the bridge cannot keep two hosts apart\n");
         skip();
     }
@@ -273,15 +274,11 @@ static void signal_all(const net_hosts *h, const char *name)
 static void test_host_links__a_standstill_of_all_hosts_is_excused(void **state)
 {
     net_hosts *h = *state;
-    pid_t agent;
+    pid_t process = 0;
     NET_NEED(h);
-    forget_links(h);
-    net_hosts_start_head(h, NET_JOB "--set train.max_steps=4");
-    net_hosts_start_agent(h, 1);
-    net_hosts_start_agent(h, 2);
-    NET_AWAIT((agent = net_hosts_child_of(h->host[1].agent)) != 0);
-    NET_AWAIT(net_hosts_child_of(agent) != 0); /* the process that measures, for half a second */
+    start_measuring(h, &process);
     signal_all(h, "STOP");
+    assert_true(part_hosts(false));
     nap(1000 * STILL_MS);
     signal_all(h, "CONT");
     net_hosts_expect(h, 0);

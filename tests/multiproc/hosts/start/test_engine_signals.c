@@ -2,6 +2,7 @@
  * Would catch: a task that a signal ends at any moment, and for which the others wait ten minutes;
  * a head that counts a host as lost where a signal ends the whole run; and exit codes that a script
  * cannot use. */
+#include "support/hosts/net_filter.h"
 #include "support/hosts/net_hosts.h"
 #include "support/hosts/net_run.h"
 
@@ -137,15 +138,19 @@ static void test_signals__a_task_that_ends_early_is_noticed(void **state)
 }
 
 /* The head has begun to measure the links to the task that a signal ends, and stands still until
- * the signal is there. Would catch: a task that joins in the second for which it holds its end, so
+ * the signal is there. The hosts cannot connect to the ports that are measured, so that this takes
+ * five seconds. Would catch: a task that joins in the second for which it holds its end, so
  * that its host is lost a moment later, and ends without a word. */
 static void test_signals__a_task_that_is_measured_tells_its_end(void **state)
 {
     static const int numbers[] = {SIGTERM, SIGINT};
     const net_hosts *h = *state;
     NET_NEED(h);
+    net_filter_block(h, 0, 1, NET_FILTER_DROPS, false);
+    net_filter_block(h, 1, 0, NET_FILTER_DROPS, false);
     for (int i = 0; i < 2; i++) {
-        pid_t tasks[2] = {start_task(h, 0), start_task(h, 1)};
+        static const char job[] = NET_JOB NET_FILTER_PORTS;
+        pid_t tasks[2] = {start_task_of(h, 0, job), start_task_of(h, 1, job)};
         NET_AWAIT(net_hosts_log_has(h, "task-0.log", "measures the links between hosts"));
         kill(tasks[0], SIGSTOP);
         NET_AWAIT(net_hosts_child_of(tasks[1]) != 0);
