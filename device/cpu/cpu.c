@@ -250,8 +250,8 @@ fl_status fl__cpu_reserve(fl__cpu *cpu, size_t size_bytes)
     return FL_OK;
 }
 
-/* The instruction sets that this processor has, best first; NULL ends the list. With FL_ISA_ENDS,
- * the program has only the first and the last of them. */
+/* The instruction sets that this processor has, best first; NULL ends the list. A build with a
+ * sanitizer may be without some of them. */
 enum { ISAS_MAX = 5 };
 
 static void usable_isas(const fl__isa *list[ISAS_MAX])
@@ -261,10 +261,12 @@ static void usable_isas(const fl__isa *list[ISAS_MAX])
     if (has_avx512() && __builtin_cpu_supports("avx512bf16")) {
         *list++ = &fl__isa_avx512bf16;
     }
-#ifndef FL_ISA_ENDS
+#ifndef FL_ISA_WITHOUT_AVX512
     if (has_avx512()) {
         *list++ = &fl__isa_avx512;
     }
+#endif
+#ifndef FL_ISA_WITHOUT_AVX2
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         *list++ = &fl__isa_avx2;
     }
