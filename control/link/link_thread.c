@@ -79,27 +79,34 @@ static size_t put_heartbeat(fl_link *link, unsigned char *bytes)
     return fl_wire_size(&frame);
 }
 
-/* ②: the reports to send next; NULL: none wait. Those that cannot be kept, for want of memory or
- * because the controller has taken none for long, wait in the queue. */
-static const unsigned char *next_reports(fl_link *link, size_t *size_bytes)
+/* ②: take the queued reports. Those that cannot be kept, for want of memory or because the
+ * controller has taken none for long, wait in the queue. */
+static void take_reports(fl_link *link)
 {
     if (link->n_unsent == 0) {
         link->unsent = fl_queue_take(&link->queue, &link->n_unsent);
     }
-    if (!link->has_keys) {
-        *size_bytes = link->n_unsent;
-        return link->n_unsent > 0 ? link->unsent : NULL;
-    }
-    if (link->n_unsent > 0 && link->resend.n_bytes < FL_LINK_LIMIT_BYTES &&
-        fl_resend_keep(&link->resend, link->unsent, link->n_unsent) == FL_OK) {
+    fl_resend *resend = &link->resend;
+    bool has_room = resend->n_bytes == 0 || resend->n_bytes + link->n_unsent < FL_LINK_LIMIT_BYTES;
+    if (link->has_keys && link->n_unsent > 0 && has_room &&
+        fl_resend_keep(resend, link->unsent, link->n_unsent) == FL_OK) {
         link->n_unsent = 0;
     }
-    return fl_resend_due(&link->resend, size_bytes);
+}
+
+/* The reports to send next; NULL: none wait. */
+static const unsigned char *next_reports(const fl_link *link, size_t *size_bytes)
+{
+    if (link->has_keys) {
+        return fl_resend_due(&link->resend, size_bytes);
+    }
+    *size_bytes = link->n_unsent;
+    return link->n_unsent > 0 ? link->unsent : NULL;
 }
 
 /* To ③: send the next reports, if any, and a heartbeat with them or when one is due. True when
  * reports went out. */
-static bool send_what_is_due(fl_link *link)
+static bool send_message(fl_link *link)
 {
     unsigned char heartbeat[SMALL_FRAME_BYTES];
     size_t size_bytes = 0;
@@ -120,12 +127,20 @@ static bool send_what_is_due(fl_link *link)
     return reports != NULL;
 }
 
+/* Without keys, what is queued is one message; with keys, others may have to be sent again. */
+static void send_what_is_due(fl_link *link)
+{
+    size_t size_bytes;
+    take_reports(link);
+    while (send_message(link) && next_reports(link, &size_bytes) != NULL) {
+    }
+}
+
 /* Whether some reports have not been sent, or have to be sent again. */
 static bool has_unsent(const fl_link *link)
 {
     size_t size_bytes;
-    return link->n_unsent > 0 ||
-           (link->has_keys && fl_resend_due(&link->resend, &size_bytes) != NULL);
+    return link->n_unsent > 0 || next_reports(link, &size_bytes) != NULL;
 }
 
 /* ---- what it receives ---- */
@@ -349,15 +364,18 @@ static void read_connection_events(fl_link *link)
     }
 }
 
-static void turn_link(fl_link *link)
+static void exchange_messages(fl_link *link)
 {
     receive_orders(link);
     read_connection_events(link);
-    while (send_what_is_due(link)) {
-    }
-    int64_t now_us = fl_now_us();
-    watch_signals(link, now_us);
-    watch_controller(link, now_us);
+    send_what_is_due(link);
+    watch_controller(link, fl_now_us());
+}
+
+static void turn_link(fl_link *link)
+{
+    exchange_messages(link);
+    watch_signals(link, fl_now_us());
 }
 
 /* At most for a slice. */
@@ -368,21 +386,21 @@ static void await_orders(fl_link *link)
 }
 
 /* Hand all reports to the transport. A controller that does not read, because it was stopped, is
- * waited for; without a connection nobody will ever read them. */
+ * waited for, and a signal does not end that; without a connection nobody will ever read them. */
 static void flush_reports(fl_link *link)
 {
     int64_t deadline_us = fl_deadline_us(FL_LINK_FLUSH_MS);
-    turn_link(link);
+    exchange_messages(link);
     while (has_unsent(link) && link->orphaned_us == 0 &&
            (link->connected || fl_left_ms(deadline_us) > 0)) {
         await_orders(link);
-        turn_link(link);
+        exchange_messages(link);
     }
 }
 
 /* The transport has accepted the last report, which may still wait for a cut of the network to end.
  * A closed connection that receives one more message is reset by the system, which then forgets
- * what was not acknowledged. */
+ * what was not acknowledged. With keys, a connection that was lost comes again. */
 static void await_taken(fl_link *link)
 {
     int64_t deadline_us = fl_now_us() + PATIENCE_HEARTBEATS * link->heartbeat_us;
@@ -408,7 +426,7 @@ static void set_linger(fl_link *link)
 void *fl_link_main(void *argument)
 {
     fl_link *link = (fl_link *)argument;
-    (void)send_what_is_due(link); /* it says hello */
+    send_what_is_due(link); /* it says hello */
     zmq_pollitem_t items[] = {{link->socket, 0, ZMQ_POLLIN, 0},
                               {NULL, link->wake_fd, ZMQ_POLLIN, 0},
                               {NULL, link->signal_fd, ZMQ_POLLIN, 0}};

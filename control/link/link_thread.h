@@ -16,7 +16,8 @@ enum {
     FL_LINK_SLICE_MS = 20,   /* a killed worker loses at most the reports of one slice */
     FL_LINK_FLUSH_MS = 1000, /* time for queued reports when the link closes unconnected */
     FL_LINK_COMMANDS = 8,    /* capacity of the list of commands that were not taken yet */
-    FL_LINK_LIMIT_BYTES = 64 * 1024 * 1024, /* of queued reports, and of those that are kept */
+    FL_LINK_LIMIT_BYTES =
+        64 * 1024 * 1024, /* of queued reports; with keys, of those that are kept, too */
 };
 
 struct fl_link {

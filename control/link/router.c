@@ -181,10 +181,8 @@ static bool send_far(fl_router *router, int rank, fl_wire_type type, const void 
 {
     fl_router_end *end = &router->ends[rank];
     if (type != FL_WIRE_ALIVE) {
-        if (fl_resend_keep(&end->resend, bytes, n) != FL_OK) {
-            fl_log(FL_LOG_ERROR, "lost a command (%s) to worker %d: %s", fl_wire_type_text(type),
-                   rank, fl_errmsg());
-        }
+        end->has_lost |= end->resend.n_bytes + n > FL_ROUTER_KEPT_MAX ||
+                         fl_resend_keep(&end->resend, bytes, n) != FL_OK;
         return send_due(router, rank);
     }
     fl_wire_counts counts = fl_resend_counts(&end->resend, false);
@@ -268,7 +266,11 @@ fl_status fl_router_take(fl_router *router, int rank, uint32_t incarnation, zmq_
     }
     if (end->incarnation != incarnation) {
         fl_resend_fini(&end->resend);
-        end->incarnation = incarnation;
+        *end = (fl_router_end){.incarnation = incarnation};
+    }
+    if (end->has_lost) {
+        return fl_fail(FL_EFORMAT, "it takes no commands: %zu bytes wait for it, allowed are %d",
+                       end->resend.n_bytes, FL_ROUTER_KEPT_MAX);
     }
     FL_TRY(fl_resend_heard(&end->resend, &frame.counts, &take));
     *first = take ? 1 : 2; /* the numbered part */

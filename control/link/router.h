@@ -15,7 +15,11 @@
 
 #include <zmq.h>
 
-enum { FL_ROUTER_PARTS_MAX = 8, FL_ROUTER_ENDPOINT_MAX = 64 };
+enum {
+    FL_ROUTER_PARTS_MAX = 8,
+    FL_ROUTER_ENDPOINT_MAX = 64,
+    FL_ROUTER_KEPT_MAX = 8 * 1024 * 1024, /* bytes of commands that a process has not taken */
+};
 
 /* For workers on other hosts. Those of this host then need the keys, too. */
 typedef struct fl_router_far {
@@ -26,10 +30,10 @@ typedef struct fl_router_far {
     const char *client;   /* the public key of the workers */
 } fl_router_far;
 
-/* This end of the link to one process of a worker. It keeps what a silent process does not take, at
- * most until that counts as lost. */
+/* This end of the link to one process of a worker, until the next process of the rank. */
 typedef struct fl_router_end {
     uint32_t incarnation; /* 0: none has been heard */
+    bool has_lost;        /* a command, for want of memory or because the process takes none */
     fl_resend resend;
 } fl_router_end;
 
@@ -80,7 +84,8 @@ void fl_router_note_answer(fl_router *router, fl_due_kind kind, int64_t step);
 
 /* Take what is in front of a message from this process of a worker. parts: the message, from the
  * part after the topic on. *first: the first one with frames to read; there may be none. Returns
- * FL_EFORMAT if these cannot be counts. */
+ * FL_EFORMAT if these cannot be counts, or if a command to the process was lost for good: it cannot
+ * go on. */
 fl_status fl_router_take(fl_router *router, int rank, uint32_t incarnation, zmq_msg_t *parts,
                          int *first) FL_MUST_CHECK;
 

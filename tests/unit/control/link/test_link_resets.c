@@ -2,11 +2,13 @@
  * way is lost. Would catch: a report, a command or a hello that is lost, or comes twice; a worker
  * that closes its link before its last report has arrived. */
 #include "control/link/link.h"
+#include "control/link/link_thread.h"
 #include "control/link/router.h"
 #include "device/system/clock.h"
 #include "support/folder.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -28,8 +30,8 @@ enum {
     HEARTBEAT_MS = 20,
     SLICE_MS = 5,
     RESETS = 8,
+    TURNS = 20,
     RANK = 5,
-    PROCESS = 2,
     PAIRS_MAX = 8
 };
 
@@ -38,7 +40,7 @@ typedef struct relay {
     int listener, to_port, n;
     int fd[PAIRS_MAX][2]; /* [n] */
     pthread_t thread;
-    atomic_bool stop, swallows, resets;
+    atomic_bool stop, swallows, resets, refuses;
     atomic_int n_swallowed; /* bytes from the worker, and from the controller */
     atomic_int n_swallowed_back;
 } relay;
@@ -49,6 +51,7 @@ typedef struct rig {
     relay relay;
     fl_router router;
     fl_link *link;
+    uint32_t process;
     bool is_deaf;    /* the controller loses the next message */
     int64_t n_steps; /* reports that came, each one step later */
     bool greeted, done;
@@ -90,7 +93,8 @@ static void take_pair(relay *r)
     struct sockaddr_in to = address_of(r->to_port);
     int from = accept4(r->listener, NULL, NULL, SOCK_CLOEXEC);
     int on = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (from < 0 || r->n == PAIRS_MAX || connect(on, (struct sockaddr *)&to, sizeof to) != 0) {
+    if (from < 0 || r->n == PAIRS_MAX || atomic_load(&r->refuses) ||
+        connect(on, (struct sockaddr *)&to, sizeof to) != 0) {
         close(from);
         close(on);
         return;
@@ -173,8 +177,10 @@ static int open_rig(void **state)
     return 0;
 }
 
-static void open_link(rig *r)
+static void open_link(rig *r, int heartbeat_ms)
 {
+    r->process++;
+    r->greeted = r->done = false;
     fl_curve_keys keys = {0};
     snprintf(keys.server, sizeof keys.server, "%s", r->keys[0]);
     snprintf(keys.public_key, sizeof keys.public_key, "%s", r->keys[2]);
@@ -182,9 +188,9 @@ static void open_link(rig *r)
     const fl_link_options options = {.endpoint = r->endpoint,
                                      .keys = &keys,
                                      .rank = RANK,
-                                     .incarnation = PROCESS,
+                                     .incarnation = r->process,
                                      .generation = 1,
-                                     .heartbeat_ms = HEARTBEAT_MS};
+                                     .heartbeat_ms = heartbeat_ms};
     assert_int_equal(fl_link_open(&options, &r->link), FL_OK);
 }
 
@@ -209,7 +215,7 @@ static void take_frame(rig *r, const fl_wire_message *frame)
     if (frame->type == FL_WIRE_HELLO) {
         assert_false(r->greeted);
         r->greeted = true;
-        fl_router_admit(&r->router, RANK, PROCESS);
+        fl_router_admit(&r->router, RANK, r->process);
     } else if (frame->type == FL_WIRE_STEP) {
         assert_int_equal(frame->step.step, r->n_steps);
         r->n_steps++;
@@ -230,7 +236,7 @@ static void take_message(void *context, zmq_msg_t *parts, int n_kept, int n_part
         r->is_deaf = false;
         return;
     }
-    assert_int_equal(fl_router_take(&r->router, RANK, PROCESS, &parts[2], &first), FL_OK);
+    assert_int_equal(fl_router_take(&r->router, RANK, r->process, &parts[2], &first), FL_OK);
     for (int i = 2 + first; i < n_parts; i++) {
         const unsigned char *at = zmq_msg_data(&parts[i]);
         size_t left = zmq_msg_size(&parts[i]);
@@ -240,29 +246,6 @@ static void take_message(void *context, zmq_msg_t *parts, int n_kept, int n_part
             take_frame(r, &frame);
         }
     }
-}
-
-static void turn_controller(rig *r)
-{
-    zmq_pollitem_t items[] = {{r->router.socket, 0, ZMQ_POLLIN, 0},
-                              {fl_router_guard(&r->router), 0, ZMQ_POLLIN, 0}};
-    zmq_poll(items, 2, SLICE_MS);
-    fl_router_watch(&r->router);
-    while (fl_router_read(&r->router, take_message, r)) {
-    }
-}
-
-#define AWAIT(r, condition)                                                                        \
-    for (int64_t until_us = fl_deadline_us(WAIT_MS); !(condition); turn_controller(r)) {           \
-        if (fl_left_ms(until_us) == 0) {                                                           \
-            fail_msg("never: %s", #condition);                                                     \
-        }                                                                                          \
-    }
-
-static void reset_connections(rig *r)
-{
-    atomic_store(&r->relay.resets, true);
-    AWAIT(r, !atomic_load(&r->relay.resets));
 }
 
 static void send_command(rig *r, int64_t due_step)
@@ -280,6 +263,31 @@ static void send_frame(rig *r, fl_wire_type type)
     fl_router_send_to(&r->router, RANK, &frame);
 }
 
+/* It shows that it lives, or its last command might be lost unseen. */
+static void turn_controller(rig *r)
+{
+    zmq_pollitem_t items[] = {{r->router.socket, 0, ZMQ_POLLIN, 0},
+                              {fl_router_guard(&r->router), 0, ZMQ_POLLIN, 0}};
+    zmq_poll(items, 2, SLICE_MS);
+    fl_router_watch(&r->router);
+    while (fl_router_read(&r->router, take_message, r)) {
+    }
+    send_frame(r, FL_WIRE_ALIVE);
+}
+
+#define AWAIT(r, condition)                                                                        \
+    for (int64_t until_us = fl_deadline_us(WAIT_MS); !(condition); turn_controller(r)) {           \
+        if (fl_left_ms(until_us) == 0) {                                                           \
+            fail_msg("never: %s", #condition);                                                     \
+        }                                                                                          \
+    }
+
+static void reset_connections(rig *r)
+{
+    atomic_store(&r->relay.resets, true);
+    AWAIT(r, !atomic_load(&r->relay.resets));
+}
+
 static void report_step(rig *r, int64_t step)
 {
     const fl_step_report report = {.step = step, .generation = 1};
@@ -292,7 +300,7 @@ static void test_link_resets__lose_no_report(void **state)
 {
     rig *r = *state;
     int64_t n = 0;
-    open_link(r);
+    open_link(r, HEARTBEAT_MS);
     AWAIT(r, r->greeted);
     for (int i = 0; i < RESETS; i++) {
         report_step(r, n++);
@@ -313,7 +321,7 @@ static void test_link_resets__lose_no_command(void **state)
     rig *r = *state;
     int64_t n = 0, n_taken = 0;
     fl_command command;
-    open_link(r);
+    open_link(r, HEARTBEAT_MS);
     AWAIT(r, r->greeted);
     for (int i = 0; i < RESETS; i++) {
         send_command(r, n++);
@@ -339,7 +347,7 @@ static void test_link_resets__lose_no_hello(void **state)
 {
     rig *r = *state;
     r->is_deaf = true;
-    open_link(r);
+    open_link(r, HEARTBEAT_MS);
     AWAIT(r, !r->is_deaf);
     report_step(r, 0);
     AWAIT(r, r->greeted && r->n_steps == 1);
@@ -351,25 +359,98 @@ static void *close_link(void *argument)
     return NULL;
 }
 
+/* The controller has the last report: the link closes. */
+static void await_closed(rig *r, pthread_t thread)
+{
+    AWAIT(r, r->done);
+    send_frame(r, FL_WIRE_TAKEN);
+    while (pthread_tryjoin_np(thread, NULL) != 0) {
+        turn_controller(r);
+    }
+    assert_null(r->link);
+}
+
+/* It waits for a connection, too. */
 static void test_link_resets__lose_no_last_report(void **state)
 {
     rig *r = *state;
     pthread_t thread;
-    open_link(r);
+    open_link(r, WAIT_MS / 10); /* it waits for ten of them */
     AWAIT(r, r->greeted);
     atomic_store(&r->relay.swallows, true);
     report_step(r, 0);
     fl_link_done(r->link);
     assert_int_equal(pthread_create(&thread, NULL, close_link, r), 0);
     AWAIT(r, atomic_load(&r->relay.n_swallowed) > 0);
+    atomic_store(&r->relay.refuses, true);
     reset_connections(r);
-    AWAIT(r, r->done);
-    assert_int_equal(r->n_steps, 1);
-    send_frame(r, FL_WIRE_TAKEN);
-    while (pthread_tryjoin_np(thread, NULL) != 0) {
+    AWAIT(r, !atomic_load(&r->link->connected));
+    for (int i = 0; i < TURNS; i++) {
         turn_controller(r);
     }
-    assert_null(r->link);
+    assert_int_equal(pthread_tryjoin_np(thread, NULL), EBUSY);
+    atomic_store(&r->relay.refuses, false);
+    await_closed(r, thread);
+    assert_int_equal(r->n_steps, 1);
+}
+
+/* Its numbers begin anew. */
+static void test_link_resets__are_no_matter_of_the_next_process(void **state)
+{
+    rig *r = *state;
+    for (int i = 0; i < 3; i++) {
+        pthread_t thread;
+        fl_command command;
+        open_link(r, HEARTBEAT_MS);
+        AWAIT(r, r->greeted);
+        report_step(r, r->n_steps);
+        send_command(r, i);
+        AWAIT(r, fl_link_take_command(r->link, INT64_MAX, &command));
+        assert_int_equal(command.due_step, i);
+        fl_link_done(r->link);
+        assert_int_equal(pthread_create(&thread, NULL, close_link, r), 0);
+        await_closed(r, thread);
+        fl_router_drop(&r->router, RANK);
+        assert_int_equal(r->n_steps, i + 1);
+    }
+}
+
+/* A message with this in front, and whether it is taken. */
+static fl_status take_front(rig *r, fl_wire_type type)
+{
+    fl_wire_message frame = {.type = type, .rank = RANK, .at_us = fl_now_us()};
+    int first = 0;
+    zmq_msg_t part;
+    if (type == FL_WIRE_COUNTS) {
+        frame.counts = (fl_wire_counts){.round = 1};
+    }
+    zmq_msg_init_size(&part, fl_wire_size(&frame));
+    fl_wire_put(&frame, zmq_msg_data(&part));
+    fl_status status = fl_router_take(&r->router, RANK, 1, &part, &first);
+    zmq_msg_close(&part);
+    return status;
+}
+
+/* Would catch: a controller whose memory a worker fills that sends signs of life, and takes no
+ * command. */
+static void test_link_resets__a_process_that_takes_nothing_is_refused(void **state)
+{
+    rig *r = *state;
+    const fl_resend *kept = &r->router.ends[RANK].resend;
+    assert_int_equal(take_front(r, FL_WIRE_DONE), FL_EFORMAT);
+    assert_int_equal(take_front(r, FL_WIRE_COUNTS), FL_OK);
+    fl_router_admit(&r->router, RANK, 1);
+    send_command(r, 1);
+    size_t each = kept->n_bytes;
+    while (kept->n_bytes + each <= FL_ROUTER_KEPT_MAX) {
+        send_command(r, 1);
+    }
+    assert_int_equal(take_front(r, FL_WIRE_COUNTS), FL_OK);
+    send_command(r, 1);
+    send_command(r, 1);
+    assert_true(kept->n_bytes <= FL_ROUTER_KEPT_MAX);
+    assert_int_equal(take_front(r, FL_WIRE_COUNTS), FL_EFORMAT);
+    assert_non_null(strstr(fl_errmsg(), "takes no commands"));
 }
 
 int main(void)
@@ -379,6 +460,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_link_resets__lose_no_command, open_rig, close_rig),
         cmocka_unit_test_setup_teardown(test_link_resets__lose_no_hello, open_rig, close_rig),
         cmocka_unit_test_setup_teardown(test_link_resets__lose_no_last_report, open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(test_link_resets__are_no_matter_of_the_next_process,
+                                        open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(test_link_resets__a_process_that_takes_nothing_is_refused,
+                                        open_rig, close_rig),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
