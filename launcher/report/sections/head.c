@@ -222,17 +222,23 @@ static void facts(fl_html *html, const fl_report *report)
 
 /* ---- what it was, how it ended ---- */
 
-/* The time of an event: "2026-01-31 09:30:00 UTC". */
+/* A time of an event: "2026-01-31 09:30:00 UTC".
+ * field  "wall" (when it came), or "begun" of run.started (when the command began) */
 enum { MOMENT_BYTES = 64 };
-static const char *moment(const json_t *event, char text[MOMENT_BYTES])
+static const char *moment_of(const json_t *event, const char *field, char text[MOMENT_BYTES])
 {
-    const char *wall = fl_line_text(event, "wall");
+    const char *wall = fl_line_text(event, field);
     if (strlen(wall) < 19 || wall[10] != 'T') {
         snprintf(text, MOMENT_BYTES, "%s", wall[0] == '\0' ? "at an unknown time" : wall);
     } else {
         snprintf(text, MOMENT_BYTES, "%.10s %.8s UTC", wall, wall + 11);
     }
     return text;
+}
+
+static const char *moment(const json_t *event, char text[MOMENT_BYTES])
+{
+    return moment_of(event, "wall", text);
 }
 
 static void describe_model(fl_html *html, const fl_job *job, const json_t *started)
@@ -396,7 +402,8 @@ static void describe_run(fl_html *html, const fl_report *report)
                     resumed == NULL ? "its start" : "its newest start");
     }
     fl_html_add(html, ". ");
-    fl_html_add(html, "Begun %s.</p>\n", moment(started, text));
+    const char *field = fl_line_text(started, "begun")[0] == '\0' ? "wall" : "begun";
+    fl_html_add(html, "Begun %s.</p>\n", moment_of(started, field, text));
     list_resumes(html, report);
 }
 

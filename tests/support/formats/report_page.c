@@ -24,6 +24,7 @@ void report_put(const char *name, const char *mode, const char *text)
 
 const char *const report_events =
     "{\"time\":0.1,\"wall\":\"2026-01-31T09:30:00.000Z\",\"event\":\"run.started\",\"job\":\"toy\","
+    "\"begun\":\"2026-01-31T09:20:05.000Z\","
     "\"version\":\"0.1.0\",\"samples\":800,\"batch\":8,\"steps\":100,\"epochs\":4,\"workers\":"
     "[{\"rank\":0},{\"rank\":1}]}\n"
     "{\"time\":0.1,\"event\":\"plan.chosen\",\"plan\":\"F=0\",\"f\":0,\"k\":2,\"r\":1,\"m\":4,"

@@ -17,7 +17,7 @@ static void test_report__shows_the_results_of_a_run(void **state)
     static const char *const parts[] = {
         "<h1>toy <span class=\"state finished\">finished</span>",
         "A vision transformer of 6 blocks (32 wide, 4 heads) on 800 samples, 8 to a batch",
-        "Begun 2026-01-31 09:30:00 UTC",
+        "Begun 2026-01-31 09:20:05 UTC",
         "<dt>Test accuracy</dt><dd>81.25 %",
         "<dt>Training loss</dt><dd>0.2500",
         "F=0, K=2 \u00d7 R=1 \u00d7 M=4<br/>F=3, K=1 \u00d7 R=2 \u00d7 M=2",
