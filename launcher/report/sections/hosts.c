@@ -113,7 +113,7 @@ static void find_hosts(const fl_report *report, host_rows *rows)
 static void list_hosts(fl_html *html, const host_rows *rows)
 {
     fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th class=\"text\">host</th><th class="
-                      "\"text\">address</th><th>workers</th><th class=\"text\">layer costs</th>"
+                      "\"text\">address</th><th>ranks</th><th class=\"text\">layer costs</th>"
                       "</tr>\n");
     for (int i = 0; i < rows->n; i++) {
         const char *profile = fl_line_text(rows->row[i], "profile");
@@ -145,7 +145,7 @@ static void list_events(fl_html *html, const fl_report *report)
     n_shown = n < ROWS_MAX ? n : ROWS_MAX;
     qsort(place, (size_t)n_shown, sizeof *place, by_time);
     fl_html_add(html, "<div class=\"scroll\"><table>\n<tr><th>time</th><th>step</th><th class="
-                      "\"text\">host</th><th class=\"text\">address</th><th>workers</th><th class="
+                      "\"text\">host</th><th class=\"text\">address</th><th>ranks</th><th class="
                       "\"text\">event</th><th class=\"text\">reason</th></tr>\n");
     for (int i = 0; i < n_shown; i++) {
         event_row(html, report->event[place[i].at]);

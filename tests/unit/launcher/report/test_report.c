@@ -222,6 +222,9 @@ static void test_report__hosts_and_when_they_left(void **state)
         "{\"time\":5.1,\"event\":\"worker.lost\",\"rank\":2,\"host\":\"b\",\"how\":\"killed\","
         "\"steps\":40}\n");
     page = report_page(&report);
+    report_expect(page,
+                  "<th class=\"text\">address</th><th>ranks</th><th class=\"text\">layer costs");
+    report_expect(page, "<th class=\"text\">address</th><th>ranks</th><th class=\"text\">event");
     report_expect(page, "<td class=\"text\">a</td><td class=\"text\">10.0.0.1</td><td>0 to 1</td>");
     report_expect(page,
                   "<td>40</td><td class=\"text\">b</td><td class=\"text\">10.0.0.2</td><td>2</td>"
