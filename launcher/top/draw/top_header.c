@@ -76,9 +76,24 @@ static fl_top_style state_style(const char *state)
                                           : FL_TOP_WARN;
 }
 
+/* In the 30 columns at the right. The epoch begins in a fixed column, and further left if its
+ * numbers are long. */
+static void epoch_and_time(fl_top_cells *c, const fl_top_model *m)
+{
+    char text[FL_TOP_SPAN_MAX], epochs[64];
+    int64_t epoch = m->epoch + 1 < m->epochs ? m->epoch + 1 : m->epochs;
+    int n_epochs = snprintf(epochs, sizeof epochs, "epoch %" PRId64 "/%" PRId64, epoch, m->epochs);
+    const char *span = fl_top_span(m->time_s, text);
+    int n = (int)strlen(span), end = c->width - 1 - n;
+    int fixed = c->width - 21, latest = end - 2 - n_epochs, earliest = c->width - 30;
+    int at = latest < fixed ? latest : fixed;
+    at = at > earliest ? at : earliest;
+    fl_top_text(c, at, 0, end - 1 - at, FL_TOP_PLAIN, epochs);
+    fl_top_text(c, end, 0, n, FL_TOP_DIM, span);
+}
+
 static void first_line(fl_top_cells *c, const fl_top_model *m, const char *silence)
 {
-    char text[FL_TOP_SPAN_MAX];
     int x = fl_top_text(c, 1, 0, c->width / 3, FL_TOP_BOLD, m->job) + 2;
     if (m->over) {
         bool bad = strncmp(m->how, "failed", strlen("failed")) == 0;
@@ -90,15 +105,8 @@ static void first_line(fl_top_cells *c, const fl_top_model *m, const char *silen
         fl_top_text(c, x + 2, 0, c->width - x - 2, FL_TOP_BAD, silence);
         return;
     }
-    int room = c->width - x - 2;
-    if (room >= 30) {
-        int at = c->width - 30;
-        int64_t epoch = m->epoch + 1 < m->epochs ? m->epoch + 1 : m->epochs;
-        fl_top_printf(c, at, 0, 30, FL_TOP_PLAIN, "%14s %" PRId64 "/%" PRId64, "epoch", epoch,
-                      m->epochs);
-        const char *span = fl_top_span(m->time_s, text);
-        int n = (int)strlen(span);
-        fl_top_text(c, c->width - 1 - n, 0, n, FL_TOP_DIM, span);
+    if (c->width - x - 2 >= 30) {
+        epoch_and_time(c, m);
     }
 }
 

@@ -159,6 +159,26 @@ static void test_top_layout__shows_all_of_a_run_at_80_by_24(void **state)
     shows("    1!   0.1 active");
 }
 
+/* Would catch: "epoch 207/300012m52s". */
+static void test_top_layout__keeps_the_epoch_apart_from_the_time(void **state)
+{
+    (void)state;
+    static const int widths[] = {80, 90, 120};
+    make_model(2, 2, 18, 5);
+    model.epoch = 206;
+    model.epochs = 3000;
+    model.time_s = 772.0;
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        draw(widths[i], 24, false, &with_keys);
+        shows("tiny  running");
+        shows("  epoch 207/3000  12m52s");
+    }
+    model.epochs = INT64_C(3000000000); /* cut rather than joined */
+    draw(80, 24, false, &with_keys);
+    shows("epoch 207/3000000");
+    shows(" 12m52s");
+}
+
 /* Would catch: the scores of validation samples shown as test scores. */
 static void test_top_layout__names_the_evaluated_split(void **state)
 {
@@ -430,6 +450,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_top_layout__shows_all_of_a_run_at_80_by_24),
+        cmocka_unit_test(test_top_layout__keeps_the_epoch_apart_from_the_time),
         cmocka_unit_test(test_top_layout__names_the_evaluated_split),
         cmocka_unit_test(test_top_layout__shows_all_of_a_run_at_200_by_60),
         cmocka_unit_test(test_top_layout__without_utf8_is_ascii),
