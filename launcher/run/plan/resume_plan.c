@@ -56,7 +56,7 @@ static fl_status check_stage(const fl_preparation *p, const fl_plan *plan, int s
     return FL_OK;
 }
 
-/* Why it cannot run, as a failure. */
+/* Why it is not kept, as a failure. */
 static fl_status check_plan(const fl_resume *r, const fl_preparation *p)
 {
     const fl_plan *plan = &r->checkpoint->plan;
@@ -64,13 +64,15 @@ static fl_status check_plan(const fl_resume *r, const fl_preparation *p)
     fl_capacity capacity;
     FL_TRY(find_change(r, p->job, &changed));
     if (changed != NULL) {
-        return fl_fail(FL_EINVAL, "%s has another value", changed);
+        return fl_fail(FL_EINVAL, "%s changed", changed);
     }
     if (plan->n_workers != p->n_ranks && plan->n_workers != plan->K * plan->R) {
-        return fl_fail(FL_EINVAL, "%d devices found, it had %d", p->n_ranks, plan->n_workers);
+        return fl_fail(FL_EINVAL, "%d devices were found, and it had %d", p->n_ranks,
+                       plan->n_workers);
     }
     if (plan->n_workers > p->n_ranks) {
-        return fl_fail(FL_EINVAL, "%d devices found, it needs %d", p->n_ranks, plan->n_workers);
+        return fl_fail(FL_EINVAL, "%d devices were found, and it needs %d", p->n_ranks,
+                       plan->n_workers);
     }
     fl_worker_pool usable;
     (void)fl_run_plan_pool(p, &usable);
@@ -92,8 +94,9 @@ bool fl_resume_keeps_plan(fl_resume *r, const fl_preparation *p)
         snprintf(r->plan_why, sizeof r->plan_why, "the checkpoint's plan runs on");
         return true;
     }
-    snprintf(r->plan_why, sizeof r->plan_why, "the checkpoint's plan, %s, cannot run on: %.300s",
-             grid, fl_errmsg());
+    snprintf(r->plan_why, sizeof r->plan_why,
+             "the checkpoint's plan, %s, is not kept, because %.300s; a new plan is chosen", grid,
+             fl_errmsg());
     return false;
 }
 
