@@ -83,11 +83,11 @@ static bool lacks_runs(const fl_args *args, bool knows_runs)
     return args->operand != NULL && !knows_runs && !fl_args_has(args, "--runs");
 }
 
-static void look_at_host(const char *runs, const fl_job *job, fl_nccl_trial *nccl,
+static void look_at_host(const char *runs, const fl_job *job, bool has_job, fl_nccl_trial *nccl,
                          fl_findings *findings)
 {
     fl_doctor_look_at_program(findings);
-    fl_doctor_look_at_machine(findings);
+    fl_doctor_look_at_machine(has_job, findings);
     fl_doctor_look_at_clock(findings);
     fl_doctor_look_at_links(findings);
     fl_doctor_look_at_folders(runs, findings);
@@ -116,7 +116,7 @@ static bool look_at_all(const fl_args *args, fl_job_context *w, fl_host_facts *f
     fl_job_defaults(&w->job);
     bool loaded = args->operand != NULL && load_job(args, &w->job, &knows_runs, findings);
     const char *runs = lacks_runs(args, knows_runs) ? NULL : runs_of(args, &w->job);
-    look_at_host(runs, &w->job, &nccl, findings);
+    look_at_host(runs, &w->job, loaded, &nccl, findings);
     if (loaded && fl_job_context_make(w) != FL_OK) {
         refuse_files(findings);
     } else if (loaded) {

@@ -20,8 +20,8 @@
 /* Versions of the program and its libraries; whether ZeroMQ can encrypt. */
 void fl_doctor_look_at_program(fl_findings *findings);
 
-/* Processors, memory and limits. */
-void fl_doctor_look_at_machine(fl_findings *findings);
+/* Processors, memory and limits. has_job: as for fl_doctor_judge_machine. */
+void fl_doctor_look_at_machine(bool has_job, fl_findings *findings);
 
 /* The clocks; takes a few milliseconds. */
 void fl_doctor_look_at_clock(fl_findings *findings);
@@ -100,7 +100,10 @@ void fl_doctor_judge_clock(const fl_doctor_clock *clock, fl_findings *findings);
 
 void fl_doctor_judge_shm(int64_t size_bytes, int64_t free_bytes, fl_findings *findings);
 
-void fl_doctor_judge_machine(const fl_host_limits *machine, int n_online, fl_findings *findings);
+/* has_job: fl_doctor_look_at_job compares the processors with the workers of the job; otherwise,
+ * fewer than the machine has are a warning. */
+void fl_doctor_judge_machine(const fl_host_limits *machine, int n_online, bool has_job,
+                             fl_findings *findings);
 
 /* What is wrong with the sockets of loopback addresses is one warning for all of them, and an error
  * if the job has two workers or more on the host. host: its name; NULL: this one */

@@ -61,11 +61,12 @@ void fl_doctor_judge_limits(const fl_doctor_limits *l, fl_findings *findings)
                                                  : fl_size_text((double)l->locked_bytes, locked));
 }
 
-void fl_doctor_judge_machine(const fl_host_limits *m, int n_online, fl_findings *findings)
+void fl_doctor_judge_machine(const fl_host_limits *m, int n_online, bool has_job,
+                             fl_findings *findings)
 {
     char all[FL_SIZE_TEXT_MAX], allowed[FL_SIZE_TEXT_MAX], available[FL_SIZE_TEXT_MAX];
     bool quota = m->quota > 0.0 && m->quota < m->affinity;
-    bool fewer = m->processors < n_online;
+    bool fewer = m->processors < n_online && !has_job;
     fl_finding *f = fl_finding_add(findings, fewer ? FL_VERDICT_WARNING : FL_VERDICT_OK,
                                    "processors", "%d of %d%s", m->affinity, n_online,
                                    m->affinity < n_online ? " (affinity)" : "");
@@ -149,14 +150,14 @@ void fl_doctor_judge_shm(int64_t size_bytes, int64_t free_bytes, fl_findings *fi
     }
 }
 
-void fl_doctor_look_at_machine(fl_findings *findings)
+void fl_doctor_look_at_machine(bool has_job, fl_findings *findings)
 {
     fl_host_limits machine;
     char cpu[128];
     fl_host_limits_read("", &machine);
     fl_finding_add(findings, FL_VERDICT_OK, "kernels", "%s, %s",
                    fl_device_cpu_name(cpu, sizeof cpu), fl_device_cpu_isa());
-    fl_doctor_judge_machine(&machine, (int)sysconf(_SC_NPROCESSORS_ONLN), findings);
+    fl_doctor_judge_machine(&machine, (int)sysconf(_SC_NPROCESSORS_ONLN), has_job, findings);
     fl_doctor_limits limits = {.files = limit_of(RLIMIT_NOFILE, false),
                                .files_most = limit_of(RLIMIT_NOFILE, true),
                                .locked_bytes = limit_of(RLIMIT_MEMLOCK, false),

@@ -110,7 +110,7 @@ static void test_doctor__limits_of_a_control_group_and_little_memory_are_named(v
                               .total_bytes = 16 * gib,
                               .available_bytes = 8 * gib};
     fl_findings findings = {0};
-    fl_doctor_judge_machine(&machine, 8, &findings);
+    fl_doctor_judge_machine(&machine, 8, false, &findings);
     assert_verdict(&findings, "processors", FL_VERDICT_OK);
     assert_verdict(&findings, "memory", FL_VERDICT_OK);
     findings.n = 0;
@@ -118,11 +118,15 @@ static void test_doctor__limits_of_a_control_group_and_little_memory_are_named(v
     machine.processors = 1;
     machine.memory_bytes = gib / 8;
     machine.available_bytes = gib / 8;
-    fl_doctor_judge_machine(&machine, 8, &findings);
+    fl_doctor_judge_machine(&machine, 8, false, &findings);
     assert_verdict(&findings, "processors", FL_VERDICT_WARNING);
     assert_verdict(&findings, "memory", FL_VERDICT_WARNING);
     assert_non_null(strstr(find_check(&findings, "processors")->found, "time of 1.5"));
     assert_non_null(strstr(find_check(&findings, "memory")->found, "allows 128 MiB"));
+    findings.n = 0;
+    fl_doctor_judge_machine(&machine, 8, true, &findings); /* the job's own check warns */
+    assert_verdict(&findings, "processors", FL_VERDICT_OK);
+    assert_non_null(strstr(find_check(&findings, "processors")->found, "time of 1.5"));
 
     findings.n = 0;
     fl_doctor_judge_memory(3 * gib, 2, 2 * gib, &findings);
