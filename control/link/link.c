@@ -23,6 +23,7 @@
 enum {
     SILENT_HEARTBEATS = 5, /* the controller sends a sign of life at least once in two */
     PATIENCE_US = 250 * 1000,
+    HEARTBEAT_MAX_MS = 1000, /* it also shows which messages were lost */
 };
 
 enum { QUEUE_START_BYTES = 256 * 1024, RECONNECT_MS = 10 };
@@ -110,6 +111,15 @@ static void release_link(fl_link *link)
     fl_free(link);
 }
 
+static void set_times(fl_link *link, int64_t detect_ms)
+{
+    int64_t tenth_ms = detect_ms / 10;
+    int64_t heartbeat_ms = tenth_ms < HEARTBEAT_MAX_MS ? tenth_ms : HEARTBEAT_MAX_MS;
+    link->heartbeat_us = heartbeat_ms * 1000;
+    link->patience_us = detect_ms * 1000;
+    link->slice_ms = heartbeat_ms < FL_LINK_SLICE_MS ? heartbeat_ms : FL_LINK_SLICE_MS;
+}
+
 fl_status fl_link_open(const fl_link_options *options, fl_link **out)
 {
     fl_link *link = NULL;
@@ -121,9 +131,7 @@ fl_status fl_link_open(const fl_link_options *options, fl_link **out)
     }
     link->rank = options->rank;
     link->incarnation = options->incarnation;
-    link->heartbeat_us = options->heartbeat_ms * 1000;
-    link->slice_ms =
-        options->heartbeat_ms < FL_LINK_SLICE_MS ? options->heartbeat_ms : FL_LINK_SLICE_MS;
+    set_times(link, options->detect_ms);
     link->on_abort = options->on_abort;
     link->on_break = options->on_break;
     link->look = options->look;

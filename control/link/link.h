@@ -26,7 +26,7 @@ typedef struct fl_link_options {
     int rank;
     uint32_t incarnation; /* of the process among those of its rank */
     uint32_t generation;  /* that the worker starts in */
-    int64_t heartbeat_ms; /* a tenth of fault.detect */
+    int64_t detect_ms; /* fault.detect: a heartbeat is due in each tenth of it, and each second */
     /* The controller declared the generation dead, or the controller is gone: leave every wait.
      * `why` is a regroup code. Called once, from the link's thread; may be NULL. */
     void (*on_abort)(void *context, uint32_t generation, fl_status why);
@@ -44,7 +44,8 @@ typedef struct fl_link_options {
 fl_status fl_link_open(const fl_link_options *options, fl_link **out) FL_MUST_CHECK;
 
 /* Flush the queued reports (at most 1 s without a connection), wait until the controller has
- * acknowledged the last one (fl_link_done, fl_link_failed; at most ten heartbeats), then close.
+ * acknowledged the last one (fl_link_done, fl_link_failed) or was silent for fault.detect, then
+ * close.
  * *link becomes NULL; NULL is allowed. */
 void fl_link_close(fl_link **link);
 

@@ -25,8 +25,7 @@
 
 enum {
     SMALL_FRAME_BYTES = FL_WIRE_HEADER_BYTES + FL_WIRE_HEARTBEAT_MAX,
-    PATIENCE_HEARTBEATS = 10, /* fault.detect */
-    ORPHAN_MS = 2000,         /* from the controller's death to SIGKILL for this process */
+    ORPHAN_MS = 2000,  /* from the controller's death to SIGKILL for this process */
     TERMINATE_MS = 500 /* time for the controller to announce that a SIGTERM is for the whole run */
 };
 
@@ -348,7 +347,7 @@ static void watch_controller(fl_link *link, int64_t now_us)
         die_of(SIGKILL);
     }
     int64_t silence_us = now_us - atomic_load(&link->heard_us);
-    if (silence_us > PATIENCE_HEARTBEATS * link->heartbeat_us && !link->told_of_silence) {
+    if (silence_us > link->patience_us && !link->told_of_silence) {
         fl_log(FL_LOG_WARN, "the controller has been silent for %.1f s; waiting for it",
                (double)silence_us * 1e-6);
         link->told_of_silence = true;
@@ -398,14 +397,22 @@ static void flush_reports(fl_link *link)
     }
 }
 
+static int64_t last_heard_us(const fl_link *link, int64_t begun_us)
+{
+    int64_t heard_us = atomic_load(&link->heard_us);
+    return heard_us > begun_us ? heard_us : begun_us;
+}
+
 /* The transport has accepted the last report, which may still wait for a cut of the network to end.
  * A closed connection that receives one more message is reset by the system, which then forgets
- * what was not acknowledged. With keys, a connection that was lost comes again. */
+ * what was not acknowledged. With keys, a connection that was lost comes again. A
+ * controller that shows signs of life is waited for. */
 static void await_taken(fl_link *link)
 {
-    int64_t deadline_us = fl_now_us() + PATIENCE_HEARTBEATS * link->heartbeat_us;
+    int64_t begun_us = fl_now_us();
     while (atomic_load(&link->owes_last) && (link->connected || link->has_keys) &&
-           link->orphaned_us == 0 && fl_left_ms(deadline_us) > 0) {
+           link->orphaned_us == 0 &&
+           fl_now_us() - last_heard_us(link, begun_us) < link->patience_us) {
         await_orders(link);
         turn_link(link);
     }

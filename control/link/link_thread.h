@@ -24,6 +24,7 @@ struct fl_link {
     int rank;
     uint32_t incarnation;
     int64_t heartbeat_us, slice_ms;
+    int64_t patience_us; /* with a silent controller: fault.detect */
     void (*on_abort)(void *context, uint32_t generation, fl_status why);
     void (*on_break)(void *context, uint32_t until);
     void (*look)(void *context, fl_net_unanswered *worst);

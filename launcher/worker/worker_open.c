@@ -14,8 +14,6 @@
 
 #include <string.h>
 
-enum { HEARTBEATS_PER_DETECT = 10 };
-
 typedef fl_worker_state worker;
 
 /* The run ends, or the controller is gone: every wait is aborted. */
@@ -226,7 +224,7 @@ fl_status fl_worker_open(worker *w, const char *endpoint)
                             .rank = w->rank,
                             .incarnation = w->birth->incarnation,
                             .generation = w->birth->plan.generation,
-                            .heartbeat_ms = w->c->job->fault.detect_ms / HEARTBEATS_PER_DETECT,
+                            .detect_ms = w->c->job->fault.detect_ms,
                             .on_abort = on_abort,
                             .on_break = on_break,
                             .look = find_unanswered,

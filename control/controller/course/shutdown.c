@@ -154,9 +154,14 @@ static void forgive_gap(fl_controller *controller, int64_t now_us)
     fl_checkpoints_forgive(&controller->checkpoints, gap_us, now_us);
 }
 
+enum { ALIVE_MAX_US = 1000 * 1000 };
+
+/* A worker learns from it, too, which commands were lost (control/link/resend.h). */
 static void tell_alive(fl_controller *controller, int64_t now_us)
 {
-    if (now_us - controller->shutdown.alive_us >= controller->shutdown.limits.silence_us / 4) {
+    int64_t quarter_us = controller->shutdown.limits.silence_us / 4;
+    int64_t due_us = quarter_us < ALIVE_MAX_US ? quarter_us : ALIVE_MAX_US;
+    if (now_us - controller->shutdown.alive_us >= due_us) {
         fl_wire_message frame = fl_router_frame(&controller->elastic.plan, FL_WIRE_ALIVE);
         frame.n_counted = controller->stats.steps;
         fl_router_send_to_all(&controller->router, &frame);

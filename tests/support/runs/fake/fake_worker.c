@@ -284,7 +284,7 @@ int fake_worker_main(void *context, const fl_worker_birth *birth, const char *en
                                .rank = rank,
                                .incarnation = birth->incarnation,
                                .generation = 1,
-                               .heartbeat_ms = run->detect_ms / 10,
+                               .detect_ms = run->detect_ms,
                                .on_abort = on_abort,
                                .context = &w};
     if (fl_link_open(&options, &w.link) != FL_OK) {

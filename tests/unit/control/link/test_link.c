@@ -66,7 +66,7 @@ static int open_rig(void **state)
                                .rank = 5,
                                .incarnation = 2,
                                .generation = 1,
-                               .heartbeat_ms = 50,
+                               .detect_ms = 500,
                                .on_abort = on_abort,
                                .context = r};
     if (fl_link_open(&options, &r->link) != FL_OK) {
@@ -453,7 +453,7 @@ static void test_link__refuses_a_bad_endpoint(void **state)
 {
     (void)state;
     fl_link *link = NULL;
-    fl_link_options options = {.endpoint = "nonsense", .heartbeat_ms = 50};
+    fl_link_options options = {.endpoint = "nonsense", .detect_ms = 500};
     assert_int_equal(fl_link_open(&options, &link), FL_EIO);
     assert_null(link);
     options.endpoint = "ipc:///nowhere/nobody-listens-here";

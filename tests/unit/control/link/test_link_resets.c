@@ -27,7 +27,7 @@
 
 enum {
     WAIT_MS = 20000,
-    HEARTBEAT_MS = 20,
+    DETECT_MS = 200,
     SLICE_MS = 5,
     RESETS = 8,
     TURNS = 20,
@@ -177,7 +177,7 @@ static int open_rig(void **state)
     return 0;
 }
 
-static void open_link(rig *r, int heartbeat_ms)
+static void open_link(rig *r, int detect_ms)
 {
     r->process++;
     r->greeted = r->done = false;
@@ -190,7 +190,7 @@ static void open_link(rig *r, int heartbeat_ms)
                                      .rank = RANK,
                                      .incarnation = r->process,
                                      .generation = 1,
-                                     .heartbeat_ms = heartbeat_ms};
+                                     .detect_ms = detect_ms};
     assert_int_equal(fl_link_open(&options, &r->link), FL_OK);
 }
 
@@ -300,7 +300,7 @@ static void test_link_resets__lose_no_report(void **state)
 {
     rig *r = *state;
     int64_t n = 0;
-    open_link(r, HEARTBEAT_MS);
+    open_link(r, DETECT_MS);
     AWAIT(r, r->greeted);
     for (int i = 0; i < RESETS; i++) {
         report_step(r, n++);
@@ -321,7 +321,7 @@ static void test_link_resets__lose_no_command(void **state)
     rig *r = *state;
     int64_t n = 0, n_taken = 0;
     fl_command command;
-    open_link(r, HEARTBEAT_MS);
+    open_link(r, DETECT_MS);
     AWAIT(r, r->greeted);
     for (int i = 0; i < RESETS; i++) {
         send_command(r, n++);
@@ -347,7 +347,7 @@ static void test_link_resets__lose_no_hello(void **state)
 {
     rig *r = *state;
     r->is_deaf = true;
-    open_link(r, HEARTBEAT_MS);
+    open_link(r, DETECT_MS);
     AWAIT(r, !r->is_deaf);
     report_step(r, 0);
     AWAIT(r, r->greeted && r->n_steps == 1);
@@ -355,8 +355,18 @@ static void test_link_resets__lose_no_hello(void **state)
 
 static void *close_link(void *argument)
 {
-    fl_link_close(&((rig *)argument)->link);
+    fl_link *link = argument;
+    fl_link_close(&link);
     return NULL;
+}
+
+/* The link is the thread's from now on. */
+static const fl_link *start_closing(rig *r, pthread_t *thread)
+{
+    fl_link *link = r->link;
+    r->link = NULL;
+    assert_int_equal(pthread_create(thread, NULL, close_link, link), 0);
+    return link;
 }
 
 /* The controller has the last report: the link closes. */
@@ -367,7 +377,6 @@ static void await_closed(rig *r, pthread_t thread)
     while (pthread_tryjoin_np(thread, NULL) != 0) {
         turn_controller(r);
     }
-    assert_null(r->link);
 }
 
 /* It waits for a connection, too. */
@@ -375,16 +384,16 @@ static void test_link_resets__lose_no_last_report(void **state)
 {
     rig *r = *state;
     pthread_t thread;
-    open_link(r, WAIT_MS / 10); /* it waits for ten of them */
+    open_link(r, WAIT_MS);
     AWAIT(r, r->greeted);
     atomic_store(&r->relay.swallows, true);
     report_step(r, 0);
     fl_link_done(r->link);
-    assert_int_equal(pthread_create(&thread, NULL, close_link, r), 0);
+    const fl_link *link = start_closing(r, &thread);
     AWAIT(r, atomic_load(&r->relay.n_swallowed) > 0);
     atomic_store(&r->relay.refuses, true);
     reset_connections(r);
-    AWAIT(r, !atomic_load(&r->link->connected));
+    AWAIT(r, !atomic_load(&link->connected));
     for (int i = 0; i < TURNS; i++) {
         turn_controller(r);
     }
@@ -401,14 +410,14 @@ static void test_link_resets__are_no_matter_of_the_next_process(void **state)
     for (int i = 0; i < 3; i++) {
         pthread_t thread;
         fl_command command;
-        open_link(r, HEARTBEAT_MS);
+        open_link(r, DETECT_MS);
         AWAIT(r, r->greeted);
         report_step(r, r->n_steps);
         send_command(r, i);
         AWAIT(r, fl_link_take_command(r->link, INT64_MAX, &command));
         assert_int_equal(command.due_step, i);
         fl_link_done(r->link);
-        assert_int_equal(pthread_create(&thread, NULL, close_link, r), 0);
+        (void)start_closing(r, &thread);
         await_closed(r, thread);
         fl_router_drop(&r->router, RANK);
         assert_int_equal(r->n_steps, i + 1);
