@@ -13,10 +13,9 @@
 #include <unistd.h>
 
 enum {
-    SOCKETS = 256,     /* at most at the same time: a limit of 1024 descriptors is usual */
-    ATTEMPTS = 4,      /* connections to one host that are being opened, at most */
-    ATTEMPT_MS = 250,  /* between them: the kernel repeats a lost packet only after a second */
-    REFUSED_MS = 1000, /* for so long, a refusal may be that of an agent that has just ended */
+    SOCKETS = 256,    /* at most at the same time: a limit of 1024 descriptors is usual */
+    ATTEMPTS = 4,     /* connections to one host that are being opened, at most */
+    ATTEMPT_MS = 250, /* between them: the kernel repeats a lost packet only after a second */
     BACKLOG = 1024,
 };
 
@@ -97,8 +96,9 @@ static void end_trial(reach_trial *t)
     t->over = true;
 }
 
-/* After a failure, the next attempt follows. When an agent has ended, too, its port is refused, and
- * the head will know in a moment that its host is lost. */
+/* After a failure, the next attempt follows, also after a refusal: it may be that of a firewall,
+ * which ends while the other direction is still tried, and then both have to agree. When an agent
+ * has ended, its port is refused, too, and the head will know in a moment that its host is lost. */
 static void note_outcome(reach_trial *t, int i, bool is_door, int error)
 {
     close(t->fd[i]);
@@ -168,9 +168,7 @@ static void turn_trial(reach_trial *t, const fl_reach_target *target, const fl_r
     if (!t->reached && now_us < t->until_us && now_us >= t->due_us && t->n < shares->attempts) {
         begin_attempt(t, target);
     }
-    bool refused = t->error == ECONNREFUSED &&
-                   now_us >= t->until_us - (shares->timeout_ms - REFUSED_MS) * INT64_C(1000);
-    if (t->reached || refused || now_us >= t->until_us) {
+    if (t->reached || now_us >= t->until_us) {
         end_trial(t);
     }
 }

@@ -99,6 +99,34 @@ static void test_reach__tells_who_does_not_answer(void **state)
     fl_reach_door_close(&door);
 }
 
+/* Nobody listens at first. Would catch: a host that is left out because a firewall refused its
+ * connections for a moment. */
+static void test_reach__tries_again_after_a_refusal(void **state)
+{
+    (void)state;
+    enum { REFUSED_MS = 1200 };
+    fl_reach_door door;
+    fl_reach_round *round = NULL;
+    fl_reach_answer answer = {.n = -1};
+    assert_true(fl_reach_door_open(&door, any));
+    const uint16_t same[2] = {door.port, door.port};
+    const fl_reach_order order = {
+        .number = 5, .timeout_ms = WAIT_MS, .n = 1, .target[0] = {0, door.port, true, HERE}};
+    fl_reach_door_close(&door);
+    assert_int_equal(fl_reach_round_begin(&round, &order), FL_OK);
+    int64_t until_us = fl_deadline_us(REFUSED_MS);
+    while (!fl_reach_round_turn(round, &answer)) {
+        if (door.fd < 0 && fl_left_ms(until_us) == 0) {
+            assert_true(fl_reach_door_open(&door, same));
+        }
+        nap(1000);
+    }
+    assert_int_equal(answer.n, 0);
+    assert_true(door.fd >= 0);
+    fl_reach_round_end(&round);
+    fl_reach_door_close(&door);
+}
+
 /* More hosts than are tried at once, and strangers who knock there, too. */
 static void test_reach__reaches_many(void **state)
 {
@@ -196,6 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reach__tells_who_does_not_answer),
+        cmocka_unit_test(test_reach__tries_again_after_a_refusal),
         cmocka_unit_test(test_reach__reaches_many),
         cmocka_unit_test(test_reach__answers_in_time_however_many_are_cut_off),
         cmocka_unit_test(test_reach__shares_time_and_descriptors),
