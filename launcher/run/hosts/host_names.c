@@ -29,8 +29,10 @@ fl_status fl_host_names_await(const char *const *names, int n, int64_t timeout_m
                            (long long)timeout_ms / 1000);
         }
         if (fl_left_ms(show_us) == 0) {
-            fl_log(FL_LOG_INFO, "waits for the address of %s: host %d of %d", names[missing],
-                   missing + 1, n);
+            fl_log(FL_LOG_INFO,
+                   "waits for the address of %s (host %d of %d), for %lld s at most (Ctrl-C ends "
+                   "it)",
+                   names[missing], missing + 1, n, (long long)(fl_left_ms(until_us) + 999) / 1000);
             show_us = fl_deadline_us(SHOW_MS);
         }
         (void)nanosleep(&pause, NULL);

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /* Wait until each of these names [n] has an IPv4 address, or is one; at once and every ten seconds,
- * log for which it waits. FL_EDEADLINE names the first that has none; a name server that does not
- * answer may add its own time-outs to timeout_ms. */
+ * log for which it waits, and for how long. FL_EDEADLINE names the first that has none; a name
+ * server that does not answer may add its own time-outs to timeout_ms. */
 fl_status fl_host_names_await(const char *const *names, int n, int64_t timeout_ms) FL_MUST_CHECK;
 
 /* Log a warning about the first host of the job whose address is a name without an IPv4 address on

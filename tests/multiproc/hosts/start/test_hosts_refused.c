@@ -417,7 +417,7 @@ static void test_hosts_refused__a_closed_connection_is_no_refusal(void **state)
 }
 
 /* An agent that waits for a head that is not there. Would catch: a SIGTERM that it does not hear,
- * and a code that keeps a scheduler from another try. */
+ * a code that keeps a scheduler from another try, and a wait without its end. */
 static void test_hosts_refused__a_head_that_is_not_there(void **state)
 {
     net_hosts *h = *state;
@@ -434,7 +434,9 @@ static void test_hosts_refused__a_head_that_is_not_there(void **state)
     snprintf(arguments, sizeof arguments,
              "agent --key %s/keys --join tcp://head.invalid:5570 --wait 600", h->dir);
     agent = net_hosts_start(h, 1, "b.log", arguments);
-    NET_AWAIT(net_hosts_log_has(h, "b.log", "waits for the address of head.invalid"));
+    NET_AWAIT(
+        net_hosts_log_has(h, "b.log", "waits for the address of head.invalid (host 1 of 1), "));
+    assert_true(net_hosts_log_has(h, "b.log", " s at most (Ctrl-C ends it)"));
     kill(agent, SIGTERM);
     assert_int_equal(net_hosts_await_exit(&agent), 5);
 }
