@@ -36,12 +36,20 @@ void fl__gate_await_hosts(fl__gate *g)
     }
 }
 
+void fl__gate_find_awaited(const fl__gate *g, bool awaited[FL_MAX_WORKERS])
+{
+    for (int i = 0; i < FL_MAX_WORKERS; i++) {
+        awaited[i] =
+            i > 0 && i < g->hosts->n && g->remote[i].state == FL__HOST_AWAITED && g->end_us == 0;
+    }
+}
+
 /* An agent may end after it was measured, and before it has joined: nobody else says that. */
 void fl__gate_tell_awaited(fl__gate *g, int64_t now_us)
 {
-    bool awaited[FL_MAX_WORKERS] = {false}, first[FL_MAX_WORKERS] = {false};
+    bool awaited[FL_MAX_WORKERS], first[FL_MAX_WORKERS] = {false};
+    fl__gate_find_awaited(g, awaited);
     for (int i = 1; i < g->hosts->n; i++) {
-        awaited[i] = g->remote[i].state == FL__HOST_AWAITED && g->end_us == 0;
         first[i] = awaited[i] && !g->remote[i].late; /* the run does not wait for others */
     }
     fl_wait_record_note(&g->record, g->o->dir_fd, g->hosts, first, limit_ms(g));

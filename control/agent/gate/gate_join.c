@@ -187,7 +187,9 @@ static bool take_address(fl__gate *g, int i, const fl_host_join *join,
 static int add_host(fl__gate *g, const fl_host_join *join, char why[FL_HOST_TEXT_MAX + 1])
 {
     unsigned char bytes[sizeof(struct in_addr)];
-    if (!fl_join_has_ranks(g->hosts, join, g->o->n_workers, why)) {
+    bool awaited[FL_MAX_WORKERS];
+    fl__gate_find_awaited(g, awaited);
+    if (!fl_join_has_ranks(g->hosts, join, g->o->n_workers, awaited, why)) {
         return -1;
     }
     if (inet_pton(AF_INET, join->address, bytes) != 1) {

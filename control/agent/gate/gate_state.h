@@ -109,6 +109,9 @@ bool fl__gate_send_to_host(const fl__gate *g, const fl_host_peer *to,
 bool fl__gate_send_frame_to_host(const fl__gate *g, const fl__remote_host *r, const void *bytes,
                                  size_t n);
 
+/* awaited: which of them have not joined, and may still come. */
+void fl__gate_find_awaited(const fl__gate *g, bool awaited[FL_MAX_WORKERS]);
+
 /* Record which of them have not joined, and say so from time to time; give one up that comes too
  * late. */
 void fl__gate_tell_awaited(fl__gate *g, int64_t now_us);

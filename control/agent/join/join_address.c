@@ -1,5 +1,6 @@
 #include "control/agent/join/join_address.h"
 
+#include "control/agent/join/awaited.h"
 #include "device/text/ip_address.h"
 
 #include <arpa/inet.h>
@@ -49,16 +50,22 @@ bool fl_join_is_reachable(const fl_hosts *hosts, const fl_host_join *join, const
 }
 
 bool fl_join_has_ranks(const fl_hosts *hosts, const fl_host_join *join, int n_ranks,
-                       char why[FL_HOST_TEXT_MAX + 1])
+                       const bool *awaited, char why[FL_HOST_TEXT_MAX + 1])
 {
+    char names[FL_AWAITED_TEXT], hint[FL_AWAITED_TEXT + 96] = "";
     int left = n_ranks - fl_hosts_n_ranks(hosts);
     if (join->n_devices <= left) {
         return true;
     }
+    if (memchr(awaited, 1, (size_t)hosts->n) != NULL) {
+        snprintf(hint, sizeof hint,
+                 "; the run waits for %s: if this host is one of them, give its name with --name",
+                 fl_awaited_names(hosts, awaited, names));
+    }
     snprintf(why, FL_HOST_TEXT_MAX + 1,
              "the run has no host of this name, and for a new one with %d device%s only %d of "
-             "%d ranks %s left (devices.max)",
+             "%d ranks %s left (devices.max)%s",
              join->n_devices, join->n_devices == 1 ? "" : "s", left, n_ranks,
-             left == 1 ? "is" : "are");
+             left == 1 ? "is" : "are", hint);
     return false;
 }

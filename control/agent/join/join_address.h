@@ -17,8 +17,9 @@ bool fl_join_is_reachable(const fl_hosts *hosts, const fl_host_join *join, const
                           char why[FL_HOST_TEXT_MAX + 1]);
 
 /* Whether a run of at most n_ranks workers has ranks left for this host, which it does not know;
- * else why not. Pure. */
+ * else why not, with the hosts that the run awaits: the name may be mistyped. Pure.
+ * awaited  [hosts->n] which of them */
 bool fl_join_has_ranks(const fl_hosts *hosts, const fl_host_join *join, int n_ranks,
-                       char why[FL_HOST_TEXT_MAX + 1]);
+                       const bool *awaited, char why[FL_HOST_TEXT_MAX + 1]);
 
 #endif

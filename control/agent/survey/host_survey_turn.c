@@ -152,6 +152,15 @@ static void take_known(fl__survey *s, int i, const fl_host_peer *from, const fl_
     snprintf(h->address, sizeof h->address, "%s", fl_join_address(&s->o->hosts->host[i], join));
 }
 
+static bool has_ranks(const fl__survey *s, const fl_host_join *join, char why[FL_HOST_TEXT_MAX + 1])
+{
+    bool awaited[FL_MAX_WORKERS] = {false};
+    for (int i = 1; i < s->o->hosts->n; i++) {
+        awaited[i] = !s->o->hosts->host[i].absent && !s->host[i].joined;
+    }
+    return fl_join_has_ranks(s->o->hosts, join, s->o->n_ranks, awaited, why);
+}
+
 /* A host that the run does not know is not measured: it waits for the gate, if the run can grow by
  * it. */
 static void take_join(fl__survey *s, const fl_host_peer *from, const fl_host_join *join)
@@ -163,7 +172,7 @@ static void take_join(fl__survey *s, const fl_host_peer *from, const fl_host_joi
         refuse_version(s, from, join->name, why);
         return;
     }
-    if (i == 0 || (i < 0 && !fl_join_has_ranks(s->o->hosts, join, s->o->n_ranks, why))) {
+    if (i == 0 || (i < 0 && !has_ranks(s, join, why))) {
         refuse_host(s, from, join->name, why);
         return;
     }

@@ -81,6 +81,7 @@ static void test_hosts_refused__strangers_are_refused(void **state)
     h->host[1].agent = net_hosts_start(h, 1, "c.log", arguments);
     assert_int_equal(net_hosts_await_exit(&h->host[1].agent), 2);
     assert_true(net_hosts_log_has(h, "c.log", "the run has no host of this name"));
+    assert_true(net_hosts_log_has(h, "c.log", "(devices.max); the run waits for b ("));
     net_hosts_start_agent(h, 1);
     net_hosts_expect_codes(h, 0, 0);
     snprintf(more, sizeof more, "--set train.max_steps=%d", STEPS);

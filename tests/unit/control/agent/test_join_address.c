@@ -73,11 +73,33 @@ static void test_join_address__others_reach_the_host_there(void **state)
     }
 }
 
+/* Would catch: a user with a mistyped --name, who reads only that no ranks are left. */
+static void test_join_address__names_the_hosts_that_are_awaited(void **state)
+{
+    (void)state;
+    static fl_hosts hosts = {.n = 3,
+                             .host = {{.name = "a", .address = "10.0.0.1", .n = 1},
+                                      {.name = "b", .address = "10.0.0.2", .first = 1, .n = 1},
+                                      {.name = "c", .address = "10.0.0.3", .first = 2, .n = 1}}};
+    const fl_host_join join = {.name = "bb", .n_devices = 1};
+    bool awaited[3] = {false, true, false};
+    char why[FL_HOST_TEXT_MAX + 1] = "";
+    assert_true(fl_join_has_ranks(&hosts, &join, 4, awaited, why));
+    assert_false(fl_join_has_ranks(&hosts, &join, 3, awaited, why));
+    assert_non_null(strstr(why,
+                           "only 0 of 3 ranks are left (devices.max); the run waits for "
+                           "b (10.0.0.2): if this host is one of them, give its name with --name"));
+    awaited[1] = false;
+    assert_false(fl_join_has_ranks(&hosts, &join, 3, awaited, why));
+    assert_null(strstr(why, "waits"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_join_address__is_one_that_the_host_has),
         cmocka_unit_test(test_join_address__others_reach_the_host_there),
+        cmocka_unit_test(test_join_address__names_the_hosts_that_are_awaited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
