@@ -2,6 +2,7 @@
 #include "control/elastic/elastic_events.h"
 
 #include "control/elastic/elastic.h"
+#include "device/text/number_text.h"
 #include "nn/model.h"
 #include "pipe/cost/plan.h"
 
@@ -76,11 +77,13 @@ static void tell_stay(fl_elastic *elastic, const fl_decision *d)
         return;
     }
     const fl_decision_option *o = &d->option[d->best];
+    char with[FL_NUMBER_TEXT_MAX], without[FL_NUMBER_TEXT_MAX], cost[FL_NUMBER_TEXT_MAX];
     fl_progress_note(p,
                      "step %lld: F stays %d: F=%d would not pay over the %lld steps that remain\n"
-                     "  %.4g ms a step with it, %.4g without, %.3g ms to change (all predicted)",
-                     (long long)d->step, d->F, d->wanted, (long long)d->left, o->step_ms,
-                     d->stay_ms, o->change.cost_ms);
+                     "  %s ms a step with it, %s without, %s ms to change (all predicted)",
+                     (long long)d->step, d->F, d->wanted, (long long)d->left,
+                     fl_number_text(o->step_ms, 4, with), fl_number_text(d->stay_ms, 4, without),
+                     fl_number_text(o->change.cost_ms, 3, cost));
 }
 
 void fl_event_log_considered(fl_elastic *elastic)
@@ -249,7 +252,8 @@ static void put_cause(const char *why, char cause[64])
 static void tell_transition(fl_elastic *elastic)
 {
     const fl_transition *e = &elastic->transition;
-    char change[192], cause[64], before[32] = "";
+    char change[192], cause[64], before[FL_NUMBER_TEXT_MAX + 4] = "";
+    char step[FL_NUMBER_TEXT_MAX], pause[FL_NUMBER_TEXT_MAX];
     change_text(elastic, change, sizeof change);
     if (e->policy_asked == elastic->plan.generation) {
         snprintf(cause, sizeof cause, "freeze.policy %s",
@@ -258,13 +262,13 @@ static void tell_transition(fl_elastic *elastic)
         put_cause(e->why, cause);
     }
     if (e->old_step_ms > 0.0) { /* the plan before may have run no step */
-        snprintf(before, sizeof before, "%.3g -> ", e->old_step_ms);
+        snprintf(before, sizeof before, "%s -> ", fl_number_text(e->old_step_ms, 3, step));
     }
     fl_progress_note(&elastic->log->progress,
-                     "step %lld: %s\n  %s; %s%.3g ms a step predicted, training paused "
-                     "%.*g ms",
-                     (long long)e->first_step, change, cause, before, e->predicted_ms,
-                     e->stall_us < 1000000 ? 3 : 6, (double)e->stall_us * 1e-3);
+                     "step %lld: %s\n  %s; %s%s ms a step predicted, training paused %s ms",
+                     (long long)e->first_step, change, cause, before,
+                     fl_number_text(e->predicted_ms, 3, step),
+                     fl_number_text((double)e->stall_us * 1e-3, 3, pause));
     const fl_model *model = elastic->run->options->model;
     int n = list_frozen_uses(model, elastic->plan.F, NULL);
     if (n > 0 && e->before.F == 0) {
@@ -332,7 +336,8 @@ void fl_event_log_transition(fl_elastic *elastic)
 void fl_event_log_measured(fl_elastic *elastic, double measured_ms, int64_t n_steps)
 {
     const fl_transition *e = &elastic->transition;
-    char before[64] = "";
+    char before[FL_NUMBER_TEXT_MAX + 40] = "";
+    char old[FL_NUMBER_TEXT_MAX], predicted[FL_NUMBER_TEXT_MAX], measured[FL_NUMBER_TEXT_MAX];
     fl_json *j = fl_event_log_begin(elastic->log, "transition.measured");
     fl_json_integer(j, "step", e->first_step);
     fl_json_integer(j, "steps", n_steps);
@@ -341,12 +346,13 @@ void fl_event_log_measured(fl_elastic *elastic, double measured_ms, int64_t n_st
     fl_json_rounded(j, "measured_step_ms", measured_ms, 3);
     fl_event_log_end(elastic->log);
     if (e->old_step_ms > 0.0) {
-        snprintf(before, sizeof before, ", %.3g before step %lld", e->old_step_ms,
-                 (long long)e->first_step);
+        snprintf(before, sizeof before, ", %s before step %lld",
+                 fl_number_text(e->old_step_ms, 3, old), (long long)e->first_step);
     }
-    fl_progress_note(&elastic->log->progress,
-                     "step %lld: a step measured %.3g ms (%.3g predicted%s)",
-                     (long long)elastic->run->stats->steps, measured_ms, e->predicted_ms, before);
+    fl_progress_note(&elastic->log->progress, "step %lld: a step measured %s ms (%s predicted%s)",
+                     (long long)elastic->run->stats->steps,
+                     fl_number_text(measured_ms, 3, measured),
+                     fl_number_text(e->predicted_ms, 3, predicted), before);
 }
 
 /* ---- tuning and learning ---- */

@@ -1,6 +1,7 @@
 /* The numbers are those of decision.h. */
 #include "pipe/plan/decision.h"
 
+#include "device/text/number_text.h"
 #include "device/text/plural.h"
 #include "pipe/cost/plan.h"
 
@@ -160,46 +161,50 @@ FL_PRINTF(2, 3) static void say(fl_decision *d, const char *format, ...)
 
 static void explain_stay(fl_decision *d)
 {
-    char steps[FL_COUNT_BYTES];
+    char steps[FL_COUNT_BYTES], ms[3][FL_NUMBER_TEXT_MAX];
     const fl_decision_option *o = &d->option[d->best];
     say(d,
         "the blocks stay unfrozen, because freezing them would not pay over the %s that "
-        "remain: %s is predicted to take %.4g ms a step and %.3g ms to change; without freezing a "
-        "step takes %.4g ms",
-        fl_count(d->left, "step", steps), o->name, o->step_ms, o->change.cost_ms, d->stay_ms);
+        "remain: %s is predicted to take %s ms a step and %s ms to change; without freezing a "
+        "step takes %s ms",
+        fl_count(d->left, "step", steps), o->name, fl_number_text(o->step_ms, 4, ms[0]),
+        fl_number_text(o->change.cost_ms, 3, ms[1]), fl_number_text(d->stay_ms, 4, ms[2]));
 }
 
 /* After workers have joined. */
 static void explain_plan_stays(fl_decision *d, bool is_best)
 {
-    char steps[FL_COUNT_BYTES], grid[FL_GRID_TEXT_MAX];
+    char steps[FL_COUNT_BYTES], grid[FL_GRID_TEXT_MAX], ms[3][FL_NUMBER_TEXT_MAX];
     const fl_decision_option *o = &d->option[d->best];
     fl_grid_text(fl_plan_grid(&o->plan), grid);
     if (is_best) {
         say(d, "the running plan is the best for the workers that are there now");
     } else {
         say(d,
-            "%s would not pay over the %s that remain: %.4g ms a step and %.3g ms to change; the "
-            "running plan takes %.4g ms a step",
-            grid, fl_count(d->left, "step", steps), o->step_ms, o->change.cost_ms, d->stay_ms);
+            "%s would not pay over the %s that remain: %s ms a step and %s ms to change; the "
+            "running plan takes %s ms a step",
+            grid, fl_count(d->left, "step", steps), fl_number_text(o->step_ms, 4, ms[0]),
+            fl_number_text(o->change.cost_ms, 3, ms[1]), fl_number_text(d->stay_ms, 4, ms[2]));
     }
 }
 
 static void explain_choice(fl_decision *d)
 {
-    char steps[FL_COUNT_BYTES];
+    char steps[FL_COUNT_BYTES], ms[2][FL_NUMBER_TEXT_MAX];
     const fl_decision_option *o = &d->option[d->chosen];
-    say(d, "%s: %.4g ms a step over %s, %.3g ms to change", o->name, o->step_ms,
-        fl_count(d->left, "step", steps), o->change.cost_ms);
+    say(d, "%s: %s ms a step over %s, %s ms to change", o->name,
+        fl_number_text(o->step_ms, 4, ms[0]), fl_count(d->left, "step", steps),
+        fl_number_text(o->change.cost_ms, 3, ms[1]));
     for (int i = 0; i < d->n_options; i++) {
         const fl_decision_option *other = &d->option[i];
         if (i != d->chosen && other->status == FL_OK) {
-            say(d, "; %s: %.4g and %.3g", other->name, other->step_ms, other->change.cost_ms);
+            say(d, "; %s: %s and %s", other->name, fl_number_text(other->step_ms, 4, ms[0]),
+                fl_number_text(other->change.cost_ms, 3, ms[1]));
         }
     }
     if (!pays(d, d->chosen)) {
-        say(d, "; slower than the %.4g ms a step of the running plan, but it was asked for",
-            d->stay_ms);
+        say(d, "; slower than the %s ms a step of the running plan, but it was asked for",
+            fl_number_text(d->stay_ms, 4, ms[0]));
     }
 }
 

@@ -1,5 +1,7 @@
 #include "pipe/plan/tuner.h"
 
+#include "device/text/number_text.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -367,9 +369,10 @@ const char *fl_tuner_explain(const fl_tuner *t, char *text)
 {
     double slower, error;
     const fl_tuner_candidate *b = &t->of[t->leader];
-    char takes[64] = "", than[96] = "";
+    char takes[FL_NUMBER_TEXT_MAX + 32] = "", than[96] = "", ms[FL_NUMBER_TEXT_MAX];
     if (b->n_visits > 0) {
-        snprintf(takes, sizeof takes, " takes %.4g ms a step", fl_tuner_step_us(t) * 1e-3);
+        snprintf(takes, sizeof takes, " takes %s ms a step",
+                 fl_number_text(fl_tuner_step_us(t) * 1e-3, 4, ms));
     }
     if (t->leader != 0 && fl_tuner_compare(t, 0, &slower, &error)) {
         snprintf(than, sizeof than,

@@ -1,6 +1,7 @@
 /* The controller of the screen: where the run stands, in seven lines. */
 #include "launcher/top/draw/top_parts.h"
 
+#include "device/text/number_text.h"
 #include "device/text/plural.h"
 #include "device/text/size_text.h"
 #include "launcher/top/draw/top_hosts.h"
@@ -27,20 +28,6 @@ const char *fl_top_span(double seconds, char text[FL_TOP_SPAN_MAX])
     return text;
 }
 
-const char *fl_top_number(double value, int digits, char text[FL_TOP_NUMBER_MAX])
-{
-    if (isnan(value)) {
-        return "-";
-    }
-    bool whole = fabs(value) >= pow(10.0, digits) && fabs(value) < 1e7;
-    if (whole) {
-        snprintf(text, FL_TOP_NUMBER_MAX, "%.0f", value);
-    } else {
-        snprintf(text, FL_TOP_NUMBER_MAX, "%.*g", digits, value);
-    }
-    return text;
-}
-
 /* Writes one line from left to right: names dim, values bright. A pair that does not fit is left
  * out completely. */
 typedef struct writer {
@@ -63,8 +50,8 @@ static void put_field(writer *w, const char *name, fl_top_style style, const cha
 
 static void put_number(writer *w, const char *name, double value, int digits, const char *unit)
 {
-    char number[FL_TOP_NUMBER_MAX], text[FL_TOP_NUMBER_MAX + 16];
-    snprintf(text, sizeof text, "%s%s", fl_top_number(value, digits, number),
+    char number[FL_NUMBER_TEXT_MAX], text[FL_NUMBER_TEXT_MAX + 16];
+    snprintf(text, sizeof text, "%s%s", fl_number_text(value, digits, number),
              isnan(value) ? "" : unit);
     put_field(w, name, FL_TOP_BOLD, text);
 }
@@ -140,13 +127,13 @@ static void plan_line(fl_top_cells *c, const fl_top_model *m)
     }
 }
 
-enum { RESULT_BYTES = 64 + FL_METRICS_MAX * (FL_METRIC_NAME_MAX + FL_TOP_NUMBER_MAX + 16) };
+enum { RESULT_BYTES = 64 + FL_METRICS_MAX * (FL_METRIC_NAME_MAX + FL_NUMBER_TEXT_MAX + 16) };
 
 /* "0.3, 81.25 %" for an accuracy, "0.3, mae 0.0125" for another metric. */
 static const char *evaluation_text(const fl_top_model *m, char text[RESULT_BYTES])
 {
-    char number[FL_TOP_NUMBER_MAX];
-    int n = snprintf(text, RESULT_BYTES, "%s", fl_top_number(m->evaluated_loss, 4, number));
+    char number[FL_NUMBER_TEXT_MAX];
+    int n = snprintf(text, RESULT_BYTES, "%s", fl_number_text(m->evaluated_loss, 4, number));
     for (int i = 0; i < m->n_metrics && n < RESULT_BYTES; i++) {
         const fl_top_metric *metric = &m->metric[i];
         bool named = strcmp(metric->name, FL_ACCURACY) != 0;
@@ -156,7 +143,7 @@ static const char *evaluation_text(const fl_top_model *m, char text[RESULT_BYTES
             n += snprintf(text + n, RESULT_BYTES - (size_t)n, "%.2f %%", metric->value * 100.0);
         } else if (n < RESULT_BYTES) {
             n += snprintf(text + n, RESULT_BYTES - (size_t)n, "%s",
-                          fl_top_number(metric->value, 4, number));
+                          fl_number_text(metric->value, 4, number));
         }
     }
     return text;

@@ -23,8 +23,4 @@ void fl_top_help(fl_top_cells *cells);
 enum { FL_TOP_SPAN_MAX = 24 };
 const char *fl_top_span(double seconds, char text[FL_TOP_SPAN_MAX]);
 
-/* A number of `digits` digits that matter, "-" for NAN. Returns text. */
-enum { FL_TOP_NUMBER_MAX = 32 };
-const char *fl_top_number(double value, int digits, char text[FL_TOP_NUMBER_MAX]);
-
 #endif

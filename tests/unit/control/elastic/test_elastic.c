@@ -298,6 +298,23 @@ static char *printed_lines(rig *r, char *text, size_t size)
     return text;
 }
 
+/* Would catch: "a step measured 13.5 ms (7.57e+03 predicted, 4.68e+03 before step 3830)". */
+static void test_elastic__prints_a_measured_step_without_exponents(void **state)
+{
+    rig *r = *state;
+    char text[256] = "";
+    FILE *file = fmemopen(text, sizeof text, "w");
+    r->elastic.transition.first_step = 3830;
+    r->elastic.transition.old_step_ms = 4681.2;
+    r->elastic.transition.predicted_ms = 7571.3;
+    r->log.progress.out = file;
+    fl_event_log_measured(&r->elastic, 13.54, 100);
+    fclose(file);
+    r->log.progress.out = r->out;
+    assert_non_null(strstr(text, ": a step measured 13.5 ms (7571 predicted, 4681 before step "
+                                 "3830)\n"));
+}
+
 /* A comparison of M that a loss ends. Would catch: a line that says that the plan stays, just
  * before the loss changes it. */
 static void test_elastic__a_cancelled_comparison_says_so(void **state)
@@ -361,6 +378,12 @@ static void test_elastic__prints_a_transition_in_two_lines(void **state)
     assert_null(strstr(text, "repartitioned"));
     assert_non_null(strstr(text, "\n  block 7 has the smallest ...; 51.4 ms a step predicted, "
                                  "training paused 7.36 ms\n"));
+    e->old_step_ms = 4681; /* a slow model, or a slow network */
+    e->predicted_ms = 7571;
+    e->stall_us = 12345678;
+    printed_lines(r, text, sizeof text);
+    assert_non_null(strstr(text, "; 4681 -> 7571 ms a step predicted, training paused 12346 ms\n"));
+    e->old_step_ms = 0;
     e->before = r->elastic.plan = rig_plan(2, 1);
     e->before.first[1]--;
     printed_lines(r, text, sizeof text);
@@ -398,6 +421,7 @@ int main(void)
         IN_A_RIG(test_elastic__a_refusal_without_a_text_has_its_kind),
         IN_A_RIG(test_elastic__a_lost_peer_counts_when_nobody_knows_more),
         IN_A_RIG(test_elastic__prints_a_transition_in_two_lines),
+        IN_A_RIG(test_elastic__prints_a_measured_step_without_exponents),
         IN_A_RIG(test_elastic__a_cancelled_comparison_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
