@@ -8,6 +8,9 @@
 #include "device/errors/log.h"
 #include "device/system/clock.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 enum {
     LOOK_US = 200000,    /* between two looks at the file */
     RECENT_US = 3000000, /* since the head refused: it still does */
@@ -50,6 +53,18 @@ fl_status fl__relay_watch_keys(fl__relay *r)
     return FL_OK;
 }
 
+/* No packet may have passed: the message says which ports a firewall has to let through. */
+static fl_status fail_silent(const fl__relay *r)
+{
+    const char *colon = strrchr(r->o->endpoint, ':');
+    int port = colon == NULL ? 0 : atoi(colon + 1);
+    return fl_fail(FL_EPEER,
+                   "--join: no answer from %s in %lld s; the head must listen there, and TCP from "
+                   "this host to its ports %d and %d must get through the firewall (--listen of "
+                   "frostline run sets the first of them)",
+                   r->o->endpoint, (long long)r->join_ms / 1000, port, port + 1);
+}
+
 fl_status fl__relay_fail_unanswered(const fl__relay *r)
 {
     bool refuses = r->refused_us != 0 && fl_now_us() - r->refused_us < RECENT_US;
@@ -60,9 +75,5 @@ fl_status fl__relay_fail_unanswered(const fl__relay *r)
             "%lld s; start this agent again once the head is there",
             r->o->endpoint, (long long)r->join_ms / 1000);
     }
-    return refuses ? fail_refused(r)
-                   : fl_fail(FL_EPEER,
-                             "--join: no answer from %s in %lld s; PORT is that of the "
-                             "head's --listen",
-                             r->o->endpoint, (long long)r->join_ms / 1000);
+    return refuses ? fail_refused(r) : fail_silent(r);
 }

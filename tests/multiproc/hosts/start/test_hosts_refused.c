@@ -418,7 +418,8 @@ static void test_hosts_refused__a_closed_connection_is_no_refusal(void **state)
 }
 
 /* An agent that waits for a head that is not there. Would catch: a SIGTERM that it does not hear,
- * a code that keeps a scheduler from another try, and a wait without its end. */
+ * a code that keeps a scheduler from another try, a wait without its end, and a message that does
+ * not say what to open in a firewall. */
 static void test_hosts_refused__a_head_that_is_not_there(void **state)
 {
     net_hosts *h = *state;
@@ -430,8 +431,10 @@ static void test_hosts_refused__a_head_that_is_not_there(void **state)
              h->dir);
     pid_t agent = net_hosts_start(h, 1, "b.log", arguments);
     assert_int_equal(net_hosts_await_exit(&agent), 3);
-    assert_true(
-        net_hosts_log_has(h, "b.log", "no answer from tcp://127.0.0.1:1 in 1 s; PORT is that of "));
+    assert_true(net_hosts_log_has(h, "b.log",
+                                  "no answer from tcp://127.0.0.1:1 in 1 s; the head must listen "
+                                  "there, and TCP from this host to its ports 1 and 2 must get "
+                                  "through the firewall (--listen of "));
     snprintf(arguments, sizeof arguments,
              "agent --key %s/keys --join tcp://head.invalid:5570 --wait 600", h->dir);
     agent = net_hosts_start(h, 1, "b.log", arguments);
