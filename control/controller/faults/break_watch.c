@@ -5,15 +5,22 @@
 #include "control/controller/members/host_pairs.h"
 #include "control/controller/parts/parts.h"
 
-enum { IDLE_BREAKS_MAX = 3, LONGER_MAX = 6 /* doublings of the patience */ };
+#include <stdio.h>
+#include <string.h>
+
+enum { IDLE_BREAKS_MAX = 3, LONGER_MAX = 6 /* doublings of the patience */, NAMED_MOST = 4 };
+
+static bool has_left(const fl_worker *w)
+{
+    return fl_worker_is_awaited(w) && w->left_us != 0;
+}
 
 int fl_break_watch_first(const fl_controller *controller)
 {
     int first = -1;
     for (int i = 0; i < controller->n_workers; i++) {
         const fl_worker *w = &controller->workers[i];
-        if (fl_worker_is_awaited(w) && w->left_us != 0 &&
-            (first < 0 || w->left_us < controller->workers[first].left_us)) {
+        if (has_left(w) && (first < 0 || w->left_us < controller->workers[first].left_us)) {
             first = i;
         }
     }
@@ -31,6 +38,35 @@ int fl_break_watch_behind(const fl_controller *controller)
         }
     }
     return last < 0 ? 0 : last;
+}
+
+/* Whether a worker of this host has left its generation. */
+static bool has_reported(const fl_controller *controller, int host)
+{
+    bool any = false;
+    for (int i = 0; i < controller->n_workers; i++) {
+        any = any || (has_left(&controller->workers[i]) &&
+                      fl_hosts_of(controller->options->hosts, i) == host);
+    }
+    return any;
+}
+
+void fl_break_watch_text(const fl_controller *controller, char *text, size_t size_bytes)
+{
+    const fl_hosts *hosts = controller->options->hosts;
+    int n_hosts = hosts == NULL ? 0 : hosts->n, n = 0;
+    snprintf(text, size_bytes, "connections between workers broke");
+    for (int i = 0; i < n_hosts && n_hosts > 1 && n < NAMED_MOST; i++) {
+        if (has_reported(controller, i)) {
+            size_t used = strlen(text);
+            snprintf(text + used, size_bytes - used, "%shost %s",
+                     n++ == 0 ? " (reported from " : ", ", hosts->host[i].name);
+        }
+    }
+    if (n > 0) {
+        size_t used = strlen(text);
+        snprintf(text + used, size_bytes - used, ")");
+    }
 }
 
 /* It grows while to regroup does not help. */

@@ -16,6 +16,10 @@ bool fl_break_watch_is_due(fl_controller *controller, int64_t now_us, fl_loss_ki
 /* The worker that left its generation first; -1: none has. */
 int fl_break_watch_first(const fl_controller *controller);
 
+/* That connections broke, and, on several hosts, the first ones from which workers have reported
+ * it: mostly the two that a connection was between. */
+void fl_break_watch_text(const fl_controller *controller, char *text, size_t size_bytes);
+
 /* Of the workers that train, the one with the fewest steps. */
 int fl_break_watch_behind(const fl_controller *controller);
 

@@ -173,8 +173,11 @@ bool fl_recovery_begin(fl_controller *controller, fl_loss_kind kind, int rank, i
         r->rank = r->first = -1;
         int first = fl_break_watch_first(controller);
         r->suspect = first >= 0 ? first : fl_break_watch_behind(controller);
-        snprintf(r->text, sizeof r->text, "%s",
-                 first >= 0 ? "connections between workers broke" : "all workers stood still");
+        if (first >= 0) {
+            fl_break_watch_text(controller, r->text, sizeof r->text);
+        } else {
+            snprintf(r->text, sizeof r->text, "all workers stood still");
+        }
     }
     if (rank >= 0) {
         mark_lost(controller, kind, rank, now_us);
