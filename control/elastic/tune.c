@@ -10,6 +10,7 @@
 #include "control/elastic/elastic_events.h"
 
 #include "autodp/split_work.h"
+#include "device/text/number_text.h"
 #include "freeze/interval.h"
 #include "freeze/policy.h"
 #include "pipe/cost/time/learn.h"
@@ -270,9 +271,10 @@ const char *fl_tune_summary(const fl_elastic *elastic, char *text, size_t size_b
     double spent_us = elastic->run->stats->step_ms * 1e3;
     snprintf(text, size_bytes, "%s", "");
     if (s->n_races > 0) {
+        char lost[FL_NUMBER_TEXT_MAX];
         double lost_us = s->lost_us > 0.0 ? s->lost_us : 0.0;
-        snprintf(text, size_bytes, "M compared in %lld steps, at a cost of %.2g s (%.1f %%)",
-                 (long long)s->n_steps, lost_us * 1e-6,
+        snprintf(text, size_bytes, "M compared in %lld steps, at a cost of %s s (%.1f %%)",
+                 (long long)s->n_steps, fl_number_text(lost_us * 1e-6, 2, lost),
                  spent_us > 0.0 ? 100.0 * lost_us / spent_us : 0.0);
     }
     return text;

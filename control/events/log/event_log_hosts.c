@@ -1,5 +1,6 @@
 #include "control/events/log/event_log_hosts.h"
 
+#include "device/text/number_text.h"
 #include "device/text/plural.h"
 #include "device/text/size_text.h"
 
@@ -8,7 +9,7 @@
 static void note_host(fl_event_log *log, const fl_host *host, const fl_host_record *record,
                       double seconds)
 {
-    char workers[FL_COUNT_BYTES];
+    char workers[FL_COUNT_BYTES], after[FL_NUMBER_TEXT_MAX];
     fl_count(host->n, "worker", workers);
     switch (record->state) {
     case FL_HOST_STATE_DRAINING:
@@ -16,8 +17,8 @@ static void note_host(fl_event_log *log, const fl_host *host, const fl_host_reco
                          host->name, host->address, workers);
         break;
     case FL_HOST_STATE_DRAINED:
-        fl_progress_note(&log->progress, "host %s (%s) has left the run with %s, after %.2g s",
-                         host->name, host->address, workers, seconds);
+        fl_progress_note(&log->progress, "host %s (%s) has left the run with %s, after %s s",
+                         host->name, host->address, workers, fl_number_text(seconds, 2, after));
         break;
     case FL_HOST_STATE_LOST: /* the gate has said it, and of one that joins, too */
     case FL_HOST_STATE_JOINED:

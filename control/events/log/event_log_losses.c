@@ -1,6 +1,7 @@
 /* Events of workers that are lost, that come back, and of the run that goes on. */
 #include "control/events/log/event_log.h"
 
+#include "device/text/number_text.h"
 #include "device/text/plural.h"
 
 #include <sys/wait.h>
@@ -138,7 +139,7 @@ void fl_event_log_recovered(fl_event_log *log, const fl_recovered *r, const fl_r
                             const fl_plan *plan)
 {
     double seconds = (double)(r->detect_us + r->collect_us + r->move_us) * 1e-6;
-    char workers[FL_COUNT_BYTES];
+    char workers[FL_COUNT_BYTES], after[FL_NUMBER_TEXT_MAX];
     fl_json *j = fl_event_log_begin(log, "run.recovered");
     fl_json_text(j, "why", r->why);
     fl_json_integer(j, "step", r->step);
@@ -150,11 +151,10 @@ void fl_event_log_recovered(fl_event_log *log, const fl_recovered *r, const fl_r
     fl_json_rounded(j, "move_ms", (double)r->move_us * 1e-3, 3);
     without_training_fields(j, sums);
     fl_event_log_end(log);
-    fl_progress_note(&log->progress,
-                     "%s;\n  after %.2g s the run goes on from step %lld with %s (K=%d R=%d M=%d)",
-                     r->why, seconds, (long long)r->step,
-                     fl_count(fl_plan_n_active(plan), "worker", workers), plan->K, plan->R,
-                     plan->M);
+    fl_progress_note(
+        &log->progress, "%s;\n  after %s s the run goes on from step %lld with %s (K=%d R=%d M=%d)",
+        r->why, fl_number_text(seconds, 2, after), (long long)r->step,
+        fl_count(fl_plan_n_active(plan), "worker", workers), plan->K, plan->R, plan->M);
 }
 
 void fl_event_log_returned(fl_event_log *log, int64_t step, const fl_recovery_sums *sums)
