@@ -184,17 +184,26 @@ static bool is_refused_with_host(const fl_controller *controller, int rank)
     return host != NULL && host->unfit;
 }
 
+/* A worker of a host that vanished is silent before the host counts as lost. */
+static fl_loss_kind early_end_of(const fl_worker *w, fl_loss_kind late)
+{
+    bool is_with_host = w->host_why[0] != '\0';
+    if (is_with_host && (late == FL_LOSS_NONE || late == FL_LOSS_SILENT)) {
+        return FL_LOSS_HOST;
+    }
+    return late != FL_LOSS_NONE          ? late
+           : WIFSIGNALED(w->wait_status) ? FL_LOSS_KILLED
+           : w->failed_us != 0           ? FL_LOSS_REPORTED
+                                         : FL_LOSS_EXITED;
+}
+
 /* It ended before it had joined the run. */
 static void log_early_end(fl_controller *controller, int rank, int64_t now_us)
 {
     fl_worker *w = &controller->workers[rank];
     char text[FL_WIRE_TEXT_MAX + 256];
     fl_joining_worker *j = &controller->joining[rank];
-    fl_loss_kind kind = j->late != FL_LOSS_NONE       ? j->late
-                        : w->host_why[0] != '\0'      ? FL_LOSS_HOST
-                        : WIFSIGNALED(w->wait_status) ? FL_LOSS_KILLED
-                        : w->failed_us != 0           ? FL_LOSS_REPORTED
-                                                      : FL_LOSS_EXITED;
+    fl_loss_kind kind = early_end_of(w, j->late);
     j->late = FL_LOSS_NONE;
     w->lost_outside = true;
     if (is_refused_with_host(controller, rank)) {

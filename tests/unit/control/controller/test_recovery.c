@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -242,23 +243,30 @@ static void test_recovery__counts_from_the_report_of_a_failure(void **state)
     assert_int_equal(faulty_for(r, FL_LOSS_UNREADABLE, 0, now_us), SECOND_US / 4);
 }
 
-/* The change with which the third worker joins is given up. Returns what the user reads then. */
-static char *join_in_vain(rig *r)
+/* What the user reads of the third worker, which is in this state of joining. */
+static char *watch_joining(rig *r, const fl_joining_worker *state)
 {
     char *text = NULL;
     size_t n = 0;
-    fl_transition *t = &r->c.elastic.transition;
     FILE *usual = r->c.log.progress.out, *out = open_memstream(&text, &n);
     assert_non_null(out);
-    t->state = FL_ELASTIC_IDLE;
-    t->n_outcomes = 1;
-    t->outcomes[0] = (fl_elastic_outcome){.generation = 2, .why = "worker 0: no answer"};
-    r->joining[JOINS] = (fl_joining_worker){.state = FL_JOINING_ASKED, .generation = 2};
+    r->joining[JOINS] = *state;
     r->c.log.progress.out = out;
     fl_joining_watch(&r->c, fl_now_us());
     r->c.log.progress.out = usual;
     fclose(out);
     return text;
+}
+
+/* The change with which it joins is given up. */
+static char *join_in_vain(rig *r)
+{
+    const fl_joining_worker asked = {.state = FL_JOINING_ASKED, .generation = 2};
+    fl_transition *t = &r->c.elastic.transition;
+    t->state = FL_ELASTIC_IDLE;
+    t->n_outcomes = 1;
+    t->outcomes[0] = (fl_elastic_outcome){.generation = 2, .why = "worker 0: no answer"};
+    return watch_joining(r, &asked);
 }
 
 static void expect_in_vain(rig *r, const char *text)
@@ -304,6 +312,26 @@ static void test_recovery__a_worker_that_joins_ends_with_its_host(void **state)
     r->c.hosts = (fl_host_watch){.records = NULL};
 }
 
+/* A host that vanishes: its worker is silent before the host counts as lost. Would catch: a loss
+ * whose reason is the silence of the worker. */
+static void test_recovery__a_silent_worker_that_joins_was_lost_with_its_host(void **state)
+{
+    rig *r = *state;
+    fl_worker *w = &r->workers[JOINS];
+    const fl_joining_worker silent = {.state = FL_JOINING_STARTING, .late = FL_LOSS_SILENT};
+    w->exited_us = fl_now_us();
+    w->wait_status = SIGKILL;
+    w->missed_us = 3 * SECOND_US;
+    char *text = watch_joining(r, &silent);
+    assert_non_null(strstr(text, "did not answer for 3.0 s"));
+    free(text);
+    snprintf(w->host_why, sizeof w->host_why, "with host b (10.0.0.2): it is off");
+    text = watch_joining(r, &silent);
+    assert_non_null(strstr(text, "was lost, with host b (10.0.0.2): it is off"));
+    assert_null(strstr(text, "did not answer"));
+    free(text);
+}
+
 #define RIG(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -315,6 +343,7 @@ int main(void)
         RIG(test_recovery__counts_from_the_last_step_if_no_worker_shows_more),
         RIG(test_recovery__counts_from_the_report_of_a_failure),
         RIG(test_recovery__a_worker_that_joins_ends_with_its_host),
+        RIG(test_recovery__a_silent_worker_that_joins_was_lost_with_its_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
