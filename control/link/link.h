@@ -20,9 +20,9 @@ typedef struct fl_link fl_link;
 
 typedef struct fl_link_options {
     const char *endpoint; /* of the controller's ROUTER */
-    const fl_curve_keys
-        *keys; /* borrowed while it opens; NULL: the ROUTER asks for none. With keys,
-                  no message is lost with a connection (control/link/resend.h) */
+    /* Borrowed while it opens; NULL: the ROUTER asks for none. With keys, no message is lost with a
+     * connection (control/link/resend.h). */
+    const fl_curve_keys *keys;
     int rank;
     uint32_t incarnation; /* of the process among those of its rank */
     uint32_t generation;  /* that the worker starts in */
@@ -45,8 +45,7 @@ fl_status fl_link_open(const fl_link_options *options, fl_link **out) FL_MUST_CH
 
 /* Flush the queued reports (at most 1 s without a connection), wait until the controller has
  * acknowledged the last one (fl_link_done, fl_link_failed) or was silent for fault.detect, then
- * close.
- * *link becomes NULL; NULL is allowed. */
+ * close. *link becomes NULL; NULL is allowed. */
 void fl_link_close(fl_link **link);
 
 /* The rendezvous store, through this link's own second socket. Threads: one at a time. */

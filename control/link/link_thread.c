@@ -251,14 +251,11 @@ static void receive_message(fl_link *link, const unsigned char *bytes, size_t n)
  * will be. A heartbeat tells the controller at once that this end lacks a message. */
 static bool take_counts(fl_link *link, const unsigned char *bytes, size_t n)
 {
-    fl_wire_message frame;
+    fl_wire_counts counts;
     bool take = false;
-    fl_status status = fl_wire_next(&bytes, &n, &frame);
-    if (status == FL_OK && (frame.type != FL_WIRE_COUNTS || n > 0)) {
-        status = fl_fail(FL_EFORMAT, "no counts in front of it");
-    }
+    fl_status status = fl_wire_read_counts(bytes, n, &counts);
     if (status == FL_OK) {
-        status = fl_resend_heard(&link->resend, &frame.counts, &take);
+        status = fl_resend_heard(&link->resend, &counts, &take);
     }
     if (status != FL_OK) {
         fl_log_counted(&link->n_dropped, 1, "dropped an order: %s", fl_errmsg());
@@ -405,8 +402,8 @@ static int64_t last_heard_us(const fl_link *link, int64_t begun_us)
 
 /* The transport has accepted the last report, which may still wait for a cut of the network to end.
  * A closed connection that receives one more message is reset by the system, which then forgets
- * what was not acknowledged. With keys, a connection that was lost comes again. A
- * controller that shows signs of life is waited for. */
+ * what was not acknowledged. With keys, a connection that was lost comes again. A controller that
+ * shows signs of life is waited for. */
 static void await_taken(fl_link *link)
 {
     int64_t begun_us = fl_now_us();

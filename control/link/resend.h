@@ -2,12 +2,12 @@
  * ZeroMQ connects again, but does not send again what was on its way.
  *
  * Each end numbers its messages from 1, and keeps them until the other end has taken them. An end
- * takes messages in their order, each once. In front of each message, of a heartbeat too, is how
- * many were sent before: so an end sees that it lacks some, and says so; the other end then goes
- * back to the first that was not taken (go-back-N). An end must therefore send something from time
- * to time: else its last message may be lost unseen. No clock decides when an end goes back: it
- * does so again only when something that it has sent since has arrived, and a message is still
- * missing.
+ * takes messages in their order, each once. Each message, a heartbeat too, begins with how many
+ * were sent before it. An end that has taken fewer knows that it lacks some, and tells the other
+ * end, which goes back to the first that was not taken (go-back-N). An end must therefore send
+ * something from time to time: else its last message may be lost unseen. No clock decides when an
+ * end goes back: it does so again only when something that it has sent since has arrived, and a
+ * message is still missing.
  *
  * Threads: one at a time. */
 #ifndef FL_CONTROL_LINK_RESEND_H

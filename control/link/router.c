@@ -252,18 +252,14 @@ fl_status fl_router_take(fl_router *router, int rank, uint32_t incarnation, zmq_
                          int *first)
 {
     fl_router_end *end = &router->ends[rank];
-    fl_wire_message frame;
+    fl_wire_counts counts;
     bool take = true;
     *first = 0;
     if (router->guard == NULL) {
         return FL_OK;
     }
-    const unsigned char *at = (const unsigned char *)zmq_msg_data(&parts[0]);
-    size_t left = zmq_msg_size(&parts[0]);
-    FL_TRY(fl_wire_next(&at, &left, &frame));
-    if (frame.type != FL_WIRE_COUNTS || left > 0) {
-        return fl_fail(FL_EFORMAT, "a message without counts");
-    }
+    FL_TRY(fl_wire_read_counts((const unsigned char *)zmq_msg_data(&parts[0]),
+                               zmq_msg_size(&parts[0]), &counts));
     if (end->incarnation != incarnation) {
         fl_resend_fini(&end->resend);
         *end = (fl_router_end){.incarnation = incarnation};
@@ -272,13 +268,13 @@ fl_status fl_router_take(fl_router *router, int rank, uint32_t incarnation, zmq_
         return fl_fail(FL_EFORMAT, "it takes no commands: %zu bytes wait for it, allowed are %d",
                        end->resend.n_bytes, FL_ROUTER_KEPT_MAX);
     }
-    FL_TRY(fl_resend_heard(&end->resend, &frame.counts, &take));
+    FL_TRY(fl_resend_heard(&end->resend, &counts, &take));
     *first = take ? 1 : 2; /* the numbered part */
     if (router->listens[rank] == incarnation) {
         (void)send_due(router, rank);
     }
     if (end->resend.lacks != 0) { /* even before its hello, which may be lost */
-        const fl_wire_counts counts = fl_resend_counts(&end->resend, false);
+        counts = fl_resend_counts(&end->resend, false);
         (void)send_message(router, rank, incarnation, &counts, NULL, 0);
     }
     return FL_OK;

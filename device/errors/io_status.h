@@ -6,7 +6,7 @@
 
 /* FL_EFAILED: a file system is full or answers no more, or the machine has no room, or no
  * descriptor is left, which passes without a change of the job; FL_EIO: everything else, as a
- * folder that may not be written. error     errno Threads   pure; any */
+ * folder that may not be written. error: an errno. Threads: pure; any. */
 fl_status fl_io_status(int error);
 
 /* Whether the same command fails again until the user corrects what the message names.

@@ -385,6 +385,17 @@ fl_status fl_wire_next(const unsigned char **at, size_t *left, fl_wire_message *
     return FL_OK;
 }
 
+fl_status fl_wire_read_counts(const unsigned char *bytes, size_t n, fl_wire_counts *out)
+{
+    fl_wire_message frame;
+    FL_TRY(fl_wire_next(&bytes, &n, &frame));
+    if (frame.type != FL_WIRE_COUNTS || n > 0) {
+        return fl_fail(FL_EFORMAT, "a message without counts");
+    }
+    *out = frame.counts;
+    return FL_OK;
+}
+
 void fl_wire_ids(const fl_wire_message *frame, int64_t *ids)
 {
     fl_reader r = {frame->ledger.wire, (size_t)frame->ledger.n * 8, false};

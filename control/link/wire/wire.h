@@ -171,6 +171,11 @@ void fl_wire_put(const fl_wire_message *frame, unsigned char *out);
  * *left are then unchanged, and the caller drops the rest of the message. Threads: pure; any. */
 fl_status fl_wire_next(const unsigned char **at, size_t *left, fl_wire_message *out) FL_MUST_CHECK;
 
+/* Read a part of a message that is one frame of counts: FL_EFORMAT for anything else. Threads:
+ * pure; any. */
+fl_status fl_wire_read_counts(const unsigned char *bytes, size_t n,
+                              fl_wire_counts *out) FL_MUST_CHECK;
+
 /* The ids [n] of a decoded ledger frame. */
 void fl_wire_ids(const fl_wire_message *frame, int64_t *ids);
 
